@@ -1,0 +1,211 @@
+"""What one poll of one source yields, before (`Polled`) and after (`Batch`) it has an identity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.ranges import LaneId
+from artimon.model.values import Kind, Value, ValueType, cell_to_double, double_to_cell
+
+MAX_SAMPLES = 10_000
+MAX_BYTES = 512 * 1024
+MAX_BLOCK = 1_000
+DEFAULT_KEEP = "default"
+NO_LANE = 0xFFFF
+
+
+class BatchError(ValueError):
+    """Bytes that are not a whole, undamaged batch, or a batch that breaks a limit. The text says which and where."""
+
+
+class BatchKind(IntEnum):
+    """What a message carries."""
+
+    SAMPLES = 1
+    SERIES = 2
+    EVENTS = 3
+
+
+class BatchId(NamedTuple):
+    """The identity of a batch for ever; the same identity always has the same bytes."""
+
+    agent: str
+    epoch: int
+    lane: int
+    sequence: int
+
+    @property
+    def lane_id(self) -> LaneId:
+        return LaneId(self.agent, self.epoch, self.lane)
+
+    def __str__(self) -> str:
+        return f"{self.agent}/{self.epoch:016x}/{self.lane}/{self.sequence}"
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Columns of n samples; rows of one batch have distinct fingerprints unless a file held several times of a series.
+
+    `cell` holds the 64 bits of a value: int64, float64 bits, 0/1, or an index into `strings`; 0 where type is ENDED.
+    """
+
+    fingerprint: npt.NDArray[np.uint64]
+    time_ms: npt.NDArray[np.int64]
+    birth_ms: npt.NDArray[np.int64]
+    type: npt.NDArray[np.uint8]
+    cell: npt.NDArray[np.int64]
+    strings: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.fingerprint)
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, int, Value | None]]) -> Samples:
+        """From rows (fingerprint, time_ms, birth_ms, value); value None says that the series ended."""
+        from_rows = _Cells()
+        for _, _, _, value in rows:
+            from_rows.add(value)
+        return cls(
+            np.array([row[0] for row in rows], np.uint64),
+            np.array([row[1] for row in rows], np.int64),
+            np.array([row[2] for row in rows], np.int64),
+            np.array(from_rows.types, np.uint8),
+            np.array(from_rows.cells, np.int64),
+            tuple(from_rows.strings),
+        )
+
+    def value(self, row: int) -> Value | None:
+        """The value of one row as Python sees it; None where the series ended."""
+        cell = int(self.cell[row])
+        match ValueType(int(self.type[row])):
+            case ValueType.INTEGER:
+                return cell
+            case ValueType.DOUBLE:
+                return cell_to_double(cell)
+            case ValueType.BOOLEAN:
+                return bool(cell)
+            case ValueType.STRING:
+                return self.strings[cell]
+            case _:
+                return None
+
+    def rows(self) -> list[tuple[int, int, int, Value | None]]:
+        """Inverse of `of`."""
+        return [
+            (int(self.fingerprint[i]), int(self.time_ms[i]), int(self.birth_ms[i]), self.value(i))
+            for i in range(len(self))
+        ]
+
+    def slice(self, start: int, end: int) -> Samples:
+        """Rows [start, end); the strings are shared."""
+        return Samples(
+            self.fingerprint[start:end],
+            self.time_ms[start:end],
+            self.birth_ms[start:end],
+            self.type[start:end],
+            self.cell[start:end],
+            self.strings,
+        )
+
+
+class _Cells:
+    """Collects types and cells of Python values."""
+
+    def __init__(self) -> None:
+        self.types: list[int] = []
+        self.cells: list[int] = []
+        self.strings: list[str] = []
+
+    def add(self, value: Value | None) -> None:
+        if value is None:
+            kind, cell = ValueType.ENDED, 0
+        elif isinstance(value, bool):
+            kind, cell = ValueType.BOOLEAN, int(value)
+        elif isinstance(value, int):
+            kind, cell = ValueType.INTEGER, value
+        elif isinstance(value, float):
+            kind, cell = ValueType.DOUBLE, double_to_cell(value)
+        else:
+            kind, cell = ValueType.STRING, len(self.strings)
+            self.strings.append(value)
+        self.types.append(kind)
+        self.cells.append(cell)
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesInfo:
+    """What an announcement says of one series."""
+
+    text: str
+    """Canonical text."""
+    type: ValueType
+    kind: Kind = Kind.UNKNOWN
+    help: str = ""
+    unit: str = ""
+    first_seen_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesBlock:
+    """A complete block of at most 1,000 series of one source; of two with equal (source, block) the greater version
+    holds."""
+
+    source: str
+    block: int
+    version: int
+    """Announce time, epoch milliseconds."""
+    series: tuple[SeriesInfo, ...]
+
+    @property
+    def key(self) -> bytes:
+        """Kafka key: the topic is compacted by it."""
+        return f"{self.block}/{self.source}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What one poll of one source yields. The log gives it an identity when it accepts it."""
+
+    source: str
+    endpoint: bytes
+    """uuid of the process (16 bytes), zeros where there is none."""
+    birth_ms: int
+    poll_ms: int
+    samples: Samples
+    keep: str = DEFAULT_KEEP
+    blocks: tuple[SeriesBlock, ...] = field(default=())
+    """Announcements that go with these samples: new or changed blocks of this source."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """Everything of a batch but its body."""
+
+    kind: BatchKind
+    id: BatchId
+    """For announcements: agent, epoch 0, lane NO_LANE, sequence 0."""
+    source: str
+    endpoint: bytes
+    birth_ms: int
+    poll_ms: int
+    """Poll time; for announcements their version."""
+    rows: int
+    block: int
+    keep: str
+    body_at: int
+    """Offset of the body in the message."""
+    size: int
+    """Length of the whole message."""
+
+
+class Batch(NamedTuple):
+    """A header and the very bytes that travel."""
+
+    header: BatchHeader
+    data: bytes

@@ -1,0 +1,308 @@
+"""Batches to bytes and back: docs/formats/batch.md, golden bytes in tests/golden/batch/.
+
+`parse_header` is cheap and reads no body; `verify` compares the digest; `decode_*` read the body. All raise BatchError.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from artimon.model.batch import (
+    MAX_BLOCK,
+    MAX_BYTES,
+    MAX_SAMPLES,
+    NO_LANE,
+    Batch,
+    BatchError,
+    BatchHeader,
+    BatchId,
+    BatchKind,
+    Samples,
+    SeriesBlock,
+    SeriesInfo,
+)
+from artimon.model.values import Kind, ValueType
+
+MAGIC = b"ARTB"
+VERSION = 1
+_FIXED = struct.Struct("<4sBBHQQqq16sIIIHHH")  # then agent, source, keep; then the body
+_DIGEST_BYTES = 16
+HEADER_BYTES = _FIXED.size + _DIGEST_BYTES
+
+_COLUMNS = {
+    ValueType.INTEGER: ("integer", pa.int64()),
+    ValueType.DOUBLE: ("double", pa.float64()),
+    ValueType.BOOLEAN: ("boolean", pa.bool_()),
+    ValueType.STRING: ("string", pa.utf8()),
+}
+_WRITE = pa.ipc.IpcWriteOptions(compression="zstd")
+SAMPLE_SCHEMA = pa.schema([("series", pa.uint64()), ("time", pa.int64()), ("birth", pa.int64()), *_COLUMNS.values()])
+_SERIES_SCHEMA = pa.schema(
+    [
+        ("text", pa.utf8()),
+        ("type", pa.uint8()),
+        ("kind", pa.uint8()),
+        ("help", pa.utf8()),
+        ("unit", pa.utf8()),
+        ("first_seen", pa.int64()),
+    ]
+)
+
+
+def encode_samples(
+    id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples
+) -> Batch:
+    """The one byte form of these samples under this identity. Raises BatchError beyond 10,000 samples or 512 KiB."""
+    if len(samples) > MAX_SAMPLES:
+        raise BatchError(f"{len(samples)} samples of {source}: split into batches of at most {MAX_SAMPLES}")
+    body = _ipc(_sample_table(samples))
+    return _seal(BatchKind.SAMPLES, id, source, endpoint, birth_ms, poll_ms, len(samples), 0, keep, body)
+
+
+def encode_series(agent: str, block: SeriesBlock) -> Batch:
+    """The byte form of an announcement."""
+    if len(block.series) > MAX_BLOCK:
+        raise BatchError(f"{len(block.series)} series in a block of {block.source}: at most {MAX_BLOCK}")
+    columns = zip(*((s.text, s.type, s.kind, s.help, s.unit, s.first_seen_ms) for s in block.series), strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SERIES_SCHEMA, strict=True)]
+    body = _ipc(pa.record_batch(arrays, schema=_SERIES_SCHEMA))
+    id = BatchId(agent, 0, NO_LANE, 0)
+    return _seal(
+        BatchKind.SERIES,
+        id,
+        block.source,
+        bytes(16),
+        0,
+        block.version,
+        len(block.series),
+        block.block,
+        "",
+        body,
+    )
+
+
+def parse_header(data: bytes) -> BatchHeader:
+    """The header of a message; neither digest nor body is looked at."""
+    if len(data) < HEADER_BYTES:
+        raise BatchError(f"{len(data)} bytes are too few for a batch header of {HEADER_BYTES}")
+    fields = _FIXED.unpack_from(data)
+    magic, version, kind, lane, epoch, sequence, birth, poll, endpoint, rows, block, body_bytes = fields[:12]
+    if magic != MAGIC:
+        raise BatchError(f"starts with {magic!r}, not with {MAGIC!r}: this is no batch")
+    if version != VERSION:
+        raise BatchError(f"format version {version}: this program reads version {VERSION}")
+    try:
+        batch_kind = BatchKind(kind)
+        at = HEADER_BYTES
+        names = []
+        for length in fields[12:]:
+            names.append(data[at : at + length].decode())
+            at += length
+    except ValueError as error:
+        raise BatchError(f"unreadable header: {error}") from error
+    if at + body_bytes != len(data):
+        raise BatchError(f"{len(data)} bytes where the header promises {at + body_bytes}: the message was cut")
+    agent, source, keep = names
+    id = BatchId(agent, epoch, lane, sequence)
+    return BatchHeader(batch_kind, id, source, endpoint, birth, poll, rows, block, keep, at, len(data))
+
+
+def verify(data: bytes) -> BatchHeader:
+    """The header, once the digest over header and body (labels, times and values) has been found right."""
+    header = parse_header(data)
+    expected = data[_FIXED.size : HEADER_BYTES]
+    actual = _digest(data[: _FIXED.size], data[HEADER_BYTES:])
+    if actual != expected:
+        raise BatchError(
+            f"digest of {header.id} is {actual.hex()}, its header says {expected.hex()}: damaged on the way"
+        )
+    return header
+
+
+def decode_columns(header: BatchHeader, data: bytes) -> pa.RecordBatch:
+    """The body of a samples batch as SAMPLE_SCHEMA: series, time, birth and one nullable column a type."""
+    _expect(header, BatchKind.SAMPLES)
+    body = _read_ipc(header, data)
+    if body.schema.equals(SAMPLE_SCHEMA):
+        return body
+    columns = []
+    for field in SAMPLE_SCHEMA:
+        at = body.schema.get_field_index(field.name)
+        if at < 0:
+            columns.append(pa.nulls(len(body), field.type))
+        elif body.schema.field(at).type != field.type:
+            raise BatchError(f"column {field.name} of {header.id} is {body.schema.field(at).type}, not {field.type}")
+        else:
+            columns.append(body.column(at))
+    return pa.record_batch(columns, schema=SAMPLE_SCHEMA)
+
+
+def decode_samples(header: BatchHeader, data: bytes) -> Samples:
+    """The body of a samples batch as numpy columns (views of the decompressed body where they can be)."""
+    _expect(header, BatchKind.SAMPLES)
+    body = _read_ipc(header, data)
+    rows = len(body)
+    types = np.full(rows, ValueType.ENDED, np.uint8)
+    cells = np.zeros(rows, np.int64)
+    strings: tuple[str, ...] = ()
+    for value_type, (name, _) in _COLUMNS.items():
+        at = body.schema.get_field_index(name)
+        if at < 0:
+            continue
+        column = body.column(at)
+        if value_type == ValueType.STRING:
+            strings, column = _intern(column)
+        whole = column.null_count == 0
+        bits = _bits(value_type, column)
+        if whole:
+            types[:] = value_type
+            cells = bits
+        else:
+            present = np.asarray(column.is_valid())
+            types[present] = value_type
+            cells[present] = bits[present]
+    fixed = [_numpy(body, name) for name in ("series", "time", "birth")]
+    return Samples(fixed[0], fixed[1], fixed[2], types, cells, strings)
+
+
+def decode_series(header: BatchHeader, data: bytes) -> SeriesBlock:
+    """The body of an announcement."""
+    _expect(header, BatchKind.SERIES)
+    body = _read_ipc(header, data)
+    if not body.schema.equals(_SERIES_SCHEMA):
+        raise BatchError(f"announcement of {header.source} has columns {body.schema.names}")
+    try:
+        series = tuple(
+            SeriesInfo(text, ValueType(type_), Kind(kind), help_, unit, first_seen)
+            for text, type_, kind, help_, unit, first_seen in zip(*(c.to_pylist() for c in body.columns), strict=True)
+        )
+    except ValueError as error:
+        raise BatchError(f"announcement of {header.source}: {error}") from error
+    return SeriesBlock(header.source, header.block, header.poll_ms, series)
+
+
+def _seal(
+    kind: BatchKind,
+    id: BatchId,
+    source: str,
+    endpoint: bytes,
+    birth_ms: int,
+    poll_ms: int,
+    rows: int,
+    block: int,
+    keep: str,
+    body: bytes,
+) -> Batch:
+    names = [id.agent.encode(), source.encode(), keep.encode()]
+    lengths = [len(name) for name in names]
+    if max(lengths) > 0xFFFF:
+        raise BatchError(f"a name in the header of {source[:80]!r}… is longer than 65,535 bytes")
+    fixed = _FIXED.pack(
+        MAGIC,
+        VERSION,
+        kind,
+        id.lane,
+        id.epoch,
+        id.sequence,
+        birth_ms,
+        poll_ms,
+        endpoint,
+        rows,
+        block,
+        len(body),
+        *lengths,
+    )
+    rest = b"".join([*names, body])
+    data = b"".join([fixed, _digest(fixed, rest), rest])
+    if len(data) > MAX_BYTES:
+        raise BatchError(f"{len(data)} bytes of {source}: split into batches of at most {MAX_BYTES}")
+    body_at = HEADER_BYTES + sum(lengths)
+    return Batch(
+        BatchHeader(kind, id, source, endpoint, birth_ms, poll_ms, rows, block, keep, body_at, len(data)),
+        data,
+    )
+
+
+def _digest(fixed: bytes, rest: bytes) -> bytes:
+    digest = xxhash.xxh3_128(fixed)
+    digest.update(rest)
+    return bytes(digest.digest())
+
+
+def _sample_table(samples: Samples) -> pa.RecordBatch:
+    """Only the columns of types that occur are written."""
+    arrays: list[Any] = [pa.array(samples.fingerprint), pa.array(samples.time_ms), pa.array(samples.birth_ms)]
+    fields = [SAMPLE_SCHEMA.field(i) for i in range(3)]
+    for value_type, (name, arrow_type) in _COLUMNS.items():
+        present = samples.type == value_type
+        if not present.any():
+            continue
+        arrays.append(_value_column(value_type, arrow_type, samples, present))
+        fields.append(pa.field(name, arrow_type))
+    return pa.record_batch(arrays, schema=pa.schema(fields))
+
+
+def _value_column(value_type: ValueType, arrow_type: Any, samples: Samples, present: npt.NDArray[np.bool_]) -> Any:
+    absent = None if present.all() else ~present
+    match value_type:
+        case ValueType.INTEGER:
+            return pa.array(samples.cell, arrow_type, mask=absent)
+        case ValueType.DOUBLE:
+            return pa.array(samples.cell.view(np.float64), arrow_type, mask=absent, from_pandas=False)
+        case ValueType.BOOLEAN:
+            return pa.array(samples.cell != 0, arrow_type, mask=absent)
+        case _:
+            texts = [samples.strings[cell] if here else None for cell, here in zip(samples.cell, present, strict=True)]
+            return pa.array(texts, arrow_type)
+
+
+def _bits(value_type: ValueType, column: Any) -> npt.NDArray[np.int64]:
+    """The 64-bit cells of a column; what stands under a null is arbitrary."""
+    if value_type == ValueType.BOOLEAN:
+        return np.asarray(column.fill_null(False).cast(pa.int64()))
+    width = np.dtype(np.int64).itemsize
+    buffer = column.buffers()[1]
+    return np.frombuffer(buffer, np.int64, count=len(column), offset=column.offset * width)
+
+
+def _intern(column: Any) -> tuple[tuple[str, ...], Any]:
+    encoded = column.dictionary_encode()
+    return tuple(encoded.dictionary.to_pylist()), encoded.indices.cast(pa.int64())
+
+
+def _numpy(body: Any, name: str) -> Any:
+    at = body.schema.get_field_index(name)
+    if at < 0 or body.column(at).null_count:
+        raise BatchError(f"column {name} is missing or has nulls")
+    if body.schema.field(at).type != SAMPLE_SCHEMA.field(name).type:
+        raise BatchError(f"column {name} is {body.schema.field(at).type}")
+    return body.column(at).to_numpy(zero_copy_only=True)
+
+
+def _ipc(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=_WRITE) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _read_ipc(header: BatchHeader, data: bytes) -> Any:
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data).slice(header.body_at)) as reader:
+            body = reader.read_next_batch()
+    except (pa.ArrowException, StopIteration, OSError, ValueError) as error:
+        raise BatchError(f"body of {header.id}: {error}") from error
+    if len(body) != header.rows:
+        raise BatchError(f"body of {header.id} holds {len(body)} rows, its header says {header.rows}")
+    return body
+
+
+def _expect(header: BatchHeader, kind: BatchKind) -> None:
+    if header.kind != kind:
+        raise BatchError(f"a batch of {header.kind.name} where {kind.name} is wanted")

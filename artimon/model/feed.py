@@ -1,0 +1,196 @@
+"""What the buckets job sends to the shards: for a range of one partition the identities of *all* batches in offset
+order, and the
+columns of those that the shard owns. docs/formats/feed.md.
+
+A shard drops repeats by identity, applies what is at or above its next offset, trims what is below, and refuses a gap
+by answering
+its next offset: its answer is the only truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from artimon.model.batch import BatchError, BatchId, Samples
+
+
+@dataclass(frozen=True, slots=True)
+class FeedEntry:
+    """One Kafka record of the range. A record that is no whole batch has `id` None: it has an offset and nothing
+    else."""
+
+    offset: int
+    append_ms: int
+    id: BatchId | None
+    source: str
+    poll_ms: int
+    rows: int
+    """Rows of this batch in the columns of the range; 0 where the shard does not own it."""
+    owned: bool
+    block_hash: int
+    """xxh3-64 of the fingerprint column: the same series in the same order give the same number, so slots can be
+    cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedRange:
+    """[start, until) of one partition; `samples` holds the rows of all owned entries, one after another."""
+
+    topic_id: str
+    partition: int
+    start: int
+    until: int
+    entries: tuple[FeedEntry, ...]
+    samples: Samples
+
+
+@dataclass(frozen=True, slots=True)
+class FeedAnswer:
+    """The shard's next offset of (topic id, partition), and what became of the range: counts of batches and samples."""
+
+    next_offset: int
+    applied: int = 0
+    """Samples now in buckets."""
+    repeated: int = 0
+    """Batches dropped because their identity had been seen."""
+    late: int = 0
+    future: int = 0
+
+
+_ENTRY_SCHEMA = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("append_ms", pa.int64()),
+        ("agent", pa.utf8()),
+        ("epoch", pa.uint64()),
+        ("lane", pa.uint16()),
+        ("sequence", pa.uint64()),
+        ("source", pa.utf8()),
+        ("poll_ms", pa.int64()),
+        ("rows", pa.uint32()),
+        ("owned", pa.bool_()),
+        ("block_hash", pa.uint64()),
+    ]
+)
+
+
+def encode_range(range_: FeedRange) -> list[bytes]:
+    """Three Arrow streams: entries, columns of samples, strings."""
+    rows = [
+        (
+            e.offset,
+            e.append_ms,
+            e.id.agent if e.id else None,
+            e.id.epoch if e.id else None,
+            e.id.lane if e.id else None,
+            e.id.sequence if e.id else None,
+            e.source,
+            e.poll_ms,
+            e.rows,
+            e.owned,
+            e.block_hash,
+        )
+        for e in range_.entries
+    ]
+    columns: Sequence[Any] = list(zip(*rows, strict=True)) if rows else [[] for _ in _ENTRY_SCHEMA]
+    entries = pa.record_batch(
+        [pa.array(c, f.type) for c, f in zip(columns, _ENTRY_SCHEMA, strict=True)],
+        schema=_ENTRY_SCHEMA.with_metadata(
+            {
+                b"topic_id": range_.topic_id.encode(),
+                b"partition": str(range_.partition).encode(),
+                b"start": str(range_.start).encode(),
+                b"until": str(range_.until).encode(),
+            }
+        ),
+    )
+    s = range_.samples
+    samples = pa.record_batch(
+        [
+            pa.array(s.fingerprint),
+            pa.array(s.time_ms),
+            pa.array(s.birth_ms),
+            pa.array(s.type),
+            pa.array(s.cell),
+        ],
+        names=["series", "time", "birth", "type", "cell"],
+    )
+    strings = pa.record_batch([pa.array(s.strings, pa.utf8())], names=["strings"])
+    return [_write(part) for part in (entries, samples, strings)]
+
+
+def decode_range(parts: Sequence[bytes]) -> FeedRange:
+    """Inverse of `encode_range`; raises BatchError for anything else."""
+    try:
+        entries, samples, strings = (_read(part) for part in parts)
+        meta = entries.schema.metadata
+        columns = [c.to_pylist() for c in entries.columns]
+        made = tuple(
+            FeedEntry(
+                offset,
+                append,
+                None if agent is None else BatchId(agent, epoch, lane, sequence),
+                source,
+                poll,
+                rows,
+                owned,
+                block_hash,
+            )
+            for offset, append, agent, epoch, lane, sequence, source, poll, rows, owned, block_hash in zip(
+                *columns, strict=True
+            )
+        )
+        arrays: list[npt.NDArray[Any]] = [c.to_numpy(zero_copy_only=True) for c in samples.columns]
+        return FeedRange(
+            meta[b"topic_id"].decode(),
+            int(meta[b"partition"]),
+            int(meta[b"start"]),
+            int(meta[b"until"]),
+            made,
+            Samples(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], tuple(strings.column(0).to_pylist())),
+        )
+    except (pa.ArrowException, OSError, StopIteration, KeyError, TypeError, ValueError) as error:
+        raise BatchError(f"unreadable feed range: {error}") from error
+
+
+def join_samples(parts: Sequence[Samples]) -> Samples:
+    """One after another; string cells are renumbered."""
+    if len(parts) == 1:
+        return parts[0]
+    cells: list[npt.NDArray[np.int64]] = []
+    strings: list[str] = []
+    for part in parts:
+        cell = part.cell
+        if part.strings:
+            cell = np.where(part.type == 3, cell + len(strings), cell)
+            strings.extend(part.strings)
+        cells.append(cell)
+    if not parts:
+        empty = np.zeros(0, np.int64)
+        return Samples(empty.astype(np.uint64), empty, empty, empty.astype(np.uint8), empty)
+    return Samples(
+        np.concatenate([p.fingerprint for p in parts]),
+        np.concatenate([p.time_ms for p in parts]),
+        np.concatenate([p.birth_ms for p in parts]),
+        np.concatenate([p.type for p in parts]),
+        np.concatenate(cells),
+        tuple(strings),
+    )
+
+
+def _write(batch: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _read(data: bytes) -> Any:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_next_batch()

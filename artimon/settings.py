@@ -1,0 +1,51 @@
+"""The one place where the platform reads the environment. Order: flag > environment > default; flags are passed by the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_ZOOKEEPER = "127.0.0.1:2181"
+DEFAULT_KAFKA = "127.0.0.1:9092"
+DEFAULT_HDFS = "hdfs://127.0.0.1:8020"
+DEFAULT_API = "http://127.0.0.1:8780"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where everything is. `zookeeper`, `kafka` are host:port (kafka may be a comma list), `hdfs` is a file system URI."""
+
+    zookeeper: str
+    kafka: str
+    hdfs: str
+    api: str
+    data: Path
+    cache: Path
+    java_home: Path | None
+    no_color: bool
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings of this process; `environ` replaces the real environment in tests."""
+    env = os.environ if environ is None else environ
+    home = Path(env.get("HOME") or Path.home())
+    share = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
+    cache = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
+    java = env.get("JAVA_HOME")
+    return Settings(
+        zookeeper=env.get("ARTIMON_ZOOKEEPER") or DEFAULT_ZOOKEEPER,
+        kafka=env.get("ARTIMON_KAFKA") or DEFAULT_KAFKA,
+        hdfs=env.get("ARTIMON_HDFS") or DEFAULT_HDFS,
+        api=env.get("ARTIMON_API") or DEFAULT_API,
+        data=Path(env.get("ARTIMON_DATA") or share / "artimon" / "default").expanduser(),
+        cache=cache.expanduser() / "artimon",
+        java_home=Path(java) if java else None,
+        no_color=bool(env.get("NO_COLOR")),
+    )
+
+
+def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that the stack starts: this one's with `extra` on top."""
+    return {**os.environ, **extra}

@@ -1,0 +1,146 @@
+"""HDFS on one machine: a NameNode and one DataNode, replication 1."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+from xml.sax.saxutils import escape
+
+from artimon.stack.java import jvm_flags
+from artimon.stack.part import HOST, Context, Part
+from artimon.stack.process import Command
+
+_LOG4J = """\
+log4j.rootLogger=WARN,out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
+"""
+_ANSWER_LIMIT = 4 * 1024 * 1024
+
+
+def hdfs_uri(context: Context) -> str:
+    """The URI of the file system, such as hdfs://127.0.0.1:8020."""
+    return f"hdfs://{context.address('namenode.rpc')}"
+
+
+def ask_jmx(port: int, bean: str, timeout_s: float = 3.0) -> dict[str, Any]:
+    """Attributes of one bean of a Hadoop server's /jmx page, {} if it has no such bean. Raises OSError, ValueError."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=timeout_s)
+    try:
+        connection.request("GET", f"/jmx?qry={bean}")
+        beans = json.loads(connection.getresponse().read(_ANSWER_LIMIT))["beans"]
+    except http.client.HTTPException as problem:
+        raise OSError(f"/jmx on port {port}: {problem!r}") from problem
+    finally:
+        connection.close()
+    return dict(beans[0]) if beans else {}
+
+
+def _write_xml(path: Path, values: Mapping[str, str]) -> None:
+    rows = [f"<property><name>{name}</name><value>{escape(value)}</value></property>" for name, value in values.items()]
+    path.write_text('<?xml version="1.0"?>\n<configuration>\n' + "\n".join(rows) + "\n</configuration>\n")
+
+
+def _site(context: Context) -> dict[str, str]:
+    folder = context.folder("hdfs")
+    return {
+        "dfs.replication": "1",
+        "dfs.namenode.name.dir": f"file://{folder / 'name'}",
+        "dfs.datanode.data.dir": f"file://{folder / 'data'}",
+        "dfs.namenode.rpc-address": context.address("namenode.rpc"),
+        "dfs.namenode.http-address": context.address("namenode.http"),
+        "dfs.datanode.address": context.address("datanode.data"),
+        "dfs.datanode.http.address": context.address("datanode.http"),
+        "dfs.datanode.ipc.address": context.address("datanode.ipc"),
+        "dfs.datanode.hostname": HOST,
+        "dfs.namenode.datanode.registration.ip-hostname-check": "false",
+        "dfs.datanode.synconclose": "true",
+        "dfs.blocksize": str(64 * 1024 * 1024),
+        "dfs.permissions.enabled": "false",
+        "dfs.heartbeat.interval": "1",
+        "dfs.namenode.handler.count": "8",
+        "dfs.datanode.handler.count": "4",
+        "dfs.namenode.safemode.extension": "0",
+        "dfs.namenode.accesstime.precision": "0",
+        "dfs.client.block.write.replace-datanode-on-failure.enable": "false",
+        "dfs.datanode.du.reserved": str(1024 * 1024 * 1024),
+        "dfs.namenode.checkpoint.txns": "100000",
+    }
+
+
+def write_configuration(context: Context) -> Path:
+    """Write the folder that HADOOP_CONF_DIR may name, shared by both servers and by clients; returns it. Idempotent."""
+    folder = context.folder("hdfs") / "conf"
+    for page in ("webapps/hdfs", "webapps/datanode"):  # the servers refuse to start without these
+        (folder / page).mkdir(parents=True, exist_ok=True)
+    core = {"fs.defaultFS": hdfs_uri(context), "hadoop.tmp.dir": str(context.temporary("hdfs"))}
+    _write_xml(folder / "core-site.xml", core)
+    _write_xml(folder / "hdfs-site.xml", _site(context))
+    (folder / "log4j.properties").write_text(_LOG4J)
+    return folder
+
+
+def _java(context: Context, part: str, heap_mb: int, *arguments: str) -> Command:
+    conf = context.folder("hdfs") / "conf"
+    argv = [
+        str(context.java.program),
+        *jvm_flags(heap_mb, context.temporary(part), small=part == "namenode"),
+        "-XX:MaxDirectMemorySize=64m",
+        f"-Dhadoop.log.dir={context.data / 'logs'}",
+        "-cp",
+        f"{conf}:{context.jars / 'hdfs'}/*",
+        *arguments,
+    ]
+    return Command(argv, {"HADOOP_CONF_DIR": str(conf)})
+
+
+class NameNode(Part):
+    """The name server. Formats its folder at the first start."""
+
+    name = "namenode"
+    ports: ClassVar[Mapping[str, int]] = {"namenode.rpc": 8020, "namenode.http": 9870}
+    memory_mb = 520
+
+    def prepare(self, context: Context) -> list[Command]:
+        write_configuration(context)
+        if (context.folder("hdfs") / "name" / "current" / "VERSION").exists():
+            return []
+        # -force: a kill during an earlier format leaves a folder without VERSION, which holds nothing yet
+        tool = "org.apache.hadoop.hdfs.server.namenode.NameNode"
+        return [_java(context, self.name, 128, tool, "-format", "-nonInteractive", "-force")]
+
+    def command(self, context: Context) -> Command:
+        return _java(context, self.name, 160, "org.apache.hadoop.hdfs.server.namenode.NameNode")
+
+    def check(self, context: Context) -> str:
+        state = ask_jmx(context.port("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
+        return "" if state.get("FSState") else "the NameNode does not say its state yet"
+
+    def addresses(self, context: Context) -> dict[str, str]:
+        conf = context.folder("hdfs") / "conf"
+        return {"ARTIMON_HDFS": hdfs_uri(context), "HADOOP_CONF_DIR": str(conf)}
+
+
+class DataNode(Part):
+    """The block server. Healthy when the NameNode counts it and has left its safe mode."""
+
+    name = "datanode"
+    ports: ClassVar[Mapping[str, int]] = {"datanode.data": 9866, "datanode.ipc": 9867, "datanode.http": 9864}
+    memory_mb = 560
+
+    def prepare(self, context: Context) -> list[Command]:
+        write_configuration(context)
+        return []
+
+    def command(self, context: Context) -> Command:
+        return _java(context, self.name, 160, "org.apache.hadoop.hdfs.server.datanode.DataNode")
+
+    def check(self, context: Context) -> str:
+        state = ask_jmx(context.port("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
+        if not state.get("NumLiveDataNodes"):
+            return "the NameNode counts no live DataNode"
+        return "" if state.get("FSState") == "Operational" else f"the NameNode is in state {state.get('FSState')}"

@@ -1,0 +1,89 @@
+"""Finds a Java that fits: 17 or later, full (Spark's vector code needs the module jdk.incubator.vector)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from artimon.settings import Settings
+from artimon.stack.errors import JavaMissing
+
+MINIMUM = 17
+MODULE = "jdk.incubator.vector"
+SYSTEM_TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A fit Java: path of the `java` program and its feature version (17, 21, ...)."""
+
+    program: Path
+    version: int
+
+    @property
+    def home(self) -> Path:
+        """The folder that JAVA_HOME names."""
+        return self.program.resolve().parent.parent
+
+
+def parse_version(text: str) -> int | None:
+    """Feature version in the output of `java -version`, None if there is none: '17.0.15' -> 17, '1.8.0' -> 8."""
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if found is None:
+        return None
+    first = int(found[1])
+    return int(found[2] or 0) if first == 1 else first
+
+
+def _output(program: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return str(problem)
+    return done.stdout + done.stderr
+
+
+def find_java(settings: Settings) -> Java:
+    """JAVA_HOME's Java, else the one on PATH. Raises JavaMissing with what was found and what to install."""
+    in_home = settings.java_home / "bin" / "java" if settings.java_home else None
+    program = in_home if in_home and in_home.is_file() else shutil.which("java")
+    if program is None:
+        raise JavaMissing("none on PATH")
+    path = Path(program)
+    version = parse_version(_output(path, "-version"))
+    if version is None or version < MINIMUM:
+        raise JavaMissing(f"{path}, version {version or 'unknown'}")
+    if MODULE not in _output(path, "--list-modules"):
+        raise JavaMissing(f"{path}, version {version}, without {MODULE} (a cut-down Java)")
+    return Java(path, version)
+
+
+def trust_store_flags(java: Java) -> list[str]:
+    """Flags that make this Java trust what the system trusts, if it brings a trust store of its own."""
+    own = java.home / "lib" / "security" / "cacerts"
+    system = SYSTEM_TRUST_STORE
+    if not system.is_file() or (own.exists() and own.resolve() == system.resolve()):
+        return []
+    return [f"-Djavax.net.ssl.trustStore={system}"]
+
+
+def jvm_flags(heap_mb: int, temporary: Path, *, small: bool) -> list[str]:
+    """Flags that every JVM of the stack has: a heap limit, death instead of a half-dead process, little else.
+
+    `small` stops at the first compiler, which saves memory and start time where throughput does not matter."""
+    flags = [
+        f"-Xmx{heap_mb}m",
+        "-Xss512k",
+        "-XX:+UseSerialGC",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:-UsePerfData",
+        "-XX:ReservedCodeCacheSize=64m",
+        "-Djava.net.preferIPv4Stack=true",
+        "-Dfile.encoding=UTF-8",
+        f"-Djava.io.tmpdir={temporary}",
+        f"-XX:ErrorFile={temporary}/hs_err.log",
+    ]
+    return [*flags, "-XX:TieredStopAtLevel=1"] if small else flags

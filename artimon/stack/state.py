@@ -1,0 +1,97 @@
+"""`stack.json`: what runs on a data folder, for `artimon status`, `down`, `env`, and for the cleaning up after a crash."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from artimon.stack import guard
+from artimon.stack.errors import AlreadyRunning
+from artimon.stack.process import same_process
+
+FILE = "stack.json"
+FORMAT = 1
+
+
+@dataclass(slots=True)
+class PartState:
+    """One part as the supervisor sees it. `started` is epoch seconds; `pid` is 0 when nothing runs."""
+
+    name: str
+    state: str
+    pid: int = 0
+    started: float = 0.0
+    restarts: int = 0
+    problem: str = ""
+    ports: dict[str, int] = field(default_factory=dict)
+    memory_mb: int = 0
+
+
+@dataclass(slots=True)
+class StackState:
+    """The whole stack: its supervisor, where everything is, every part."""
+
+    pid: int
+    started: float
+    ports: dict[str, int]
+    addresses: dict[str, str]
+    parts: list[PartState]
+    guard_pid: int = 0
+
+    def alive(self) -> bool:
+        """True while the supervisor that wrote this runs."""
+        return same_process(self.pid, self.started)
+
+
+def write_state(data: Path, state: StackState) -> None:
+    """Replace the file; a reader sees the old or the new one."""
+    fresh = data / f"{FILE}.new"
+    fresh.write_text(json.dumps({"format": FORMAT, **asdict(state)}, indent=1))
+    fresh.replace(data / FILE)
+
+
+def read_state(data: Path) -> StackState | None:
+    """What the newest supervisor wrote, None if there is nothing readable."""
+    try:
+        raw = json.loads((data / FILE).read_text())
+        if raw.pop("format", None) != FORMAT:
+            return None
+        parts = [PartState(**part) for part in raw.pop("parts")]
+        return StackState(parts=parts, **raw)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+class DataLock:
+    """At most one stack a data folder: an exclusive lock on `<data>/lock`, given back at the latest when the process ends."""
+
+    def __init__(self, data: Path) -> None:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._data = data
+        self._file = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._file)
+            state = read_state(data)
+            raise AlreadyRunning(data, state.pid if state else None) from None
+
+    def release(self) -> None:
+        """Let the next stack have the folder."""
+        os.close(self._file)
+
+
+def kill_stale(data: Path) -> list[str]:
+    """Kill what a crashed supervisor left, by process id, start time and session; returns the parts' names.
+
+    Call it with the data folder's lock held."""
+    state = read_state(data)
+    if state is None:
+        return []
+    # A session outlives its leader, so the leader's number is free for others only when the session is empty.
+    stale = [part for part in state.parts if part.pid and same_process(part.pid, part.started)]
+    guard.kill_sessions({part.pid for part in stale})
+    return [part.name for part in stale]
