@@ -1,4 +1,4 @@
-"""The one place where the platform reads the environment. Order: flag > environment > default; flags are passed by the command line."""
+"""The one place where the platform reads the environment: flags of the command line > environment > defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_API = "http://127.0.0.1:8780"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where everything is. `zookeeper`, `kafka` are host:port (kafka may be a comma list), `hdfs` is a file system URI."""
+    """Where everything is: `zookeeper` host:port, `kafka` host:port or a comma list of them, `hdfs` a URI."""
 
     zookeeper: str
     kafka: str

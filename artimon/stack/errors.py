@@ -63,7 +63,8 @@ class AlreadyRunning(StackError):
 
     def __str__(self) -> str:
         who = f" (process {self.pid})" if self.pid else ""
-        return f"a stack already runs on {self.data}{who}: stop it with `artimon down --data {self.data}`, or give another --data"
+        stop = f"stop it with `artimon down --data {self.data}`"
+        return f"a stack already runs on {self.data}{who}: {stop}, or give another --data"
 
 
 class NoPort(StackError):

@@ -1,4 +1,4 @@
-"""The guard: a small process that outlives the supervisor and kills what it left. Run as a plain file, standard library only.
+"""The guard: a small process that outlives the supervisor and kills what it left. A plain file, standard library only.
 
 The supervisor writes the session id of every process it starts, one a line, to the guard's standard input ("-ID" when a
 session has ended). When that input ends, or the parent is gone, the supervisor died without cleaning up (it tells "bye"
@@ -56,8 +56,8 @@ def kill_sessions(sessions: set[int]) -> int:
 
 def main() -> None:
     """Follow standard input until it ends."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
     parent, sessions, rest = os.getppid(), set[int](), b""
     while os.getppid() == parent:
         if not select.select([0], [], [], POLL_S)[0]:

@@ -6,7 +6,8 @@ import http.client
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any
 from xml.sax.saxutils import escape
 
 from artimon.stack.java import jvm_flags
@@ -102,7 +103,8 @@ class NameNode(Part):
     """The name server. Formats its folder at the first start."""
 
     name = "namenode"
-    ports: ClassVar[Mapping[str, int]] = {"namenode.rpc": 8020, "namenode.http": 9870}
+    ports = MappingProxyType({"namenode.rpc": 8020, "namenode.http": 9870})
+    jar_sets = ("hdfs",)
     memory_mb = 520
 
     def prepare(self, context: Context) -> list[Command]:
@@ -129,7 +131,8 @@ class DataNode(Part):
     """The block server. Healthy when the NameNode counts it and has left its safe mode."""
 
     name = "datanode"
-    ports: ClassVar[Mapping[str, int]] = {"datanode.data": 9866, "datanode.ipc": 9867, "datanode.http": 9864}
+    ports = MappingProxyType({"datanode.data": 9866, "datanode.ipc": 9867, "datanode.http": 9864})
+    jar_sets = ("hdfs",)
     memory_mb = 560
 
     def prepare(self, context: Context) -> list[Command]:

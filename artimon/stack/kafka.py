@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import uuid
-from collections.abc import Mapping
-from typing import ClassVar
+from types import MappingProxyType
 
 from artimon.stack.java import jvm_flags
 from artimon.stack.part import HOST, Context, Part, ask_tcp
@@ -22,7 +21,8 @@ class Kafka(Part):
     """One broker. Healthy when it answers requests and our topics exist."""
 
     name = "kafka"
-    ports: ClassVar[Mapping[str, int]] = {"kafka.broker": 9092, "kafka.controller": 9093}
+    ports = MappingProxyType({"kafka.broker": 9092, "kafka.controller": 9093})
+    jar_sets = ("kafka",)
     memory_mb = 900
     stop_s = 20.0
 
@@ -89,6 +89,8 @@ class Kafka(Part):
             "num.io.threads": "4",
             "num.recovery.threads.per.data.dir": "2",
             "background.threads": "2",
+            "broker.heartbeat.interval.ms": "500",  # a restart waits until its earlier life is forgotten
+            "broker.session.timeout.ms": "4000",
             "message.max.bytes": str(MESSAGE_MAX_BYTES),
             "socket.request.max.bytes": str(32 * 1024 * 1024),
             "max.connections": "2000",

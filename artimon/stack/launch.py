@@ -1,7 +1,7 @@
-"""A tiny wrapper that runs before a part of the stack and becomes it by exec. Run as a plain file, standard library only.
+"""A tiny wrapper that runs before a part of the stack and becomes it by exec. A plain file, standard library only.
 
 It makes the part die with the thread that started it (Linux), and caps the size of a core file to nothing. A wrapper
-and not a hook between fork and exec: the supervisor has threads, and Python code after a fork in such a process can hang.
+and not a hook between fork and exec: the supervisor has threads, and Python code after a fork there can hang.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from types import MappingProxyType
 
 from artimon.settings import Settings
 from artimon.stack.java import Java
@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every part is configured from: folders, ports by "part.name", Java, the folder of jar sets, PySpark's jars."""
+    """What parts are configured from: folders, ports by "part.name", Java, folder of the jar sets, PySpark's jars."""
 
     data: Path
     ports: Mapping[str, int]
@@ -34,6 +34,14 @@ class Context:
     def address(self, name: str) -> str:
         """host:port of the port leased under `name`."""
         return f"{HOST}:{self.ports[name]}"
+
+    def server(self, name: str) -> str | None:
+        """host:port of the port leased under `name`, None if this stack has no such server."""
+        return self.address(name) if name in self.ports else None
+
+    def health(self, part: str) -> Path:
+        """Where the part says how it is, if it is one of ours."""
+        return self.data / "health" / f"{part}.json"
 
     def log(self, part: str) -> Path:
         """Where the part's output goes."""
@@ -60,7 +68,9 @@ class Part:
 
     name: str = ""
     after: tuple[str, ...] = ()  # these must have been healthy once before the first start
-    ports: ClassVar[Mapping[str, int]] = {}  # "part.name" -> wished port
+    ports: Mapping[str, int] = MappingProxyType({})  # "part.name" -> wished port
+    layer: int = 0  # parts of a lower layer are stopped only when none of a higher one runs
+    jar_sets: tuple[str, ...] = ()  # of jars.lock
     memory_mb: int = 512  # resident limit with all that it forked; above it the part is restarted
     stop_s: float = 10.0  # from SIGTERM to SIGKILL
 
@@ -73,10 +83,10 @@ class Part:
         raise NotImplementedError
 
     def check(self, context: Context) -> str:
-        """"" when healthy, else what is wrong. At most a few seconds."""
+        """ "" when healthy, else what is wrong. At most a few seconds."""
         raise NotImplementedError
 
-    def addresses(self, context: Context) -> dict[str, str]:
+    def addresses(self, context: Context) -> dict[str, str]:  # noqa: ARG002
         """What `artimon env` prints of this part."""
         return {}
 

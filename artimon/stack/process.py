@@ -31,7 +31,7 @@ class Command:
 
 
 class Child:
-    """A started command. Create it only in a thread that lives as long as the stack: the child dies with that thread."""
+    """A started command. Create it in a thread that lives as long as the stack: the child dies with that thread."""
 
     def __init__(self, command: Command, log: Path, cwd: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -72,28 +72,32 @@ class Child:
 
 
 class Guard:
-    """The supervisor's side of `guard.py`."""
+    """The supervisor's side of `guard.py`. Used by the supervisor's thread only."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self.pid = self._process.pid
+        self._sessions: set[int] = set()
+        self._process = self._spawn()
 
-    def alive(self) -> bool:
-        """False when somebody killed it; the supervisor then starts another."""
-        return self._process.poll() is None
+    @property
+    def pid(self) -> int:
+        """Process id of the guard now."""
+        return self._process.pid
+
+    def ensure(self) -> None:
+        """Start another guard if somebody killed it."""
+        if self._process.poll() is not None:
+            self._process = self._spawn()
+            for session in self._sessions:
+                self._tell(f"{session}")
 
     def watch(self, session: int) -> None:
         """Kill this session if the supervisor dies."""
+        self._sessions.add(session)
         self._tell(f"{session}")
 
     def forget(self, session: int) -> None:
         """The session has ended; its number may be used by others."""
+        self._sessions.discard(session)
         self._tell(f"-{session}")
 
     def close(self) -> None:
@@ -103,6 +107,15 @@ class Guard:
             if self._process.stdin:
                 self._process.stdin.close()
             self._process.wait(timeout=5)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", guard.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def _tell(self, line: str) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -148,7 +161,8 @@ def session_rss(sessions: Iterable[int]) -> dict[int, int]:
 def rotate_log(log: Path, limit: int = LOG_LIMIT, kept: int = LOG_KEPT) -> bool:
     """Copy `log` aside and cut it to nothing when it is longer than `limit` bytes; True if it was.
 
-    The writer holds it open for appending, so it goes on at the new end. Lines written between copy and cut are lost."""
+    The writer holds it open for appending, so it goes on at the new end. Lines written between copy and cut
+    are lost."""
     try:
         if log.stat().st_size <= limit:
             return False

@@ -1,4 +1,4 @@
-"""`stack.json`: what runs on a data folder, for `artimon status`, `down`, `env`, and for the cleaning up after a crash."""
+"""`stack.json`: what runs on a data folder, for `artimon status`, `down`, `env`, and for cleaning up after a crash."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read_state(data: Path) -> StackState | None:
 
 
 class DataLock:
-    """At most one stack a data folder: an exclusive lock on `<data>/lock`, given back at the latest when the process ends."""
+    """At most one stack a data folder: an exclusive lock on `<data>/lock`, given back when the process ends."""
 
     def __init__(self, data: Path) -> None:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -101,7 +102,7 @@ class Supervisor:
         if state is None or not state.pid:
             return 0
         try:
-            signal.pidfd_send_signal(_pidfd(state.pid), number)
+            os.kill(state.pid, number)
         except ProcessLookupError:
             return 0
         return state.pid
@@ -139,7 +140,8 @@ class Supervisor:
             self._step_all(runners, now, {name: wanted[name] and not ending for name in runners})
             if now >= housekeeping_due:
                 housekeeping_due = now + HOUSEKEEPING_S
-                guard = self._housekeep(runners, guard, now)
+                self._housekeep(runners, now)
+                guard.ensure()
             self._publish(runners, guard)
             if ending:
                 deadline = deadline or now + STOP_ALL_S
@@ -152,7 +154,7 @@ class Supervisor:
     def _step_all(self, runners: dict[str, Runner], now: float, wanted: dict[str, bool]) -> None:
         for name, runner in runners.items():
             before = [runners[other] for other in runner.part.after if other in runners]
-            behind = [other for other in runners.values() if name in other.part.after]
+            behind = [other for other in runners.values() if runner.part.layer < other.part.layer]
             runner.step(
                 now,
                 wanted=wanted[name],
@@ -160,7 +162,7 @@ class Supervisor:
                 may_stop=not self._ending or all(other.child is None for other in behind),
             )
 
-    def _housekeep(self, runners: dict[str, Runner], guard: Guard, now: float) -> Guard:
+    def _housekeep(self, runners: dict[str, Runner], now: float) -> None:
         children = {name: runner.child.pid for name, runner in runners.items() if runner.child}
         rss = session_rss(children.values())
         for name, pid in children.items():
@@ -168,7 +170,6 @@ class Supervisor:
             runners[name].housekeeping()
         with self._changed:
             self._rss = {name: rss[pid] for name, pid in children.items()}
-        return guard
 
     def _publish(self, runners: dict[str, Runner], guard: Guard) -> None:
         states = {name: runner.state() for name, runner in runners.items()}
@@ -178,9 +179,3 @@ class Supervisor:
             self._states = states
             self._changed.notify_all()
         self._listener(list(states.values()), guard.pid)
-
-
-def _pidfd(pid: int) -> int:
-    import os
-
-    return os.pidfd_open(pid)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from types import MappingProxyType
 
 from artimon.stack.java import jvm_flags
 from artimon.stack.part import HOST, Context, Part, ask_tcp
@@ -38,7 +37,7 @@ class ZooKeeper(Part):
     """One server, no quorum. Sessions last 2 to 60 s."""
 
     name = "zookeeper"
-    ports: ClassVar[Mapping[str, int]] = {"zookeeper.client": 2181}
+    ports = MappingProxyType({"zookeeper.client": 2181})
     memory_mb = 320
 
     def prepare(self, context: Context) -> list[Command]:

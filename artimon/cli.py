@@ -1,0 +1,362 @@
+"""The command `artimon`. Data goes to standard output, messages to standard error; exit codes 0 good, 1 bad, 2 misuse.
+
+Commands import what they need when they run, so that each process loads its own part only."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from artimon import settings as settings_module
+from artimon.settings import Settings
+
+app = typer.Typer(
+    name="artimon",
+    help="Typed, labelled variables: collected, stored exactly once, asked by equivalence classes.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+)
+
+DataOption = Annotated[Path | None, typer.Option("--data", help="Data folder of the stack (ARTIMON_DATA).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ZookeeperOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_ZOOKEEPER, else the running stack's).")]
+KafkaOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_KAFKA, else the running stack's).")]
+HdfsOption = Annotated[str | None, typer.Option(help="URI (ARTIMON_HDFS, else the running stack's).")]
+HealthOption = Annotated[Path | None, typer.Option(help="File in which the process says how it is.")]
+
+
+def say(text: str) -> None:
+    """A message to the person at the terminal."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Entry point. Errors of ours are one line; any other is a defect and keeps its traceback."""
+    from artimon.stack.errors import JavaMissing, StackError
+
+    try:
+        app()
+    except JavaMissing as problem:
+        say(f"artimon: {problem}")
+        sys.exit(2)
+    except StackError as problem:
+        say(f"artimon: {problem}")
+        sys.exit(1)
+
+
+def located(data: Path | None = None) -> Settings:
+    """Settings in which the default places are replaced by those of the running stack on the data folder."""
+    from dataclasses import replace
+
+    from artimon.stack.state import read_state
+
+    found = settings_module.load()
+    found = replace(found, data=(data or found.data).expanduser().absolute())
+    state = read_state(found.data)
+    if state is None or not state.alive():
+        return found
+    places = state.addresses
+    return replace(
+        found,
+        zookeeper=_chosen(found.zookeeper, settings_module.DEFAULT_ZOOKEEPER, places.get("ARTIMON_ZOOKEEPER")),
+        kafka=_chosen(found.kafka, settings_module.DEFAULT_KAFKA, places.get("ARTIMON_KAFKA")),
+        hdfs=_chosen(found.hdfs, settings_module.DEFAULT_HDFS, places.get("ARTIMON_HDFS")),
+        api=_chosen(found.api, settings_module.DEFAULT_API, places.get("ARTIMON_API")),
+    )
+
+
+def _chosen(value: str, default: str, running: str | None) -> str:
+    return running if running and value == default else value
+
+
+# ---- the stack -------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def up(
+    data: DataOption = None,
+    parts: Annotated[str, typer.Option(help="Parts or groups (base, hdfs, shards, all), by comma.")] = "all",
+    poll: Annotated[str, typer.Option(help="Period of the agent's polls.")] = "60s",
+    level: Annotated[str, typer.Option(help="Ack level: kafka or hdfs.")] = "hdfs",
+    capacity: Annotated[int, typer.Option(help="Series a shard makes room for at first.")] = 20_000,
+    base_port: Annotated[int | None, typer.Option(help="Take free ports from here on, not the default ones.")] = None,
+    prove: Annotated[int | None, typer.Option(help="Run so many seconds, prove the figures, exit 0 or 1.")] = None,
+    detach: Annotated[bool, typer.Option(help="Return when everything is up.")] = False,
+) -> None:
+    """Start the whole stack on this machine and keep it running until Ctrl-C."""
+    from artimon.stack import foreground
+    from artimon.stack.stack import Stack
+
+    place = located(data)
+    options = {"poll": poll, "level": level, "capacity": str(capacity)}
+    if detach and prove is None:
+        arguments = ["--data", str(place.data), "--parts", parts, "--poll", poll, "--level", level]
+        arguments += ["--capacity", str(capacity)]
+        arguments += [] if base_port is None else ["--base-port", str(base_port)]
+        foreground.start_detached(arguments, place.data, say)
+        return
+    stack = Stack(place.data, parts.split(","), base_port=base_port, options=options)
+    if prove is None:
+        raise typer.Exit(foreground.run_stack(stack, say))
+    from artimon import processes
+
+    seconds = prove
+    raise typer.Exit(foreground.run_stack(stack, say, lambda running, stop: processes.prove(running, seconds, stop)))
+
+
+@app.command()
+def down(data: DataOption = None) -> None:
+    """Stop the stack, in order, and wait for its end."""
+    from artimon.stack import foreground
+
+    place = located(data)
+    say("stopped" if foreground.stop_running(place.data, say) else f"nothing runs on {place.data}")
+
+
+@app.command()
+def status(data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Say how every part and hop is; exit 1 if one is unhealthy."""
+    from artimon.stack.status import read_status
+    from artimon.stack.status_view import show
+
+    found = read_status(located(data).data)
+    if as_json:
+        print(json.dumps(found.to_json(), indent=1))
+    else:
+        show(found)
+    raise typer.Exit(0 if found.healthy else 1)
+
+
+@app.command()
+def env(data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Print where everything is, as shell exports: eval "$(artimon env)"."""
+    from artimon.stack.status import running_state
+
+    places = running_state(located(data).data).addresses
+    if as_json:
+        print(json.dumps(places, indent=1))
+    else:
+        print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in places.items()))
+
+
+@app.command()
+def logs(
+    part: Annotated[str | None, typer.Argument(help="One part; without it all.")] = None,
+    data: DataOption = None,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="So many last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C.")] = False,
+) -> None:
+    """Print the parts' logs."""
+    import threading
+
+    from artimon.stack import logs as stack_logs
+    from artimon.stack.errors import UnknownPart
+
+    folder = located(data).data / "logs"
+    paths = {path.stem: path for path in sorted(folder.glob("*.log"))}
+    if part is not None and part not in paths:
+        raise UnknownPart(part, sorted(paths))
+    chosen = paths if part is None else {part: paths[part]}
+    width = max(map(len, chosen), default=0)
+    prefix = (lambda name: f"{name:<{width}} | ") if part is None else (lambda name: "")
+    for name, path in chosen.items():
+        for line in stack_logs.tail(path, lines):
+            print(f"{prefix(name)}{line}")
+    if follow:
+        try:
+            for name, line in stack_logs.follow(chosen, threading.Event()):
+                print(f"{prefix(name)}{line}", flush=True)
+        except KeyboardInterrupt:
+            return
+
+
+@app.command()
+def doctor(
+    data: DataOption = None,
+    as_json: JsonOption = False,
+    verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False,
+) -> None:
+    """Say what is wrong here and how to fix it; exit 1 on a required failure."""
+    from dataclasses import asdict
+
+    from artimon.stack.doctor import Mark, examine
+    from artimon.stack.status_view import show_check
+
+    place = located(data)
+    failed, found = False, []
+    for check in examine(place, place.data, verify_jars=verify):
+        failed = failed or check.mark is Mark.FAILED
+        found.append(asdict(check))
+        if not as_json:
+            show_check(check)
+    if as_json:
+        print(json.dumps({"good": not failed, "checks": found}, indent=1))
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of a module of benchmarks/.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Run a benchmark of the repository; what follows its name is handed on to it."""
+    from artimon.stack.bench import run_benchmark
+
+    raise typer.Exit(run_benchmark(name, context.args, as_json, say))
+
+
+@app.command()
+def setup(verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False) -> None:
+    """Find a fit Java and retrieve the jars of the servers; ./scripts/setup calls this."""
+    from artimon.stack import jars
+    from artimon.stack.java import find_java
+
+    place = settings_module.load()
+    java = find_java(place)
+    folder = jars.ensure(place, java, {jar.jar_set for jar in jars.read_lock()}, say, verify=verify)
+    say(f"Java {java.version} at {java.program}; jars in {folder}")
+
+
+# ---- the processes of the stack --------------------------------------------------------------------------------------
+
+
+@app.command()
+def collector(
+    identity: Annotated[str, typer.Option("--id")] = "collector-0",
+    zookeeper: ZookeeperOption = None,
+    kafka: KafkaOption = None,
+    port: Annotated[int, typer.Option(help="Port to listen on, 0 for any.")] = 0,
+    health: HealthOption = None,
+) -> None:
+    """Run a collector."""
+    from artimon import processes
+
+    place = located()
+    processes.collector(
+        identity=identity,
+        zookeeper=zookeeper or place.zookeeper,
+        kafka=kafka or place.kafka,
+        port=port,
+        health=health,
+    )
+
+
+@app.command()
+def agent(
+    name: Annotated[str, typer.Option(help="Name of the agent, for ever the same.")] = "local",
+    zookeeper: ZookeeperOption = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the log and the source's state.")] = None,
+    poll: Annotated[str, typer.Option(help="Period of the polls, such as 60s.")] = "60s",
+    level: Annotated[str, typer.Option(help="Ack level: kafka or hdfs.")] = "hdfs",
+    host_metrics: Annotated[bool, typer.Option(help="Read this host's own figures too.")] = True,
+    labels_rules: Annotated[Path | None, typer.Option(help="Rules that give labels by address.")] = None,
+    health: HealthOption = None,
+) -> None:
+    """Run an agent."""
+    from artimon import processes
+
+    place = located()
+    processes.agent(
+        name=name,
+        zookeeper=zookeeper or place.zookeeper,
+        data=data or place.data / "agent",
+        poll=poll,
+        level=level,
+        host_metrics=host_metrics,
+        labels_rules=labels_rules,
+        health=health,
+    )
+
+
+@app.command()
+def shard(
+    identity: Annotated[str, typer.Option("--id")] = "0",
+    members: Annotated[str, typer.Option(help="Ids of all shards, by comma.")] = "0",
+    zookeeper: ZookeeperOption = None,
+    kafka: KafkaOption = None,
+    port: Annotated[int, typer.Option(help="Port to listen on, 0 for any.")] = 0,
+    capacity: Annotated[int, typer.Option(help="Series to make room for at first.")] = 20_000,
+    health: HealthOption = None,
+) -> None:
+    """Run a memory shard."""
+    from artimon import processes
+
+    place = located()
+    processes.shard(
+        identity=identity,
+        members=tuple(members.split(",")),
+        zookeeper=zookeeper or place.zookeeper,
+        kafka=kafka or place.kafka,
+        port=port,
+        capacity=capacity,
+        health=health,
+    )
+
+
+@app.command()
+def spark(
+    zookeeper: ZookeeperOption = None,
+    kafka: KafkaOption = None,
+    hdfs: HdfsOption = None,
+    data: Annotated[Path | None, typer.Option(help="Local folder of the checkpoints.")] = None,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[4,4]",
+    driver_memory: Annotated[str, typer.Option(help="Heap of the driver's JVM.")] = "1g",
+    jars: Annotated[str, typer.Option(help="The connector's jars, by comma.")] = "",
+    health: HealthOption = None,
+) -> None:
+    """Run the Spark application: raw table and buckets."""
+    from artimon import processes
+
+    place = located()
+    processes.spark(
+        zookeeper=zookeeper or place.zookeeper,
+        kafka=kafka or place.kafka,
+        hdfs=hdfs or place.hdfs,
+        data=data or place.data / "spark",
+        master=master,
+        driver_memory=driver_memory,
+        jars=tuple(jar for jar in jars.split(",") if jar),
+        health=health,
+    )
+
+
+# ---- questions -------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def query(
+    text: Annotated[str, typer.Argument(help="The question, such as \"fetch('host.cpu.ms').rate()\".")],
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask the memory shards."""
+    from artimon import processes
+
+    raise typer.Exit(processes.query(text, zookeeper=zookeeper or located(data).zookeeper, as_json=as_json))
+
+
+@app.command()
+def find(
+    selector: Annotated[str, typer.Argument(help="A selector, such as 'host.*' or 'http.requests{route=\"/\"}'.")],
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many series.")] = 1000,
+    as_json: JsonOption = False,
+) -> None:
+    """List the series that a selector matches."""
+    from artimon import processes
+
+    place = zookeeper or located(data).zookeeper
+    raise typer.Exit(processes.find(selector, zookeeper=place, limit=limit, as_json=as_json))
+
+
+if __name__ == "__main__":
+    main()

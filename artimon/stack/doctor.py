@@ -1,0 +1,175 @@
+"""What `artimon doctor` looks at: one check a line, each with what was found and how to mend it."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import psutil
+
+from artimon.settings import Settings
+from artimon.stack import jars
+from artimon.stack.errors import NotRunning, StackError
+from artimon.stack.hdfs import ask_jmx
+from artimon.stack.java import find_java
+from artimon.stack.part import HOST, ask_tcp
+from artimon.stack.parts import ALL_PARTS, choose_parts
+from artimon.stack.ports import is_free
+from artimon.stack.state import StackState, read_state
+from artimon.stack.status import read_status
+
+DISK_FREE_GB = 5
+MEMORY_FREE_GB = 5
+GIB = 1024**3
+
+
+class Mark(StrEnum):
+    """How a check went; only FAILED makes `artimon doctor` exit 1."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor; `fix` is empty when there is nothing to do."""
+
+    name: str
+    mark: Mark
+    detail: str
+    fix: str = ""
+
+
+def examine(settings: Settings, data: Path, *, verify_jars: bool = False) -> Iterator[Check]:
+    """All checks, one after another; a check that breaks is itself a failed check."""
+    state = read_state(data)
+    running = state if state is not None and state.alive() else None
+    checks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+        ("python", _python),
+        ("java", lambda: _java(settings)),
+        ("jars", lambda: _jars(settings, verify_jars)),
+        ("disk", lambda: _disk(data)),
+        ("memory", lambda: _memory(running is not None)),
+        ("ports", lambda: _ports(running)),
+        ("stack", lambda: _stack(data, running)),
+        ("servers", lambda: _servers(settings, running)),
+    ]
+    for name, check in checks:
+        try:
+            yield from check()
+        except Exception as problem:  # the doctor itself must reach its last line
+            yield Check(name, Mark.FAILED, f"{type(problem).__name__}: {problem}", "report this as a defect")
+
+
+def _python() -> Iterator[Check]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    good = sys.version_info >= (3, 11)
+    yield Check("python", Mark.GOOD if good else Mark.FAILED, version, "" if good else "install Python 3.11")
+
+
+def _java(settings: Settings) -> Iterator[Check]:
+    try:
+        java = find_java(settings)
+    except StackError as problem:
+        yield Check("java", Mark.FAILED, "none that fits", str(problem))
+    else:
+        yield Check("java", Mark.GOOD, f"{java.version} at {java.program}")
+
+
+def _jars(settings: Settings, verify: bool) -> Iterator[Check]:
+    folder = settings.cache / "jars"
+    wanted = jars.read_lock()
+    missing = [jar.file for jar in wanted if not (folder / jar.jar_set / jar.file).is_file()]
+    if missing:
+        detail = f"{len(missing)} of {len(wanted)} not in {folder}"
+        yield Check("jars", Mark.FAILED, detail, "run ./scripts/setup")
+        return
+    damaged = [jar.file for jar in wanted if verify and jars.digest_of(folder / jar.jar_set / jar.file) != jar.digest]
+    if damaged:
+        yield Check("jars", Mark.FAILED, f"damaged: {', '.join(damaged)}", f"delete them in {folder}, ./scripts/setup")
+        return
+    yield Check("jars", Mark.GOOD, f"{len(wanted)} in {folder}{', digests right' if verify else ''}")
+
+
+def _disk(data: Path) -> Iterator[Check]:
+    there = next(folder for folder in (data, *data.parents) if folder.is_dir())
+    free = shutil.disk_usage(there).free / GIB
+    good = free >= DISK_FREE_GB
+    fix = "" if good else f"free some, or choose another folder with --data; {DISK_FREE_GB} GiB are wanted"
+    yield Check("disk", Mark.GOOD if good else Mark.WARNING, f"{free:.1f} GiB free at {there}", fix)
+
+
+def _memory(running: bool) -> Iterator[Check]:
+    free = psutil.virtual_memory().available / GIB
+    good = running or free >= MEMORY_FREE_GB
+    fix = "" if good else f"end other programs; the whole stack takes up to {MEMORY_FREE_GB} GiB"
+    yield Check("memory", Mark.GOOD if good else Mark.WARNING, f"{free:.1f} GiB available", fix)
+
+
+def _ports(running: StackState | None) -> Iterator[Check]:
+    if running is not None:
+        yield Check("ports", Mark.GOOD, "held by the running stack")
+        return
+    wished = {port: name for part in choose_parts(ALL_PARTS) for name, port in part.ports.items()}
+    taken = [f"{port} ({name})" for port, name in wished.items() if not is_free(port)]
+    if not taken:
+        yield Check("ports", Mark.GOOD, f"all {len(wished)} default ports are free")
+        return
+    fix = "nothing must be done: the next free ports are taken and `artimon env` prints them"
+    yield Check("ports", Mark.WARNING, f"taken: {', '.join(taken)}", fix)
+
+
+def _stack(data: Path, running: StackState | None) -> Iterator[Check]:
+    if running is None:
+        yield Check("stack", Mark.WARNING, str(NotRunning(data)).partition(":")[0], "start one with `artimon up`")
+        return
+    for part in read_status(data).parts:
+        mark = Mark.GOOD if part.healthy else Mark.FAILED
+        fix = "" if part.healthy else f"see `artimon logs {part.name}`"
+        yield Check(f"part {part.name}", mark, f"{part.state} {part.problem}".strip(), fix)
+
+
+def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:
+    """The servers that the settings name, or those of the running stack; only a running stack must have them."""
+    known = running.addresses if running else {}
+    worst = Mark.FAILED if running else Mark.WARNING
+    yield _reach("zookeeper", known.get("ARTIMON_ZOOKEEPER", settings.zookeeper), worst, _ask_zookeeper)
+    yield _reach("kafka", known.get("ARTIMON_KAFKA", settings.kafka).split(",")[0], worst, _connect)
+    yield _reach("hdfs", known.get("ARTIMON_HDFS", settings.hdfs).removeprefix("hdfs://"), worst, _connect)
+    if running and "namenode.http" in running.ports:
+        yield _reach("hdfs space", f"{HOST}:{running.ports['namenode.http']}", worst, _ask_space)
+
+
+def _reach(name: str, address: str, worst: Mark, ask: Callable[[str, int], str]) -> Check:
+    host, _, port = address.rstrip("/").rpartition(":")
+    try:
+        return Check(name, Mark.GOOD, f"{ask(host, int(port))} at {address}")
+    except (OSError, ValueError) as problem:
+        fix = f"start the stack with `artimon up`, or set ARTIMON_{name.split()[0].upper()}"
+        return Check(name, worst, f"not reached at {address}: {problem}", fix)
+
+
+def _connect(host: str, port: int) -> str:
+    socket.create_connection((host, port), timeout=3).close()
+    return "listens"
+
+
+def _ask_zookeeper(host: str, port: int) -> str:
+    if host not in (HOST, "localhost"):
+        return _connect(host, port)
+    if ask_tcp(port, b"ruok", enough=4) != b"imok":
+        raise OSError("does not answer ruok")
+    return "answers"
+
+
+def _ask_space(host: str, port: int) -> str:  # noqa: ARG001
+    state = ask_jmx(port, "Hadoop:service=NameNode,name=FSNamesystemState")
+    if state.get("FSState") != "Operational" or not state.get("NumLiveDataNodes"):
+        raise OSError(f"state {state.get('FSState')}, {state.get('NumLiveDataNodes')} live DataNodes")
+    return f"{int(state.get('CapacityRemaining', 0)) / GIB:.1f} GiB remain"

@@ -1,0 +1,128 @@
+"""`artimon up` and `artimon down`: a stack in the foreground of this process, and the end of one that runs elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from artimon.settings import child_environment
+from artimon.stack.errors import NotHealthy, StackError
+from artimon.stack.process import same_process
+from artimon.stack.runner import now_s
+from artimon.stack.stack import UP_S, Stack
+from artimon.stack.state import DataLock, kill_stale, read_state
+
+DOWN_S = 90.0
+_POLL_S = 0.1
+Say = Callable[[str], None]
+
+
+class _Asked(BaseException):
+    """A signal asked the stack to stop; raised in the main thread wherever it is."""
+
+
+class Interrupts:
+    """Turns the first SIGINT, SIGTERM or SIGHUP into an orderly end and swallows the rest, so that stopping is not cut short."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
+    def install(self) -> None:
+        """Only in the main thread."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if not self.asked.is_set():
+            self.asked.set()
+            raise _Asked
+
+
+def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], int] | None = None) -> int:
+    """Start `stack`, wait until it is healthy, run `job` (default: wait) until it ends or a signal comes, stop it.
+
+    Returns the job's exit code, 0 after a signal without a job, 130 if a signal cut the job short."""
+    interrupts = Interrupts()
+    interrupts.install()
+    began, code = now_s(), 0
+    try:
+        say(f"starting {', '.join(part.name for part in stack.parts)} on {stack.data}")
+        stack.start()
+        stack.wait_healthy(UP_S)
+        _announce(stack, say, now_s() - began)
+        if job is None:
+            interrupts.asked.wait()
+        else:
+            code = job(stack, interrupts.asked)
+    except _Asked:
+        code = 0 if job is None else 130
+    finally:
+        interrupts.asked.set()
+        say("stopping")
+        began = now_s()
+        stack.stop()
+        say(f"stopped in {now_s() - began:.1f} s")
+    return code
+
+
+def _announce(stack: Stack, say: Say, took_s: float) -> None:
+    addresses = stack.addresses()
+    width = max(map(len, addresses))
+    say(f"up in {took_s:.1f} s; for this machine only, without authentication: not for production")
+    for name, value in addresses.items():
+        say(f"  {name:<{width}}  {value}")
+    say("`artimon status` says how it is; Ctrl-C stops it")
+
+
+def start_detached(arguments: list[str], data: Path, say: Say) -> None:
+    """Run `artimon up` with `arguments` in the background and return when it is healthy. Raises StackError."""
+    log = data / "logs" / "up.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "artimon.cli", "up", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=child_environment({}),
+            start_new_session=True,
+        )
+    deadline, pause = now_s() + UP_S, threading.Event()
+    while now_s() < deadline:
+        state = read_state(data)
+        if state is not None and state.pid == process.pid and all(part.state == "healthy" for part in state.parts):
+            say(f"up, supervisor is process {process.pid}; its messages are in {log}")
+            return
+        if process.poll() is not None:
+            raise StackError(f"the stack ended with exit code {process.returncode}: see {log}")
+        pause.wait(_POLL_S)
+    raise NotHealthy(UP_S, {"stack": f"still starting; see {log}"})
+
+
+def stop_running(data: Path, say: Say) -> bool:
+    """Stop the stack on `data` and wait for its end; False if none ran. Cleans up after one that crashed.
+
+    Raises StackError if it does not end in DOWN_S."""
+    state = read_state(data)
+    if state is None:
+        return False
+    if not state.alive():
+        lock = DataLock(data)
+        left = kill_stale(data)
+        lock.release()
+        if left:
+            say(f"killed what a crashed stack left: {', '.join(left)}")
+        return bool(left)
+    os.kill(state.pid, signal.SIGTERM)
+    deadline, pause = now_s() + DOWN_S, threading.Event()
+    while same_process(state.pid, state.started):
+        if now_s() > deadline:
+            raise StackError(f"process {state.pid} did not stop in {DOWN_S:.0f} s: see `artimon logs`, or kill it")
+        pause.wait(_POLL_S)
+    return True

@@ -1,0 +1,186 @@
+"""The jars of the real servers: exactly those of `jars.lock`, in the user's cache folder, resolved once.
+
+Ivy, which is inside PySpark's jars, retrieves them from its default repository. Several Ivys run at once, each with
+a share of the list, because most of the time goes into one small request after another. Files are checked, then renamed
+into place, so the folder of a set holds only whole, checked files whenever a process is killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from artimon.settings import Settings
+from artimon.stack.errors import JarMismatch, JarsUnresolved, StackError
+from artimon.stack.java import Java, trust_store_flags
+
+LOCK_FILE = Path(__file__).with_name("jars.lock")
+IVY = "ivy-2.5.3.jar"
+WORKERS = 4
+RESOLVE_S = 1200
+Say = Callable[[str], None]
+
+_SETTINGS = """\
+<ivysettings>
+  <settings defaultResolver="default"/>
+  <caches defaultCacheDir={cache}/>
+  <resolvers><ibiblio name="default" m2compatible="true"/></resolvers>
+</ivysettings>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One pinned jar; `digest` is the sha256 of the file in hexadecimal."""
+
+    jar_set: str
+    group: str
+    name: str
+    version: str
+    digest: str
+
+    @property
+    def file(self) -> str:
+        """Its file name."""
+        return f"{self.name}-{self.version}.jar"
+
+
+def read_lock(path: Path = LOCK_FILE) -> list[Jar]:
+    """The jars of a lock file; lines are `set group:name:version sha256`. Raises StackError on any other line."""
+    jars = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        fields = line.split()
+        coordinates = fields[1].split(":") if len(fields) == 3 else []
+        if len(coordinates) != 3 or len(fields[2]) != 64:
+            raise StackError(f"{path} line {number}: want `set group:name:version sha256`, found {line!r}")
+        group, name, version = coordinates
+        jars.append(Jar(fields[0], group, name, version, fields[2]))
+    return jars
+
+
+def spark_jars() -> Path:
+    """The folder of the jars inside the installed PySpark (which is not imported). Raises StackError."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise StackError("PySpark is not installed: run ./scripts/setup")
+    return Path(spec.origin).parent / "jars"
+
+
+def digest_of(path: Path) -> str:
+    """sha256 of a file in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def ensure(
+    settings: Settings, java: Java, sets: Iterable[str], say: Say | None = None, *, verify: bool = False
+) -> Path:
+    """Make sure that the jars of `sets` are in the cache; returns the folder that has one folder a set.
+
+    Files that are there are trusted by name unless `verify`, as they were checked before they got it.
+    Raises JarMismatch, JarsUnresolved. Safe when several processes call it at once."""
+    folder = settings.cache / "jars"
+    wanted = [jar for jar in read_lock() if jar.jar_set in set(sets)]
+    if verify:
+        for jar in wanted:
+            _check(folder / jar.jar_set / jar.file, jar)
+    if not _missing(folder, wanted):
+        return folder
+    with _only_one(folder):
+        missing = _missing(folder, wanted)
+        if missing:
+            (say or _say)(f"retrieving {len(missing)} jars of the servers into {folder} (once; two to three minutes)")
+            _retrieve(folder, missing, java)
+    return folder
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _missing(folder: Path, wanted: Sequence[Jar]) -> list[Jar]:
+    return [jar for jar in wanted if not (folder / jar.jar_set / jar.file).is_file()]
+
+
+def _check(path: Path, jar: Jar) -> None:
+    if path.is_file():
+        actual = digest_of(path)
+        if actual != jar.digest:
+            raise JarMismatch(path, jar.digest, actual)
+
+
+@contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _retrieve(folder: Path, missing: Sequence[Jar], java: Java) -> None:
+    """Let WORKERS Ivys work on a share each; keep Ivy's cache when something failed, so that the next try goes on."""
+    work = folder / ".resolving"
+    work.mkdir(exist_ok=True)
+    shares = [missing[start::WORKERS] for start in range(WORKERS)]
+    running = [_start_ivy(work / str(number), share, java) for number, share in enumerate(shares) if share]
+    codes = [process.wait(timeout=RESOLVE_S) for process in running]
+    unresolved, log = [], work / "0" / "ivy.log"
+    for number, share in enumerate(shares):
+        for jar in share:
+            fresh = work / str(number) / "out" / jar.group / jar.file
+            if fresh.is_file():
+                _check(fresh, jar)
+                (folder / jar.jar_set).mkdir(exist_ok=True)
+                fresh.replace(folder / jar.jar_set / jar.file)
+            else:
+                unresolved.append(f"{jar.group}:{jar.name}:{jar.version}")
+                log = work / str(number) / "ivy.log"
+    if unresolved:
+        raise JarsUnresolved(unresolved, log, f"Ivy ended with {codes}")
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _start_ivy(work: Path, share: Sequence[Jar], java: Java) -> subprocess.Popen[bytes]:
+    shutil.rmtree(work / "out", ignore_errors=True)
+    work.mkdir(exist_ok=True)
+    (work / "settings.xml").write_text(_SETTINGS.format(cache=quoteattr(str(work / "cache"))))
+    (work / "ivy.xml").write_text(ivy_module(share))
+    argv = [
+        str(java.program),
+        "-Xmx128m",
+        *trust_store_flags(java),
+        "-jar",
+        str(spark_jars() / IVY),
+        *("-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml")),
+        *("-confs", "default", "-types", "jar", "bundle"),
+        *("-retrieve", f"{work / 'out'}/[organisation]/[artifact]-[revision].[ext]"),
+    ]
+    with (work / "ivy.log").open("wb") as log:
+        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+
+
+def ivy_module(share: Sequence[Jar]) -> str:
+    """Ivy's description of a share: each jar by itself, nothing that it depends on."""
+    rows = [
+        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.name)} rev={quoteattr(jar.version)} "
+        'conf="default->master,runtime" transitive="false"/>'
+        for jar in share
+    ]
+    head = '<ivy-module version="2.0"><info organisation="artimon" module="jars"/>'
+    conf = '<configurations><conf name="default"/></configurations>'
+    return f"{head}{conf}<dependencies>{''.join(rows)}</dependencies></ivy-module>\n"

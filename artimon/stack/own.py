@@ -1,0 +1,141 @@
+"""Our own processes as parts of the stack: each is `python -m artimon.cli COMMAND`, with its health in a JSON file."""
+
+from __future__ import annotations
+
+import sys
+from types import MappingProxyType
+
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.health import read_health
+from artimon.stack.part import Context, Part
+from artimon.stack.process import Command
+
+STALE_MS = 20_000  # health is written every 2 s; a busy machine may be late
+
+
+def read_problem(context: Context, part: str) -> str:
+    """ "" when the part's health file is fresh and says "ok", else what is wrong."""
+    health = read_health(context.health(part))
+    if health is None:
+        return "has not said how it is yet"
+    age_ms = SYSTEM_CLOCK.now_ms() - health.time_ms
+    if age_ms > STALE_MS:
+        return f"has not said how it is for {age_ms / 1000:.0f} s"
+    return "" if health.state == "ok" else f"{health.state}: {health.problem}"
+
+
+class OwnPart(Part):
+    """A process of ours; subclasses give `arguments`. Restarted when its health is stale, as a hung one's is."""
+
+    after: tuple[str, ...] = ("zookeeper", "kafka")
+    layer = 1
+    stop_s = 15.0
+
+    def arguments(self, context: Context) -> list[str]:
+        """What stands after `artimon` on its command line, without --health."""
+        raise NotImplementedError
+
+    def prepare(self, context: Context) -> list[Command]:
+        health = context.health(self.name)
+        health.parent.mkdir(parents=True, exist_ok=True)
+        health.unlink(missing_ok=True)  # what an earlier process said must not count for the next one
+        return []
+
+    def environment(self, context: Context) -> dict[str, str]:
+        """What is added to the environment of the process."""
+        return {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2", "TMPDIR": str(context.temporary(self.name))}
+
+    def command(self, context: Context) -> Command:
+        module = [sys.executable, "-P", "-m", "artimon.cli"]
+        argv = [*module, *self.arguments(context), "--health", str(context.health(self.name))]
+        return Command(argv, self.environment(context))
+
+    def check(self, context: Context) -> str:
+        return read_problem(context, self.name)
+
+
+def _servers(context: Context, *names: str) -> list[str]:
+    """Flags that name servers: those of this stack, or the settings' where the stack has none of its own."""
+    settings = context.settings
+    known = {
+        "zookeeper": context.server("zookeeper.client") or settings.zookeeper,
+        "kafka": context.server("kafka.broker") or settings.kafka,
+        "hdfs": f"hdfs://{namenode}" if (namenode := context.server("namenode.rpc")) else settings.hdfs,
+    }
+    return [word for name in names for word in (f"--{name}", known[name])]
+
+
+class Collector(OwnPart):
+    """The collector."""
+
+    name = "collector-0"
+    ports = MappingProxyType({"collector-0.rpc": 8710})
+    memory_mb = 512
+
+    def arguments(self, context: Context) -> list[str]:
+        port = str(context.port("collector-0.rpc"))
+        return ["collector", "--id", self.name, *_servers(context, "zookeeper", "kafka"), "--port", port]
+
+
+class Agent(OwnPart):
+    """The agent of this machine."""
+
+    name = "agent"
+    after = ("zookeeper",)
+    memory_mb = 1024
+
+    def arguments(self, context: Context) -> list[str]:
+        option = context.options.get
+        return [
+            *("agent", "--name", option("agent_name", "local"), *_servers(context, "zookeeper")),
+            *("--data", str(context.folder("agent"))),
+            *("--poll", option("poll", "60s"), "--level", option("level", "hdfs")),
+        ]
+
+
+class Shard(OwnPart):
+    """One varstore process of `members`."""
+
+    memory_mb = 1536
+
+    def __init__(self, number: int, members: int) -> None:
+        self.number, self.members = number, members
+        self.name = f"shard-{number}"
+        self.ports = MappingProxyType({f"{self.name}.rpc": 8720 + number})
+
+    def arguments(self, context: Context) -> list[str]:
+        members = ",".join(str(number) for number in range(self.members))
+        return [
+            *("shard", "--id", str(self.number), "--members", members, *_servers(context, "zookeeper", "kafka")),
+            *("--port", str(context.port(f"{self.name}.rpc"))),
+            *("--capacity", context.options.get("capacity", "20000")),
+        ]
+
+
+class Spark(OwnPart):
+    """The Spark application with both queries: a Python driver, its JVM, its Python workers."""
+
+    name = "spark"
+    after = ("zookeeper", "kafka", "datanode")
+    jar_sets = ("spark",)
+    memory_mb = 4096
+    stop_s = 20.0
+
+    def arguments(self, context: Context) -> list[str]:
+        option = context.options.get
+        jars = ",".join(str(jar) for jar in sorted((context.jars / "spark").glob("*.jar")))
+        return [
+            *("spark", *_servers(context, "zookeeper", "kafka", "hdfs"), "--data", str(context.folder("spark"))),
+            *("--master", option("master", "local[4,4]"), "--driver-memory", option("driver_memory", "1g")),
+            *("--jars", jars),
+        ]
+
+    def environment(self, context: Context) -> dict[str, str]:
+        spark = {
+            "JAVA_HOME": str(context.java.home),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(context.temporary(self.name)),
+        }
+        return {**super().environment(context), **spark}

@@ -1,0 +1,199 @@
+"""A stack of real servers on this machine, as a context manager: for `artimon up` and for tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from artimon.settings import Settings
+from artimon.settings import load as load_settings
+from artimon.stack import jars
+from artimon.stack.errors import NotHealthy
+from artimon.stack.java import find_java
+from artimon.stack.part import Context, Part
+from artimon.stack.parts import ALL_PARTS, choose_parts
+from artimon.stack.ports import PortLeases
+from artimon.stack.process import start_time
+from artimon.stack.runner import Phase
+from artimon.stack.state import DataLock, PartState, StackState, kill_stale, read_state, write_state
+from artimon.stack.supervisor import Supervisor
+
+UP_S = 120.0
+PART_CHANGE_S = 60.0
+
+
+class Stack:
+    """The chosen parts on one data folder.
+
+    `parts`: names of `ALL_PARTS` (None: all; "hdfs" means namenode and datanode). `base_port`: None takes the stable
+    default ports, a number takes free ports from there on, which keeps tests out of the way of a running stack.
+    Everything it starts ends with this process, however that ends. Raises StackError."""
+
+    def __init__(
+        self,
+        data: Path,
+        parts: Iterable[str] | None = None,
+        *,
+        base_port: int | None = None,
+        options: Mapping[str, str] | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.data = data.absolute()
+        self.parts: list[Part] = choose_parts(ALL_PARTS if parts is None else parts)
+        self._settings = settings or load_settings()
+        self._base_port, self._options = base_port, dict(options or {})
+        self._leases = PortLeases()
+        self._lock: DataLock | None = None
+        self._supervisor: Supervisor | None = None
+        self._context: Context | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        try:
+            self.wait_healthy()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Take the folder and the ports, begin to start the parts. Returns before they are healthy."""
+        java = find_java(self._settings)
+        folder = jars.ensure(self._settings, java, [name for part in self.parts for name in part.jar_sets])
+        self._lock = DataLock(self.data)
+        try:
+            kill_stale(self.data)
+            self._context = Context(
+                data=self.data,
+                ports=self._lease_ports(),
+                settings=self._settings,
+                java=java,
+                jars=folder,
+                spark_jars=jars.spark_jars(),
+                options=self._options,
+            )
+            self._supervisor = Supervisor(self.parts, self._context, self._publish)
+            self._supervisor.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop everything in the reverse order, give ports and folder back. Idempotent."""
+        if self._supervisor is not None:
+            self._supervisor.stop()
+            self._supervisor = None
+        self._leases.release()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    @property
+    def context(self) -> Context:
+        """Ports and folders. Raises NotHealthy before `start`."""
+        if self._context is None:
+            raise NotHealthy(0, {"stack": "not started"})
+        return self._context
+
+    @property
+    def zookeeper(self) -> str:
+        """host:port of ZooKeeper."""
+        return self.context.address("zookeeper.client")
+
+    @property
+    def kafka(self) -> str:
+        """host:port of the broker."""
+        return self.context.address("kafka.broker")
+
+    @property
+    def hdfs(self) -> str:
+        """URI of the file system, such as hdfs://127.0.0.1:8020."""
+        return f"hdfs://{self.context.address('namenode.rpc')}"
+
+    def addresses(self) -> dict[str, str]:
+        """What `artimon env` prints."""
+        found: dict[str, str] = {}
+        for part in self.parts:
+            found.update(part.addresses(self.context))
+        return {**found, "ARTIMON_DATA": str(self.data)}
+
+    def wait_healthy(self, timeout_s: float = UP_S, names: Iterable[str] | None = None) -> None:
+        """Return when the parts `names` (default: all that shall run) are healthy. Raises NotHealthy."""
+        self._running().wait_healthy(timeout_s, names)
+
+    def states(self) -> dict[str, PartState]:
+        """Every part now."""
+        return self._running().states()
+
+    def resident(self) -> dict[str, int]:
+        """Resident bytes by part, at most some seconds old."""
+        return self._running().resident()
+
+    def pid(self, name: str) -> int:
+        """Process id of a part, 0 when nothing runs."""
+        return self.states()[name].pid
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> int:
+        """Send a signal to a part's process and return its process id (0: nothing ran).
+
+        After SIGKILL it returns when the supervisor has seen the death: `wait_healthy` means the next process."""
+        pid = self._running().kill(name, number)
+        if number == signal.SIGKILL and pid:
+            self._wait(name, lambda state: state.pid != pid)
+        return pid
+
+    def restart(self, name: str) -> None:
+        """Stop a part in an orderly way and start it anew; returns when a new process runs. See `wait_healthy`."""
+        pid = self.pid(name)
+        self._running().restart(name)
+        self._wait(name, lambda state: state.pid not in (0, pid))
+
+    def stop_part(self, name: str) -> None:
+        """Stop a part and leave it stopped; returns when it is."""
+        self._running().want(name, False)
+        self._wait(name, lambda state: state.state == Phase.STOPPED)
+
+    def start_part(self, name: str) -> None:
+        """Let a stopped part run again. See `wait_healthy`."""
+        self._running().want(name, True)
+
+    def _wait(self, name: str, condition: Callable[[PartState], bool]) -> None:
+        if not self._running().wait(lambda states: condition(states[name]), PART_CHANGE_S):
+            raise NotHealthy(PART_CHANGE_S, {name: "did not change as asked"})
+
+    def _running(self) -> Supervisor:
+        if self._supervisor is None:
+            raise NotHealthy(0, {"stack": "not started"})
+        return self._supervisor
+
+    def _lease_ports(self) -> dict[str, int]:
+        """The ports of the last run on this folder where they are free, else the defaults, else the next free ones."""
+        before = read_state(self.data)
+        known = before.ports if before else {}
+        ports: dict[str, int] = {}
+        for part in self.parts:
+            for name, default in part.ports.items():
+                wished = default if self._base_port is None else self._base_port
+                ports[name] = self._leases.lease(known.get(name, wished))
+        return ports
+
+    def _publish(self, states: list[PartState], guard_pid: int) -> None:
+        me = os.getpid()
+        state = StackState(
+            pid=me,
+            started=start_time(me),
+            ports=dict(self.context.ports),
+            addresses=self.addresses(),
+            parts=states,
+            guard_pid=guard_pid,
+        )
+        write_state(self.data, state)

@@ -1,0 +1,169 @@
+"""What `artimon status` says: the state of every part and, hop by hop, how far the samples have come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.health import Health, read_health
+from artimon.stack.errors import NotRunning
+from artimon.stack.process import same_process, session_rss
+from artimon.stack.runner import Phase
+from artimon.stack.state import PartState, StackState, read_state
+
+
+@dataclass(frozen=True, slots=True)
+class PartStatus:
+    """One part: what the supervisor says, what it uses, what it says of itself. Sizes in MiB, ages in seconds."""
+
+    name: str
+    state: str
+    healthy: bool
+    pid: int
+    restarts: int
+    rss_mb: int
+    memory_mb: int
+    uptime_s: float
+    ports: Mapping[str, int]
+    problem: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One step of the way of a sample. `count` is None where nothing is known; lag in ms behind the hop's own aim."""
+
+    name: str
+    count: int | None
+    unit: str
+    lag_ms: int | None
+    detail: str
+    healthy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The whole stack; `healthy` if every part and hop is."""
+
+    data: str
+    healthy: bool
+    supervisor_pid: int
+    rss_mb: int
+    addresses: Mapping[str, str]
+    parts: list[PartStatus]
+    hops: list[Hop]
+    problems: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def read_status(data: Path) -> Status:
+    """The status of the stack on `data`. Raises NotRunning."""
+    state = read_state(data)
+    if state is None or not state.alive():
+        raise NotRunning(data)
+    healths = {part.name: read_health(data / "health" / f"{part.name}.json") for part in state.parts}
+    rss = session_rss([part.pid for part in state.parts if part.pid])
+    now_s = SYSTEM_CLOCK.now_ms() / 1000
+    parts = [_part_status(part, healths[part.name], rss.get(part.pid, 0), now_s) for part in state.parts]
+    figures = {part.name: part.figures for part in parts}
+    hops = hops_of(figures)
+    problems = [f"{part.name}: {part.problem}" for part in parts if part.problem]
+    problems += [f"{name}: {text}" for name, values in figures.items() for text in values.get("problems", [])]
+    return Status(
+        data=str(data),
+        healthy=all(part.healthy for part in parts) and all(hop.healthy for hop in hops),
+        supervisor_pid=state.pid,
+        rss_mb=sum(part.rss_mb for part in parts),
+        addresses=state.addresses,
+        parts=parts,
+        hops=hops,
+        problems=problems,
+    )
+
+
+def _part_status(part: PartState, health: Health | None, rss: int, now_s: float) -> PartStatus:
+    running = bool(part.pid) and same_process(part.pid, part.started)
+    return PartStatus(
+        name=part.name,
+        state=part.state if running or not part.pid else "dead",
+        healthy=running and part.state == Phase.HEALTHY,
+        pid=part.pid,
+        restarts=part.restarts,
+        rss_mb=rss // (1024 * 1024),
+        memory_mb=part.memory_mb,
+        uptime_s=round(max(0.0, now_s - part.started), 1) if part.pid else 0.0,
+        ports=part.ports,
+        problem=part.problem or ("" if health is None else health.problem),
+        figures={} if health is None else health.figures,
+    )
+
+
+def hops_of(figures: Mapping[str, Mapping[str, Any]]) -> list[Hop]:
+    """The hops of the parts that are there, in the order in which a sample takes them; `figures` by part."""
+    hops: list[Hop] = []
+    if "agent" in figures:
+        hops.append(_agent_hop(figures["agent"]))
+    collectors = {name: values for name, values in figures.items() if name.startswith("collector-")}
+    hops += [_collector_hop(name, values) for name, values in collectors.items()]
+    if "spark" in figures:
+        hops += [_raw_hop(figures["spark"].get("raw") or {}), _buckets_hop(figures["spark"].get("buckets") or {})]
+    shards = {name: values for name, values in figures.items() if name.startswith("shard-")}
+    return hops + [_shard_hop(name, values) for name, values in shards.items()]
+
+
+def _agent_hop(figures: Mapping[str, Any]) -> Hop:
+    up, down = figures.get("endpoints_up", 0), figures.get("endpoints_down", 0)
+    refused = sum((figures.get("refused") or {}).values())
+    detail = f"{figures.get('pending_batches', 0)} batches not acked; {up} endpoints up, {down} down"
+    if refused:
+        detail += f"; {refused} refused"
+    lag = figures.get("oldest_unacked_ms")
+    return Hop("agent: accepted", figures.get("accepted_samples"), "samples", lag, detail, True)
+
+
+def _collector_hop(name: str, figures: Mapping[str, Any]) -> Hop:
+    nacks = {reason: count for reason, count in (figures.get("nacks") or {}).items() if count}
+    detail = ", ".join(f"{count} nacks {reason}" for reason, count in nacks.items()) or "no nacks"
+    return Hop(f"{name}: to Kafka", figures.get("batches"), "batches", None, detail, True)
+
+
+def _behind(reached: Mapping[str, int], ends: Mapping[str, int]) -> int:
+    return sum(max(0, end - int(reached.get(partition, 0))) for partition, end in ends.items())
+
+
+def _raw_hop(raw: Mapping[str, Any]) -> Hop:
+    behind = _behind(raw.get("until") or {}, raw.get("log_end") or {})
+    detail = f"version {raw.get('version', '?')}, {behind} batches of Kafka to go"
+    if raw.get("duplicates") or raw.get("dead_letters"):
+        detail += f"; {raw.get('duplicates', 0)} repeats, {raw.get('dead_letters', 0)} dead letters"
+    return Hop("spark: raw table", raw.get("rows"), "rows", raw.get("lag_ms"), detail, True)
+
+
+def _buckets_hop(buckets: Mapping[str, Any]) -> Hop:
+    lagging = buckets.get("lagging") or []
+    detail = f"shards behind: {', '.join(map(str, lagging))}" if lagging else "all shards follow"
+    return Hop("spark: to the shards", buckets.get("ranges"), "ranges", buckets.get("lag_ms"), detail, not lagging)
+
+
+def _shard_hop(name: str, figures: Mapping[str, Any]) -> Hop:
+    newest = figures.get("newest_sample_ms")
+    detail = f"{figures.get('series', 0)} series"
+    for word in ("late", "future", "conflicts"):
+        if figures.get(word):
+            detail += f", {figures[word]} {word}"
+    lag = max(0, SYSTEM_CLOCK.now_ms() - int(newest)) if newest else None
+    return Hop(f"{name}: in memory", figures.get("applied"), "samples", lag, detail, True)
+
+
+def running_state(data: Path) -> StackState:
+    """The state of the running stack on `data`. Raises NotRunning."""
+    state = read_state(data)
+    if state is None or not state.alive():
+        raise NotRunning(data)
+    return state

@@ -1,0 +1,81 @@
+/*
+ * How a process shows its variables to whoever polls it. Framed transport, binary protocol, frames <= 4 MiB by
+ * default. Any language may serve or poll this. Fields are only ever added, never renumbered.
+ */
+namespace py bookkeeper
+namespace java artimon.bookkeeper
+namespace go bookkeeper
+
+/* Type is not identity: it may change once, from INTEGER to DOUBLE. */
+enum VarType {
+  INTEGER = 0,  // int64
+  DOUBLE = 1,   // float64
+  BOOLEAN = 2,
+  STRING = 3    // UTF-8
+}
+
+/* COUNTER: had only non-negative adds. GAUGE: was set, or had a negative add. Either may be told by the program. */
+enum Kind {
+  UNKNOWN = 0,
+  COUNTER = 1,
+  GAUGE = 2
+}
+
+/* Exactly one field is there, the one that the variable's type names. */
+struct Value {
+  1: optional i64 integer
+  2: optional double dbl
+  3: optional bool boolean
+  4: optional string str
+}
+
+struct Variable {
+  1: string name
+  2: map<string, string> labels  // the program's own, without `context` and `instance`; no empty values
+  3: VarType type
+  4: Kind kind
+  5: Value value
+  6: optional string help
+  7: optional string unit
+}
+
+/* One process that can be polled. The poller adds `context` and `instance` as labels; uuid is never a label. */
+struct Endpoint {
+  1: binary uuid          // 16 bytes; another uuid than the znode's means another process took the port
+  2: i64 birth_ms         // when this process's counts began, ms since the epoch
+  3: string context
+  4: string instance
+  5: i64 time_ms          // the process's clock now, ms since the epoch
+  6: i32 version = 1      // of this contract
+}
+
+struct Rows {
+  1: Endpoint endpoint
+  2: list<Variable> variables
+}
+
+/* All lists and strings of bytes have one entry for each variable, in one order. */
+struct Schema {
+  1: list<string> names
+  2: list<map<string, string>> labels
+  3: binary types                 // one byte each: VarType
+  4: binary kinds                 // one byte each: Kind
+  5: map<string, string> help     // by variable name
+  6: map<string, string> units    // by variable name
+}
+
+struct Columns {
+  1: Endpoint endpoint
+  2: binary schema_id             // 16 bytes: a digest of the schema and its order
+  3: optional Schema schema       // absent if schema_id is the id that the poller sent
+  // One cell of 8 bytes, little-endian, for each variable in schema order. INTEGER: int64; DOUBLE: the bits of the
+  // float64; BOOLEAN: int64 0 or 1; STRING: int64 index into `strings`.
+  4: binary values
+  5: list<string> strings
+  6: binary crc                   // CRC-32 (zlib) of `values`, 4 bytes, little-endian
+}
+
+service Bookkeeper {
+  Rows getVars()
+  Columns getColumns(1: binary known_schema_id)  // empty: no schema known
+}

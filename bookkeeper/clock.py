@@ -1,0 +1,10 @@
+"""The only place of this package that reads the wall clock."""
+
+from __future__ import annotations
+
+import time
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,105 @@
+"""Answers polls: the Thrift service of bookkeeper.thrift over the variables of this process."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import thriftpy2
+
+from bookkeeper.cells import BOOLEAN, DOUBLE, INTEGER
+from bookkeeper.clock import now_ms
+from bookkeeper.snapshot import Layout, Snapshots
+from bookkeeper.variables import Variables
+
+IDL = Path(__file__).with_name("bookkeeper.thrift")
+FIELDS = ("integer", "dbl", "boolean", "str")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who is polled: `uuid` 16 bytes, `birth_ms` when its counts began (ms since the epoch)."""
+
+    uuid: bytes
+    birth_ms: int
+    context: str
+    instance: str
+
+
+def idl() -> Any:
+    """bookkeeper.thrift as a module of thriftpy2: `idl().Bookkeeper` is the service, `idl().Columns` a struct."""
+    return thriftpy2.load(str(IDL), module_name="bookkeeper_idl_thrift")
+
+
+class Service:
+    """The handler of one endpoint. `last_poll` is set once a poll whose values were read after `close_soon` was
+    answered: what the program counted until then has been handed over."""
+
+    def __init__(self, variables: Variables, identity: Identity) -> None:
+        self._snapshots, self._identity, self._idl = Snapshots(variables), identity, idl()
+        self._closing = threading.Event()
+        self._final_read = threading.Event()
+        self.polled, self.last_poll = threading.Event(), threading.Event()
+
+    def close_soon(self) -> None:
+        """From now on a poll is the last one."""
+        self._closing.set()
+
+    def replied(self, _method: str) -> None:
+        """A reply has left."""
+        self.polled.set()
+        if self._final_read.is_set():
+            self.last_poll.set()
+
+    def getVars(self) -> Any:
+        """All variables as rows."""
+        closing = self._closing.is_set()
+        variables = [self._variable(*row) for row in self._snapshots.rows()]
+        described = self._snapshots.layout()
+        for variable in variables:
+            variable.help = described.help.get(variable.name)
+            variable.unit = described.units.get(variable.name)
+        self._read(closing)
+        return self._idl.Rows(self._endpoint(), variables)
+
+    def getColumns(self, known_schema_id: bytes | None) -> Any:
+        """All values as one column, with the schema unless the caller knows it."""
+        closing = self._closing.is_set()
+        layout, values, strings = self._snapshots.columns()
+        schema = None if known_schema_id == layout.schema_id else self._schema(layout)
+        crc = zlib.crc32(values).to_bytes(4, "little")
+        self._read(closing)
+        return self._idl.Columns(self._endpoint(), layout.schema_id, schema, values, strings, crc)
+
+    def _read(self, closing: bool) -> None:
+        if closing:
+            self._final_read.set()
+
+    def _endpoint(self) -> Any:
+        who = self._identity
+        return self._idl.Endpoint(who.uuid, who.birth_ms, who.context, who.instance, now_ms(), 1)
+
+    def _schema(self, layout: Layout) -> Any:
+        cells = layout.cells
+        return self._idl.Schema(
+            [cell.name for cell in cells],
+            [cell.labels for cell in cells],
+            layout.types,
+            layout.kinds,
+            layout.help,
+            layout.units,
+        )
+
+    def _variable(self, cell: Any, kind: int, value: Any) -> Any:
+        return self._idl.Variable(
+            cell.name, cell.labels, cell.type, kind, self._idl.Value(**{FIELDS[cell.type]: value}), None, None
+        )
+
+
+def value_of(value: Any, type_: int) -> int | float | bool | str | None:
+    """The value in a `Value` of the given VarType, None if it is not there."""
+    found = {INTEGER: value.integer, DOUBLE: value.dbl, BOOLEAN: value.boolean}.get(type_, value.str)
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,101 @@
+"""What the environment and `configure` say. The only place of this package that reads the environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+ZOOKEEPER = "127.0.0.1:2181"
+NAME_BYTES = 255
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be used; says which, and what to do."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `configure` was given, or else the environment, or else the default.
+
+    `instance` None: the lowest free number. `advertise` None: the address that leads to ZooKeeper. `bind` None: the
+    advertised address. `run`: the folder of the instance locks."""
+
+    context: str
+    zookeeper: str = ZOOKEEPER
+    instance: str | None = None
+    advertise: str | None = None
+    bind: str | None = None
+    run: str = ""
+    disabled: bool = False
+
+
+def read(given: Mapping[str, str | None], environment: Mapping[str, str] | None = None) -> Settings:
+    """Settings from what was `given` by hand, then the environment.
+
+    A context or instance that is not allowed raises SettingsError; the program's name is made to fit instead."""
+    env = os.environ if environment is None else environment
+
+    def one(name: str) -> str | None:
+        return given.get(name) or env.get("ARTIMON_" + name.upper()) or None
+
+    context = one("context")
+    instance = one("instance")
+    return Settings(
+        context=fitting(program_name()) if context is None else checked("context", context),
+        zookeeper=one("zookeeper") or ZOOKEEPER,
+        instance=None if instance is None else checked("instance", instance),
+        advertise=one("advertise"),
+        bind=one("bind"),
+        run=one("run") or default_run_folder(),
+        disabled=env.get("ARTIMON_DISABLED", "").lower() in ("1", "true", "yes", "on"),
+    )
+
+
+def checked(what: str, name: str) -> str:
+    """`name` itself if it may stand in a path of ZooKeeper, else SettingsError."""
+    problem = ""
+    if not isinstance(name, str):
+        raise SettingsError(f"{what} {name!r:.80} is a {type(name).__name__}: give a str")
+    if not name or name in (".", ".."):
+        problem = "give it a name"
+    elif any(_bad(character) for character in name):
+        problem = "leave out / and control characters"
+    elif len(name.encode("utf-8")) > NAME_BYTES:
+        problem = f"use at most {NAME_BYTES} bytes of UTF-8"
+    if problem:
+        raise SettingsError(f"{what} {name!r:.80}: {problem}")
+    return name
+
+
+def fitting(name: str) -> str:
+    """`name` with what a path of ZooKeeper does not allow replaced by _."""
+    fit = "".join("_" if _bad(character) else character for character in name)
+    fit = fit.encode("utf-8")[:NAME_BYTES].decode("utf-8", "ignore")
+    return fit if fit.strip(".") else "python"
+
+
+def _bad(character: str) -> bool:
+    code = ord(character)
+    return (
+        character == "/" or code < 0x20 or 0x7F <= code < 0xA0 or 0xD800 <= code <= 0xF8FF or 0xFFF0 <= code <= 0xFFFF
+    )
+
+
+def program_name() -> str:
+    """The script's name without .py, the module's for `python -m`, else `python`."""
+    path = sys.argv[0] if getattr(sys, "argv", None) else ""
+    folder, base = os.path.split(path)
+    if base == "__main__.py":
+        base = os.path.basename(folder)
+    if base.endswith(".py"):
+        base = base[:-3]
+    return base if base not in ("", "-c", "-m") else "python"
+
+
+def default_run_folder() -> str:
+    """One folder a user and host. XDG_RUNTIME_DIR and TMPDIR differ between a user's sessions and services, and two
+    folders would give one number twice, so neither is used."""
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    return f"/tmp/artimon-{user}"  # noqa: S108 - made with mode 0700 and refused if somebody else owns it

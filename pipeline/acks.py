@@ -1,0 +1,164 @@
+"""When may an agent forget a batch, and when must it send it again? Pure decisions: no I/O, no clock.
+
+The raw query publishes, per topic id and partition, the offset below which everything is in the table, a proven duplicate or a
+dead letter. A batch whose offset lies below is acked. A batch that has an offset is sent again only on evidence of loss, never
+because time went by: a slow store must not cause a storm of repeats.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+FRESH_VERSIONS = 2
+"""`log_end` counts as evidence only in a state that was begun after the batch had its offset. The first state written after we
+looked may have been read before; the second was begun after the first was written, hence after we looked."""
+
+
+class Position(NamedTuple):
+    """Where Kafka holds a batch. Topic id and cluster id as Kafka prints them."""
+
+    cluster: str
+    topic_id: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """What the raw query knows of one partition, offsets half-open."""
+
+    until: int
+    log_start: int
+    log_end: int
+    lost: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AckState:
+    """What stands in znode /artimon/acks/<topic_id>; `version` is that of the znode."""
+
+    cluster: str
+    topic: str
+    topic_id: str
+    time_ms: int
+    partitions: Mapping[int, PartitionState] = field(default_factory=dict)
+    version: int = 0
+
+    def to_json(self) -> bytes:
+        """The znode's data."""
+        partitions = {
+            str(number): {
+                "until": p.until,
+                "log_start": p.log_start,
+                "log_end": p.log_end,
+                "lost": [list(r) for r in p.lost],
+            }
+            for number, p in sorted(self.partitions.items())
+        }
+        head = {"cluster": self.cluster, "topic": self.topic, "topic_id": self.topic_id, "time_ms": self.time_ms}
+        return json.dumps({**head, "partitions": partitions}).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, version: int = 0) -> AckState:
+        """Inverse of `to_json`; raises ValueError for anything else (unknown keys are left out)."""
+        try:
+            parsed = json.loads(data)
+            partitions = {int(n): _partition(p) for n, p in parsed["partitions"].items()}
+            return cls(
+                str(parsed["cluster"]),
+                str(parsed["topic"]),
+                str(parsed["topic_id"]),
+                int(parsed["time_ms"]),
+                partitions,
+                version,
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no ack state: {error!r} in {data[:200]!r}") from error
+
+
+def _partition(data: Mapping[str, Any]) -> PartitionState:
+    lost = tuple((int(a), int(b)) for a, b in data.get("lost", ()))
+    return PartitionState(int(data["until"]), int(data["log_start"]), int(data["log_end"]), lost)
+
+
+class Sent(NamedTuple, Generic[Key]):
+    """A batch that has an offset. `since` is the version of the ack state when it was first looked at with this offset, None
+    if that is now."""
+
+    key: Key
+    position: Position
+    since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Generic[Key]):
+    """What follows from the published states. What is in none of the lists keeps waiting."""
+
+    acked: tuple[Key, ...] = ()
+    resend: tuple[tuple[Key, str], ...] = ()
+    """With the evidence of loss."""
+    looked: tuple[tuple[Key, int], ...] = ()
+    """Keys to be given `since` from now on."""
+
+
+WAIT, ACKED = "", "acked"
+
+
+def judge(sent: Iterable[Sent[Key]], states: Mapping[str, AckState], topic: str) -> Verdict[Key]:
+    """Compare batches with the published states, by topic id; `topic` is the name of the topic that they went to.
+
+    Precondition: `sent` was collected before the states were read."""
+    acked, resend, looked = [], [], []
+    for key, position, since in sent:
+        state = states.get(position.topic_id)
+        outcome = _against(position, since, state) if state else _without(position, since, states.values(), topic)
+        if outcome == ACKED:
+            acked.append(key)
+        elif outcome != WAIT:
+            resend.append((key, outcome))
+        elif since is None:
+            version = _version(position, states, topic)
+            if version is not None:
+                looked.append((key, version))
+    return Verdict(tuple(acked), tuple(resend), tuple(looked))
+
+
+def _against(position: Position, since: int | None, state: AckState) -> str:
+    partition = state.partitions.get(position.partition)
+    if partition is None or state.cluster != position.cluster:
+        return WAIT
+    offset = position.offset
+    if any(start <= offset < end for start, end in partition.lost):
+        return f"offset {offset} of partition {position.partition} was named lost"
+    if offset < partition.until:
+        return ACKED
+    if partition.log_start > offset:
+        return f"log of partition {position.partition} starts at {partition.log_start}, above offset {offset}"
+    if partition.log_end <= offset and _fresh(since, state):
+        return f"log of partition {position.partition} ends at {partition.log_end}, not above offset {offset}"
+    return WAIT
+
+
+def _without(position: Position, since: int | None, states: Iterable[AckState], topic: str) -> str:
+    """Nobody ever took charge of this topic id. If another topic id of the same topic is being read, this one is gone."""
+    for state in states:
+        if state.topic == topic and state.cluster == position.cluster and _fresh(since, state):
+            return f"topic {topic} is now {state.topic_id}; {position.topic_id} was never read"
+    return WAIT
+
+
+def _version(position: Position, states: Mapping[str, AckState], topic: str) -> int | None:
+    state = states.get(position.topic_id)
+    if state is not None:
+        return state.version
+    versions = [s.version for s in states.values() if s.topic == topic and s.cluster == position.cluster]
+    return max(versions, default=None)
+
+
+def _fresh(since: int | None, state: AckState) -> bool:
+    return since is not None and state.version >= since + FRESH_VERSIONS

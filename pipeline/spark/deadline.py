@@ -1,0 +1,34 @@
+"""A deadline for calls into libraries that have none of their own (HDFS and Delta clients wait for ever on a stopped server)."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class DeadlineExceeded(TimeoutError):
+    """The call did not end in time. It may still take effect later: treat the outcome as unknown."""
+
+
+def within(seconds: float, what: str, call: Callable[[], T]) -> T:
+    """The result of `call`, which runs in a thread of its own and is abandoned after `seconds`."""
+    outcome: queue.SimpleQueue[tuple[bool, T | BaseException]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            outcome.put((True, call()))
+        except BaseException as error:
+            outcome.put((False, error))
+
+    threading.Thread(target=run, name=f"within-{what}", daemon=True).start()
+    try:
+        fine, value = outcome.get(timeout=seconds)
+    except queue.Empty:
+        raise DeadlineExceeded(f"{what} took more than {seconds:.0f} s: is the server stopped or overloaded?") from None
+    if fine:
+        return value  # type: ignore[return-value]
+    raise value  # type: ignore[misc]

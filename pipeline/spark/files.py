@@ -1,0 +1,60 @@
+"""Files on HDFS, without a JVM: one client a process and file system."""
+
+from __future__ import annotations
+
+import socket
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from hdfs_native import Client, WriteOptions
+
+from pipeline.spark.deadline import within
+
+TIMEOUT_S = 60.0
+
+
+@lru_cache(maxsize=8)
+def _client(authority: str) -> Client:
+    return Client(authority)
+
+
+def split(uri: str) -> tuple[str, str]:
+    """hdfs://host:port/a/b -> (hdfs://host:port, /a/b). Raises ValueError for anything else."""
+    parts = urlsplit(uri)
+    if parts.scheme != "hdfs" or not parts.netloc:
+        raise ValueError(f"{uri!r} is no HDFS address: write it as hdfs://HOST:PORT/path")
+    return f"{parts.scheme}://{parts.netloc}", parts.path or "/"
+
+
+def write(uri: str, data: bytes | memoryview) -> None:
+    """Write a whole new file, folders included; when this returns the file is closed. Raises OSError."""
+    authority, path = split(uri)
+
+    def run() -> None:
+        with _client(authority).create(path, WriteOptions(overwrite=True, create_parent=True)) as writer:
+            writer.write(data)
+
+    within(TIMEOUT_S, f"writing {uri}", run)
+
+
+def read(uri: str) -> bytes:
+    """The whole file. Raises FileNotFoundError, OSError."""
+    authority, path = split(uri)
+    return bytes(within(TIMEOUT_S, f"reading {uri}", lambda: _client(authority).read(path).read()))
+
+
+def delete(uri: str) -> None:
+    """Remove a file if it is there. Raises OSError."""
+    authority, path = split(uri)
+    within(TIMEOUT_S, f"deleting {uri}", lambda: _client(authority).delete(path))
+
+
+def check_reachable(uri: str, timeout_s: float = 5.0) -> None:
+    """Return if the NameNode answers; raises OSError with the reason if not."""
+    authority, _ = split(uri)
+    parts = urlsplit(authority)
+    try:  # the client itself tries for ever where nothing listens
+        socket.create_connection((parts.hostname or "", parts.port or 8020), timeout_s).close()
+    except OSError as error:
+        raise OSError(f"the NameNode at {authority} is not reachable ({error}): is HDFS up, is the address right?") from None
+    within(timeout_s, f"asking {authority}", lambda: _client(authority).get_file_info("/"))

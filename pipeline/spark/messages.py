@@ -1,0 +1,47 @@
+"""Whether a Kafka message is a batch that may be stored. The raw query and the buckets query ask the same question here, so that a
+message is dead for both or for none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from artimon.model.batch import BatchError, BatchHeader, BatchKind
+from artimon.model.codec import decode_columns, verify
+from pipeline.spark.state import FORGET_MS
+
+FUTURE_MS = 60_000
+"""A sample is in the future if its time is later than the append of its batch by more than this."""
+MAX_TIME_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999: what tables can hold."""
+
+
+def check(value: bytes | None, append_ms: int) -> BatchHeader:
+    """The header of a whole, undamaged batch of samples that is not too old. Raises BatchError with the reason."""
+    if value is None:
+        raise BatchError("a message without a value")
+    header = verify(value)
+    if header.kind != BatchKind.SAMPLES:
+        raise BatchError(f"a batch of {header.kind.name} in the topic of samples")
+    if header.poll_ms < append_ms - FORGET_MS:
+        raise BatchError(f"polled at {header.poll_ms}, more than 90 days before it was appended at {append_ms}")
+    return header
+
+
+def decode(header: BatchHeader, value: bytes) -> Any:
+    """The columns of a checked batch (codec.SAMPLE_SCHEMA). Raises BatchError if they cannot be stored."""
+    try:
+        body = decode_columns(header, value)
+        body.validate(full=True)
+    except pa.ArrowException as error:
+        raise BatchError(f"body of {header.id}: {error}") from error
+    for i, name in enumerate(("series", "time", "birth")):
+        if body.column(i).null_count:
+            raise BatchError(f"column {name} of {header.id} has nulls")
+    for i, name in ((1, "time"), (2, "birth")):
+        times = body.column(i).to_numpy(zero_copy_only=True)
+        if len(times) and (np.min(times) < 0 or np.max(times) > MAX_TIME_MS):
+            raise BatchError(f"column {name} of {header.id} leaves the years 1970 to 9999")
+    return body

@@ -1,0 +1,306 @@
+"""What the raw table says of itself: which part of the log it holds and which batches it has seen. Pure: no I/O, no clock.
+
+Appends form a chain: each carries the whole state after it, and is admitted only on top of the append that it was made from.
+The JSON form is a contract: docs/formats/raw.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from artimon.model.ranges import LaneId, LaneRanges, RangeSet
+from artimon.model.routing import partition_of
+
+FORMAT = 1
+FORGET_MS = 90 * 24 * 3600 * 1000
+"""Lanes silent for this long are forgotten; a batch polled this long before its append goes to the dead letters."""
+MAX_LOST = 1_000
+"""Lost ranges kept per partition, newest kept."""
+END_OF_LOG = 2**63 - 1
+
+Span = tuple[int, int]
+
+
+class StateError(ValueError):
+    """The state in a commit cannot be read, or a step does not continue it. The text says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """How far one topic (by its id: a topic that was made again is another one) is in the table."""
+
+    topic_id: str
+    until: Mapping[int, int]
+    """Per partition: below this offset everything is in the table, a proven duplicate, dead-lettered, or in `lost`."""
+    lost: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
+    closed: bool = False
+    """Another topic took its place: its rest is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counts since the table was made."""
+
+    rows: int = 0
+    batches: int = 0
+    duplicates: int = 0
+    dead_letters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RawState:
+    """The state after append number `append` of `writer`; the default is that of an empty table."""
+
+    append: int = 0
+    writer: str = ""
+    cluster: str = ""
+    topic: str = ""
+    topics: tuple[TopicState, ...] = ()
+    """In the order in which they were begun; the last is the one that is read."""
+    lanes: Mapping[int, LaneRanges] = field(default_factory=dict)
+    """Per partition."""
+    last_ms: Mapping[LaneId, int] = field(default_factory=dict)
+    """Append time of the newest batch of each lane."""
+    totals: Totals = Totals()
+    newest_append_ms: int = 0
+    gaps: tuple[Gap, ...] = ()
+    """What this very append says of lost or cut ranges; empty in an ordinary one."""
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """Which append this is."""
+        return self.append, self.writer
+
+    @property
+    def current(self) -> TopicState | None:
+        return self.topics[-1] if self.topics else None
+
+    def until(self) -> Mapping[int, int]:
+        """Offsets at which the next append begins."""
+        return self.topics[-1].until if self.topics else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Why and where the log and the table do not meet. `kind`: "lost" (the log begins above), "cut" (it ends below),
+    "topic" (another topic took the name)."""
+
+    kind: str
+    partition: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        what = {
+            "lost": "the log no longer holds offsets",
+            "cut": "the log was cut and now ends below what the table holds: offsets",
+            "topic": "the topic was made again; unread rest of the old one: offsets",
+        }[self.kind]
+        end = "its end" if self.end == END_OF_LOG else str(self.end)
+        return f"partition {self.partition}: {what} {self.start} to {end}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one append adds, per partition: `until`, numbers seen, newest append time of each lane, and counts."""
+
+    until: Mapping[int, int]
+    seen: Mapping[int, LaneRanges]
+    last_ms: Mapping[LaneId, int]
+    counts: Totals
+    newest_append_ms: int
+
+
+def advance(state: RawState, writer: str, step: Step) -> RawState:
+    """The state after `step`. Raises StateError if it goes backwards."""
+    current = state.current
+    if current is None:
+        raise StateError("no topic was begun: close the gap first")
+    until = dict(current.until)
+    for partition, end in step.until.items():
+        if partition not in until or end < until[partition]:
+            raise StateError(f"partition {partition}: {end} does not continue {until.get(partition)}")
+        until[partition] = end
+    newest = max(state.newest_append_ms, step.newest_append_ms)
+    last_ms = {**state.last_ms, **step.last_ms}
+    forgotten = {lane for lane, at in last_ms.items() if at < newest - FORGET_MS}
+    return RawState(
+        state.append + 1,
+        writer,
+        state.cluster,
+        state.topic,
+        (*state.topics[:-1], replace(current, until=until)),
+        _merge(state.lanes, step.seen, forgotten),
+        {lane: at for lane, at in last_ms.items() if lane not in forgotten},
+        Totals(
+            state.totals.rows + step.counts.rows,
+            state.totals.batches + step.counts.batches,
+            state.totals.duplicates + step.counts.duplicates,
+            state.totals.dead_letters + step.counts.dead_letters,
+        ),
+        newest,
+    )
+
+
+def _merge(
+    old: Mapping[int, LaneRanges], new: Mapping[int, LaneRanges], forgotten: set[LaneId]
+) -> dict[int, LaneRanges]:
+    """Both together; partitions that nothing changed are shared with `old`."""
+    merged = dict(old)
+    for partition in {*new, *(p for p, lanes in old.items() if forgotten.intersection(lanes.lanes()))}:
+        lanes = old[partition].copy() if partition in old else LaneRanges()
+        if partition in new:
+            lanes.update(new[partition])
+        for lane in forgotten.intersection(lanes.lanes()):
+            lanes.forget(lane)
+        merged[partition] = lanes
+    return merged
+
+
+def find_gaps(state: RawState, topic_id: str, bounds: Mapping[int, Span]) -> list[Gap]:
+    """Where the log `bounds` ([start, end) per partition) and the state do not meet; [] if reading can go on."""
+    current = state.current
+    if current is None:
+        return [Gap("lost", p, 0, start) for p, (start, _) in sorted(bounds.items()) if start > 0]
+    if current.topic_id != topic_id:
+        rest = [Gap("topic", p, at, END_OF_LOG) for p, at in sorted(current.until.items())]
+        return rest + [Gap("lost", p, 0, start) for p, (start, _) in sorted(bounds.items()) if start > 0]
+    gaps = []
+    for partition, (start, end) in sorted(bounds.items()):
+        at = current.until.get(partition, 0)
+        if at < start:
+            gaps.append(Gap("lost", partition, at, start))
+        elif at > end:
+            gaps.append(Gap("cut", partition, end, at))
+    return gaps
+
+
+def begins_topic(state: RawState, topic_id: str) -> bool:
+    """Whether the table has never heard of this topic."""
+    return state.current is None or state.current.topic_id != topic_id
+
+
+def close_gaps(
+    state: RawState, writer: str, cluster: str, topic: str, topic_id: str, partitions: int, gaps: Iterable[Gap]
+) -> RawState:
+    """The state after a commit without rows that names `gaps`, so that reading begins where the log can be read."""
+    listed = tuple(gaps)
+    if begins_topic(state, topic_id):
+        topics = (*(_close(t, listed) for t in state.topics[-1:]), TopicState(topic_id, dict.fromkeys(range(partitions), 0)))
+        topics = (*state.topics[:-1], *topics)
+        lanes: Mapping[int, LaneRanges] = _distribute(state.lanes, partitions)
+    else:
+        topics, lanes = state.topics, state.lanes
+    current = topics[-1]
+    until, lost = dict(current.until), dict(current.lost)
+    for gap in listed:
+        if gap.kind == "lost":
+            until[gap.partition] = gap.end
+            lost[gap.partition] = _add_span(lost.get(gap.partition, ()), (gap.start, gap.end))
+        elif gap.kind == "cut":
+            until[gap.partition] = gap.start
+    return replace(
+        state,
+        append=state.append + 1,
+        writer=writer,
+        cluster=cluster,
+        topic=topic,
+        topics=(*topics[:-1], replace(current, until=until, lost=lost)),
+        lanes=lanes,
+        gaps=listed,
+    )
+
+
+def _close(topic: TopicState, gaps: tuple[Gap, ...]) -> TopicState:
+    lost = dict(topic.lost)
+    for gap in gaps:
+        if gap.kind == "topic":
+            lost[gap.partition] = _add_span(lost.get(gap.partition, ()), (gap.start, gap.end))
+    return replace(topic, lost=lost, closed=True)
+
+
+def _add_span(spans: tuple[Span, ...], span: Span) -> tuple[Span, ...]:
+    ranges = RangeSet(spans)
+    ranges.add_range(*span)
+    return tuple(ranges)[-MAX_LOST:]
+
+
+def _distribute(lanes: Mapping[int, LaneRanges], partitions: int) -> dict[int, LaneRanges]:
+    """The same lanes under the partitions that carry them in a topic of `partitions` partitions."""
+    fresh: dict[int, LaneRanges] = {}
+    for held in lanes.values():
+        for lane in held.lanes():
+            target = fresh.setdefault(partition_of(lane.agent, lane.epoch, lane.lane, partitions), LaneRanges())
+            for start, end in held[lane]:
+                one = LaneRanges.from_json({str(lane): [[start, end]]})
+                target.update(one)
+    return fresh
+
+
+def to_json(state: RawState, before: RawState) -> dict[str, Any]:
+    """The form in a commit; `before` is the state that this append continues (its `until` are the `from` here)."""
+    return {
+        "format": FORMAT,
+        "append": state.append,
+        "writer": state.writer,
+        "cluster": state.cluster,
+        "topic": state.topic,
+        "topics": [
+            {
+                "topic_id": t.topic_id,
+                "closed": t.closed,
+                "from": _keys(_position(before, t.topic_id)),
+                "until": _keys(t.until),
+                "lost": {str(p): [list(s) for s in spans] for p, spans in t.lost.items()},
+            }
+            for t in state.topics
+        ],
+        "lanes": {str(p): lanes.to_json() for p, lanes in sorted(state.lanes.items())},
+        "lanes_last_ms": {str(lane): at for lane, at in sorted(state.last_ms.items())},
+        "totals": {name: getattr(state.totals, name) for name in Totals.__dataclass_fields__},
+        "newest_append_ms": state.newest_append_ms,
+        "gaps": [[g.kind, g.partition, g.start, g.end] for g in state.gaps],
+    }
+
+
+def from_json(data: Mapping[str, Any]) -> RawState:
+    """Inverse of `to_json`. Raises StateError."""
+    if data.get("format") != FORMAT:
+        raise StateError(f"state of format {data.get('format')}: this program reads format {FORMAT}")
+    try:
+        return RawState(
+            data["append"],
+            data["writer"],
+            data["cluster"],
+            data["topic"],
+            tuple(
+                TopicState(
+                    t["topic_id"],
+                    _ints(t["until"]),
+                    {int(p): tuple((a, b) for a, b in spans) for p, spans in t["lost"].items()},
+                    t["closed"],
+                )
+                for t in data["topics"]
+            ),
+            {int(p): LaneRanges.from_json(lanes) for p, lanes in data["lanes"].items()},
+            {LaneId.parse(lane): at for lane, at in data["lanes_last_ms"].items()},
+            Totals(**data["totals"]),
+            data["newest_append_ms"],
+            tuple(Gap(*gap) for gap in data["gaps"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(f"unreadable state of append {data.get('append')}: {error!r}") from error
+
+
+def _position(state: RawState, topic_id: str) -> Mapping[int, int]:
+    return next((t.until for t in state.topics if t.topic_id == topic_id), {})
+
+
+def _keys(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(p): at for p, at in sorted(offsets.items())}
+
+
+def _ints(offsets: Mapping[str, int]) -> dict[int, int]:
+    return {int(p): at for p, at in offsets.items()}

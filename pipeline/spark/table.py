@@ -1,0 +1,262 @@
+"""The raw table and the table of sources on HDFS: what is in them, and the one way to add to them.
+
+Both are Delta tables that this program alone appends to. An append is a compare-and-set on the table's version; whether it went
+through is decided by reading the head, never by the answer of the commit. docs/formats/raw.md.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from pipeline.spark import files
+from pipeline.spark.deadline import within
+from pipeline.spark.state import RawState, from_json, to_json
+
+log = logging.getLogger(__name__)
+
+APP_ID = "artimon.raw"
+METADATA_KEY = "artimon"
+PARTITION_BY = ["period", "keep"]
+COMMIT_TIMEOUT_S = 60.0
+COMMIT_ATTEMPTS = 5
+
+_TIME = pa.timestamp("us", tz="UTC")
+FILE_SCHEMA = pa.schema(
+    [
+        ("source", pa.int32()),
+        ("series", pa.int64()),
+        ("time", _TIME),
+        ("birth", _TIME),
+        ("future", pa.bool_()),
+        ("integer", pa.int64()),
+        ("double", pa.float64()),
+        ("boolean", pa.bool_()),
+        ("string", pa.utf8()),
+    ]
+)
+"""Columns inside the data files; `period` and `keep` are partition values."""
+RAW_SCHEMA = pa.schema([("period", pa.utf8()), ("keep", pa.utf8()), *FILE_SCHEMA])
+SOURCES_SCHEMA = pa.schema([("id", pa.int32()), ("source", pa.utf8())])
+
+
+class TableError(RuntimeError):
+    """A table cannot be read or written. The text says which, and why."""
+
+
+class ChainBroken(TableError):
+    """Another writer appended: this one must read the head and begin again from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that a task has written and closed. `path` is relative to the table; `stats` is Delta's JSON of statistics."""
+
+    path: str
+    size: int
+    rows: int
+    partition: dict[str, str]
+    stats: str
+
+    def action(self) -> AddAction:
+        return AddAction(self.path, self.size, self.partition, 0, True, self.stats)
+
+
+class _Table:
+    """One Delta table: opened, made if absent, refreshed, appended to. Used by one thread at a time."""
+
+    def __init__(self, uri: str, schema: pa.Schema, partition_by: list[str]) -> None:
+        self.uri, self._schema, self._partition_by = uri, schema, partition_by
+        self._table: DeltaTable | None = None
+
+    def refresh(self) -> DeltaTable:
+        """The table at its newest version. Raises TableError, OSError."""
+        files.check_reachable(self.uri)
+        return within(COMMIT_TIMEOUT_S, f"opening {self.uri}", self._refresh)
+
+    def _refresh(self) -> DeltaTable:
+        try:
+            if self._table is None:
+                self._table = self._open()
+            else:
+                self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            self._table = None
+            raise TableError(f"{self.uri} cannot be read: {_first_line(error)}") from error
+        return self._table
+
+    def _open(self) -> DeltaTable:
+        try:
+            return DeltaTable(self.uri)
+        except TableNotFoundError:
+            pass
+        try:
+            return DeltaTable.create(self.uri, self._schema, mode="error", partition_by=self._partition_by)
+        except (DeltaError, OSError):
+            return DeltaTable(self.uri)  # another process made it at the same time, or the reason shows here
+
+    def commit(self, new: Sequence[DataFile], metadata: dict[str, Any], app: Transaction | None = None) -> None:
+        """One commit on exactly the version last refreshed. Raises DeltaError or OSError: the outcome is then unknown."""
+        table = self._table
+        if table is None:
+            raise TableError(f"{self.uri} is not open")
+        properties = CommitProperties(
+            custom_metadata=metadata, max_commit_retries=0, app_transactions=None if app is None else [app]
+        )
+
+        def run() -> None:
+            table.create_write_transaction(
+                [file.action() for file in new],
+                "append",
+                self._schema,
+                self._partition_by,
+                commit_properties=properties,
+                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
+            )
+
+        within(COMMIT_TIMEOUT_S, f"committing to {self.uri}", run)
+
+
+class RawTable(_Table):
+    """The raw table: its newest append and the compare-and-set that adds the next."""
+
+    def __init__(self, hdfs: str) -> None:
+        super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY)
+        self._head: tuple[int, RawState] | None = None
+
+    def head(self) -> tuple[int, RawState]:
+        """Version of the newest append and its state; (0, RawState()) for a table without one. Raises TableError, OSError."""
+        table = self.refresh()
+        newest = table.version()
+        known = self._head[0] if self._head else 0
+        for version in range(newest, known, -1):
+            state = read_state(self.uri, version)
+            if state is not None:
+                self._head = version, state
+                break
+        if self._head is None or self._head[0] > newest:
+            self._head = 0, RawState()
+        return self._head
+
+    def append(self, new: Sequence[DataFile], before: RawState, after: RawState) -> int:
+        """Add files and state in one commit, on top of `before`; the version of the commit.
+
+        Raises ChainBroken if another append stands there, TableError if HDFS keeps failing (nothing was added as far as can be
+        known: read the head before going on)."""
+        failure: Exception | None = None
+        for _ in range(COMMIT_ATTEMPTS):
+            version, head = self.head()
+            if head.key == after.key:
+                return version
+            if head.key != before.key:
+                raise ChainBroken(
+                    f"{self.uri}: append {head.append} of writer {head.writer} stands where {before.append} was expected"
+                )
+            try:
+                self.commit(new, {METADATA_KEY: to_json(after, before)}, Transaction(APP_ID, after.append))
+            except (CommitFailedError, DeltaError, OSError) as error:
+                failure = error
+                log.warning("commit of append %d: %s; looking at the head", after.append, _first_line(error))
+        version, head = self.head()
+        if head.key == after.key:
+            return version
+        raise TableError(f"{self.uri}: append {after.append} failed {COMMIT_ATTEMPTS} times: {failure}")
+
+
+class SourcesTable(_Table):
+    """Names of sources and the small integers that stand for them; a pair never changes."""
+
+    def __init__(self, hdfs: str) -> None:
+        super().__init__(sources_uri(hdfs), SOURCES_SCHEMA, [])
+        self._ids: dict[str, int] = {}
+        self._version = -1
+
+    def ids(self) -> dict[str, int]:
+        """Every source. Raises TableError, OSError."""
+        table = self.refresh()
+        if table.version() != self._version:
+            self._ids = within(COMMIT_TIMEOUT_S, f"reading {self.uri}", lambda: _read_ids(table))
+            self._version = table.version()
+        return dict(self._ids)
+
+    def allot(self, names: Iterable[str]) -> dict[str, int]:
+        """Every source, `names` among them. Two drivers that allot at once never give one name two numbers."""
+        wanted = sorted(set(names))
+        for _ in range(COMMIT_ATTEMPTS):
+            ids = self.ids()
+            missing = [name for name in wanted if name not in ids]
+            if not missing:
+                return ids
+            first = max(ids.values(), default=0) + 1
+            self._try_allot(missing, first)
+        raise TableError(f"{self.uri}: {len(wanted)} sources could not be added in {COMMIT_ATTEMPTS} attempts")
+
+    def _try_allot(self, names: list[str], first: int) -> None:
+        rows = pa.table([list(range(first, first + len(names))), names], schema=SOURCES_SCHEMA)
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink, compression="zstd")
+        data = sink.getvalue()
+        path = f"sources-{first}-{first + len(names)}-{uuid.uuid4().hex[:12]}.parquet"
+        files.write(f"{self.uri}/{path}", data)
+        try:
+            self.commit([DataFile(path, len(data), len(names), {}, json.dumps({"numRecords": len(names)}))], {})
+        except (DeltaError, OSError) as error:
+            log.warning("sources not added: %s; reading them again", _first_line(error))
+
+
+def raw_uri(hdfs: str) -> str:
+    """Where the raw table lies on the file system `hdfs`."""
+    return hdfs.rstrip("/") + "/artimon/raw"
+
+
+def sources_uri(hdfs: str) -> str:
+    """Where the table of sources lies."""
+    return hdfs.rstrip("/") + "/artimon/sources"
+
+
+def read_state(uri: str, version: int) -> RawState | None:
+    """The state that commit `version` carries; None if it is no append. Raises OSError, StateError."""
+    text = files.read(f"{uri}/_delta_log/{version:020d}.json")
+    for line in text.decode().splitlines():
+        info = json.loads(line).get("commitInfo")
+        if info is not None and METADATA_KEY in info:
+            return from_json(info[METADATA_KEY])
+    return None
+
+
+def read_raw(uri: str, columns: list[str] | None = None, filter: Any = None) -> pa.Table:
+    """Rows of the raw table at `uri` (the table itself), newest version; `filter` is a pyarrow dataset expression."""
+    return DeltaTable(uri).to_pyarrow_dataset().to_table(columns=columns, filter=filter)
+
+
+def read_sources(uri: str) -> dict[int, str]:
+    """Names of sources by their number; `uri` is that of the sources table."""
+    return {id_: name for name, id_ in _read_ids(DeltaTable(uri)).items()}
+
+
+def count_rows(uri: str) -> int:
+    """Rows of the table by its files' statistics, without reading them."""
+    actions = pa.table(DeltaTable(uri).get_add_actions(flatten=True))
+    return int(sum(actions.column("num_records").to_pylist()))
+
+
+def _read_ids(table: DeltaTable) -> dict[str, int]:
+    rows = table.to_pyarrow_dataset().to_table()
+    return dict(zip(rows.column("source").to_pylist(), rows.column("id").to_pylist(), strict=True))
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:3])}"
+
+

@@ -1,0 +1,60 @@
+"""What goes wrong with a query, said so that its writer can mend it: where, what, and which names come near."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class QueryError(ValueError):
+    """A query that cannot be read or answered.
+
+    `position` counts characters from the start of `text` (None where the query was built in Python); `length` is how many are
+    meant. `str` shows the line with a caret."""
+
+    def __init__(
+        self, message: str, position: int | None = None, text: str | None = None, length: int = 1
+    ) -> None:
+        super().__init__(message)
+        self.message, self.position, self.text, self.length = message, position, text, length
+
+    def at(self, position: int | None, text: str | None, length: int = 1) -> QueryError:
+        """The same error with a place, unless it knows a better one already."""
+        if self.position is None and position is not None:
+            self.position, self.length = position, length
+        if self.text is None:
+            self.text = text
+        return self
+
+    def __str__(self) -> str:
+        if self.position is None or self.text is None:
+            return self.message
+        return f"{self.message}\n{caret(self.text, self.position, self.length)}"
+
+
+class NothingSelected(QueryError):
+    """A selector that no series fits. The text says which matcher is to blame."""
+
+
+WIDTH = 100
+
+
+def caret(text: str, position: int, length: int = 1) -> str:
+    """The line of `text` that holds `position` (cut to 100 characters around it) over a line with carets."""
+    start = text.rfind("\n", 0, position) + 1
+    stop = text.find("\n", position)
+    line = text[start : stop if stop >= 0 else len(text)]
+    column = position - start
+    cut = max(0, column - WIDTH // 2)
+    shown = line[cut : cut + WIDTH]
+    marks = "^" * max(1, min(length, len(shown) - (column - cut)))
+    return f"  {shown}\n  {' ' * (column - cut)}{marks}"
+
+
+def near(word: str, known: Iterable[str], limit: int = 3) -> str:
+    """`; near: a, b` with the known words most like `word`, or nothing."""
+    pool = list(known)
+    found = difflib.get_close_matches(word, pool, limit, 0.6)
+    if not found and len(word) >= 3:
+        found = [k for k in pool if word.lower() in k.lower()][:limit]
+    return f"; near: {', '.join(found)}" if found else ""

@@ -1,0 +1,56 @@
+"""Which functions there are: read-only tables, and the look-up that names what comes near."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Protocol, TypeVar
+
+from query_dsl.errors import QueryError, near
+
+
+class Entry(Protocol):
+    """What every registered function has."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    @property
+    def example(self) -> str: ...
+
+
+E = TypeVar("E", bound=Entry)
+
+
+def read_only_table(*entries: E) -> Mapping[str, E]:
+    """Name -> entry; a name given twice is an error at import."""
+    table = {entry.name: entry for entry in entries}
+    if len(table) != len(entries):
+        raise ValueError(f"a function is registered twice: {sorted(e.name for e in entries)}")
+    return MappingProxyType(table)
+
+
+def look_up(table: Mapping[str, E], name: str, what: str) -> E:
+    """The entry of `name`; QueryError with near names."""
+    entry = table.get(name)
+    if entry is None:
+        hint = near(name, table) or f"; there are: {', '.join(table)}"
+        raise QueryError(f"unknown {what} {name!r}{hint}")
+    return entry
+
+
+_PYTHON_NAMES = {"truediv": "div", "and_": "and", "or_": "or", "pow": "pow"}
+_PYTHON_MODULES = ("builtins", "operator", "_operator", "numpy", "statistics")
+
+
+def function_name(function: object) -> str:
+    """The name under which a function is registered: a text, or one of Python's own such as `max` or `operator.sub`."""
+    if isinstance(function, str):
+        return function
+    module, name = getattr(function, "__module__", None), getattr(function, "__name__", None)
+    if module in _PYTHON_MODULES and isinstance(name, str):
+        return _PYTHON_NAMES.get(name, name)
+    raise QueryError(f'own functions are not available in this version ({function!r}): name a function, as in "mean"')

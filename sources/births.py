@@ -1,0 +1,73 @@
+"""Births and ends of series: design.md "Birth". Pure, one numpy pass over the series of a poll.
+
+The birth of a sample is when its count began. A series that is there at the first poll of a process began with the
+process; one that appears later, or a counter that falls, began at the poll before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.values import Kind, ValueType
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the n series of a poll from the poll before; `cell` has the type that the series has now."""
+
+    cell: Ints
+    birth_ms: Ints
+    live: Flags
+    """Had a value at the poll before, and has not ended since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a poll read: n cells with their types and kinds."""
+
+    cell: Ints
+    type: Bytes
+    kind: Bytes
+
+
+def births(known: Known, seen: Seen, process_ms: int, poll_before_ms: int | None) -> Ints:
+    """Birth of each of n samples.
+
+    `process_ms`: start of the process; `poll_before_ms`: the poll before *of this process*, None at its first.
+    """
+    if poll_before_ms is None:
+        return np.full(len(seen.cell), process_ms, np.int64)
+    anew = ~known.live | fallen(known, seen)
+    return np.where(anew, np.int64(poll_before_ms), known.birth_ms)
+
+
+def fallen(known: Known, seen: Seen) -> Flags:
+    """Where a counter stands below its value of the poll before; NaN is neither below nor above anything."""
+    counter = known.live & (seen.kind == Kind.COUNTER)
+    integer = seen.type == ValueType.INTEGER
+    double = seen.type == ValueType.DOUBLE
+    fell: Flags = counter & integer & (seen.cell < known.cell)
+    if bool(double.any()):
+        fell |= counter & double & (_doubles(seen.cell) < _doubles(known.cell))
+    return fell
+
+
+def remembered(known: Known, seen: Seen) -> Ints:
+    """The cells to compare with next time: what was read, but a NaN leaves the last number in place."""
+    double = seen.type == ValueType.DOUBLE
+    if not bool(double.any()):
+        return seen.cell
+    keep = double & np.isnan(_doubles(seen.cell)) & known.live
+    return np.where(keep, known.cell, seen.cell)
+
+
+def _doubles(cells: Ints) -> Any:
+    return np.ascontiguousarray(cells).view(np.float64)

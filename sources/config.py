@@ -1,0 +1,41 @@
+"""What an Artimon source is told: where to look, how often, and its limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConfig:
+    """Settings of `ArtimonSource`; every field with a default may be left alone."""
+
+    agent: str
+    """Name of the agent, part of the source name `agent/<host>/<agent>`."""
+    zookeeper: str
+    """host:port of the ensemble, comma separated."""
+    data: Path
+    """Folder of the agent; the source keeps its state in `<data>/source`."""
+    period_ms: int = 60_000
+    deadline_s: float = 5.0
+    """For one poll: connect, ask, read the whole answer."""
+    max_frame: int = 16 * MEBIBYTE
+    max_series: int = 100_000
+    """Per source; beyond it new series are refused and counted."""
+    concurrency: int = 256
+    """Polls under way at once; endpoints that failed last time share a quarter as many places of their own."""
+    reconcile_s: float = 45.0
+    """The whole tree in ZooKeeper is listed this often, beside the watches."""
+    host_metrics: bool = True
+    rules: Path | None = None
+    """Placement rules, JSON or TOML: docs/sources.md."""
+    goodbye_s: float = 6.0
+    """A process that takes leave serves for at most 5 s: after this time it is asked whether it is gone."""
+    vanished_ms: int = 3_600_000
+    """How long `artimon.endpoint.up` says 0 for a process that went without goodbye."""
+
+    @property
+    def folder(self) -> Path:
+        return self.data / "source"

@@ -1,0 +1,149 @@
+"""Asks one process for its variables: one connection that is kept, one question at a time, a deadline for each."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+from artimon.model.clock import Clock
+from sources.address import Endpoint
+from sources.config import SourceConfig
+from sources.errors import PollError
+from sources.reading import Reading, Schema
+from sources.wire import Answer, decode_answer, encode_question
+
+_LENGTH = struct.Struct(">I")
+_LARGE = 1 << 18
+"""Frames above this many bytes wait for one of few places in memory, and are decoded beside the event loop."""
+_LARGE_AT_ONCE = 8
+
+
+class Limits:
+    """What all polls of a source share: places for polls under way, and for large answers in memory."""
+
+    def __init__(self, concurrency: int) -> None:
+        self._healthy = asyncio.Semaphore(concurrency)
+        self._failing = asyncio.Semaphore(max(1, concurrency // 4))
+        self.large = asyncio.Semaphore(_LARGE_AT_ONCE)
+
+    def place(self, failing: bool) -> asyncio.Semaphore:
+        """Endpoints that hang use up the places of their own kind only."""
+        return self._failing if failing else self._healthy
+
+
+class Poller:
+    """One endpoint. Any error closes the connection, so that a late answer is never taken for the next one's."""
+
+    def __init__(self, endpoint: Endpoint, config: SourceConfig, limits: Limits, clock: Clock) -> None:
+        self._endpoint, self._config, self._limits, self._clock = endpoint, config, limits, clock
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._schema: Schema | None = None
+        self._seqid = 0
+        self.failing = False
+        self.last_ms = 0.0
+        """Milliseconds from question to answer (or error) of the last poll."""
+
+    async def poll(self) -> Reading:
+        """What the process says now. PollError with the reason; `self.failing` tells afterwards how it went."""
+        try:
+            reading = await self._poll()
+        except BaseException:
+            self.failing = True
+            self.close()
+            raise
+        self.failing = False
+        return reading
+
+    def slim_schema(self) -> None:
+        """The names and labels of the schema are no longer needed."""
+        if self._schema is not None:
+            self._schema = self._schema.slim()
+
+    def forget_schema(self) -> None:
+        """Ask for the whole schema with the next poll."""
+        self._schema = None
+
+    def close(self) -> None:
+        """Drop the connection; the next poll makes another."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    async def _poll(self) -> Reading:
+        self._seqid = self._seqid % 0x7FFF_FFFF + 1
+        question = encode_question(self._schema.id if self._schema else b"", self._seqid)
+        async with self._limits.place(self.failing):
+            began = self._clock.monotonic()
+            try:
+                frame = await self._ask(question)
+            finally:
+                self.last_ms = (self._clock.monotonic() - began) * 1000
+            time_ms = self._clock.now_ms()
+        answer = await self._decode(frame)
+        return self._reading(answer, time_ms)
+
+    async def _ask(self, question: bytes) -> bytes:
+        """One question, one frame, within the deadline."""
+        try:
+            async with asyncio.timeout(self._config.deadline_s):
+                return await self._exchange(question)
+        except TimeoutError:
+            raise PollError("timeout", f"no whole answer within {self._config.deadline_s:g} s") from None
+        except ConnectionRefusedError as error:
+            raise PollError("refused", "nothing listens there") from error
+        except asyncio.IncompleteReadError as error:
+            text = f"closed after {len(error.partial)} of {error.expected} bytes"
+            raise PollError("closed", text) from error
+        except OSError as error:
+            raise PollError("network", str(error)) from error
+
+    async def _exchange(self, question: bytes) -> bytes:
+        reused = self._streams is not None
+        try:
+            return await self._send(question)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            # A kept connection that the process closed in the meantime (idle, or it was forked): once more, freshly.
+            if not reused or (isinstance(error, asyncio.IncompleteReadError) and error.partial):
+                raise
+        self.close()
+        return await self._send(question)
+
+    async def _send(self, question: bytes) -> bytes:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self._endpoint.ip, self._endpoint.port)
+        reader, writer = self._streams
+        writer.write(question)
+        await writer.drain()
+        (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if size > self._config.max_frame:
+            raise PollError("frame too large", f"{size} bytes announced: at most {self._config.max_frame}")
+        if size <= _LARGE:
+            return await reader.readexactly(size)
+        async with self._limits.large:
+            return await reader.readexactly(size)
+
+    async def _decode(self, frame: bytes) -> Answer:
+        arguments = (frame, self._seqid, self._schema, self._config.max_series)
+        if len(frame) > _LARGE // 8:
+            return await asyncio.to_thread(decode_answer, *arguments)
+        return decode_answer(*arguments)
+
+    def _reading(self, answer: Answer, time_ms: int) -> Reading:
+        if answer.uuid != self._endpoint.uuid:
+            raise PollError("wrong uuid", f"process {answer.uuid.hex()} answers at {self._endpoint.address}")
+        if answer.context != self._endpoint.context:
+            raise PollError("wrong context", f"answers as {answer.context!r}")
+        if answer.schema is not None:
+            self._schema = answer.schema
+        if self._schema is None:  # decode_answer has made sure of it
+            raise PollError("garbage", "no schema")
+        return Reading(
+            answer.uuid,
+            answer.birth_ms,
+            time_ms,
+            self._schema,
+            answer.cells,
+            answer.strings,
+            answer.context,
+            answer.instance,
+        )
