@@ -24,6 +24,7 @@ class Settings:
     data: Path
     cache: Path
     java_home: Path | None
+    venv: Path | None
     no_color: bool
 
 
@@ -33,7 +34,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     home = Path(env.get("HOME") or Path.home())
     share = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
     cache = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
-    java = env.get("JAVA_HOME")
+    java, venv = env.get("JAVA_HOME"), env.get("ARTIMON_VENV")
     return Settings(
         zookeeper=env.get("ARTIMON_ZOOKEEPER") or DEFAULT_ZOOKEEPER,
         kafka=env.get("ARTIMON_KAFKA") or DEFAULT_KAFKA,
@@ -42,6 +43,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         data=Path(env.get("ARTIMON_DATA") or share / "artimon" / "default").expanduser(),
         cache=cache.expanduser() / "artimon",
         java_home=Path(java) if java else None,
+        venv=Path(venv).expanduser().absolute() if venv else None,
         no_color=bool(env.get("NO_COLOR")),
     )
 

@@ -1,0 +1,208 @@
+"""Counts things in an application and serves them to Artimon.
+
+    import bookkeeper
+    bookkeeper.add_to_integer_var("http.requests", {"route": "/"}, 1)
+
+Nothing else is needed: the first write starts a background thread that makes the process pollable and registers it with
+ZooKeeper (ARTIMON_ZOOKEEPER, default 127.0.0.1:2181). No call waits for the network, and none raises: what cannot be
+carried out is counted in the variable `bookkeeper.refused`. On a hot path keep a handle:
+
+    requests = bookkeeper.integer("http.requests", {"route": "/"})
+    requests.add(1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bookkeeper.cells import LOCK_FREE, Boolean, Double, Integer, String
+from bookkeeper.core import Bookkeeper
+from bookkeeper.labels import LabelError
+from bookkeeper.variables import VariableRefused
+
+__version__ = "0.1.0"
+__all__ = [
+    "Bookkeeper",
+    "Boolean",
+    "Double",
+    "Integer",
+    "LabelError",
+    "String",
+    "VariableRefused",
+    "add_to_double_var",
+    "add_to_integer_var",
+    "boolean",
+    "configure",
+    "default",
+    "describe",
+    "double",
+    "get_boolean_var",
+    "get_double_var",
+    "get_integer_var",
+    "get_string_var",
+    "integer",
+    "refusals",
+    "remove_boolean_var",
+    "remove_double_var",
+    "remove_integer_var",
+    "remove_string_var",
+    "set_boolean_var",
+    "set_double_var",
+    "set_integer_var",
+    "set_string_var",
+    "string",
+    "use",
+]
+
+_book = Bookkeeper()
+
+
+def use(book: Bookkeeper) -> Bookkeeper:
+    """Makes `book` the object that all functions of this module go to, and returns the one before: for tests."""
+    global _book
+    before, _book = _book, book
+    return before
+
+
+def default() -> Bookkeeper:
+    """The object that the functions of this module go to."""
+    return _book
+
+
+def add_to_integer_var(name: str, labels: Mapping[str, str], offset: int = 1) -> int:
+    """Adds to an INTEGER variable, which begins at 0, and returns its new value.
+
+    Sums beyond int64 stop at its end. A refused call returns 0 and is counted."""
+    if LOCK_FREE:  # the same short way as Integer.add, see cells.py: no call between load and store of the value
+        try:
+            cell = _book.integers[name][(*labels.values(),)]
+            if cell.labels == labels and type(offset) is int and offset >= 0:
+                value: int = cell.value + offset
+                if value <= 9223372036854775807:
+                    cell.value = value
+                    return value
+        except (KeyError, TypeError, AttributeError):
+            pass
+    return _book.add_to_integer_var(name, labels, offset)
+
+
+def set_integer_var(name: str, labels: Mapping[str, str], value: int) -> None:
+    """Sets an INTEGER variable."""
+    _book.integer(name, labels).set(value)
+
+
+def get_integer_var(name: str, labels: Mapping[str, str]) -> int | None:
+    """The value of an INTEGER variable, None if there is none of that name and labels."""
+    return _book.get_integer_var(name, labels)
+
+
+def remove_integer_var(name: str, labels: Mapping[str, str]) -> None:
+    """Ends an INTEGER variable if it exists."""
+    _book.remove_integer_var(name, labels)
+
+
+def add_to_double_var(name: str, labels: Mapping[str, str], offset: float = 1.0) -> float:
+    """Adds to a DOUBLE variable, which begins at 0.0, and returns its new value.
+
+    NaN and infinities are refused, as they would spoil the sum. A refused call returns 0.0 and is counted. An INTEGER
+    variable of the same name and labels becomes a DOUBLE, for good."""
+    if LOCK_FREE:
+        try:
+            cell = _book.doubles[name][(*labels.values(),)]
+            if cell.labels == labels and type(offset) is float and 0.0 <= offset <= 1.7976931348623157e308:
+                value: float = cell.value + offset
+                cell.value = value
+                return value
+        except (KeyError, TypeError, AttributeError):
+            pass
+    return _book.add_to_double_var(name, labels, offset)
+
+
+def set_double_var(name: str, labels: Mapping[str, str], value: float) -> None:
+    """Sets a DOUBLE variable; NaN and infinities are allowed."""
+    _book.double(name, labels).set(value)
+
+
+def get_double_var(name: str, labels: Mapping[str, str]) -> float | None:
+    """The value of a DOUBLE variable, None if there is none of that name and labels."""
+    return _book.get_double_var(name, labels)
+
+
+def remove_double_var(name: str, labels: Mapping[str, str]) -> None:
+    """Ends a DOUBLE variable if it exists."""
+    _book.remove_double_var(name, labels)
+
+
+def set_boolean_var(name: str, labels: Mapping[str, str], value: bool) -> None:
+    """Sets a BOOLEAN variable."""
+    _book.boolean(name, labels).set(value)
+
+
+def get_boolean_var(name: str, labels: Mapping[str, str]) -> bool | None:
+    """The value of a BOOLEAN variable, None if there is none of that name and labels."""
+    return _book.get_boolean_var(name, labels)
+
+
+def remove_boolean_var(name: str, labels: Mapping[str, str]) -> None:
+    """Ends a BOOLEAN variable if it exists."""
+    _book.remove_boolean_var(name, labels)
+
+
+def set_string_var(name: str, labels: Mapping[str, str], value: str) -> None:
+    """Sets a STRING variable: at most 32 KiB of UTF-8."""
+    _book.string(name, labels).set(value)
+
+
+def get_string_var(name: str, labels: Mapping[str, str]) -> str | None:
+    """The value of a STRING variable, None if there is none of that name and labels."""
+    return _book.get_string_var(name, labels)
+
+
+def remove_string_var(name: str, labels: Mapping[str, str]) -> None:
+    """Ends a STRING variable if it exists."""
+    _book.remove_string_var(name, labels)
+
+
+def integer(name: str, labels: Mapping[str, str] | None = None) -> Integer:
+    """A handle to an INTEGER variable, which begins to exist with its first `add` or `set`."""
+    return _book.integer(name, labels)
+
+
+def double(name: str, labels: Mapping[str, str] | None = None) -> Double:
+    """A handle to a DOUBLE variable, which begins to exist with its first `add` or `set`."""
+    return _book.double(name, labels)
+
+
+def boolean(name: str, labels: Mapping[str, str] | None = None) -> Boolean:
+    """A handle to a BOOLEAN variable, which begins to exist with its first `set`."""
+    return _book.boolean(name, labels)
+
+
+def string(name: str, labels: Mapping[str, str] | None = None) -> String:
+    """A handle to a STRING variable, which begins to exist with its first `set`."""
+    return _book.string(name, labels)
+
+
+def describe(name: str, help: str = "", unit: str = "", kind: str = "") -> None:
+    """Tells what all variables of a name mean; `kind` is "counter" or "gauge", inferred where it is left out."""
+    _book.describe(name, help, unit, kind)
+
+
+def configure(
+    *,
+    context: str | None = None,
+    instance: str | None = None,
+    zookeeper: str | None = None,
+    advertise: str | None = None,
+    bind: str | None = None,
+    strict: bool | None = None,
+) -> None:
+    """Settings by hand instead of by the environment; best before the first write, else the process registers anew."""
+    _book.configure(
+        context=context, instance=instance, zookeeper=zookeeper, advertise=advertise, bind=bind, strict=strict
+    )
+
+
+def refusals() -> dict[str, int]:
+    """How many calls were refused, by reason; the same figures are variables named `bookkeeper.refused`."""
+    return _book.refusals()

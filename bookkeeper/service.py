@@ -10,7 +10,6 @@ from typing import Any
 
 import thriftpy2
 
-from bookkeeper.cells import BOOLEAN, DOUBLE, INTEGER
 from bookkeeper.clock import now_ms
 from bookkeeper.snapshot import Layout, Snapshots
 from bookkeeper.variables import Variables
@@ -57,11 +56,8 @@ class Service:
     def getVars(self) -> Any:
         """All variables as rows."""
         closing = self._closing.is_set()
-        variables = [self._variable(*row) for row in self._snapshots.rows()]
-        described = self._snapshots.layout()
-        for variable in variables:
-            variable.help = described.help.get(variable.name)
-            variable.unit = described.units.get(variable.name)
+        layout, values = self._snapshots.rows()
+        variables = [self._variable(layout, i, value) for i, value in enumerate(values)]
         self._read(closing)
         return self._idl.Rows(self._endpoint(), variables)
 
@@ -93,13 +89,14 @@ class Service:
             layout.units,
         )
 
-    def _variable(self, cell: Any, kind: int, value: Any) -> Any:
+    def _variable(self, layout: Layout, i: int, value: Any) -> Any:
+        name, type_ = layout.cells[i].name, layout.types[i]
         return self._idl.Variable(
-            cell.name, cell.labels, cell.type, kind, self._idl.Value(**{FIELDS[cell.type]: value}), None, None
+            name,
+            layout.cells[i].labels,
+            type_,
+            layout.kinds[i],
+            self._idl.Value(**{FIELDS[type_]: value}),
+            layout.help.get(name),
+            layout.units.get(name),
         )
-
-
-def value_of(value: Any, type_: int) -> int | float | bool | str | None:
-    """The value in a `Value` of the given VarType, None if it is not there."""
-    found = {INTEGER: value.integer, DOUBLE: value.dbl, BOOLEAN: value.boolean}.get(type_, value.str)
-    return found  # type: ignore[no-any-return]

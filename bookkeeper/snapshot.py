@@ -6,15 +6,20 @@ import hashlib
 import json
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from bookkeeper.cells import BOOLEAN, DOUBLE, INTEGER, STRING
 from bookkeeper.labels import canonical_unchecked
 from bookkeeper.variables import AnyCell, Variables
 
 ATTEMPTS = 5
+Result = TypeVar("Result")
+
+
+class Gone(Exception):
+    """A variable of the layout was removed, or became a DOUBLE, while values were read: read again."""
 
 
 @dataclass(frozen=True)
@@ -46,23 +51,21 @@ class Snapshots:
 
     def columns(self) -> tuple[Layout, bytes, list[str]]:
         """The layout, one cell of 8 bytes for each variable, and the strings that STRING cells index."""
-        for _ in range(ATTEMPTS):
-            packed = self._try()
-            if packed is not None:
-                return packed
-        with self._variables.lock:  # a program that removes variables all the time has to wait once
-            packed = self._try()
-        if packed is None:
-            raise RuntimeError("a variable lost its value under the lock")
-        return packed
+        return self._whole(lambda layout: (layout, *pack(layout)))
 
-    def rows(self) -> Iterator[tuple[AnyCell, int, Any]]:
-        """(cell, kind, value) of each variable; a variable that goes meanwhile is left out."""
-        layout = self.layout()
-        for i, cell in enumerate(layout.cells):
-            value = cell.value
-            if value is not None:
-                yield cell, layout.kinds[i], value
+    def rows(self) -> tuple[Layout, list[Any]]:
+        """The layout, and the value of each variable."""
+        return self._whole(lambda layout: (layout, present(layout)))
+
+    def _whole(self, read: Callable[[Layout], Result]) -> Result:
+        """What `read` makes of a layout all of whose variables still have values."""
+        for _ in range(ATTEMPTS):
+            try:
+                return read(self.layout())
+            except Gone:
+                continue
+        with self._variables.lock:  # a program that removes variables all the time has to wait once
+            return read(make_layout(*self._variables.listed()))
 
     def layout(self) -> Layout:
         """The layout of this moment."""
@@ -70,13 +73,6 @@ class Snapshots:
             if self._layout is None or self._layout.version != self._variables.version:
                 self._layout = make_layout(*self._variables.listed())
             return self._layout
-
-    def _try(self) -> tuple[Layout, bytes, list[str]] | None:
-        layout = self.layout()
-        try:
-            return layout, *pack(layout)
-        except (struct.error, KeyError):  # a value became None: the variable went, or became a DOUBLE
-            return None
 
 
 def make_layout(version: int, cells: list[AnyCell], descriptions: dict[str, tuple[str, str, int]]) -> Layout:
@@ -102,18 +98,27 @@ def digest(cells: list[AnyCell], types: bytes, kinds: bytes, help: dict[str, str
     return state.digest()
 
 
+def present(layout: Layout) -> list[Any]:
+    """The values in the layout's order. Gone if one has none any more."""
+    values = [cell.value for cell in layout.cells]
+    if None in values:
+        raise Gone
+    return values
+
+
 def pack(layout: Layout) -> tuple[bytes, list[str]]:
-    """The values in the layout's order, and the strings they index. struct.error or KeyError if one has gone."""
+    """The values in the layout's order, packed, and the strings they index. Gone if one has none any more."""
     integers, doubles, booleans, strings = layout.groups
     packers = layout.packers
     texts = [cell.value for cell in strings]
     index = {text: i for i, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
-    values = b"".join(
-        (
+    try:
+        parts = (
             packers[INTEGER].pack(*[cell.value for cell in integers]),
             packers[DOUBLE].pack(*[cell.value for cell in doubles]),
             packers[BOOLEAN].pack(*[cell.value for cell in booleans]),
             packers[STRING].pack(*[index[text] for text in texts]),
         )
-    )
-    return values, list(index)
+    except (struct.error, KeyError):  # there was a None
+        raise Gone from None
+    return b"".join(parts), list(index)

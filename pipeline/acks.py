@@ -1,8 +1,8 @@
 """When may an agent forget a batch, and when must it send it again? Pure decisions: no I/O, no clock.
 
-The raw query publishes, per topic id and partition, the offset below which everything is in the table, a proven duplicate or a
-dead letter. A batch whose offset lies below is acked. A batch that has an offset is sent again only on evidence of loss, never
-because time went by: a slow store must not cause a storm of repeats.
+The raw query publishes, per topic id and partition, the offset below which everything is in the table, a proven
+duplicate or a dead letter. A batch whose offset lies below is acked. A batch that has an offset is sent again only on
+evidence of loss, never because time went by: a slow store must not cause a storm of repeats.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 
 FRESH_VERSIONS = 2
-"""`log_end` counts as evidence only in a state that was begun after the batch had its offset. The first state written after we
-looked may have been read before; the second was begun after the first was written, hence after we looked."""
+"""`log_end` counts as evidence only in a state that was begun after the batch had its offset. The first state written
+after we looked may have been read before; the second was begun after the first was written, hence after we looked."""
 
 
 class Position(NamedTuple):
@@ -87,8 +87,8 @@ def _partition(data: Mapping[str, Any]) -> PartitionState:
 
 
 class Sent(NamedTuple, Generic[Key]):
-    """A batch that has an offset. `since` is the version of the ack state when it was first looked at with this offset, None
-    if that is now."""
+    """A batch that has an offset. `since` is the version of the ack state when it was first looked at with this offset,
+    None if that is now."""
 
     key: Key
     position: Position
@@ -121,9 +121,9 @@ def judge(sent: Iterable[Sent[Key]], states: Mapping[str, AckState], topic: str)
             acked.append(key)
         elif outcome != WAIT:
             resend.append((key, outcome))
-        elif since is None:
+        else:
             version = _version(position, states, topic)
-            if version is not None:
+            if version is not None and (since is None or version < since):  # a version falls when ZooKeeper was wiped
                 looked.append((key, version))
     return Verdict(tuple(acked), tuple(resend), tuple(looked))
 
@@ -145,7 +145,7 @@ def _against(position: Position, since: int | None, state: AckState) -> str:
 
 
 def _without(position: Position, since: int | None, states: Iterable[AckState], topic: str) -> str:
-    """Nobody ever took charge of this topic id. If another topic id of the same topic is being read, this one is gone."""
+    """Nobody ever took charge of this topic id. If another one of the same topic is being read, this one is gone."""
     for state in states:
         if state.topic == topic and state.cluster == position.cluster and _fresh(since, state):
             return f"topic {topic} is now {state.topic_id}; {position.topic_id} was never read"

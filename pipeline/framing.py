@@ -1,14 +1,13 @@
 """Bytes of a segment of the log: docs/formats/wal.md, golden bytes in tests/golden/wal/. No I/O here.
 
-A segment is a header and records. Each record begins with a mark, so that a reader finds its way again after damage, and
-has a checksum that covers the number of its segment, so that stale or copied bytes are not taken for a record.
+A segment is a header and records. Each record begins with a mark, so that a reader finds its way again after damage,
+and has a checksum that covers the number of its segment, so that stale or copied bytes are not taken for a record.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -122,7 +121,7 @@ def read_record(data: Buffer, at: int, segment: int) -> Found | None:
         return None
     mark, type_, _, _, length, crc = _RECORD.unpack_from(data, at)
     start = at + RECORD_BYTES
-    if mark != MARK or length > MAX_PAYLOAD and type_ != RecordType.SKIP or start + length > len(data):
+    if mark != MARK or length > MAX_PAYLOAD or start + length > len(data):
         return None
     with memoryview(data) as view, view[start : start + length] as payload:
         if crc32c(payload, crc32c(_SALT.pack(segment, type_, length))) != crc:

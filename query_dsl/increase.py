@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from artimon.model.values import Kind
-from query_dsl.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, as_floats
+from query_dsl.cells import DOUBLE, INTEGER, Bools, Cells, Ints, as_floats
 from query_dsl.data import BucketData
-from query_dsl.lives import Lives
+from query_dsl.lives import NEVER, Lives
 from query_dsl.windows import Frame, newest, oldest, pick, totals
 
 
@@ -44,6 +44,8 @@ class _Edge:
     zero: Bools
     """the first sample starts a life that counts from 0"""
     born_ms: Ints
+    older_ms: Ints
+    """last sample of the life before, where that is not too old; else NEVER"""
 
 
 def increase(data: BucketData, frame: Frame) -> Differences:
@@ -73,7 +75,7 @@ def _differences(data: BucketData, frame: Frame, lives: Lives, by_time: bool = F
     edge = _edge(data, frame, lives, present)
     counts = totals(data.stats["count"], frame)
     alone = ~(edge.known | edge.zero)
-    use_min = _least_is_first(data, frame, lives, edge, alone) & (not by_time)
+    use_min = _least_is_first(data, frame, edge, alone) & (not by_time)
     base = np.where(use_min, pick(data.stats["min"], edge.first), pick(data.stats["last"], edge.first))
     base = np.where(edge.known, pick(data.stats["last"], edge.before), base)
     base = np.where(edge.zero, 0, base)  # 0 is also the bits of 0.0
@@ -95,7 +97,8 @@ def _edge(data: BucketData, frame: Frame, lives: Lives, present: Bools) -> _Edge
     recent = (before >= 0) & (pick(data.stats["last_time"], before) >= limit)
     starts_here, born, older = lives.first_in(frame)
     zero = starts_here & ((born >= limit) | (older >= limit))
-    return _Edge(last, first, before, recent & ~starts_here, zero, born)
+    older = np.where(older >= limit, older, NEVER)
+    return _Edge(last, first, before, recent & ~starts_here, zero, born, older)
 
 
 def _subtract(data: BucketData, frame: Frame, lives: Lives, last: Cells, base: Ints) -> Cells:
@@ -117,26 +120,21 @@ def _span(data: BucketData, frame: Frame, edge: _Edge) -> Ints:
 
     A birth is like a sample 0 at that time: where it lies inside the window, the value before it comes first."""
     times = data.stats["last_time"]
-    before, limit = pick(times, edge.before), frame.start_ms - frame.max_gap_ms
-    reachable = (edge.before >= 0) & (before >= limit)
-    born = np.where(reachable & ((edge.born_ms > frame.start_ms) | (edge.born_ms < limit)), before, edge.born_ms)
-    start = np.where(edge.known, before, pick(times, edge.first))
+    outside = (edge.born_ms > frame.start_ms) | (edge.born_ms < frame.start_ms - frame.max_gap_ms)
+    born = np.where(outside & (edge.older_ms > NEVER), edge.older_ms, edge.born_ms)
+    start = np.where(edge.known, pick(times, edge.before), pick(times, edge.first))
     return np.asarray(pick(times, edge.last) - np.where(edge.zero, born, start))
 
 
-def _least_is_first(data: BucketData, frame: Frame, lives: Lives, edge: _Edge, alone: Bools) -> Bools:
+def _least_is_first(data: BucketData, frame: Frame, edge: _Edge, alone: Bools) -> Bools:
     """Where the smallest value of the first bucket is its first: a counter, and one life in that bucket."""
     wanted = alone & (data.kinds == Kind.COUNTER)[:, None] & (pick(data.stats["count"], edge.first) > 1)
     wanted &= edge.last > frame.starts
-    if not wanted.any() or lives.empty:
+    if not wanted.any() or not len(data.lives):
         return np.zeros(alone.shape, np.bool_)
     rows, outputs = np.nonzero(wanted)
     end = data.grid.ends()[edge.first[rows, outputs]]
     out = np.zeros(alone.shape, np.bool_)
-    out[rows, outputs] = lives.within(rows, end - data.grid.step_ms, end) == 1
+    out[rows, outputs] = Lives.of(data).within(rows, end - data.grid.step_ms, end) == 1
     return out
 
-
-def floats_of(found: Differences) -> Floats:
-    """The differences as float64."""
-    return as_floats(found.column.types, found.column.cells)

@@ -9,7 +9,7 @@ import numpy as np
 
 from artimon.model.values import Kind
 from query_dsl import increase as differences
-from query_dsl.cells import DOUBLE, INTEGER, Bools, Cells, Example, Ints, as_floats, doubles, of_type, whole
+from query_dsl.cells import DOUBLE, INTEGER, Bools, Cells, Example, Floats, Ints, as_floats, doubles, of_type, whole
 from query_dsl.data import BucketData
 from query_dsl.names import read_only_table
 from query_dsl.windows import Frame, float_totals, newest, oldest, over, pick, totals
@@ -82,7 +82,7 @@ def _max(data: BucketData, frame: Frame) -> Mapped:
     return _extreme(data, frame, "max", np.maximum, (INT_MIN, -np.inf))
 
 
-def _sums(data: BucketData, frame: Frame) -> tuple[npt_floats, Ints]:
+def _sums(data: BucketData, frame: Frame) -> tuple[Floats, Ints]:
     counts = totals(data.stats["count"], frame)
     cells = np.where(data.present, data.stats["sum"], 0)
     exact = whole(data.types)
@@ -117,8 +117,6 @@ def _difference(run: Callable[[BucketData, Frame], differences.Differences]) -> 
 
     return mapped
 
-
-npt_floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 ROW = ((2.0, 8.0, None, 20.0),)
 DIFFERENCE = ("last", "last_time", "min")
@@ -155,17 +153,17 @@ MAPPERS = read_only_table(
     ),
     Mapper(
         "increase", "Growth of a counter; a new birth counts from 0; INTEGER stays exact. Adjacent windows add up exactly.",
-        "fetch('http.requests').increase(\"5m\")", Example(ROW, (None, 6.0, 0.0, 12.0)), DIFFERENCE,
+        "fetch('http.requests').increase(\"5m\")", Example(ROW, (None, 6.0, 6.0, 12.0)), DIFFERENCE,
         _difference(differences.increase), predecessor=True, counter=True,
     ),
     Mapper(
         "delta", "Difference to the value before the window, births disregarded; INTEGER stays exact.",
-        "fetch('disk.used').delta(\"1h\")", Example(ROW, (None, 6.0, 0.0, 12.0)), DIFFERENCE,
+        "fetch('disk.used').delta(\"1h\")", Example(ROW, (None, 6.0, 6.0, 12.0)), DIFFERENCE,
         _difference(differences.delta), predecessor=True,
     ),
     Mapper(
         "rate", "Increase a second, from the first predecessor used to the last sample, without extrapolation (DOUBLE).",
-        "fetch('http.requests').rate(\"5m\")", Example(ROW, (None, 600.0, 0.0, 600.0)), DIFFERENCE,
+        "fetch('http.requests').rate(\"5m\")", Example(ROW, (None, 600.0, 600.0, 600.0)), DIFFERENCE,
         _difference(differences.rate), predecessor=True, counter=True,
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Which endpoints are registered: watches on ZooKeeper, and a listing of everything now and then.
 
-What is known outlives ZooKeeper: a listing that fails changes nothing, and what an empty one takes away is only *unregistered*;
-whether a process is gone is for its own poll to say.
+What is known outlives ZooKeeper: a listing that fails changes nothing, and what an empty one takes away is only
+*unregistered*; whether a process is gone is for its own poll to say.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _LOST = (KazooException, KazooTimeoutError, TimeoutError, OSError)
 class Discovery:
     """Calls `heard(context, endpoints)` for one context or `listed(all of them)`, both in the event loop's thread.
 
-    Threads: kazoo's call the watches, `_thread` lists every `reconcile_s`; both only hand over to the loop. `_lock` guards
-    `_watches`; no ZooKeeper call is made under it."""
+    Threads: kazoo's call the watches, `_thread` lists every `reconcile_s`; both only hand over to the loop. `_lock`
+    guards `_watches`; no ZooKeeper call is made under it."""
 
     def __init__(
         self,

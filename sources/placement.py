@@ -33,7 +33,7 @@ class Rule:
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:
-    """Rules of a JSON or TOML file: `rules`, a list of {"net": "10.1.0.0/16", "labels": {…}}, which may be all of the JSON."""
+    """Rules of a JSON or TOML file: a list `rules` of {"net": "10.1.0.0/16", "labels": {…}} (in JSON, or the list)."""
     try:
         text = path.read_text()
         content: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,8 +68,8 @@ class SourceSeries:
         self.uuid = NO_PROCESS
         self.process_ms = 0
         self.last_poll_ms = 0
-        self.meta: dict[str, str | int] = {}
-        """Where the process of this source was last polled: context, ip, port; kept with the state."""
+        self.meta: dict[str, Any] = {}
+        """Where the process of this source was last polled: context, ip, port, labels; kept with the state."""
         self.lock = asyncio.Lock()
         self.changed = False
         """Descriptions changed since the state was last written."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from bookkeeper.service import idl
 from thriftpy2.thrift import TApplicationException
 
 from artimon.model.values import ValueType
 from bookkeeper.framed import FrameError, decode_reply, encode_call
+from bookkeeper.service import idl
 from sources.errors import PollError
 from sources.reading import Schema
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from artimon.model.grid import DEFAULT_LEVELS, Grid, Level
 from artimon.model.values import ValueType
 from varstore.collapse import collapse
-from varstore.lives import Life, Lives
+from varstore.lives import Lives
 from varstore.memory import lazy_zeros
 from varstore.ring import Part, Ring
 from varstore.slots import NO_SLOT, SlotTable
@@ -167,7 +167,8 @@ class BucketStore:
         if any(oldest > ring.too_old(newest) for ring in rings):
             return None
         limits = [ring.too_old_each(rows.append_ms) for ring in rings]
-        return rows.time_ms <= np.minimum.reduce(limits)
+        late: Mask = rows.time_ms <= np.minimum.reduce(limits)
+        return late
 
     def _note_ends(self, rows: _Rows) -> None:
         future = self._future(rows)
@@ -264,9 +265,9 @@ class BucketStore:
             raise KeyError(grid.step_ms)
         return ring.read(slots, grid, statistics)
 
-    def lives_of(self, slot: int) -> list[Life]:
-        """Lives of a slot by birth; those that went before every level only if they are the newest."""
-        return self.lives.of(slot, self.floor_ms())
+    def births(self, slots: Cells) -> npt.NDArray[np.void]:
+        """Lives of these slots as BIRTH_TYPE; those that went before every level only if they are the newest."""
+        return self.lives.read(slots, self.floor_ms())
 
     def ended_ms(self, slots: Cells, newest_ms: Cells) -> Cells:
         """(n,) when the source said that a series ended, 0 where something newer came."""

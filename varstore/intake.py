@@ -61,7 +61,7 @@ class Intake:
         self._home: npt.NDArray[np.int32] = lazy_zeros(table.capacity, np.int32)  # number of the source, 0: none
 
     def runs(self, pieces: Sequence[Piece], samples: Samples) -> Iterator[Run]:
-        """Runs in the order of the pieces; each holds whole batches, and is to be applied before the next is asked for."""
+        """Runs of whole batches in the order of the pieces; apply each before you ask for the next."""
         group: list[tuple[Piece, Block]] = []
         sources: set[str] = set()
         for piece in pieces:

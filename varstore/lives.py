@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from artimon.model.select import BIRTH_TYPE
 from artimon.model.values import ValueType
 from varstore.memory import lazy_zeros
 from varstore.texts import Texts
@@ -113,15 +114,25 @@ class Lives:
     def _set_current(self, slot: int, life: Life) -> None:
         self._birth[slot], self._first[slot], self._last_time[slot], self._last[slot] = life
 
-    def of(self, slot: int, floor_ms: int) -> list[Life]:
-        """Lives of a slot by birth: the newest birth always, others if their last sample is later than `floor_ms`."""
-        if not self._known[slot]:
-            return []
-        older = self._older.get(slot)
+    def read(self, slots: Cells, floor_ms: int) -> npt.NDArray[np.void]:
+        """Lives of these slots as BIRTH_TYPE, `row` counts in `slots`, by (row, birth): of each series the newest
+        birth always, others if their last sample is later than `floor_ms`."""
+        rows = np.flatnonzero(self._known.take(slots))
+        held = slots[rows]
+        current = np.empty(len(rows), BIRTH_TYPE)
+        arrays = (rows, *(array.take(held) for array in (self._birth, self._first, self._last_time, self._last)))
+        for name, values in zip(BIRTH_TYPE.names or (), arrays, strict=True):
+            current[name] = values
+        older = [
+            (row, *life)
+            for row, slot in enumerate(slots.tolist() if self._older else ())
+            for life in self._older.get(slot, {}).values()
+            if life.last_ms > floor_ms
+        ]
         if not older:
-            return [self._current(slot)]
-        kept = sorted(life for life in older.values() if life.last_ms > floor_ms)
-        return [*kept, self._current(slot)]
+            return current
+        lives = np.concatenate((np.array(older, BIRTH_TYPE), current))
+        return lives[np.lexsort((lives["birth_ms"], lives["row"]))]
 
     def newest_ms(self, slots: Cells) -> Cells:
         """(n,) time of the newest sample of each slot, 0 where there is none."""

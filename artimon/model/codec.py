@@ -146,7 +146,11 @@ def decode_columns(header: BatchHeader, data: bytes) -> pa.RecordBatch:
 def decode_samples(header: BatchHeader, data: bytes) -> Samples:
     """The body of a samples batch as numpy columns (views of the decompressed body where they can be)."""
     _expect(header, BatchKind.SAMPLES)
-    body = _read_ipc(header, data)
+    return samples_of(_read_ipc(header, data))
+
+
+def samples_of(body: pa.RecordBatch) -> Samples:
+    """The columns of `decode_columns`, or a part of them, as numpy columns."""
     rows = len(body)
     types = np.full(rows, ValueType.ENDED, np.uint8)
     cells = np.zeros(rows, np.int64)
@@ -156,6 +160,8 @@ def decode_samples(header: BatchHeader, data: bytes) -> Samples:
         if at < 0:
             continue
         column = body.column(at)
+        if rows and column.null_count == rows:
+            continue
         if value_type == ValueType.STRING:
             strings, column = _intern(column)
         whole = column.null_count == 0

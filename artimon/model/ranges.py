@@ -116,6 +116,10 @@ class LaneRanges:
             ranges = self._lanes[lane] = RangeSet()
         return ranges.add(sequence)
 
+    def add_range(self, lane: LaneId, start: int, end: int) -> None:
+        """Note every number of [start, end)."""
+        self._lanes.setdefault(lane, RangeSet()).add_range(start, end)
+
     def update(self, other: LaneRanges) -> None:
         for lane, ranges in other._lanes.items():
             self._lanes.setdefault(lane, RangeSet()).update(ranges)

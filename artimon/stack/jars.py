@@ -136,23 +136,62 @@ def _retrieve(folder: Path, missing: Sequence[Jar], java: Java) -> None:
     """Let WORKERS Ivys work on a share each; keep Ivy's cache when something failed, so that the next try goes on."""
     work = folder / ".resolving"
     work.mkdir(exist_ok=True)
-    shares = [missing[start::WORKERS] for start in range(WORKERS)]
-    running = [_start_ivy(work / str(number), share, java) for number, share in enumerate(shares) if share]
-    codes = [process.wait(timeout=RESOLVE_S) for process in running]
+    running = {
+        number: (share, _start_ivy(work / str(number), share, java))
+        for number, share in enumerate(split_shares(missing, WORKERS))
+        if share
+    }
+    codes = _wait_all([process for _, process in running.values()])
     unresolved, log = [], work / "0" / "ivy.log"
-    for number, share in enumerate(shares):
+    for number, (share, _) in running.items():
         for jar in share:
             fresh = work / str(number) / "out" / jar.group / jar.file
             if fresh.is_file():
                 _check(fresh, jar)
-                (folder / jar.jar_set).mkdir(exist_ok=True)
-                fresh.replace(folder / jar.jar_set / jar.file)
+                _place(fresh, folder / jar.jar_set / jar.file)
             else:
                 unresolved.append(f"{jar.group}:{jar.name}:{jar.version}")
                 log = work / str(number) / "ivy.log"
     if unresolved:
         raise JarsUnresolved(unresolved, log, f"Ivy ended with {codes}")
     shutil.rmtree(work, ignore_errors=True)
+
+
+def split_shares(jars: Sequence[Jar], count: int) -> list[list[Jar]]:
+    """At most `count` + a few shares of like size. Two versions of a module never share one: Ivy would evict the older."""
+    shares: list[list[Jar]] = [[] for _ in range(count)]
+    versions: list[dict[tuple[str, str], str]] = [{} for _ in range(count)]
+    for jar in sorted(jars, key=lambda one: (one.group, one.name, one.version)):
+        module = jar.group, jar.name
+        fit = [i for i in range(len(shares)) if versions[i].get(module, jar.version) == jar.version]
+        if not fit:
+            shares.append([])
+            versions.append({})
+            fit = [len(shares) - 1]
+        chosen = min(fit, key=lambda i: len(shares[i]))
+        shares[chosen].append(jar)
+        versions[chosen][module] = jar.version
+    return shares
+
+
+def _wait_all(running: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+    """Exit codes; none outlives this call, however it ends."""
+    try:
+        return [process.wait(timeout=RESOLVE_S) for process in running]
+    except subprocess.TimeoutExpired:
+        return [process.poll() or 0 for process in running]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def _place(fresh: Path, target: Path) -> None:
+    """Copy beside the target, then rename: two sets may want one file, and a reader never sees half of it."""
+    target.parent.mkdir(exist_ok=True)
+    half = target.with_suffix(".new")
+    shutil.copyfile(fresh, half)
+    half.replace(target)
 
 
 def _start_ivy(work: Path, share: Sequence[Jar], java: Java) -> subprocess.Popen[bytes]:

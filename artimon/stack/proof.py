@@ -1,178 +1,184 @@
-"""The proof at the end of `artimon up --prove N`: what was accepted is in the raw table and in the buckets, sample for sample.
-
-For each closed minute and source three counts are compared: samples accepted (the agent's audit file, written beside its
-log), rows of the raw table, and the sum of the bucket counts of the memory store. Then two questions are asked, and their
-answers compared with what this module itself read from the machine meanwhile.
-"""
+"""The proof at the end of `artimon up --prove N`: what was accepted is in the raw table and in the buckets, sample for
+sample, and two questions get the answers that the machine itself gives."""
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 import threading
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.fingerprint import unsigned
-from artimon.model.grid import Grid, bucket_end, bucket_ends
-from artimon.model.select import Matcher, SelectRequest, Store
+from artimon.model.health import read_health
+from artimon.settings import child_environment
+from artimon.stack.counts import (
+    MINUTE_MS,
+    Row,
+    accepted_counts,
+    bucket_counts,
+    closed_minutes,
+    compare,
+    raw_counts,
+)
+from artimon.stack.witness import Witness
+from pipeline.spark.table import read_raw, read_sources
+from query_dsl import Matrix, evaluate, parse, render_table
+from varstore.client import VarstoreClient
 
-MINUTE_MS = 60_000
-VALUES = ("integer", "double", "boolean", "string")
-CPU_TOLERANCE = 0.02
+if TYPE_CHECKING:
+    from artimon.stack.stack import Stack
 
-Counts = dict[tuple[int, str], int]
-"""(end of the minute, source) -> samples."""
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "hello.py"
+CPU_POINTS = 0.02
+"""How far the busy share may lie from what this module read itself."""
+STORE_S = 120.0
+"""How long after the end everything accepted may take to be in the table."""
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The three figures of one minute and source."""
-
-    minute_ms: int
-    source: str
-    accepted: int
-    raw: int
-    buckets: int
-
-    @property
-    def equal(self) -> bool:
-        return self.accepted == self.raw == self.buckets
-
-
-def accepted_counts(folder: Path) -> Counts:
-    """Sum of the agent's audit lines `minute_end_ms,source,samples`; a last line without its end is not counted."""
-    counts: Counts = defaultdict(int)
-    for file in sorted(folder.glob("*.csv")):
-        for line in file.read_text().splitlines(keepends=True):
-            if line.endswith("\n"):
-                minute, rest = line.rstrip("\n").split(",", 1)
-                source, samples = rest.rsplit(",", 1)
-                counts[int(minute), source] += int(samples)
-    return dict(counts)
+CPU_QUESTION = (
+    "1 - fetch('host.cpu.ms{{mode=~\"idle|iowait\"}}').between({start}, {end}).increase().sum(by=['cpu'])"
+    " / fetch('host.cpu.ms').between({start}, {end}).increase().sum(by=['cpu'])"
+)
+VOLUME_QUESTION = (
+    "apply(div, fetch('host.volume.free.bytes').between({start}, {end}),"
+    " fetch('host.volume.size.bytes').between({start}, {end}), on=['host', 'volume'])"
+)
+Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class RawCounts:
-    """What the raw table holds: samples by minute and source, and the source of each series."""
-
-    counts: Counts
-    source_of: Mapping[int, str]
-
-
-def raw_counts(table: pa.Table, sources: Mapping[int, str]) -> RawCounts:
-    """Count the rows of the raw table that have a value; `sources` names the source numbers."""
-    present = pc.is_valid(table["integer"])
-    for name in VALUES[1:]:
-        present = pc.or_(present, pc.is_valid(table[name]))
-    table = table.filter(present)
-    time_ms = table["time"].cast(pa.int64()).to_numpy() // 1000
-    keyed = pa.table({"minute": bucket_ends(time_ms, MINUTE_MS), "source": table["source"], "series": table["series"]})
-    counts = {
-        (row["minute"], sources[row["source"]]): row["minute_count"]
-        for row in keyed.group_by(["minute", "source"]).aggregate([("minute", "count")]).to_pylist()
-    }
-    pairs = keyed.group_by(["series", "source"]).aggregate([]).to_pylist()
-    return RawCounts(counts, {unsigned(row["series"]): sources[row["source"]] for row in pairs})
-
-
-def bucket_counts(store: Store, source_of: Mapping[int, str], minutes: Iterable[int]) -> Counts:
-    """Sum of the bucket counts of the 60 s level over the series of each source."""
-    ends = sorted(minutes)
-    if not ends:
-        return {}
-    grid = Grid(ends[-1], MINUTE_MS, (ends[-1] - ends[0]) // MINUTE_MS + 1)
-    everything = (Matcher("__name__", "=~", ".+"),)
-    answer = store.select(SelectRequest(everything, grid, ("count",)))
-    counts: Counts = defaultdict(int)
-    matrix = answer.statistics["count"]
-    for row, series in enumerate(answer.series):
-        for column in np.flatnonzero(matrix[row]):
-            end = grid.start_ms + (int(column) + 1) * MINUTE_MS
-            counts[end, source_of.get(series.fingerprint, "?")] += int(matrix[row, column])
-    return dict(counts)
+def prove_stack(stack: Stack, seconds: float, stop: threading.Event, clock: Clock = SYSTEM_CLOCK) -> int:
+    """Let the stack collect this machine and an example application for `seconds`, then compare. 0: all equal."""
+    witness = Witness()
+    witness.start()
+    started_ms = clock.now_ms()
+    example = _start_example(stack)
+    _say(f"collecting this machine and {EXAMPLE.name} for {seconds:.0f} s")
+    try:
+        if clock.wait(stop, seconds):
+            return 130
+    finally:
+        example.terminate()
+        example.wait(20)
+    minutes = closed_minutes(started_ms, clock.now_ms())
+    if not minutes:
+        _say(f"no whole minute closed in {seconds:.0f} s: run for at least 150")
+        return 1
+    rows = _compare_until_equal(stack, minutes, stop, clock)
+    witness.stop()
+    good = _report_counts(rows)
+    _report_lags(stack)
+    return 0 if _report_answers(stack, minutes, witness) and good else 1
 
 
-def compare(accepted: Counts, raw: Counts, buckets: Counts, minutes: Iterable[int]) -> list[Row]:
-    """One row for every (closed minute, source) that any of the three knows."""
-    wanted = set(minutes)
-    keys = sorted(key for key in {*accepted, *raw, *buckets} if key[0] in wanted)
-    return [Row(*key, accepted.get(key, 0), raw.get(key, 0), buckets.get(key, 0)) for key in keys]
+def _start_example(stack: Stack) -> subprocess.Popen[bytes]:
+    environment = child_environment({"ARTIMON_ZOOKEEPER": stack.zookeeper})
+    return subprocess.Popen([sys.executable, str(EXAMPLE)], env=environment, stdin=subprocess.DEVNULL)
 
 
-def closed_minutes(started_ms: int, now_ms: int, settle_ms: int = 15_000) -> list[int]:
-    """Ends of the whole minutes between start and now, the open one and the one it began in left out."""
-    first = bucket_end(started_ms, MINUTE_MS) + MINUTE_MS
-    last = (now_ms - settle_ms) // MINUTE_MS * MINUTE_MS
-    return list(range(first, last + 1, MINUTE_MS))
+def _compare_until_equal(stack: Stack, minutes: list[int], stop: threading.Event, clock: Clock) -> list[Row]:
+    """The rows of the comparison, as soon as they are equal, at the latest STORE_S from now."""
+    deadline = clock.monotonic() + STORE_S
+    while True:
+        rows = _compare_once(stack, minutes)
+        if (rows and all(row.equal for row in rows)) or clock.monotonic() > deadline or clock.wait(stop, 2.0):
+            return rows
 
 
-@dataclass(slots=True)
-class Witness:
-    """Reads /proc/stat and statvfs once a second, beside the system under test, to check its answers against.
-
-    Locks: none; one thread appends, readers look after `stop`."""
-
-    clock: Clock = SYSTEM_CLOCK
-    cpu: dict[str, list[tuple[int, float, float]]] = field(default_factory=lambda: defaultdict(list))
-    """cpu -> (time_ms, busy jiffies, all jiffies)."""
-    volumes: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
-    """mount point -> (time_ms, free share)."""
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="witness", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(5)
-
-    def busy_share(self, cpu: str, start_ms: float, end_ms: float) -> float:
-        """Busy share of `cpu` over [start, end], readings interpolated; NaN where there are none."""
-        readings = np.array(self.cpu[cpu], float)
-        if len(readings) < 2 or start_ms < readings[0, 0] or end_ms > readings[-1, 0]:
-            return float("nan")
-        busy = np.diff(np.interp([start_ms, end_ms], readings[:, 0], readings[:, 1]))[0]
-        total = np.diff(np.interp([start_ms, end_ms], readings[:, 0], readings[:, 2]))[0]
-        return float(busy / total) if total else float("nan")
-
-    def free_share(self, volume: str, time_ms: int, around_ms: int = 2_000) -> tuple[float, float]:
-        """Least and greatest free share of `volume` read within `around_ms` of a time; NaN where there are none."""
-        near = [share for at, share in self.volumes[volume] if abs(at - time_ms) <= around_ms]
-        return (min(near), max(near)) if near else (float("nan"), float("nan"))
-
-    def _run(self) -> None:
-        while not self.clock.wait(self._stop, 1.0):
-            self._read_cpu()
-            for volume in _volumes():
-                self._read_volume(volume)
-
-    def _read_cpu(self) -> None:
-        now = self.clock.now_ms()
-        for line in Path("/proc/stat").read_text().splitlines():
-            name, *figures = line.split()
-            if name.startswith("cpu") and name != "cpu":
-                jiffies = [float(figure) for figure in figures[:8]]
-                idle = jiffies[3] + jiffies[4]
-                self.cpu[name[3:]].append((now, sum(jiffies) - idle, sum(jiffies)))
-
-    def _read_volume(self, volume: str) -> None:
-        try:
-            stat = os.statvfs(volume)
-        except OSError:
-            return
-        if stat.f_blocks:
-            self.volumes[volume].append((self.clock.now_ms(), stat.f_bavail / stat.f_blocks))
+def _compare_once(stack: Stack, minutes: list[int]) -> list[Row]:
+    accepted = accepted_counts(stack.data / "agent" / "accepted")
+    raw = raw_counts(read_raw(stack.hdfs), read_sources(stack.hdfs))
+    with VarstoreClient(stack.zookeeper) as store:
+        buckets = bucket_counts(store, raw.source_of, minutes)
+    return compare(accepted, raw.counts, buckets, minutes)
 
 
-def _volumes() -> list[str]:
-    return [line.split()[1].encode().decode("unicode_escape") for line in Path("/proc/mounts").read_text().splitlines()]
+def _report_counts(rows: list[Row]) -> bool:
+    print(f"{'minute':>20}  {'source':<40} {'accepted':>9} {'raw':>9} {'buckets':>9}")
+    for row in rows:
+        mark = "" if row.equal else "  DIFFERS"
+        end = np.datetime64(row.minute_ms, "ms").astype("datetime64[s]")
+        print(f"{end!s:>20}  {row.source:<40} {row.accepted:>9} {row.raw:>9} {row.buckets:>9}{mark}")
+    sums = [sum(getattr(row, name) for row in rows) for name in ("accepted", "raw", "buckets")]
+    equal = bool(rows) and all(row.equal for row in rows)
+    print(f"accepted {sums[0]:,} = raw table {sums[1]:,} = buckets {sums[2]:,}: {'equal' if equal else 'NOT EQUAL'}")
+    return equal
+
+
+def _report_lags(stack: Stack) -> None:
+    """Lag of each hop, from what the processes say of themselves."""
+    figures: dict[str, dict[str, Any]] = {}
+    for part in ("agent", "collector-0", "spark"):
+        health = read_health(stack.context.health(part))
+        figures[part] = health.figures if health else {}
+    agent, collector, spark = figures["agent"], figures["collector-0"], figures["spark"]
+    print("lag of each hop, ms:")
+    print(f"  agent      oldest batch not acked  {agent.get('oldest_unacked_ms', '?')}")
+    print(f"  collector  last answer             {collector.get('last_answer_ms', '?')}")
+    print(f"  raw table  append to commit        {spark.get('raw', {}).get('lag_ms', '?')}")
+    print(f"  buckets    append to applied       {spark.get('buckets', {}).get('lag_ms', '?')}")
+
+
+def _report_answers(stack: Stack, minutes: list[int], witness: Witness) -> bool:
+    span = {"start": minutes[0] - MINUTE_MS, "end": minutes[-1]}
+    with VarstoreClient(stack.zookeeper) as store:
+        cpu = evaluate(parse(CPU_QUESTION.format(**span)), store, minutes[-1])
+        volumes = evaluate(parse(VOLUME_QUESTION.format(**span)), store, minutes[-1])
+    print("busy share of each CPU")
+    print(render_table(cpu))
+    print("free share of each volume")
+    print(render_table(volumes))
+    times = _host_times(stack)
+    return _check_cpu(cpu, times, witness) & _check_volumes(volumes, times, witness)
+
+
+def _host_times(stack: Stack) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Epoch ms at which this host was polled, from the raw table, ascending."""
+    names = read_sources(stack.hdfs)
+    table = read_raw(stack.hdfs, columns=["source", "time"])
+    hosts = {number for number, name in names.items() if name.startswith("host/")}
+    of_host = np.isin(table["source"].to_numpy(), list(hosts))
+    return np.unique(table["time"].cast("int64").to_numpy()[of_host] // 1000)
+
+
+def _check_cpu(answer: Matrix, times: np.ndarray[Any, np.dtype[np.int64]], witness: Witness) -> bool:
+    """Each bucket's share against /proc/stat between the same two polls."""
+    good, checked = True, 0
+    for labels, end, value in answer.points():
+        until = times[times <= end]
+        before = times[times <= end - MINUTE_MS]
+        if not len(before) or value is None:
+            continue
+        expected = witness.busy_share(labels["cpu"], float(before[-1]), float(until[-1]))
+        if np.isnan(expected):
+            continue
+        checked += 1
+        if abs(value - expected) > CPU_POINTS:
+            good = False
+            print(f"cpu {labels['cpu']} at {end}: answer {value:.3f}, /proc/stat says {expected:.3f}")
+    print(f"busy share checked against /proc/stat at {checked} points: {'right' if good and checked else 'WRONG'}")
+    return good and checked > 0
+
+
+def _check_volumes(answer: Matrix, times: np.ndarray[Any, np.dtype[np.int64]], witness: Witness) -> bool:
+    """Each bucket's share against statvfs around the poll that gave the bucket its last value."""
+    good, checked = True, 0
+    for labels, end, value in answer.points():
+        polls = times[(times <= end) & (times > end - MINUTE_MS)]
+        if value is None or not len(polls):
+            continue
+        low, high = witness.free_share(labels["volume"], int(polls[-1]))
+        if np.isnan(low):
+            continue
+        checked += 1
+        if not low - 1e-9 <= value <= high + 1e-9:
+            good = False
+            print(f"volume {labels['volume']} at {end}: answer {value:.6f}, statvfs says {low:.6f} to {high:.6f}")
+    print(f"free share checked against statvfs at {checked} points: {'right' if good and checked else 'WRONG'}")
+    return good and checked > 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -56,5 +56,7 @@ def check_reachable(uri: str, timeout_s: float = 5.0) -> None:
     try:  # the client itself tries for ever where nothing listens
         socket.create_connection((parts.hostname or "", parts.port or 8020), timeout_s).close()
     except OSError as error:
-        raise OSError(f"the NameNode at {authority} is not reachable ({error}): is HDFS up, is the address right?") from None
+        raise OSError(
+            f"the NameNode at {authority} is not reachable ({error}): is HDFS up, is the address right?"
+        ) from None
     within(timeout_s, f"asking {authority}", lambda: _client(authority).get_file_info("/"))

@@ -57,6 +57,8 @@ class RawState:
     writer: str = ""
     cluster: str = ""
     topic: str = ""
+    table: str = ""
+    """Writer of the first append: tells this table from another at the same place."""
     topics: tuple[TopicState, ...] = ()
     """In the order in which they were begun; the last is the one that is read."""
     lanes: Mapping[int, LaneRanges] = field(default_factory=dict)
@@ -111,6 +113,8 @@ class Step:
     last_ms: Mapping[LaneId, int]
     counts: Totals
     newest_append_ms: int
+    lost: tuple[Gap, ...] = ()
+    """Offsets below `until` that the log did not give, though it was asked twice."""
 
 
 def advance(state: RawState, writer: str, step: Step) -> RawState:
@@ -123,6 +127,9 @@ def advance(state: RawState, writer: str, step: Step) -> RawState:
         if partition not in until or end < until[partition]:
             raise StateError(f"partition {partition}: {end} does not continue {until.get(partition)}")
         until[partition] = end
+    lost = dict(current.lost)
+    for gap in step.lost:
+        lost[gap.partition] = _add_span(lost.get(gap.partition, ()), (gap.start, gap.end))
     newest = max(state.newest_append_ms, step.newest_append_ms)
     last_ms = {**state.last_ms, **step.last_ms}
     forgotten = {lane for lane, at in last_ms.items() if at < newest - FORGET_MS}
@@ -131,7 +138,8 @@ def advance(state: RawState, writer: str, step: Step) -> RawState:
         writer,
         state.cluster,
         state.topic,
-        (*state.topics[:-1], replace(current, until=until)),
+        state.table,
+        (*state.topics[:-1], replace(current, until=until, lost=lost)),
         _merge(state.lanes, step.seen, forgotten),
         {lane: at for lane, at in last_ms.items() if lane not in forgotten},
         Totals(
@@ -141,6 +149,7 @@ def advance(state: RawState, writer: str, step: Step) -> RawState:
             state.totals.dead_letters + step.counts.dead_letters,
         ),
         newest,
+        step.lost,
     )
 
 
@@ -188,7 +197,10 @@ def close_gaps(
     """The state after a commit without rows that names `gaps`, so that reading begins where the log can be read."""
     listed = tuple(gaps)
     if begins_topic(state, topic_id):
-        topics = (*(_close(t, listed) for t in state.topics[-1:]), TopicState(topic_id, dict.fromkeys(range(partitions), 0)))
+        topics = (
+            *(_close(t, listed) for t in state.topics[-1:]),
+            TopicState(topic_id, dict.fromkeys(range(partitions), 0)),
+        )
         topics = (*state.topics[:-1], *topics)
         lanes: Mapping[int, LaneRanges] = _distribute(state.lanes, partitions)
     else:
@@ -207,6 +219,7 @@ def close_gaps(
         writer=writer,
         cluster=cluster,
         topic=topic,
+        table=state.table or writer,
         topics=(*topics[:-1], replace(current, until=until, lost=lost)),
         lanes=lanes,
         gaps=listed,
@@ -247,6 +260,7 @@ def to_json(state: RawState, before: RawState) -> dict[str, Any]:
         "writer": state.writer,
         "cluster": state.cluster,
         "topic": state.topic,
+        "table": state.table,
         "topics": [
             {
                 "topic_id": t.topic_id,
@@ -275,6 +289,7 @@ def from_json(data: Mapping[str, Any]) -> RawState:
             data["writer"],
             data["cluster"],
             data["topic"],
+            data["table"],
             tuple(
                 TopicState(
                     t["topic_id"],

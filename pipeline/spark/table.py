@@ -92,7 +92,7 @@ class _Table:
                 self._table.update_incremental()
         except (DeltaError, OSError) as error:
             self._table = None
-            raise TableError(f"{self.uri} cannot be read: {_first_line(error)}") from error
+            raise TableError(f"{self.uri} cannot be read: {first_line(error)}") from error
         return self._table
 
     def _open(self) -> DeltaTable:
@@ -166,11 +166,53 @@ class RawTable(_Table):
                 self.commit(new, {METADATA_KEY: to_json(after, before)}, Transaction(APP_ID, after.append))
             except (CommitFailedError, DeltaError, OSError) as error:
                 failure = error
-                log.warning("commit of append %d: %s; looking at the head", after.append, _first_line(error))
+                log.warning("commit of append %d: %s; looking at the head", after.append, first_line(error))
         version, head = self.head()
         if head.key == after.key:
             return version
         raise TableError(f"{self.uri}: append {after.append} failed {COMMIT_ATTEMPTS} times: {failure}")
+
+
+class HeadReader:
+    """Follows the newest append by reading commits only: cheap enough to ask every few seconds. Used by one thread at a time."""
+
+    def __init__(self, hdfs: str) -> None:
+        self._uri = raw_uri(hdfs)
+        self._looked_at = -1
+        self._head: tuple[int, RawState] = 0, RawState()
+
+    def head(self) -> tuple[int, RawState]:
+        """As RawTable.head. Raises TableError, OSError; FileNotFoundError if there is no table yet."""
+        files.check_reachable(self._uri)
+        if self._looked_at < 0:
+            self._find()
+        while (state := self._next()) is not None:
+            if state.append:
+                self._head = self._looked_at, state
+        return self._head
+
+    def _find(self) -> None:
+        try:
+            newest = within(COMMIT_TIMEOUT_S, f"opening {self._uri}", lambda: DeltaTable(self._uri).version())
+        except TableNotFoundError:
+            raise FileNotFoundError(f"{self._uri} does not exist yet") from None
+        except DeltaError as error:
+            raise TableError(f"{self._uri} cannot be read: {first_line(error)}") from error
+        for version in range(newest, 0, -1):
+            state = read_state(self._uri, version)
+            if state is not None:
+                self._head = version, state
+                break
+        self._looked_at = newest
+
+    def _next(self) -> RawState | None:
+        """The state in the commit after the last one looked at, an empty one if it carries none; None if there is no commit."""
+        try:
+            state = read_state(self._uri, self._looked_at + 1)
+        except FileNotFoundError:
+            return None
+        self._looked_at += 1
+        return state or RawState()
 
 
 class SourcesTable(_Table):
@@ -211,7 +253,7 @@ class SourcesTable(_Table):
         try:
             self.commit([DataFile(path, len(data), len(names), {}, json.dumps({"numRecords": len(names)}))], {})
         except (DeltaError, OSError) as error:
-            log.warning("sources not added: %s; reading them again", _first_line(error))
+            log.warning("sources not added: %s; reading them again", first_line(error))
 
 
 def raw_uri(hdfs: str) -> str:
@@ -255,8 +297,7 @@ def _read_ids(table: DeltaTable) -> dict[str, int]:
     return dict(zip(rows.column("source").to_pylist(), rows.column("id").to_pylist(), strict=True))
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The reason in an error of the Delta or HDFS client, on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:3])}"
-
-

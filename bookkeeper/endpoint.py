@@ -1,0 +1,224 @@
+"""The endpoint of a process: instance number, Thrift server and registration, run by one background thread."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from bookkeeper import addresses, instances
+from bookkeeper.clock import now_ms
+from bookkeeper.settings import Settings
+from bookkeeper.variables import Variables
+
+if TYPE_CHECKING:
+    from bookkeeper.framed import FramedServer
+    from bookkeeper.registration import Registration
+    from bookkeeper.service import Service
+
+CONTEXTS = "/artimon/contexts"
+RETRY_S = 30.0
+LAST_POLL_S = 5.0
+MAX_CONNECTIONS = 16
+IDLE_S = 600.0
+log = logging.getLogger("bookkeeper")
+
+
+class Endpoint:
+    """Makes the variables of a process pollable. Nothing here raises into, or blocks, the application.
+
+    Threads: `start`, `close`, `abandon` belong to the application's side; everything else runs in `_run`.
+    `importing` is held while modules are imported, so that no fork happens in the middle: the child would wait for
+    the import lock of a thread that it does not have."""
+
+    def __init__(self, variables: Variables, settings: Settings, uuid: bytes, old: Endpoint | None = None) -> None:
+        self._variables, self._settings, self.uuid, self._old = variables, settings, uuid, old
+        self._numbering = threading.Lock()  # guards _instance against a hand-over
+        self.importing = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._instance: instances.Instance | None = None
+        self.server: FramedServer | None = None
+        self.registration: Registration | None = None
+        self.service: Service | None = None
+
+    def start(self) -> None:
+        """Starts the background thread. RuntimeError if the system gives no more threads."""
+        self._thread = threading.Thread(target=self._run, name="bookkeeper", daemon=True)
+        self._thread.start()
+
+    def close(self, last_poll_s: float = LAST_POLL_S) -> None:
+        """Withdraws the znode, waits for one more poll if anybody may come for it, then closes everything.
+
+        At once if ZooKeeper was never reached; else at most `last_poll_s` and about 2 s more."""
+        self._closing.set()
+        registration, service = self.registration, self.service
+        if registration is not None and service is not None:
+            service.close_soon()
+            registration.withdraw()
+            if registration.registered.is_set():
+                registration.withdrawn.wait(1.5)
+            if registration.deleted or service.polled.is_set():
+                service.last_poll.wait(last_poll_s)
+        self._close_parts()
+
+    def _close_parts(self) -> None:
+        if self.server is not None:
+            self.server.stop(timeout=0.5)
+        if self.registration is not None:
+            self.registration.stop()
+            if self.registration.connected:
+                self.registration.stopped.wait(1.0)
+        # The instance number is not given back here: its lock ends with the process.
+
+    def abandon(self) -> None:
+        """In a forked child: drops the parent's threads, sockets, session and lock without touching them."""
+        if self.registration is not None:
+            self.registration.abandon()
+        if self.server is not None:
+            self.server.abandon()
+        if self._instance is not None:
+            self._instance.close()
+
+    def _run(self) -> None:
+        try:
+            with self.importing:
+                _import_all()
+            self._succeed()
+            if self._prepare() and self.registration is not None:
+                self.registration.run()
+        except Exception:
+            log.exception("the endpoint of this process ended; its variables cannot be polled any more")
+
+    def _prepare(self) -> bool:
+        """Number, server and registration; tries again every 30 s. False once the process ends."""
+        while not self._closing.is_set():
+            try:
+                self._serve()
+                if not self._closing.is_set():
+                    return True
+                self._close_parts()  # close() may have come too early to see them
+            except Exception as error:
+                log.warning("no endpoint yet, next try in %.0f s: %s: %s", RETRY_S, type(error).__name__, error)
+                self._closing.wait(RETRY_S)
+        return False
+
+    def _serve(self) -> None:
+        from bookkeeper import framed, registration, service
+
+        settings = self._settings
+        name = settings.instance or self._take_number()
+        # Later than the lock: whoever held the number before has ended, so lives of a series never overlap.
+        identity = service.Identity(self.uuid, now_ms(), settings.context, name)
+        handler = service.Service(self._variables, identity)
+        where = addresses.choose(settings.zookeeper, settings.advertise, settings.bind)
+        server = _listen(framed, service.idl().Bookkeeper, handler, where.bind)
+        path = f"{CONTEXTS}/{settings.context}/{addresses.bracketed(where.advertise)}:{server.port}:{dashed(self.uuid)}"
+        data = {"instance": name, "birth_ms": identity.birth_ms, "pid": os.getpid(), "version": 1}
+        self.service, self.server = handler, server
+        self.registration = registration.Registration(settings.zookeeper, path, json.dumps(data).encode())
+
+    def _take_number(self) -> str:
+        with self._numbering:
+            if self._instance is None and not self._closing.is_set():
+                self._instance = self._new_number()
+            return self._instance.name if self._instance is not None else ""
+
+    def _new_number(self) -> instances.Instance:
+        try:
+            return instances.take(self._settings.run, self._settings.context)
+        except instances.InstanceError as error:
+            log.warning("no instance number, the process id is used and series end with the process: %s", error)
+            return instances.Instance(f"pid{os.getpid()}", None)
+
+    def _succeed(self) -> None:
+        """Takes the place of the endpoint that had other settings; keeps its number if that is still of use."""
+        old, self._old = self._old, None
+        if old is None:
+            return
+        old.close(last_poll_s=0.0)
+        with old._numbering:
+            number, old._instance = old._instance, None
+        kept = old._settings
+        if number is not None and (kept.context, kept.run) == (self._settings.context, self._settings.run):
+            self._instance = number
+        elif number is not None:
+            number.close()
+
+
+def _listen(framed: Any, service: Any, handler: Any, hosts: list[str]) -> Any:
+    problem: OSError | None = None
+    for host in hosts:
+        server = framed.FramedServer(
+            service,
+            handler,
+            host,
+            0,
+            max_frame=64 * 1024,
+            max_connections=MAX_CONNECTIONS,
+            idle_timeout=IDLE_S,
+            name="bookkeeper",
+            on_reply=handler.replied,
+        )
+        try:
+            server.start()
+            return server
+        except OSError as error:
+            problem = error
+    raise OSError(f"cannot listen on {hosts}: {problem}: set ARTIMON_BIND to an address of this host")
+
+
+def _import_all() -> None:
+    """Everything that any later step would import by itself, at a time that a fork cannot hit."""
+    import encodings.idna  # noqa: F401 - by getaddrinfo
+
+    import bookkeeper.framed
+    import bookkeeper.registration
+    import bookkeeper.service
+
+    bookkeeper.service.idl()
+
+
+def dashed(uuid: bytes) -> str:
+    """16 bytes in the usual text of a UUID."""
+    text = uuid.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+class RateLimit(logging.Filter):
+    """Lets each message pass once a minute: an absent ZooKeeper must not fill the application's log."""
+
+    def __init__(self, every_s: float = 60.0) -> None:
+        super().__init__()
+        self._every_s, self._last = every_s, dict[str, float]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now, text = monotonic(), str(record.msg)
+        if now - self._last.get(text, -self._every_s) < self._every_s:
+            return False
+        if len(self._last) > 1000:
+            self._last.clear()
+        self._last[text] = now
+        return True
+
+
+_LIMIT = RateLimit()
+
+
+def quiet_logs() -> None:
+    """Our log is silent unless the application configures logging, and never loud."""
+    root = logging.getLogger("bookkeeper")
+    if not root.handlers:
+        root.addHandler(logging.NullHandler())
+    for name in ("bookkeeper", "bookkeeper.zookeeper", "bookkeeper.framed"):
+        logging.getLogger(name).addFilter(_LIMIT)
+
+
+def in_multiprocessing_child() -> bool:
+    """Whether this process ends without atexit, by multiprocessing's own way."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None

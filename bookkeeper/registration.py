@@ -1,0 +1,168 @@
+"""Keeps one ephemeral znode alive through lost sessions, deleted nodes and restarts of ZooKeeper."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.protocol.states import KazooState, KeeperState
+
+CALL_S = 10.0
+WATCHDOG_S = 15.0
+GRACE_S = 5.0
+RETRY_MAX_S = 30.0
+log = logging.getLogger("bookkeeper.zookeeper")
+
+
+class Registration:
+    """One znode and the client that holds it; `run` is the whole life, in the caller's thread.
+
+    Threads: `run` makes every call to ZooKeeper. kazoo's threads only set `_wake`. `withdraw`, `stop` and `abandon`
+    may be called from any thread.
+    `registered`: the node was there at least once. `withdrawn`: after `withdraw`, the node is gone or cannot be
+    deleted any more (`deleted` says which)."""
+
+    def __init__(self, zookeeper: str, path: str, data: bytes, *, session_s: float = 10.0, reassert_s: float = 60.0):
+        self.path = path
+        self._zookeeper, self._data, self._session_s, self._reassert_s = zookeeper, data, session_s, reassert_s
+        self._wake, self._withdraw, self._stop = threading.Event(), threading.Event(), threading.Event()
+        self.registered, self.withdrawn, self.stopped = threading.Event(), threading.Event(), threading.Event()
+        self.deleted = False
+        self._client: Any = None
+        self._started = 0.0
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a session right now."""
+        return self._client is not None and self._client.state == KazooState.CONNECTED
+
+    def withdraw(self) -> None:
+        """Deletes the node, once; `withdrawn` tells when that is done or given up."""
+        self._withdraw.set()
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ends the session and `run`, which sets `stopped`."""
+        self._withdraw.set()
+        self._stop.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Registers, and stays registered until `withdraw` and then `stop` are called."""
+        try:
+            self._keep()
+            self._delete()
+            self.withdrawn.set()
+            self._stop.wait()
+        finally:
+            self.withdrawn.set()
+            self._end_client()
+            self.stopped.set()
+
+    def _keep(self) -> None:
+        due, pause = 0.0, 0.5
+        while not self._withdraw.is_set():
+            self._watch_over_client()
+            changed = self._wake.is_set()
+            self._wake.clear()
+            if self.connected and (changed or monotonic() >= due):
+                if self._try_ensure():
+                    due, pause = monotonic() + self._reassert_s, 0.5
+                else:
+                    due, pause = monotonic() + pause, min(pause * 2, RETRY_MAX_S)
+            left = due - monotonic() if self.connected else WATCHDOG_S
+            self._wake.wait(min(WATCHDOG_S, max(0.05, left)))
+
+    def _watch_over_client(self) -> None:
+        """A new client if there is none, or if its connection loop ended by an error: then kazoo stays closed."""
+        client = self._client
+        if client is not None and monotonic() - self._started > GRACE_S and client.client_state == KeeperState.CLOSED:
+            log.warning("the connection to ZooKeeper at %s ended; a new one is made", self._zookeeper)
+            self._end_client()
+        if self._client is None:
+            self._started = monotonic()
+            try:
+                self._client = self._connect()
+            except Exception as error:  # no thread, or a text that kazoo cannot read
+                log.warning("no client for ZooKeeper at %r: %s: %s", self._zookeeper, type(error).__name__, error)
+
+    def _connect(self) -> Any:
+        client = KazooClient(
+            hosts=self._zookeeper,
+            timeout=self._session_s,
+            connection_retry={"max_tries": -1, "delay": 0.2, "max_delay": RETRY_MAX_S},
+            command_retry={"max_tries": 1},
+            logger=log,
+        )
+        client.add_listener(self._changed)
+        client.start_async()
+        # kazoo would stop its threads at exit before the last poll, and in a forked child touch the parent's locks.
+        atexit.unregister(client.handler.stop)
+        return client
+
+    def _changed(self, *_: object) -> None:
+        self._wake.set()
+
+    def _try_ensure(self) -> bool:
+        try:
+            self._ensure()
+        except Exception as error:  # kazoo raises many types; all of them mean: later
+            log.info("%s is not registered yet: %s: %s", self.path, type(error).__name__, error)
+            return False
+        self.registered.set()
+        return True
+
+    def _ensure(self) -> None:
+        """The node exists, is ours, and is watched. A node of another session is an older one of this process."""
+        client = self._client
+        stat = client.exists_async(self.path, watch=self._changed).get(timeout=CALL_S)
+        if stat is not None and stat.ephemeralOwner == client.client_id[0]:
+            return
+        if stat is not None:
+            _ignoring(NoNodeError, lambda: client.delete_async(self.path).get(timeout=CALL_S))
+        create = client.create_async(self.path, self._data, ephemeral=True, makepath=True)
+        _ignoring(NodeExistsError, lambda: create.get(timeout=CALL_S))
+        stat = client.exists_async(self.path, watch=self._changed).get(timeout=CALL_S)
+        if stat is None or stat.ephemeralOwner != client.client_id[0]:
+            raise RuntimeError("the node changed meanwhile")
+
+    def _delete(self) -> None:
+        if not self.connected or not self.registered.is_set():
+            return
+        try:
+            _ignoring(NoNodeError, lambda: self._client.delete_async(self.path).get(timeout=1.0))
+            self.deleted = True
+        except Exception as error:  # the session's end deletes the node a little later
+            log.info("%s was not deleted: %s: %s", self.path, type(error).__name__, error)
+
+    def _end_client(self) -> None:
+        client, self._client = self._client, None
+        if client is None:
+            return
+        try:
+            client.stop()
+            client.close()
+        except Exception as error:
+            log.debug("closing the session: %s: %s", type(error).__name__, error)
+
+    def abandon(self) -> None:
+        """In a forked child: closes the child's copies of the descriptors and sends nothing on them."""
+        client, self._client = self._client, None
+        connection = getattr(client, "_connection", None)
+        for name in ("_socket", "_read_sock", "_write_sock"):
+            sock = getattr(connection, name, None)
+            if sock is not None:
+                _ignoring(OSError, sock.close)
+
+
+def _ignoring(error: type[Exception], action: Callable[[], object]) -> None:
+    try:
+        action()
+    except error:
+        pass

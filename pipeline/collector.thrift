@@ -1,0 +1,19 @@
+// Agents hand batches to a collector; docs/transport.md. Framed, binary.
+
+// What became of one message. ok: Kafka holds it at this position. Not ok: `reason` begins with one word and a colon:
+//   damaged: the bytes are no batch, or their digest is wrong (the message itself is at fault)
+//   full: the collector holds as many bytes as it may; later
+//   kafka: Kafka did not take it in time; it may or may not hold it
+struct Answer {
+  1: bool ok
+  2: string cluster
+  3: string topic_id
+  4: i32 partition
+  5: i64 offset
+  6: string reason
+}
+
+service Collector {
+  // One answer for each message, in order. At most 4 MiB and 2,000 messages a call.
+  list<Answer> send(1: list<binary> messages)
+}

@@ -1,0 +1,16 @@
+"""The collector's Thrift service, loaded once, when first asked for."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import thriftpy2
+
+
+@cache
+def collector_idl() -> Any:
+    """The module of collector.thrift: `.Collector`, `.Answer`."""
+    path = Path(__file__).with_name("collector.thrift")
+    return thriftpy2.load(str(path), module_name="artimon_collector_thrift")

@@ -1,0 +1,119 @@
+"""Publishes in ZooKeeper how far the table holds the log. Agents compare and forget what is safe.
+
+Always from the newest state of the *table*, never from memory: a driver that was overtaken publishes the other's progress.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from pipeline.spark.config import SparkConfig
+from pipeline.spark.state import RawState, Span, TopicState
+from pipeline.spark.table import HeadReader
+from pipeline.spark.topic import Topic
+
+log = logging.getLogger(__name__)
+
+PATH = "/artimon/acks"
+ZOOKEEPER_TIMEOUT_S = 5.0
+
+
+class AcksPublisher:
+    """Publishes when woken and every `config.acks_interval_s`."""
+
+    def __init__(self, config: SparkConfig, zookeeper: KazooClient, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._config, self._zookeeper, self._clock = config, zookeeper, clock
+        self._wake = threading.Event()
+        self._topic = Topic(config.kafka, config.samples_topic)
+        self._head = HeadReader(config.hdfs)
+        self.problem = ""
+
+    def wake(self) -> None:
+        """An append was made: publish soon."""
+        self._wake.set()
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop`. A failure is logged once, and tried again at the next turn."""
+        while not stop.is_set():
+            self._turn()
+            self._wake.wait(self._config.acks_interval_s)
+            self._wake.clear()
+
+    def _turn(self) -> None:
+        problem = ""
+        try:
+            self.publish()
+        except FileNotFoundError:
+            pass  # no table yet
+        except (KazooException, KazooTimeoutError, OSError, RuntimeError, ValueError) as error:
+            problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        if problem and problem != self.problem:
+            log.error("acks are not published: %s", problem)
+        self.problem = problem
+
+    def publish(self) -> None:
+        """Once, for every topic that the table knows."""
+        version, state = self._head.head()
+        if state.current is None:
+            return
+        # the node is read before table and log: whoever published meanwhile makes our write fail, so nothing goes backwards
+        nodes = {topic.topic_id: self._read(topic.topic_id) for topic in state.topics[-2:]}
+        version, state = self._head.head()
+        info = self._topic.describe()
+        bounds = self._topic.bounds(info.partitions)
+        for topic in state.topics[-2:]:
+            if topic.topic_id not in nodes:
+                continue
+            live = bounds if topic.topic_id == info.topic_id else {}
+            self._write(
+                topic.topic_id, nodes[topic.topic_id], document(state, version, topic, live, self._clock.now_ms())
+            )
+
+    def _read(self, topic_id: str) -> tuple[int, dict[str, Any]]:
+        """Version and content of a topic's node; version -1 if there is none."""
+        try:
+            data, stat = self._zookeeper.get_async(f"{PATH}/{topic_id}").get(timeout=ZOOKEEPER_TIMEOUT_S)
+        except NoNodeError:
+            return -1, {}
+        return stat.version, json.loads(data or b"{}")
+
+    def _write(self, topic_id: str, node: tuple[int, dict[str, Any]], fresh: dict[str, Any]) -> None:
+        version, old = node
+        if old.get("table") == fresh["table"] and old.get("version", 0) > fresh["version"]:
+            return
+        path, data = f"{PATH}/{topic_id}", json.dumps(fresh).encode()
+        try:
+            if version < 0:
+                self._zookeeper.create_async(path, data, makepath=True).get(timeout=ZOOKEEPER_TIMEOUT_S)
+            else:
+                self._zookeeper.set_async(path, data, version).get(timeout=ZOOKEEPER_TIMEOUT_S)
+        except (BadVersionError, NodeExistsError):
+            self._wake.set()  # another driver publishes too: look again
+
+
+def document(state: RawState, version: int, topic: TopicState, bounds: dict[int, Span], now_ms: int) -> dict[str, Any]:
+    """What agents read of one topic. `until`: below it all is in the table, a proven duplicate, dead-lettered, or in `lost`."""
+    partitions = {}
+    for partition, until in sorted(topic.until.items()):
+        start, end = bounds.get(partition, (until, until))
+        lost = [list(span) for span in topic.lost.get(partition, ())]
+        partitions[str(partition)] = {"until": until, "log_start": start, "log_end": end, "lost": lost}
+    return {
+        "cluster": state.cluster,
+        "topic": state.topic,
+        "topic_id": topic.topic_id,
+        "closed": topic.closed,
+        "table": state.table,
+        "version": version,
+        "append": state.append,
+        "time_ms": now_ms,
+        "partitions": partitions,
+    }

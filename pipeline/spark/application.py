@@ -1,0 +1,99 @@
+"""The Spark application: one session, two queries that do not stop each other, and the publication of acks."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.health import HealthFile
+from pipeline.spark.acks import AcksPublisher
+from pipeline.spark.buckets import BucketsQuery
+from pipeline.spark.config import SparkConfig
+from pipeline.spark.raw import Probe, RawQuery
+from pipeline.spark.session import make_session
+from pipeline.spark.supervise import Supervised
+
+log = logging.getLogger(__name__)
+
+HEALTH_S = 1.0
+STOP_S = 6.0
+
+
+class SessionLost(RuntimeError):
+    """The JVM ended: the process cannot go on and must be started again."""
+
+
+def run_application(
+    config: SparkConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, probe: Probe = lambda point: None
+) -> None:
+    """Run until `stop`. What is missing (ZooKeeper, Kafka, HDFS, shards) is named in log and health and waited for.
+
+    Raises SessionLost if the JVM dies."""
+    health = HealthFile(config.health, "spark", clock)
+    health.write("starting", "Spark is starting")
+    shutil.rmtree(config.data / "checkpoints", ignore_errors=True)  # caches of an earlier run
+    session = make_session(config)
+    zookeeper = KazooClient(config.zookeeper, timeout=10.0, connection_retry={"max_tries": -1, "max_delay": 5.0})
+    zookeeper.start_async()
+    try:
+        _run(config, session, zookeeper, health, stop, clock, probe)
+    finally:
+        _close(session, zookeeper)
+
+
+def _run(
+    config: SparkConfig,
+    session: SparkSession,
+    zookeeper: KazooClient,
+    health: HealthFile,
+    stop: threading.Event,
+    clock: Clock,
+    probe: Probe,
+) -> None:
+    acks = AcksPublisher(config, zookeeper, clock)
+    raw_life: list[Supervised] = []
+    buckets_life: list[Supervised] = []
+    raw = RawQuery(config, session, lambda: raw_life[0].healthy(), acks.wake, clock, probe)
+    buckets = BucketsQuery(config, session, zookeeper, lambda: buckets_life[0].healthy(), clock)
+    raw_life.append(Supervised("raw", raw.run, stop, clock))
+    buckets_life.append(Supervised("buckets", buckets.run, stop, clock))
+    publisher = threading.Thread(target=acks.run, args=(stop,), name="acks", daemon=True)
+    lives = [*raw_life, *buckets_life]
+    for life in lives:
+        life.start()
+    publisher.start()
+    while not clock.wait(stop, HEALTH_S):
+        if not is_alive(session):
+            health.write("failing", "Spark's JVM ended")
+            raise SessionLost("Spark's JVM ended: see the log above; start the process again")
+        problems = [f"{life.name}: {life.problem}" for life in lives if life.problem]
+        problems += [f"acks: {acks.problem}"] if acks.problem else []
+        state = "ok" if not problems else "starting" if all(life.restarts == 0 for life in lives) else "failing"
+        health.write(state, "; ".join(problems), raw=raw.figures(), buckets=buckets.figures())
+    acks.wake()
+    for life in lives:
+        life.join(STOP_S)
+    publisher.join(1)
+
+
+def is_alive(session: SparkSession) -> bool:
+    """Whether the JVM runs."""
+    gateway = session.sparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    return process is None or process.poll() is None
+
+
+def _close(session: SparkSession, zookeeper: KazooClient) -> None:
+    try:
+        zookeeper.stop()
+        zookeeper.close()
+    except Exception as error:  # nothing depends on it
+        log.debug("ZooKeeper client: %s", error)
+    closing = threading.Thread(target=session.stop, daemon=True)
+    closing.start()
+    closing.join(STOP_S)

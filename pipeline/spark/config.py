@@ -1,0 +1,38 @@
+"""What the Spark application needs to be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class SparkConfig:
+    """Where everything is, and how much at once. `hdfs` is hdfs://HOST:PORT (tables go to /artimon there); `data` is a local
+    folder for Spark's caches; `jars` are the paths of Spark's Kafka connector and what it needs."""
+
+    zookeeper: str
+    kafka: str
+    hdfs: str
+    data: Path
+    health: Path
+    jars: list[str] = field(default_factory=list)
+    master: str = "local[4,4]"
+    driver_memory: str = "1g"
+    topic_prefix: str = "artimon"
+    raw_interval_s: float = 30.0
+    """The raw query appends this often, or as soon as `raw_messages / 2` wait."""
+    bucket_interval_s: float = 1.0
+    raw_messages: int = 8_000
+    """Messages per append at most: bounds memory and the size of a commit."""
+    bucket_messages: int = 4_000
+    """Messages per micro-batch of the buckets query at most."""
+    acks_interval_s: float = 10.0
+
+    @property
+    def samples_topic(self) -> str:
+        return f"{self.topic_prefix}.samples"
+
+    @property
+    def deadletters_topic(self) -> str:
+        return f"{self.topic_prefix}.deadletters"

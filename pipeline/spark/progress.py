@@ -1,0 +1,181 @@
+"""Where the buckets query and every shard stand. Pure bookkeeping under one lock; nothing here asks a server."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.spark.feeding import FeedResult, ShardOutcome
+from pipeline.spark.shards import Shard
+from pipeline.spark.state import Span
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Standing:
+    """One shard. `next` is its own word; absent partitions stand at 0. `doubtful`: it failed, ask before sending more."""
+
+    shard: Shard
+    next: dict[int, int] = field(default_factory=dict)
+    doubtful: bool = False
+    error: str = ""
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("applied", "repeated", "late", "future"), 0))
+
+
+class Progress:
+    """Locks: `_lock` guards everything; no I/O under it.
+
+    Invariant: a shard is fed live in a partition only if its next offset is at or above the query's position there."""
+
+    def __init__(self, partitions: int) -> None:
+        self._lock = threading.Lock()
+        self._partitions = partitions
+        self._position: dict[int, int] = {}
+        self._standings: dict[str, _Standing] = {}
+        self._log_end: dict[int, int] = {}
+        self._ranges = 0
+        self._newest_append_ms = 0
+
+    def say(self, shard: Shard, at: Mapping[int, int]) -> None:
+        """What a shard answered when it was asked."""
+        with self._lock:
+            standing = self._standings.get(shard.id)
+            if standing is None or standing.shard != shard:
+                standing = self._standings[shard.id] = _Standing(shard)
+            standing.next, standing.doubtful, standing.error = dict(at), False, ""
+
+    def known(self) -> bool:
+        with self._lock:
+            return bool(self._standings)
+
+    def begin(self, bounds: Mapping[int, Span]) -> dict[int, int]:
+        """The furthest next offset of any shard, inside the log."""
+        with self._lock:
+            for partition, (start, end) in bounds.items():
+                furthest = max(s.next.get(partition, 0) for s in self._standings.values())
+                self._position[partition] = min(max(furthest, start), end)
+            self._lift(bounds)
+            return dict(self._position)
+
+    def _lift(self, bounds: Mapping[int, Span]) -> None:
+        """A shard that never had a partition whose log begins above 0 lacks nothing that Kafka could give."""
+        for standing in self._standings.values():
+            for partition, (start, _) in bounds.items():
+                if standing.next.get(partition, 0) < start and standing.next.get(partition, 0) > 0:
+                    log.error(
+                        "buckets: shard %s lacks offsets %d to %d of partition %d, and the log no longer has them",
+                        standing.shard.id, standing.next[partition], start, partition,
+                    )  # fmt: skip
+
+    def only(self, live: Mapping[str, Shard]) -> None:
+        """Forget shards that are gone."""
+        with self._lock:
+            for id_ in [id_ for id_ in self._standings if id_ not in live]:
+                log.warning("buckets: shard %s is gone", id_)
+                del self._standings[id_]
+
+    def is_doubtful(self, shard: Shard) -> bool:
+        """Whether to ask it where it stands."""
+        with self._lock:
+            standing = self._standings.get(shard.id)
+            return standing is None or standing.shard != shard or standing.doubtful
+
+    def doubt(self, id_: str) -> None:
+        with self._lock:
+            if id_ in self._standings:
+                self._standings[id_].doubtful = True
+
+    def shards(self) -> list[Shard]:
+        with self._lock:
+            return [s.shard for s in self._standings.values() if not s.doubtful]
+
+    def behind(self) -> frozenset[tuple[str, int]]:
+        """(shard, partition) not to be fed live."""
+        with self._lock:
+            return frozenset((s.shard.id, p) for s in self._standings.values() for p in self._lacking(s))
+
+    def laggards(self) -> list[Shard]:
+        """Shards that a catch-up must help."""
+        with self._lock:
+            return [s.shard for s in self._standings.values() if self._lacking(s)]
+
+    def followers(self) -> list[str]:
+        """Shards that are fed live in some partition; all of them before anything was read."""
+        with self._lock:
+            return [
+                id_ for id_, s in self._standings.items() if not s.doubtful and len(self._lacking(s)) < self._partitions
+            ]
+
+    def missing(self, id_: str) -> int:
+        """The most messages that a shard lacks in any partition."""
+        with self._lock:
+            standing = self._standings[id_]
+            return max((self._position[p] - standing.next.get(p, 0) for p in self._lacking(standing)), default=0)
+
+    def chunk(
+        self, id_: str, bounds: Mapping[int, Span], most: int
+    ) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
+        """What to read for a shard, [start, end) per partition, and where to say that each range begins."""
+        with self._lock:
+            standing = self._standings[id_]
+            declared = {p: standing.next.get(p, 0) for p in self._position}
+            start, end = {}, {}
+            for partition, position in self._position.items():
+                low, high = bounds[partition]
+                start[partition] = min(max(declared[partition], low), high)
+                end[partition] = max(start[partition], min(position, start[partition] + most, high))
+            return start, end, declared
+
+    def moved(self, result: FeedResult) -> None:
+        """A task of the query itself is done with a partition."""
+        with self._lock:
+            self._position[result.partition] = result.until
+            self._ranges += 1
+            self._newest_append_ms = max(self._newest_append_ms, result.newest_append_ms)
+            for id_, outcome in result.shards.items():
+                self._note(id_, result, outcome)
+
+    def refilled(self, id_: str, result: FeedResult) -> bool:
+        """A task of a catch-up is done with a partition; whether the shard moved."""
+        with self._lock:
+            before = self._standings[id_].next.get(result.partition, 0) if id_ in self._standings else 0
+            outcome = result.shards.get(id_, ShardOutcome())
+            self._note(id_, result, outcome)
+            return outcome.next is not None and outcome.next > before
+
+    def _note(self, id_: str, result: FeedResult, outcome: ShardOutcome) -> None:
+        standing = self._standings.get(id_)
+        if standing is None:
+            return
+        if outcome.next is not None:
+            standing.next[result.partition] = outcome.next
+        for name in standing.counts:
+            standing.counts[name] += getattr(outcome, name)
+        if outcome.error:
+            log.warning("buckets: shard %s, partition %d: %s", id_, result.partition, outcome.error)
+            standing.doubtful, standing.error = True, outcome.error
+
+    def _lacking(self, standing: _Standing) -> list[int]:
+        return [p for p, at in self._position.items() if standing.next.get(p, 0) < at]
+
+    def log_end(self, ends: Mapping[int, int]) -> None:
+        with self._lock:
+            self._log_end = dict(ends)
+
+    def figures(self, now_ms: int) -> dict[str, Any]:
+        """What `artimon status` shows."""
+        with self._lock:
+            behind = any(end > self._position.get(p, 0) for p, end in self._log_end.items())
+            return {
+                "ranges": self._ranges,
+                "position": {str(p): at for p, at in sorted(self._position.items())},
+                "lag_ms": max(0, now_ms - self._newest_append_ms) if behind and self._newest_append_ms else 0,
+                "shards": {id_: {str(p): at for p, at in sorted(s.next.items())} for id_, s in self._standings.items()},
+                "counts": {id_: dict(s.counts) for id_, s in self._standings.items()},
+                "lagging": sorted(id_ for id_, s in self._standings.items() if self._lacking(s)),
+                "problems": {id_: s.error for id_, s in self._standings.items() if s.error},
+            }

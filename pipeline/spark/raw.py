@@ -1,0 +1,267 @@
+"""The raw query: samples from Kafka into the Delta table on HDFS, each exactly once.
+
+The truth is the table. At every start the newest append says where to read on and what has been seen; Spark's checkpoint is a fresh
+folder each time and may vanish at any moment. A driver that was overtaken by another loses its next commit and begins again.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.ranges import LaneId
+from pipeline.spark import files
+from pipeline.spark import state as states
+from pipeline.spark.config import SparkConfig
+from pipeline.spark.source import follow, stream
+from pipeline.spark.state import Gap, RawState, Step, Totals
+from pipeline.spark.table import RawTable, SourcesTable
+from pipeline.spark.tasks import RESULT_SCHEMA, RawPlan, RawResult, run_raw
+from pipeline.spark.topic import DeadLetter, Topic, TopicError, TopicInfo
+
+log = logging.getLogger(__name__)
+
+ALLOT_ATTEMPTS = 8
+CUT_CHECKS = 5
+CUT_PAUSE_S = 3.0
+
+Probe = Callable[[str], None]
+"""Called at the named points "written" and "committed": tests kill the process there."""
+
+
+class OffsetsMissing(RuntimeError):
+    """The rows of a micro-batch do not continue the table: the query must start again from it."""
+
+
+class RawQuery:
+    """One query at a time, driven by `run`; `figures` may be read from any thread."""
+
+    def __init__(
+        self,
+        config: SparkConfig,
+        session: SparkSession,
+        healthy: Callable[[], None],
+        on_append: Callable[[], None] = lambda: None,
+        clock: Clock = SYSTEM_CLOCK,
+        probe: Probe = lambda point: None,
+    ) -> None:
+        self._config, self._session, self._healthy, self._on_append = config, session, healthy, on_append
+        self._clock, self._probe = clock, probe
+        self._topic = Topic(config.kafka, config.samples_topic)
+        self._missing: set[tuple[str, Gap]] = set()
+        self._version, self._last_commit_ms = 0, 0
+        self._state = RawState()
+        self._log_end: Mapping[int, int] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """One life of the query: from the head of the table until `stop` or a failure, which is raised."""
+        table, sources = RawTable(self._config.hdfs), SourcesTable(self._config.hdfs)
+        version, state = table.head()
+        info = self._topic.describe()
+        state = self._close_gaps(table, state, info, stop)
+        self._note(version, state)
+        life = _Life(self, table, sources, state, info)
+        log.info(
+            "raw: append %d, reading %s (%s) from %s", state.append, info.topic, info.topic_id, dict(state.until())
+        )
+        checkpoint = self._config.data / "checkpoints" / f"raw-{uuid.uuid4().hex}"
+        try:
+            frame = stream(self._session, self._config, info, state.until(), self._config.raw_messages, self._pace())
+            follow(self._session, "raw", frame, life.on_batch, 0.25, checkpoint, stop, lambda: self._look(info))
+        finally:
+            life.ended = True
+            life.forget_sources()
+            remove(checkpoint)
+
+    def figures(self) -> dict[str, Any]:
+        """What `artimon status` shows."""
+        state, totals = self._state, self._state.totals
+        behind = any(end > state.until().get(p, 0) for p, end in self._log_end.items())
+        lag = self._clock.now_ms() - state.newest_append_ms if behind and state.newest_append_ms else 0
+        return {
+            "version": self._version,
+            "append": state.append,
+            "rows": totals.rows,
+            "batches": totals.batches,
+            "duplicates": totals.duplicates,
+            "dead_letters": totals.dead_letters,
+            "until": {str(p): at for p, at in state.until().items()},
+            "log_end": {str(p): at for p, at in self._log_end.items()},
+            "last_commit_ms": self._last_commit_ms,
+            "lag_ms": max(0, lag),
+        }
+
+    def _pace(self) -> dict[str, str]:
+        """Options that make Spark wait for half a batch or the interval, whichever comes first: a backlog drains at full speed."""
+        return {
+            "minOffsetsPerTrigger": str(max(1, self._config.raw_messages // 2)),
+            "maxTriggerDelay": f"{int(self._config.raw_interval_s * 1000)}ms",
+        }
+
+    def _look(self, info: TopicInfo) -> None:
+        """Every few seconds: is it still the same topic, and how far is its end?"""
+        if self._topic.describe().topic_id != info.topic_id:
+            raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
+        self._log_end = {p: end for p, (_, end) in self._topic.bounds(info.partitions).items()}
+        self._healthy()
+
+    def _close_gaps(self, table: RawTable, state: RawState, info: TopicInfo, stop: threading.Event) -> RawState:
+        """The state from which the log can be read on; a commit names what was lost."""
+        fresh = states.begins_topic(state, info.topic_id)
+        if not fresh and len(state.until()) != info.partitions:
+            raise TopicError(
+                f"{info.topic} has {info.partitions} partitions, the table knows {len(state.until())}: "
+                "a lane would change its partition; make a new topic instead"
+            )
+        gaps = self._gaps(state, info)
+        for _ in range(CUT_CHECKS):  # right after a broker's start its end may seem lower than it is
+            if not any(gap.kind == "cut" for gap in gaps) or self._clock.wait(stop, CUT_PAUSE_S):
+                break
+            gaps = self._gaps(state, info)
+        if stop.is_set() or not (gaps or fresh):
+            return state
+        for gap in gaps:
+            log.error("raw: %s, %s", info.topic, gap)
+        after = states.close_gaps(
+            state, uuid.uuid4().hex, info.cluster, info.topic, info.topic_id, info.partitions, gaps
+        )
+        self._note(table.append([], state, after), after)
+        return after
+
+    def _gaps(self, state: RawState, info: TopicInfo) -> list[Gap]:
+        bounds = self._topic.bounds(info.partitions)
+        self._log_end = {p: end for p, (_, end) in bounds.items()}
+        return states.find_gaps(state, info.topic_id, bounds)
+
+    def _note(self, version: int, state: RawState) -> None:
+        self._version, self._state = version, state
+        self._last_commit_ms = self._clock.now_ms()
+        self._on_append()
+
+
+class _Life:
+    """The query between one start and the next failure. `state` is the append that the next one must continue."""
+
+    def __init__(
+        self, query: RawQuery, table: RawTable, sources: SourcesTable, state: RawState, info: TopicInfo
+    ) -> None:
+        self._query, self._table, self._sources = query, table, sources
+        self._state, self._info = state, info
+        self._writer = uuid.uuid4().hex
+        self._broadcast: Any = None
+        self.ended = False
+
+    def on_batch(self, frame: Any, _batch: int) -> None:
+        """foreachBatch: run the tasks, then commit what they wrote."""
+        results = self._run_tasks(frame)
+        if not results:
+            return
+        step = self._step(results)
+        self._bury(results)
+        self._check_still_ours()
+        self._query._probe("written")
+        after = states.advance(self._state, self._writer, step)
+        version = self._table.append([f for r in results for f in r.files], self._state, after)
+        self._query._probe("committed")
+        self._state = after
+        self._query._note(version, after)
+        log.info(
+            "raw: append %d, version %d, %d rows of %d batches",
+            after.append,
+            version,
+            step.counts.rows,
+            step.counts.batches,
+        )
+
+    def forget_sources(self) -> None:
+        """Free the broadcast."""
+        if self._broadcast is not None:
+            self._broadcast.unpersist(blocking=False)
+            self._broadcast = None
+
+    def _run_tasks(self, frame: Any) -> list[RawResult]:
+        unknown: set[str] = set()
+        for _ in range(ALLOT_ATTEMPTS):
+            results = self._collect(frame, unknown)
+            unknown = {name for result in results for name in result.unknown}
+            if not unknown:
+                return results
+            self._discard(results)
+            log.info("raw: %d new sources", len(unknown))
+        raise RuntimeError(f"{len(unknown)} sources stay without a number after {ALLOT_ATTEMPTS} attempts")
+
+    def _collect(self, frame: Any, new_sources: Iterable[str]) -> list[RawResult]:
+        if self._broadcast is None or new_sources:
+            ids = self._sources.allot(new_sources)
+            self.forget_sources()
+            self._broadcast = self._query._session.sparkContext.broadcast(ids)
+        plan = RawPlan(self._table.uri, self._state.lanes, self._broadcast)
+
+        def task(batches: Iterable[Any]) -> Iterable[Any]:
+            return run_raw(plan, batches)
+
+        rows = frame.mapInArrow(task, RESULT_SCHEMA).collect()
+        return sorted((RawResult.from_json(row.result) for row in rows), key=lambda result: result.partition)
+
+    def _discard(self, results: list[RawResult]) -> None:
+        """Partitions without unknown sources wrote files that no commit will name."""
+        for result in results:
+            for file in result.files:
+                files.delete(f"{self._table.uri}/{file.path}")
+
+    def _step(self, results: list[RawResult]) -> Step:
+        lost = tuple(gap for result in results for gap in self._holes(result))
+        last_ms: dict[LaneId, int] = {}
+        for result in results:
+            last_ms.update(result.last_ms)
+        counts = Totals(
+            sum(r.rows for r in results),
+            sum(r.batches for r in results),
+            sum(r.duplicates for r in results),
+            sum(len(r.dead) for r in results),
+        )
+        newest = max(r.newest_append_ms for r in results)
+        until, seen = {r.partition: r.until for r in results}, {r.partition: r.seen for r in results}
+        return Step(until, seen, last_ms, counts, newest, lost)
+
+    def _holes(self, result: RawResult) -> list[Gap]:
+        """Offsets that the log owed and did not give. Seen once the query starts again; seen twice they are lost."""
+        expected = self._state.until().get(result.partition)
+        if expected is None or result.first < expected:
+            raise OffsetsMissing(f"partition {result.partition} begins at {result.first}, the table ends at {expected}")
+        spans = ([(expected, result.first)] if result.first > expected else []) + result.holes
+        gaps = [Gap("lost", result.partition, start, end) for start, end in spans]
+        fresh = [gap for gap in gaps if (self._info.topic_id, gap) not in self._query._missing]
+        self._query._missing.update((self._info.topic_id, gap) for gap in fresh)
+        if fresh:
+            raise OffsetsMissing(f"{self._info.topic}: {'; '.join(map(str, fresh))}; looking again")
+        for gap in gaps:
+            log.error("raw: %s, %s", self._info.topic, gap)
+        return gaps
+
+    def _bury(self, results: list[RawResult]) -> None:
+        letters = [DeadLetter(r.partition, offset, reason) for r in results for offset, reason in r.dead]
+        for letter in letters[:10]:
+            log.error("raw: dead letter at partition %d offset %d: %s", letter.partition, letter.offset, letter.reason)
+        if letters:
+            self._query._topic.bury(letters, self._query._config.deadletters_topic)
+
+    def _check_still_ours(self) -> None:
+        """What was read belongs to the topic whose offsets are committed, and this life was not given up meanwhile."""
+        if self.ended:
+            raise OffsetsMissing("this query was stopped while a batch was under way")
+        if self._query._topic.describe().topic_id != self._info.topic_id:
+            raise TopicError(f"{self._info.topic} was made again while it was read")
+
+
+def remove(folder: Path) -> None:
+    """Delete a checkpoint folder; one that is gone already is fine."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,148 @@
+"""Batches of one partition to one Parquet file: sorted by (source, series, time), with the statistics that Delta wants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.spark.messages import FUTURE_MS
+from pipeline.spark.table import FILE_SCHEMA
+
+Ints = npt.NDArray[np.int64]
+_VALUES = ("integer", "double", "boolean", "string")
+_ENCODING = {
+    "series": "DELTA_BINARY_PACKED",
+    "time": "DELTA_BINARY_PACKED",
+    "birth": "DELTA_BINARY_PACKED",
+    "integer": "DELTA_BINARY_PACKED",
+    "double": "PLAIN",
+    "boolean": "PLAIN",
+}
+ROW_GROUP = 1_000_000
+
+
+class Part(NamedTuple):
+    """One batch on its way into a file. `columns` has codec.SAMPLE_SCHEMA."""
+
+    source: int
+    append_ms: int
+    columns: Any
+
+
+def period_of(append_ms: int) -> str:
+    """The hour of an append time, UTC: 2026-11-21T13."""
+    return datetime.fromtimestamp(append_ms / 1000, UTC).strftime("%Y-%m-%dT%H")
+
+
+def build(parts: Sequence[Part]) -> pa.Table:
+    """All rows of `parts` as FILE_SCHEMA, sorted by (source, series, time)."""
+    ordered = sorted(parts, key=lambda part: (part.source, _first_time(part.columns)))
+    lengths = np.array([len(part.columns) for part in ordered])
+    whole = pa.Table.from_batches([part.columns for part in ordered])
+    series = _joined(whole.column("series")).view(np.int64)
+    times = _joined(whole.column("time"))
+    order = _order(ordered, lengths, series, times)
+    append = np.repeat(np.array([part.append_ms for part in ordered], np.int64), lengths)
+    taken = pa.array(order)
+    columns = [
+        pa.array(np.repeat(np.array([part.source for part in ordered], np.int32), lengths)),  # already in order
+        pa.array(series[order]),
+        _stamps(times[order]),
+        _stamps(_joined(whole.column("birth"))[order]),
+        pa.array((times > append + FUTURE_MS)[order]),
+        *(_take(whole.column(name), taken) for name in _VALUES),
+    ]
+    return pa.table(columns, schema=FILE_SCHEMA)
+
+
+def to_parquet(table: pa.Table) -> Any:
+    """The bytes of one Parquet file, a buffer."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=["source", "string"],
+        column_encoding=_ENCODING,
+        row_group_size=ROW_GROUP,
+        write_statistics=["source", "series", "time"],
+    )
+    return sink.getvalue()
+
+
+def statistics(table: pa.Table) -> str:
+    """Delta's statistics of the columns that readers prune by."""
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    for name in ("source", "series", "time"):
+        values = table.column(name).chunk(0)
+        numbers = values.view(pa.int64()).to_numpy() if name == "time" else values.to_numpy()
+        low, high = int(numbers.min()), int(numbers.max())
+        least[name], most[name] = (_iso(low), _iso(high)) if name == "time" else (low, high)
+    return json.dumps(
+        {"numRecords": len(table), "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
+    )
+
+
+def _first_time(columns: Any) -> int:
+    return columns.column(1)[0].as_py() if len(columns) else 0
+
+
+def _order(parts: Sequence[Part], lengths: Ints, series: Ints, times: Ints) -> Ints:
+    """Row numbers in the order of the file; `parts` are already in the order of their sources."""
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    orders = []
+    first = 0
+    while first < len(parts):
+        last = first + 1
+        while last < len(parts) and parts[last].source == parts[first].source:
+            last += 1
+        bounds = starts[first : last + 1]
+        orders.append(
+            bounds[0] + _order_of_source(bounds - bounds[0], *(a[bounds[0] : bounds[-1]] for a in (series, times)))
+        )
+        first = last
+    return np.concatenate(orders)
+
+
+def _order_of_source(bounds: Ints, series: Ints, times: Ints) -> Ints:
+    """Order by (series, time) of the rows of one source; batch k is [bounds[k], bounds[k + 1])."""
+    count, width = len(bounds) - 1, int(bounds[1])
+    if width and len(series) == count * width:
+        # the common case: every poll brought the same series in the same order, one poll after another
+        matrix, moments = series.reshape(count, width), times.reshape(count, width)
+        apart = count == 1 or bool((moments[:-1].max(axis=1) <= moments[1:].min(axis=1)).all())
+        if apart and (count == 1 or bool((matrix[1:] == matrix[0]).all())):
+            by_series = np.argsort(matrix[0], kind="stable")
+            sorted_series = matrix[0][by_series]
+            if bool((sorted_series[1:] != sorted_series[:-1]).all()):
+                return (by_series[:, None] + bounds[None, :-1]).reshape(-1)
+    return np.lexsort((times, series))
+
+
+def _joined(column: Any) -> Any:
+    """A chunked column without nulls as one numpy array."""
+    return np.concatenate([chunk.to_numpy(zero_copy_only=True) for chunk in column.chunks])
+
+
+def _stamps(milliseconds: Ints) -> Any:
+    return pa.array(milliseconds * 1000).view(FILE_SCHEMA.field("time").type)
+
+
+def _take(column: Any, order: Any) -> Any:
+    if column.null_count == len(column):
+        return pa.nulls(len(column), column.type)
+    return pa.concat_arrays(column.chunks).take(order)
+
+
+def _iso(microseconds: int) -> str:
+    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{moment}.{microseconds % 1_000_000 // 1000:03d}Z"

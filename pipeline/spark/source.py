@@ -1,0 +1,95 @@
+"""How both queries read Kafka and how one life of a query goes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipeline.spark.config import SparkConfig
+from pipeline.spark.topic import TopicInfo
+
+COLUMNS = ("partition", "offset", "timestamp", "value")
+LOOK_S = 5.0
+
+
+def offsets(topic: str, positions: Mapping[int, int]) -> str:
+    """Offsets as Spark's Kafka source reads them."""
+    return json.dumps({topic: {str(p): at for p, at in sorted(positions.items())}})
+
+
+def stream(
+    session: SparkSession,
+    config: SparkConfig,
+    info: TopicInfo,
+    start: Mapping[int, int],
+    messages: int,
+    more: Mapping[str, str],
+) -> Any:
+    """A streaming frame of COLUMNS that begins at `start`, at most `messages` a micro-batch. Lost offsets are found by us:
+    Spark is told to go on."""
+    reader = session.readStream.format("kafka").options(**_options(config, info), **more)
+    reader = reader.option("startingOffsets", offsets(info.topic, start)).option("maxOffsetsPerTrigger", str(messages))
+    return reader.load().select(*COLUMNS)
+
+
+def batch(
+    session: SparkSession, config: SparkConfig, info: TopicInfo, start: Mapping[int, int], end: Mapping[int, int]
+) -> Any:
+    """A frame of COLUMNS with [start, end) of every partition."""
+    reader = session.read.format("kafka").options(**_options(config, info))
+    reader = reader.option("startingOffsets", offsets(info.topic, start)).option(
+        "endingOffsets", offsets(info.topic, end)
+    )
+    return reader.load().select(*COLUMNS)
+
+
+def follow(
+    session: SparkSession,
+    name: str,
+    frame: Any,
+    on_batch: Callable[[Any, int], None],
+    every_s: float,
+    checkpoint: Path,
+    stop: threading.Event,
+    look: Callable[[], None],
+) -> None:
+    """Run a query until `stop`; raises what ends it. `look` is called every few seconds and may raise too."""
+    failure: list[BaseException] = []
+
+    def guarded(batch_frame: Any, number: int) -> None:
+        try:
+            on_batch(batch_frame, number)
+        except BaseException as error:
+            failure.append(error)
+            raise
+
+    session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+    writer = frame.writeStream.queryName(name).foreachBatch(guarded).option("checkpointLocation", checkpoint.as_uri())
+    query = writer.trigger(processingTime=f"{int(every_s * 1000)} milliseconds").start()
+    waited = LOOK_S
+    try:
+        while not stop.wait(0.25):
+            if not query.isActive:
+                raise failure[0] if failure else query.exception() or RuntimeError(f"query {name} ended by itself")
+            waited += 0.25
+            if waited >= LOOK_S:
+                look()
+                waited = 0.0
+    finally:
+        query.stop()
+
+
+def _options(config: SparkConfig, info: TopicInfo) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": config.kafka,
+        "subscribe": info.topic,
+        "failOnDataLoss": "false",
+        "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
+        "kafka.fetch.max.bytes": str(16 * 1024 * 1024),
+        "kafka.receive.buffer.bytes": str(1024 * 1024),
+    }

@@ -1,0 +1,202 @@
+"""What a task of the raw query does with the rows of one Kafka partition: it decodes, drops repeats, sorts and writes Parquet itself,
+and gives the driver file names and counts only. Samples never go back to the JVM."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from artimon.model.batch import DEFAULT_KEEP, BatchError, BatchHeader
+from artimon.model.ranges import LaneId, LaneRanges
+from pipeline.spark import files, messages, rows
+from pipeline.spark.table import DataFile
+
+RESULT_SCHEMA = "result string"
+CHUNK_BYTES = 64 * 1024 * 1024
+"""Decoded bytes that a task holds before it writes a file: what bounds the memory of a Python worker."""
+MAX_REASON = 300
+
+
+class Record(NamedTuple):
+    """One Kafka message."""
+
+    offset: int
+    append_ms: int
+    value: bytes | None
+
+
+class Known(Protocol):
+    """Spark's broadcast of the sources and their numbers."""
+
+    @property
+    def value(self) -> Mapping[str, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RawPlan:
+    """What every task of one micro-batch needs to know."""
+
+    table: str
+    """URI of the raw table."""
+    seen: Mapping[int, LaneRanges]
+    """Per partition: numbers of batches at lower offsets."""
+    sources: Known
+
+
+@dataclass(slots=True)
+class RawResult:
+    """What a task answers for its partition. When `unknown` is not empty it wrote nothing: allot these sources and run again."""
+
+    partition: int
+    first: int
+    until: int
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    """Offsets between `first` and `until` that did not come."""
+    unknown: list[str] = field(default_factory=list)
+    files: list[DataFile] = field(default_factory=list)
+    rows: int = 0
+    batches: int = 0
+    duplicates: int = 0
+    dead: list[tuple[int, str]] = field(default_factory=list)
+    """Offset and reason of each message that is no batch."""
+    seen: LaneRanges = field(default_factory=LaneRanges)
+    last_ms: dict[LaneId, int] = field(default_factory=dict)
+    newest_append_ms: int = 0
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "partition": self.partition,
+                "first": self.first,
+                "until": self.until,
+                "holes": self.holes,
+                "unknown": self.unknown,
+                "files": [[f.path, f.size, f.rows, f.partition, f.stats] for f in self.files],
+                "rows": self.rows,
+                "batches": self.batches,
+                "duplicates": self.duplicates,
+                "dead": self.dead,
+                "seen": self.seen.to_json(),
+                "last_ms": {str(lane): at for lane, at in self.last_ms.items()},
+                "newest_append_ms": self.newest_append_ms,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> RawResult:
+        data = json.loads(text)
+        data["holes"] = [(a, b) for a, b in data["holes"]]
+        data["dead"] = [(a, b) for a, b in data["dead"]]
+        data["files"] = [DataFile(*f) for f in data["files"]]
+        data["seen"] = LaneRanges.from_json(data["seen"])
+        data["last_ms"] = {LaneId.parse(lane): at for lane, at in data["last_ms"].items()}
+        return cls(**data)
+
+
+def records_of(batches: Iterable[Any]) -> Iterator[tuple[int, Record]]:
+    """Partition and record of each row of Spark's Arrow batches (partition, offset, timestamp, value), in their order."""
+    for batch in batches:
+        partitions, offsets = (batch.column(i).to_numpy() for i in range(2))
+        stamps = batch.column(2).cast(pa.int64()).to_numpy() // 1000
+        values = batch.column(3).to_pylist()
+        for row in zip(partitions.tolist(), offsets.tolist(), stamps.tolist(), values, strict=True):
+            yield row[0], Record(*row[1:])
+
+
+def run_raw(plan: RawPlan, batches: Iterable[Any]) -> Iterator[Any]:
+    """The function of the raw query's mapInArrow: one result row for each Kafka partition that has rows."""
+    writer: _Writer | None = None
+    for partition, record in records_of(batches):
+        if writer is None or writer.result.partition != partition:
+            if writer is not None:
+                yield _row(writer.finish().to_json())
+            writer = _Writer(plan, partition, record.offset)
+        writer.take(record)
+    if writer is not None:
+        yield _row(writer.finish().to_json())
+
+
+def _row(text: str) -> Any:
+    return pa.record_batch([pa.array([text], pa.utf8())], names=["result"])
+
+
+class _Writer:
+    """Takes the records of one partition in offset order."""
+
+    def __init__(self, plan: RawPlan, partition: int, first: int) -> None:
+        self._plan, self._sources = plan, plan.sources.value
+        self._seen = plan.seen.get(partition, LaneRanges())
+        self._parts: dict[tuple[str, str], list[rows.Part]] = {}
+        self._bytes = 0
+        self.result = RawResult(partition, first, first)
+
+    def take(self, record: Record) -> None:
+        result = self.result
+        if record.offset > result.until:
+            result.holes.append((result.until, record.offset))
+        result.until = record.offset + 1
+        result.newest_append_ms = max(result.newest_append_ms, record.append_ms)
+        try:
+            header = messages.check(record.value, record.append_ms)
+            self._take_batch(header, record)
+        except BatchError as error:
+            result.dead.append((record.offset, str(error)[:MAX_REASON]))
+
+    def _take_batch(self, header: BatchHeader, record: Record) -> None:
+        result, lane, sequence = self.result, header.id.lane_id, header.id.sequence
+        if self._seen.seen(lane, sequence) or result.seen.seen(lane, sequence):
+            result.duplicates += 1
+            result.last_ms[lane] = record.append_ms
+            return
+        source = self._sources.get(header.source)
+        if source is None:
+            result.unknown.append(header.source)
+        if result.unknown:
+            self._give_up()
+            return
+        columns = messages.decode(header, record.value or b"")
+        result.seen.add(lane, sequence)
+        result.last_ms[lane] = record.append_ms
+        result.batches += 1
+        result.rows += len(columns)
+        if len(columns):
+            self._hold(header.keep or DEFAULT_KEEP, rows.Part(source or 0, record.append_ms, columns))
+
+    def _hold(self, keep: str, part: rows.Part) -> None:
+        self._parts.setdefault((rows.period_of(part.append_ms), keep), []).append(part)
+        self._bytes += part.columns.nbytes
+        if self._bytes >= CHUNK_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        for (period, keep), parts in self._parts.items():
+            table = rows.build(parts)
+            data = rows.to_parquet(table)
+            path = f"{_folder(period, keep)}/{self.result.partition}-{self.result.first}-{uuid.uuid4().hex}.parquet"
+            files.write(f"{self._plan.table}/{path}", data)
+            partition = {"period": period, "keep": keep}
+            self.result.files.append(DataFile(path, len(data), len(table), partition, rows.statistics(table)))
+        self._parts, self._bytes = {}, 0
+
+    def _give_up(self) -> None:
+        """A source without a number: nothing of this attempt may stay, the rest is only looked through for more such names."""
+        self._parts, self._bytes = {}, 0
+        for file in self.result.files:
+            files.delete(f"{self._plan.table}/{file.path}")
+        self.result.files = []
+
+    def finish(self) -> RawResult:
+        self._flush()
+        self.result.unknown = sorted(set(self.result.unknown))
+        return self.result
+
+
+def _folder(period: str, keep: str) -> str:
+    """Folder of a file: for people only, the partition values stand in the log."""
+    plain = keep if keep.isascii() and keep.replace("-", "").replace("_", "").isalnum() and len(keep) <= 64 else "other"
+    return f"period={period}/keep={plain}"

@@ -1,0 +1,223 @@
+"""The answer to a query: series in canonical order on one grid, every value exact, present or missing. Immutable."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.grid import Grid
+from artimon.model.values import ValueType
+from query_dsl.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Key, Types, as_floats
+from query_dsl.selector import series_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Scalar = int | float | bool | str | None
+
+
+class Matrix:
+    """Series x buckets. NA (missing) is a mask and never NaN, which is a value.
+
+    `keys`, `types`: one a series; `cells`, `present`: (series, grid.n), read-only; a cell is 64 bits in its series' type.
+    `notes`: what a reader must know; `complete`: whether the store held the whole grid; `partial`: whether somebody did not answer.
+    """
+
+    __slots__ = ("_column", "complete", "grid", "keys", "notes", "partial", "strings")
+
+    def __init__(
+        self,
+        keys: tuple[Key, ...],
+        grid: Grid,
+        column: Cells,
+        strings: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
+        complete: bool = True,
+        partial: bool = False,
+    ) -> None:
+        self.keys, self.grid, self.strings, self.notes = keys, grid, strings, notes
+        self.complete, self.partial = complete, partial
+        views = [array.view() for array in column]
+        for view in views:
+            view.flags.writeable = False
+        self._column = Cells(*views)
+
+    @property
+    def column(self) -> Cells:
+        """Types, cells and mask together, read-only."""
+        return self._column
+
+    @property
+    def types(self) -> Types:
+        return self._column.types
+
+    @property
+    def cells(self) -> Ints:
+        return self._column.cells
+
+    @property
+    def present(self) -> Bools:
+        return self._column.present
+
+    @property
+    def labels(self) -> list[dict[str, str]]:
+        """Labels of each series, without the name."""
+        return [dict(key.labels) for key in self.keys]
+
+    @property
+    def names(self) -> list[str]:
+        """Name of each series; "" where an operation dropped it."""
+        return [key.name for key in self.keys]
+
+    @property
+    def series(self) -> list[str]:
+        """`name{label="value"}` of each series."""
+        return [series_text(key.name, dict(key.labels)) for key in self.keys]
+
+    @property
+    def times(self) -> list[int]:
+        """Ends of the buckets, epoch milliseconds, ascending."""
+        return [int(end) for end in self.grid.ends()]
+
+    @property
+    def values(self) -> np.ma.MaskedArray[Any, Any]:
+        """(series, n) masked array: int64 if every series is INTEGER, bool if BOOLEAN, objects if a STRING is among them,
+        else float64 (which cannot hold every INTEGER: `row` can)."""
+        kinds = set(self.types.tolist())
+        if kinds == {INTEGER}:
+            data: npt.NDArray[Any] = self.cells
+        elif kinds == {BOOLEAN}:
+            data = self.cells.astype(np.bool_)
+        elif STRING in kinds:
+            data = np.empty(self.cells.shape, object)
+            for i in range(len(self.keys)):
+                data[i] = self.tolist(i)
+        else:
+            data = as_floats(self.types, self.cells)
+        return np.ma.MaskedArray(data, ~self.present)
+
+    def row(self, i: int) -> np.ma.MaskedArray[Any, Any]:
+        """Series i in its own type: int64, float64, bool, or objects (str), missing values masked."""
+        data = self._typed(i)
+        masked = np.ma.MaskedArray(data, ~self.present[i])
+        masked.setflags(write=False)
+        return masked
+
+    def _typed(self, i: int) -> npt.NDArray[Any]:
+        cells, kind = self.cells[i], self.types[i]
+        if kind == DOUBLE:
+            return np.ascontiguousarray(cells).view(np.float64)
+        if kind == BOOLEAN:
+            return cells.astype(np.bool_)
+        if kind == STRING:
+            return np.array([*self.strings, ""], object)[np.clip(cells, 0, len(self.strings))]
+        return cells
+
+    def tolist(self, i: int) -> list[Scalar]:
+        """Series i as Python values, None where missing."""
+        return [v if p else None for v, p in zip(self._typed(i).tolist(), self.present[i].tolist(), strict=True)]
+
+    def find(self, **labels: str) -> int:
+        """Row of the one series that has these labels; LookupError if there is none or more than one."""
+        rows = [i for i, key in enumerate(self.keys) if all(key.get(k) == v for k, v in labels.items())]
+        if len(rows) != 1:
+            raise LookupError(f"{len(rows)} series have {series_text('', labels)}; there are {', '.join(self.series[:20])}")
+        return rows[0]
+
+    def latest(self) -> list[Scalar]:
+        """Value of each series in the newest bucket, None where missing."""
+        return [self.tolist(i)[-1] for i in range(len(self.keys))]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[tuple[str, list[Scalar]]]:
+        """(series, values) in canonical order."""
+        return ((name, self.tolist(i)) for i, name in enumerate(self.series))
+
+    def __eq__(self, other: object) -> bool:
+        """Equal series, types, grid, mask and values (NaN equals NaN); notes do not count."""
+        if not isinstance(other, Matrix):
+            return NotImplemented
+        return (self.keys, self.grid, self.types.tolist()) == (other.keys, other.grid, other.types.tolist()) and all(
+            _comparable(self.tolist(i)) == _comparable(other.tolist(i)) for i in range(len(self))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def with_notes(self, notes: tuple[str, ...], complete: bool, partial: bool) -> Matrix:
+        """The same values with what must be said about them."""
+        return Matrix(self.keys, self.grid, self._column, self.strings, notes, complete, partial)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready: NA is None, NaN "NaN", infinities "Infinity" and "-Infinity"; integers exact."""
+        return {
+            "grid": {
+                "start_ms": self.grid.start_ms,
+                "end_ms": self.grid.end_ms,
+                "step_ms": self.grid.step_ms,
+                "n": self.grid.n,
+            },
+            "complete": self.complete,
+            "partial": self.partial,
+            "notes": list(self.notes),
+            "series": [
+                {
+                    "name": key.name,
+                    "labels": dict(key.labels),
+                    "type": ValueType(int(self.types[i])).name,
+                    "values": [_json_value(v) for v in self.tolist(i)],
+                }
+                for i, key in enumerate(self.keys)
+            ],
+        }
+
+    def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A frame: index = ends of the buckets (UTC), a nullable column a series; pd.NA is missing, NaN stays NaN."""
+        import pandas as pd
+
+        index = pd.to_datetime(self.grid.ends(), unit="ms", utc=True).rename("time")
+        columns = [pd.Series(self._pandas_array(i), index=index, name=name) for i, name in enumerate(self.series)]
+        return pd.concat(columns, axis=1) if columns else pd.DataFrame(index=index)
+
+    def _pandas_array(self, i: int) -> Any:
+        import pandas as pd
+
+        data, mask = self._typed(i).copy(), ~self.present[i]
+        if self.types[i] == STRING:
+            data[mask] = pd.NA
+            return pd.array(data, dtype="string")
+        if self.types[i] == DOUBLE:
+            return pd.arrays.FloatingArray(data, mask)
+        return pd.arrays.BooleanArray(data, mask) if self.types[i] == BOOLEAN else pd.arrays.IntegerArray(data, mask)
+
+    def __repr__(self) -> str:
+        from query_dsl.render import render_table
+
+        return render_table(self)
+
+
+def _json_value(value: Scalar) -> Scalar:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _comparable(values: list[Scalar]) -> list[str]:
+    return [repr(v) for v in values]
+
+
+
+def in_order(keys: list[Key], column: Cells) -> tuple[tuple[Key, ...], Cells]:
+    """Keys and rows in canonical order."""
+    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
+    return tuple(keys[i] for i in order), Cells(column.types[order], column.cells[order], column.present[order])

@@ -1,0 +1,64 @@
+"""A matrix as a table of plain text."""
+
+from __future__ import annotations
+
+import math
+
+from query_dsl.matrix import Matrix, Scalar
+from query_dsl.timing import format_duration, format_time
+
+MAX_SERIES = 40
+MAX_COLUMNS = 6
+MAX_TEXT = 24
+
+
+def render_table(matrix: Matrix, max_series: int = MAX_SERIES, max_columns: int = MAX_COLUMNS) -> str:
+    """Title, a line a series with its newest values (times in UTC), what was left out, and the notes."""
+    first = max(0, matrix.grid.n - max_columns)
+    head = ["series", *(_clock(t, matrix.grid.step_ms) for t in matrix.times[first:])]
+    rows = [
+        [name, *(_cell(v) for v in matrix.tolist(i)[first:])] for i, name in enumerate(matrix.series[:max_series])
+    ]
+    lines = [_title(matrix, first), *(_aligned([head, *rows]) if rows else [])]
+    if len(matrix) > max_series:
+        lines.append(f"... and {len(matrix) - max_series} more series")
+    lines += [f"note: {note}" for note in matrix.notes]
+    return "\n".join(lines)
+
+
+def _title(matrix: Matrix, first: int) -> str:
+    grid = matrix.grid
+    shown = f", last {grid.n - first} shown" if first else ""
+    flags = "" if matrix.complete else ", incomplete"
+    flags += ", partial" if matrix.partial else ""
+    return (
+        f"{len(matrix)} series x {grid.n} buckets of {format_duration(grid.step_ms)} "
+        f"({format_time(grid.start_ms)} .. {format_time(grid.end_ms)}]{shown}{flags}"
+    )
+
+
+def _clock(ms: int, step_ms: int) -> str:
+    text = format_time(ms)
+    day, _, clock = text.partition("T")
+    return f"{day[5:]} {clock[:5]}" if step_ms >= 3_600_000 else clock.rstrip("Z") or text
+
+
+def _cell(value: Scalar) -> str:
+    if value is None:
+        return "NA"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else f"{value:.6g}"
+    if isinstance(value, int):
+        return str(value)
+    text = value.replace("\n", "\\n")
+    return f'"{text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"}"'
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]

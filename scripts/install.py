@@ -1,0 +1,111 @@
+"""The work of ./scripts/setup. Runs with any fit Python and the standard library alone, before anything is installed."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PINS = ("scripts/build.lock", "scripts/requirements.lock")
+STAMP = "artimon-stamp"
+
+sys.path.insert(0, str(ROOT))
+
+from artimon import settings as settings_module  # noqa: E402
+from artimon.stack.errors import JavaMissing  # noqa: E402
+from artimon.stack.java import find_java  # noqa: E402
+
+
+class SetupFailed(Exception):
+    """A step that did not work; the text says which and what to do."""
+
+
+def say(text: str) -> None:
+    """What is being done, for the person who waits."""
+    print(f"setup: {text}", file=sys.stderr, flush=True)
+
+
+def wanted_stamp() -> str:
+    """Digest of all that decides what the environment holds: pins, both projects, Python, place of the checkout."""
+    digest = hashlib.sha256(f"{sys.version}\n{sys.platform}\n{ROOT}\n".encode())
+    for name in (*PINS, "pyproject.toml", "bookkeeper/pyproject.toml"):
+        digest.update((ROOT / name).read_bytes())
+    return digest.hexdigest()
+
+
+def run(command: Sequence[str | Path], remedy: str) -> None:
+    """Run one step in the checkout. Raises SetupFailed with `remedy`."""
+    done = subprocess.run(list(map(str, command)), cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        raise SetupFailed(f"`{' '.join(map(str, command[:6]))} ...` failed with {done.returncode}: {remedy}")
+
+
+def make_environment(venv: Path) -> None:
+    """An environment of this Python at `venv`; one of another Python, or a broken one, is replaced."""
+    program = venv / "bin" / "python"
+    if program.exists():
+        same = subprocess.run(
+            [program, "-c", "import sys, pip; print(sys.version)"], capture_output=True, text=True, check=False
+        )
+        if same.returncode == 0 and same.stdout.strip() == sys.version.strip():
+            return
+    if venv.exists():
+        if not (venv / "pyvenv.cfg").exists():
+            raise SetupFailed(f"{venv} exists and is no Python environment: move it away, or set ARTIMON_VENV")
+        say(f"replacing {venv}, which is broken or of another Python")
+        shutil.rmtree(venv)
+    say(f"making {venv} with {sys.executable}")
+    run(
+        [sys.executable, "-m", "venv", venv],
+        "on Debian or Ubuntu the module is a package of its own: `apt-get install python3.11-venv`",
+    )
+
+
+def install(venv: Path) -> None:
+    """The pinned packages, then ours in place. What is there already is left alone."""
+    pip = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    network = "check the network and run ./scripts/setup again"
+    say("installing the pinned Python packages (the first time some minutes; 1 GB, most of it PySpark)")
+    for pins in PINS:
+        run([*pip, "--no-build-isolation", "--no-deps", "--require-hashes", "-r", ROOT / pins], network)
+    say("installing artimon and artimon-bookkeeper from this checkout")
+    run([*pip, "--no-build-isolation", "--no-deps", "-e", ROOT / "bookkeeper", "-e", ROOT], "see the lines above")
+
+
+def set_up(venv: Path) -> None:
+    """All steps, one process at a time."""
+    stamp, wanted = venv / STAMP, wanted_stamp()
+    venv.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(venv.parent / f".{venv.name.lstrip('.')}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if not stamp.exists() or stamp.read_text() != wanted:
+        stamp.unlink(missing_ok=True)
+        make_environment(venv)
+        install(venv)
+        stamp.write_text(wanted)
+    run([venv / "bin" / "python", "-m", "artimon.cli", "setup"], "see the lines above")
+
+
+def main() -> int:
+    """Exit code: 0 ready, 1 a step failed, 2 something must be installed first."""
+    settings = settings_module.load()
+    try:
+        find_java(settings)
+        set_up(settings.venv or ROOT / ".venv")
+    except JavaMissing as problem:
+        say(str(problem))
+        return 2
+    except SetupFailed as problem:
+        say(str(problem))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

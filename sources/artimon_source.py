@@ -1,0 +1,179 @@
+"""The source of an agent: finds every process that registered, polls each at its phase, and says what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from artimon.model.clock import Clock
+from artimon.model.protocols import Sink
+from sources.address import Endpoint
+from sources.config import SourceConfig
+from sources.delivery import Delivery
+from sources.discovery import Discovery, Listing
+from sources.figures import Figures
+from sources.follower import Follower, Shared
+from sources.host import Host
+from sources.local import LocalSource
+from sources.names import Placement
+from sources.owners import Owners
+from sources.placement import read_rules
+from sources.poller import Limits
+from sources.reading import ReadingMaker, Variable
+from sources.schedule import phase_ms
+from sources.series import SourceSeries
+from sources.status import Statuses
+from sources.store import SeriesStore
+
+log = logging.getLogger(__name__)
+MAX_ENDPOINTS = 20_000
+_SELF_PHASE = 0.25
+"""The agent speaks of its endpoints a quarter into the period, after all of them were polled."""
+
+
+class ArtimonSource:
+    """One for each agent. Everything runs in the event loop of `run`, except ZooKeeper, files and name look-ups.
+
+    Raises RulesError at once if the placement rules cannot be read."""
+
+    def __init__(self, config: SourceConfig, sink: Sink, clock: Clock, hostname: str | None = None) -> None:
+        self._config, self._sink, self._clock = config, sink, clock
+        rules = read_rules(config.rules) if config.rules else ()
+        config.folder.mkdir(parents=True, exist_ok=True)
+        self._figures = Figures()
+        self._store = SeriesStore(config.folder, config.max_series)
+        self._placement = Placement(
+            config.folder / "names.json", rules, clock, hostname=hostname or socket.gethostname()
+        )
+        self._statuses = Statuses(config.folder / "vanished.json", config.vanished_ms)
+        self._delivery = Delivery(sink, self._store, self._figures, clock)
+        self._shared = Shared(
+            config,
+            clock,
+            Limits(config.concurrency),
+            self._delivery,
+            self._placement,
+            Owners(),
+            self._statuses,
+            self._figures,
+        )
+        self._followers: dict[Endpoint, tuple[Follower, asyncio.Task[None]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._discovery = Discovery(config.zookeeper, config.reconcile_s, self._heard, self._listed)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set; then connections are closed and the state is written."""
+        await asyncio.to_thread(self._load)
+        self._resume()
+        self._discovery.start(asyncio.get_running_loop())
+        try:
+            await self._start_local()
+            self._spawn(self._store.write_forever(), "source state")
+            await stop.wait()
+        finally:
+            await self._stop()
+
+    def figures(self) -> dict[str, Any]:
+        """Counts, refusals and problems, for the health file; may be called from any thread."""
+        up, down = self._statuses.counts()
+        figures = {"endpoints_up": up, "endpoints_down": down, **self._figures.to_json()}
+        bad = dict(self._discovery.bad_nodes)
+        if bad:
+            figures["refused"]["bad znode"] = len(bad)
+            figures["problems"] = [*figures["problems"], *sorted(bad.values())[:10]]
+        figures["zookeeper_failures"] = self._discovery.failures
+        figures["damaged_states"] = self._store.damaged
+        return figures
+
+    # --- start and stop
+
+    def _load(self) -> None:
+        self._store.load(self._sink.replay(), self._clock.now_ms())
+        self._statuses.load()
+
+    def _resume(self) -> None:
+        """Follow the processes of the last run, whether ZooKeeper can be asked or not."""
+        for series in self._store:
+            meta = series.meta
+            if "port" in meta and series.live:
+                endpoint = Endpoint(meta["context"], meta["ip"], meta["port"], series.uuid)
+                self._follow(endpoint, series)
+
+    async def _start_local(self) -> None:
+        labels = await self._placement.labels("127.0.0.1")
+        host = labels["host"]
+        period = self._config.period_ms
+        if self._config.host_metrics:
+            machine = Host()
+            series = self._store.get(f"host/{host}")
+            source = LocalSource(series, self._delivery, machine.maker(), machine.read, labels)
+            self._spawn(source.run(self._clock, phase_ms(series.name, period), period), "host")
+        series = self._store.get(f"agent/{host}/{self._config.agent}")
+        maker = ReadingMaker(uuid.uuid4().bytes, self._clock.now_ms())
+        source = LocalSource(series, self._delivery, maker, self._own_variables, {})
+        # After a restart every endpoint is polled before the agent speaks, or it would say that what it knows ended.
+        first = self._clock.now_ms() + (period if series.live else 0)
+        self._spawn(source.run(self._clock, round(period * _SELF_PHASE), period, first), "agent")
+
+    async def _own_variables(self) -> Sequence[Variable]:
+        variables = self._statuses.variables(self._clock.now_ms())
+        await asyncio.to_thread(self._statuses.save)
+        return variables
+
+    async def _stop(self) -> None:
+        tasks = [*self._tasks, *(task for _, task in self._followers.values())]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+        await asyncio.to_thread(self._discovery.stop)
+        self._placement.close()
+        await self._store.flush()
+        await asyncio.to_thread(self._statuses.save)
+
+    def _spawn(self, work: Any, name: str) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s ended", task.get_name(), exc_info=task.exception())
+            self._figures.problem(task.get_name(), f"{task.get_name()} ended: {task.exception()!r}")
+
+    # --- what discovery says, in the event loop
+
+    def _heard(self, context: str, endpoints: frozenset[Endpoint]) -> None:
+        known = [endpoint for endpoint in self._followers if endpoint.context == context]
+        self._compare(known, endpoints)
+
+    def _listed(self, listing: Listing) -> None:
+        everything = frozenset().union(*listing.values())
+        self._compare(list(self._followers), everything)
+
+    def _compare(self, known: Iterable[Endpoint], registered: frozenset[Endpoint]) -> None:
+        for endpoint in known:
+            self._followers[endpoint][0].set_registered(endpoint in registered)
+        for endpoint in sorted(registered - set(known)):
+            self._follow(endpoint, None)
+
+    def _follow(self, endpoint: Endpoint, series: SourceSeries | None) -> None:
+        if len(self._followers) >= MAX_ENDPOINTS:
+            self._figures.problem("endpoints", f"more than {MAX_ENDPOINTS} endpoints: the others are not polled")
+            return
+        follower = Follower(endpoint, self._shared, series)
+        if series is not None:
+            self._shared.owners.hold(series.name, follower)
+        task = asyncio.create_task(follower.run(), name=str(endpoint))
+        self._followers[endpoint] = (follower, task)
+        task.add_done_callback(lambda done: self._unfollow(endpoint, done))
+
+    def _unfollow(self, endpoint: Endpoint, task: asyncio.Task[None]) -> None:
+        self._followers.pop(endpoint, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s is no longer followed", endpoint, exc_info=task.exception())

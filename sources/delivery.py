@@ -1,0 +1,59 @@
+"""From a reading to the sink: prepare, have it accepted, remember it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from artimon.model.clock import Clock
+from artimon.model.protocols import Sink, SinkRefused
+from sources.binding import bind
+from sources.figures import Figures
+from sources.reading import Reading
+from sources.series import Placed, Prepared, SourceSeries
+from sources.store import SeriesStore
+
+log = logging.getLogger(__name__)
+
+
+class Delivery:
+    """What all pollers of an agent share on the way to the log."""
+
+    def __init__(self, sink: Sink, store: SeriesStore, figures: Figures, clock: Clock) -> None:
+        self.sink, self.store, self.figures, self.clock = sink, store, figures, clock
+
+    async def place(self, series: SourceSeries, reading: Reading, automatic: Mapping[str, str]) -> Placed:
+        """Rows for a schema that is new to the source; text and fingerprints are made beside the event loop."""
+        bound = await asyncio.to_thread(bind, reading.schema, automatic)
+        placed = series.place(bound, reading.time_ms)
+        for problem in placed.problems:
+            log.warning("refused: %s", problem)
+        self.figures.refuse(series.name, placed.refused, placed.problems)
+        return placed
+
+    async def send(self, series: SourceSeries, reading: Reading, placed: Placed) -> int:
+        """Samples that the log now holds of this reading. SinkRefused: none, and nothing is remembered."""
+        async with series.lock:
+            prepared = series.prepare(reading, placed)
+            await self._accept(series, prepared)
+        return len(prepared.row)
+
+    async def end(self, series: SourceSeries) -> None:
+        """Say that every live series of the source ended. SinkRefused: not said."""
+        async with series.lock:
+            if series.live:
+                await self._accept(series, series.prepare_end(self.clock.now_ms()))
+
+    async def _accept(self, series: SourceSeries, prepared: Prepared) -> None:
+        about = f"sink/{series.name}"
+        try:
+            await self.sink.accept(prepared.polled)
+        except SinkRefused as error:
+            self.figures.sink_refused += 1
+            self.figures.problem(about, f"{series.name}: not accepted: {error}")
+            raise
+        self.figures.problem(about, "")
+        series.commit(prepared)
+        self.figures.samples += len(prepared.row)
+        self.store.touch(series)

@@ -1,0 +1,263 @@
+"""Follows one process from its registration to its end: polls it at its phase, knows when it has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass
+
+from artimon.model.clock import Clock
+from artimon.model.protocols import SinkRefused
+from sources.address import Endpoint
+from sources.config import SourceConfig
+from sources.delivery import Delivery
+from sources.errors import PollError
+from sources.figures import Figures
+from sources.names import Placement
+from sources.owners import Owners
+from sources.poller import Limits, Poller
+from sources.reading import Reading
+from sources.schedule import missed_ticks, next_tick, phase_ms
+from sources.series import Placed, SourceSeries
+from sources.status import Statuses
+
+log = logging.getLogger(__name__)
+_RETRY_S = 1.0
+"""A process that waits for its predecessor to leave, and an end that the sink did not take, try again after this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the followers of an agent have in common."""
+
+    config: SourceConfig
+    clock: Clock
+    limits: Limits
+    delivery: Delivery
+    placement: Placement
+    owners: Owners
+    statuses: Statuses
+    figures: Figures
+
+
+class Follower:
+    """One endpoint. `registered` says whether its znode is there; without it a poll that fails means that it has gone.
+
+    `_busy` is held during a poll, so that one asked for by a rival does not meet the scheduled one."""
+
+    def __init__(self, endpoint: Endpoint, shared: Shared, series: SourceSeries | None = None) -> None:
+        self.endpoint, self._shared = endpoint, shared
+        self.registered = True
+        self.series = series
+        """The source that this process speaks for; given at start when it did so before."""
+        self._labels: dict[str, str] = dict(series.meta.get("labels", {})) if series else {}
+        self._poller = Poller(endpoint, shared.config, shared.limits, shared.clock)
+        self._placed: Placed | None = None
+        self._identified: tuple[str, str] | None = None
+        self._refused_as = ""
+        self._farewell_ms = 0
+        """When it last answered for the first time without its znode."""
+        self._sampled_ms: int | None = series.last_poll_ms if series else None
+        self._wake = asyncio.Event()
+        self._busy = asyncio.Lock()
+
+    # --- what discovery says
+
+    def set_registered(self, registered: bool) -> None:
+        """Its znode came or went; when it went, the process is polled once more at once."""
+        if self.registered and not registered:
+            self._farewell_ms = 0
+            self._wake.set()
+        self.registered = registered
+
+    # --- what a rival asks (Owner)
+
+    async def answers(self, sure: bool) -> bool:
+        if not sure and self.registered and not self._poller.failing:
+            return True
+        try:
+            # Two that ask each other must not wait for ever: who is that busy is alive.
+            async with asyncio.timeout(2 * self._shared.config.deadline_s):
+                await self._busy.acquire()
+        except TimeoutError:
+            return True
+        try:
+            return await self._poll()
+        finally:
+            self._busy.release()
+
+    def supersede(self) -> None:
+        self.series, self._placed, self._identified = None, None, None
+
+    # --- life
+
+    async def run(self) -> None:
+        """Until the process has gone; cancel it to stop before."""
+        try:
+            planned = self._first_tick()
+            while True:
+                await self._until(planned)
+                asked_to_leave = not self.registered
+                async with self._busy:
+                    answered = await self._poll()
+                if asked_to_leave and not answered:
+                    await self._gone()
+                    return
+                planned = self._next(planned, asked_to_leave)
+        finally:
+            self._poller.close()
+
+    def _first_tick(self) -> int:
+        """A process that was polled before goes on at its phase; a new one is asked at once who it is."""
+        now_ms = self._shared.clock.now_ms()
+        return now_ms if self.series is None else self._tick(now_ms)
+
+    def _tick(self, now_ms: int) -> int:
+        period = self._shared.config.period_ms
+        name = self.series.name if self.series else self._refused_as or str(self.endpoint)
+        return next_tick(now_ms, phase_ms(name, period), period, self._sampled_ms)
+
+    def _next(self, planned: int, asked_to_leave: bool) -> int:
+        now_ms = self._shared.clock.now_ms()
+        self._shared.figures.missed_ticks += missed_ticks(planned, now_ms, self._shared.config.period_ms)
+        tick = self._tick(now_ms)
+        if asked_to_leave and not self._farewell_ms:
+            self._farewell_ms = now_ms
+            return min(tick, now_ms + round(self._shared.config.goodbye_s * 1000))
+        if self._waits_for_predecessor():
+            return min(tick, now_ms + round(_RETRY_S * 1000))
+        return tick
+
+    def _waits_for_predecessor(self) -> bool:
+        owner = self._shared.owners.get(self._refused_as) if self._refused_as else None
+        return isinstance(owner, Follower) and not owner.registered
+
+    async def _until(self, time_ms: int) -> None:
+        """Wait for the wall clock to reach `time_ms`, or for the znode to go."""
+        while not self._wake.is_set():
+            left = (time_ms - self._shared.clock.now_ms()) / 1000
+            if left <= 0:
+                return
+            try:
+                # Never far ahead: the wall clock may be set.
+                await asyncio.wait_for(self._wake.wait(), min(left, 30.0))
+            except TimeoutError:
+                continue
+        self._wake.clear()
+
+    # --- one poll
+
+    async def _poll(self) -> bool:
+        """Ask once and deliver; False if there was no good answer. The caller holds `_busy`."""
+        figures = self._shared.figures
+        figures.polls += 1
+        samples = 0
+        try:
+            samples = await self._take(await self._poller.poll())
+        except PollError as error:
+            figures.poll_errors[error.reason] += 1
+            figures.problem(str(self.endpoint), f"{self.endpoint}: {error}")
+            self._report(False, 0)
+            return False
+        except SinkRefused:
+            pass
+        except Exception:  # whatever is wrong with this one, the others go on
+            log.exception("%s", self.endpoint)
+            figures.poll_errors["internal"] += 1
+            figures.problem(str(self.endpoint), f"{self.endpoint}: internal error, see the log")
+            return True
+        if not self._refused_as:
+            figures.problem(str(self.endpoint), "")
+            self._report(True, samples)
+        return True
+
+    def _report(self, up: bool, samples: int) -> None:
+        if self._refused_as:
+            return
+        labels = self._labels or {"context": self.endpoint.context, "address": self.endpoint.address}
+        self._shared.statuses.polled(self._key(), labels, up, self._poller.last_ms, samples)
+
+    def _key(self) -> str:
+        return self.series.name if self.series else f"?{self.endpoint}"
+
+    async def _take(self, reading: Reading) -> int:
+        """Samples accepted of a reading; 0 if another process speaks for its source."""
+        if self._identified != (reading.context, reading.instance):
+            await self._identify(reading)
+        if self.series is None:
+            return 0
+        delivery = self._shared.delivery
+        if self._placed is None or self._placed.schema_id != reading.schema.id:
+            if not reading.schema.whole:
+                self._poller.forget_schema()
+                reading = await self._poller.poll()
+            self._placed = await delivery.place(self.series, reading, self._labels)
+            self._poller.slim_schema()
+        samples = await delivery.send(self.series, reading, self._placed)
+        self._sampled_ms = self.series.last_poll_ms
+        return samples
+
+    async def _identify(self, reading: Reading) -> None:
+        """Find out which source this process speaks for, and whether it may."""
+        shared = self._shared
+        labels = await shared.placement.labels(self.endpoint.ip)
+        labels = {**labels, "context": reading.context, "instance": reading.instance}
+        name = f"{reading.context}/{labels['host']}/{reading.instance}"
+        if self.series is not None and self.series.name != name:
+            await self._leave_source()
+        if not await shared.owners.claim(name, self, sure=self._refused_as != name):
+            self._refuse(name)
+            return
+        shared.figures.refuse(str(self.endpoint), Counter())
+        shared.statuses.left(f"?{self.endpoint}")
+        self._refused_as, self._labels = "", labels
+        self._identified = (reading.context, reading.instance)
+        self.series = shared.delivery.store.get(name)
+        meta = {"context": self.endpoint.context, "ip": self.endpoint.ip, "port": self.endpoint.port}
+        self.series.meta = {**meta, "labels": labels}
+        self.series.changed = True
+
+    def _refuse(self, name: str) -> None:
+        owner = self._shared.owners.get(name)
+        other = owner.endpoint if isinstance(owner, Follower) else "another process"
+        text = f"{self.endpoint} refused: {other} already speaks for {name}; give one of the two another instance"
+        if self._refused_as != name:
+            log.warning("%s", text)
+        self._refused_as = name
+        self._shared.statuses.left(f"?{self.endpoint}")
+        self._shared.figures.refuse(str(self.endpoint), Counter(["same source twice"]), (text,))
+
+    # --- the end
+
+    async def _gone(self) -> None:
+        shared = self._shared
+        shared.figures.refuse(str(self.endpoint), Counter())
+        if self.series is None:
+            shared.statuses.left(f"?{self.endpoint}")
+            return
+        key, labels, orderly = self._key(), self._labels, self._left_in_order()
+        log.info("%s has gone%s", self.endpoint, "" if orderly else " without goodbye")
+        await self._leave_source()
+        if orderly:
+            shared.statuses.left(key)
+        elif shared.owners.get(key) is None:
+            shared.statuses.vanished(key, labels, shared.clock.now_ms())
+
+    def _left_in_order(self) -> bool:
+        """It answered once more after its znode went, and was gone when it was asked again."""
+        config = self._shared.config
+        within_ms = (config.goodbye_s + 2 * config.deadline_s) * 1000
+        return self._shared.clock.now_ms() - self._farewell_ms <= within_ms
+
+    async def _leave_source(self) -> None:
+        """End the series of the source, unless another process took it over meanwhile."""
+        while self.series is not None and self._shared.owners.get(self.series.name) is self:
+            try:
+                await self._shared.delivery.end(self.series)
+            except SinkRefused:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            self._shared.owners.release(self.series.name, self)
+            self._shared.figures.refuse(self.series.name, Counter())
+        self.supersede()

@@ -1,0 +1,155 @@
+"""A sink that keeps what it is given, endpoints that behave as told, and waiting with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+import uuid
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kazoo.client import KazooClient
+
+from artimon.model.batch import Polled
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.protocols import SinkRefused
+from artimon.model.values import Kind, Value, ValueType, double_to_cell, type_of
+from bookkeeper.framed import HEADER, encode_call
+from bookkeeper.service import idl
+from bookkeeper.wire import encode_message
+
+REPLY = 2
+Sample = tuple[int, int, int, Value | None]
+
+
+class KeepingSink:
+    """Remembers what it accepted; refuses while `refusing` is set; replays what `log` holds."""
+
+    def __init__(self, log: Sequence[Polled] = ()) -> None:
+        self.log, self.refusing = log, ""
+        self.accepted: list[Polled] = []
+
+    async def accept(self, polled: Sequence[Polled]) -> None:
+        await asyncio.sleep(0)
+        if self.refusing:
+            raise SinkRefused(self.refusing)
+        self.accepted.extend(polled)
+
+    def replay(self) -> Iterable[Polled]:
+        return self.log
+
+    def texts(self) -> dict[int, str]:
+        """Fingerprint -> canonical text, as announced."""
+        infos = [(b, s) for p in self.accepted for b in p.blocks for s in b.series]
+        from artimon.model.fingerprint import fingerprint
+
+        return {fingerprint(s.text): s.text for _, s in infos}
+
+    def samples(self, source: str | None = None) -> list[tuple[str, int, int, Value | None]]:
+        """(text, time, birth, value) in the order of acceptance."""
+        texts = self.texts()
+        return [
+            (texts[print_], time_ms, birth_ms, value)
+            for p in self.accepted
+            if source is None or p.source == source
+            for print_, time_ms, birth_ms, value in p.samples.rows()
+        ]
+
+    def last(self, source: str) -> dict[str, Value | None]:
+        """Name -> newest value; None where the series ended."""
+        return {text.partition("{")[0]: value for text, _, _, value in self.samples(source)}
+
+
+def columns(
+    uuid_: bytes,
+    values: Mapping[str, Value],
+    context: str = "shop",
+    instance: str = "0",
+    birth_ms: int = 1_000,
+    kinds: Mapping[str, Kind] | None = None,
+    schema: bool = True,
+) -> Any:
+    """An answer to getColumns, whole and right unless it is changed afterwards."""
+    cells, strings = [], []
+    for value in values.values():
+        if isinstance(value, str):
+            cells.append(len(strings))
+            strings.append(value)
+        else:
+            cells.append(double_to_cell(value) if isinstance(value, float) else int(value))
+    data = struct.pack(f"<{len(cells)}q", *cells)
+    types = bytes(type_of(v) for v in values.values())
+    kind_bytes = bytes((kinds or {}).get(name, Kind.UNKNOWN) for name in values)
+    schema_id = zlib.crc32(repr((list(values), types, kind_bytes)).encode()).to_bytes(16, "big")
+    made = idl().Schema(list(values), [{} for _ in values], types, kind_bytes, {}, {})
+    endpoint = idl().Endpoint(uuid_, birth_ms, context, instance, SYSTEM_CLOCK.now_ms(), 1)
+    crc = struct.pack("<I", zlib.crc32(data))
+    return idl().Columns(endpoint, schema_id, made if schema else None, data, strings, crc)
+
+
+def reply(answer: Any, seqid: int) -> bytes:
+    """The frame of an answer, length included."""
+    return encode_message("getColumns", REPLY, seqid, idl().Bookkeeper.getColumns_result(success=answer))
+
+
+Behaviour = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def endpoint(behaviour: Behaviour) -> AsyncIterator[int]:
+    """A listener on 127.0.0.1 that reads questions and leaves the rest to `behaviour(seqid, writer)`; yields its port."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            while True:
+                (size,) = HEADER.unpack(await reader.readexactly(4))
+                frame = await reader.readexactly(size)
+                at = 8 + struct.unpack(">I", frame[4:8])[0]
+                await behaviour(struct.unpack(">i", frame[at : at + 4])[0], writer)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+def answering(answer: Callable[[], Any]) -> Behaviour:
+    """A process that answers as it should."""
+
+    async def behave(seqid: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(reply(answer(), seqid))
+
+    return behave
+
+
+@contextlib.contextmanager
+def registry(zookeeper: str) -> Any:
+    """A session of ZooKeeper."""
+    client = KazooClient(zookeeper)
+    client.start(15)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def register(client: Any, context: str, port: int, uuid_: bytes, ip: str = "127.0.0.1") -> str:
+    """Make the znode of an endpoint; its path."""
+    path = f"/artimon/contexts/{context}/{ip}:{port}:{uuid.UUID(bytes=uuid_)}"
+    client.create(path, b"{}", ephemeral=True, makepath=True)
+    return path
+
+
+async def until(condition: Callable[[], object], what: str, seconds: float = 15.0) -> None:
+    """Wait for a condition; fails with `what` after the deadline."""
+    end = SYSTEM_CLOCK.monotonic() + seconds
+    while not condition():
+        if SYSTEM_CLOCK.monotonic() > end:
+            raise AssertionError(f"waited {seconds:g} s in vain for {what}")
+        await asyncio.sleep(0.01)

@@ -1,0 +1,147 @@
+"""A plain, slow memory store: it keeps every accepted sample in lists and computes each answer from scratch.
+
+Written from design.md alone, sample by sample, without the arrays, rounds and short cuts of the real one.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+Value = int | float | bool | str
+LEVELS = ((60_000, 60, 19), (300_000, 48, 4), (900_000, 96, 4), (3_600_000, 72, 4))
+"""step, buckets, spare rows."""
+
+
+@dataclass
+class Sample:
+    time: int
+    birth: int
+    value: Value
+
+
+@dataclass
+class Known:
+    """One series."""
+
+    type: type
+    double_from: int
+    samples: list[Sample] = field(default_factory=list)
+    in_level: dict[int, list[Sample]] = field(default_factory=lambda: defaultdict(list))
+
+
+def end_of(time: int, step: int) -> int:
+    """End of the bucket of `time`."""
+    return time + (-time) % step
+
+
+def order(value: Value) -> tuple[float, int] | str:
+    """Which of two values at one time is the last."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        (bits,) = struct.unpack("<q", struct.pack("<d", value))
+        return (0, bits if bits >= 0 else -(bits & (2**63 - 1)) - 1)
+    return (0, int(value))
+
+
+def last_of(samples: list[Sample]) -> Sample:
+    """The last sample."""
+    latest = max(s.time for s in samples)
+    return max((s for s in samples if s.time == latest), key=lambda s: order(s.value))
+
+
+class Reference:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.series: dict[int, Known] = {}
+        self.ends: dict[int, int] = {}
+        self.opened: dict[tuple[int, int], int] = {}  # (step, row) -> greatest bucket number
+        self.head = 0
+        self.applied = self.late = self.future = self.conflicts = 0
+
+    def too_old(self, append: int, level: tuple[int, int, int]) -> int:
+        """The greatest time that a level no longer takes."""
+        step, count, spare = level
+        return end_of(append, step) - (count + spare - 2) * step
+
+    def apply(self, append: int, rows: list[tuple[int, int, int, Value | None]]) -> None:
+        """One batch."""
+        self.head = max(self.head, append)
+        for print_, time, birth, value in rows:
+            if value is None:
+                if time <= append + 60_000:
+                    self.ends[print_] = max(time, self.ends.get(print_, 0))
+                continue
+            levels = [level for level in LEVELS if time > self.too_old(append, level)]
+            if time > append + 60_000:
+                self.future += 1
+            elif not levels:
+                self.late += 1
+            else:
+                self._accept(print_, Sample(time, birth, value), levels)
+
+    def _accept(self, print_: int, sample: Sample, levels: list[tuple[int, int, int]]) -> None:
+        known = self.series.get(print_)
+        kind = type(sample.value)
+        if known is None:
+            known = self.series[print_] = Known(kind, sample.time)
+        elif known.type is int and kind is float:
+            known.type, known.double_from = float, sample.time
+            for old in known.samples:
+                old.value = float(old.value)
+        elif known.type is float and kind is int and sample.time < known.double_from:
+            sample.value = float(sample.value)
+        elif known.type is not kind:
+            self.conflicts += 1
+            return
+        self.applied += 1
+        known.samples.append(sample)
+        for step, count, spare in levels:
+            number = end_of(sample.time, step) // step
+            row = (step, number % (count + spare))
+            self.opened[row] = max(number, self.opened.get(row, number))
+            known.in_level[step].append(sample)
+
+    def bucket(self, print_: int, level: tuple[int, int, int], end: int) -> list[Sample]:
+        """Samples of one bucket, none if its row went to a later one."""
+        step, count, spare = level
+        if print_ not in self.series or self.opened.get((step, end // step % (count + spare))) != end // step:
+            return []
+        return [s for s in self.series[print_].in_level[step] if end_of(s.time, step) == end]
+
+    def lives(self, print_: int) -> list[tuple[int, int, int, Value]]:
+        """(birth, first, last time, last value) by birth."""
+        floor = min(self.too_old(self.head, level) for level in LEVELS)
+        by_birth: dict[int, list[Sample]] = defaultdict(list)
+        for sample in self.series[print_].samples:
+            by_birth[sample.birth].append(sample)
+        found = []
+        for birth in sorted(by_birth):
+            last = last_of(by_birth[birth])
+            if birth == max(by_birth) or last.time > floor:
+                found.append((birth, min(s.time for s in by_birth[birth]), last.time, last.value))
+        return found
+
+    def newest(self, print_: int) -> int:
+        """Time of the newest sample."""
+        return max(s.time for s in self.series[print_].samples)
+
+    def ended(self, print_: int) -> int:
+        """When the series ended, 0 if it goes on."""
+        newest = self.newest(print_) if print_ in self.series else 0
+        end = self.ends.get(print_, 0)
+        return end if end >= newest else 0
+
+
+def least(values: list[float]) -> float:
+    """min that NaN poisons."""
+    return math.nan if any(math.isnan(v) for v in values) else min(values)
+
+
+def greatest(values: list[float]) -> float:
+    """max that NaN poisons."""
+    return math.nan if any(math.isnan(v) for v in values) else max(values)

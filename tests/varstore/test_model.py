@@ -1,0 +1,226 @@
+"""Whatever comes, in whatever pieces, the buckets are those of a plain slow store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from artimon.model.batch import BatchId
+from artimon.model.grid import Grid
+from artimon.model.select import NAME, STATISTICS, Buckets, Matcher, SelectRequest
+from artimon.model.values import Value, ValueType, cell_to_double
+from tests.varstore.reference import LEVELS, Reference, Sample, end_of, greatest, last_of, least
+from tests.varstore.worlds import Row, TestBatch, announce, print_of, range_of
+from varstore.shard import Shard
+
+START = 1_800_000_000_000
+MINUTE, HOUR = 60_000, 3_600_000
+SERIES = 7  # 0, 1: integers; 2: doubles; 3: strings; 4: booleans; 5: of two sources; 6: changes its type
+
+ages = st.one_of(
+    st.integers(-2, 120_000),
+    st.sampled_from([-61_000, -60_001, -60_000, -1, 0, 1]),
+    st.integers(0, 100).map(lambda n: n * MINUTE),
+    st.integers(0, 80).map(lambda n: n * HOUR + 7),
+)
+doubles = st.one_of(st.integers(-50, 50).map(float), st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 2.0**60]))
+integers = st.one_of(st.integers(-5, 5), st.sampled_from([2**63 - 1, -(2**63), 2**53 + 1]))
+
+
+def value_of(series: int) -> st.SearchStrategy[Value]:
+    """Values that a test series may have."""
+    match series:
+        case 2:
+            return doubles
+        case 3:
+            return st.sampled_from(["a", "b", "ünïcødé ✓", ""])
+        case 4:
+            return st.booleans()
+        case 6:
+            return st.one_of(st.integers(-(2**60), 2**60), doubles, st.just("text"))
+        case _:
+            return integers
+
+
+@st.composite
+def rows(draw: st.DrawFn, source: int, append: int) -> list[Row]:
+    """Rows of one batch: some series of a source, sometimes one of them twice, sometimes only its end."""
+    mine = [0, 2, 3, 5, 6] if source == 0 else [1, 4, 5]
+    found: list[Row] = []
+    for series in draw(st.lists(st.sampled_from(mine), min_size=1, max_size=6)):
+        time = append - draw(ages)
+        birth = START - draw(st.integers(0, 3)) * HOUR
+        value = draw(st.one_of(value_of(series), value_of(series), value_of(series), st.none()))
+        found.append((print_of(series), time, birth, value))
+    return found
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[TestBatch]:
+    """A partition: batches whose append times mostly rise, some standing in it twice."""
+    log: list[TestBatch] = []
+    append = START
+    for number in range(draw(st.integers(1, 12))):
+        append += draw(st.sampled_from([0, 1, 1_000, 60_000, 61_000, 3 * HOUR, 30 * HOUR, -5_000]))
+        if log and draw(st.integers(0, 5)) == 0:
+            again = draw(st.sampled_from(log))
+            log.append(TestBatch(again.id, again.source, append, again.rows))
+            continue
+        source = draw(st.integers(0, 1))
+        id = BatchId("agent", 7, source, number)
+        log.append(TestBatch(id, f"s{source}", append, draw(rows(source, append))))
+    return log
+
+
+@st.composite
+def cuts(draw: st.DrawFn, length: int) -> list[tuple[int, int]]:
+    """Ranges as a forgetful feeder sends them: overlapping, repeated, sometimes beyond what the shard has."""
+    sent = draw(st.lists(st.tuples(st.integers(0, length), st.integers(0, length)), max_size=6))
+    return [(min(pair), max(pair)) for pair in sent]
+
+
+def feed_all(shard: Shard, log: list[TestBatch], sent: list[tuple[int, int]]) -> None:
+    """Send every range; then follow the shard's answers to the end of the log."""
+    at = 0
+    for start, until in sent:
+        answer = shard.feed(range_of(log, start, until))
+        expected = at if start > at else max(at, until)
+        assert answer.next_offset == expected
+        at = answer.next_offset
+    assert shard.feed(range_of(log, at, len(log))).next_offset == max(at, len(log))
+
+
+def expect(log: list[TestBatch]) -> Reference:
+    """The reference, which sees each identity once."""
+    reference, seen = Reference(), set()
+    for batch in log:
+        if batch.id not in seen:
+            seen.add(batch.id)
+            reference.apply(batch.append_ms, batch.rows)
+    return reference
+
+
+def grids(reference: Reference) -> Iterator[tuple[tuple[int, int, int], Grid]]:
+    """Every row that each level may hold at the head, and as many before."""
+    for level in LEVELS:
+        step, count, spare = level
+        yield level, Grid(end_of(reference.head, step) + 2 * step, step, 2 * (count + spare))
+
+
+def same(cell: int, value: Value, strings: tuple[str, ...]) -> bool:
+    """Whether a cell is that value."""
+    if isinstance(value, str):
+        return strings[cell] == value
+    if isinstance(value, float):
+        held = cell_to_double(cell)
+        return held == value or (math.isnan(held) and math.isnan(value))
+    return cell == int(value)
+
+
+def check_bucket(got: dict[str, int], samples: list[Sample], strings: tuple[str, ...]) -> None:
+    """One cell of one series."""
+    assert got["count"] == len(samples)
+    if not samples:
+        assert not any(got.values())
+        return
+    last = last_of(samples)
+    assert got["last_time"] == last.time
+    assert same(got["last"], last.value, strings)
+    if isinstance(last.value, str):
+        return
+    if isinstance(last.value, float):
+        values = [float(s.value) for s in samples]
+        assert same(got["min"], least(values), ()), (got, values)
+        assert same(got["max"], greatest(values), ()), (got, values)
+        total = cell_to_double(got["sum"])
+        with np.errstate(all="ignore"):
+            assert np.isclose(total, np.sum(values), rtol=1e-9, atol=1e-9 * 2.0**60, equal_nan=True)
+        return
+    whole = [int(s.value) for s in samples]
+    assert (got["min"], got["max"]) == (min(whole), max(whole))
+    assert (got["sum"] - sum(whole)) % 2**64 == 0
+
+
+def check_lives(buckets: Buckets, row: int, reference: Reference) -> None:
+    """Lives, end and newest sample of one series."""
+    print_ = buckets.series[row].fingerprint
+    assert buckets.ended_ms[row] == reference.ended(print_)
+    got = buckets.births[buckets.births["row"] == row]
+    if print_ not in reference.series:
+        assert not len(got)
+        return
+    expected = reference.lives(print_)
+    assert [tuple(life)[1:4] for life in got.tolist()] == [life[:3] for life in expected]
+    assert all(same(int(life["last"]), e[3], buckets.strings) for life, e in zip(got, expected, strict=True))
+    assert buckets.newest_ms[row] == reference.newest(print_)
+
+
+def check(shard: Shard, reference: Reference) -> None:
+    """Every bucket of every series at every level."""
+    types = {int: ValueType.INTEGER, float: ValueType.DOUBLE, bool: ValueType.BOOLEAN, str: ValueType.STRING}
+    for level, grid in grids(reference):
+        buckets = shard.select(SelectRequest((Matcher(NAME, "prefix", "test."),), grid, STATISTICS))
+        assert len(buckets.series) == SERIES
+        ends = grid.ends().tolist()
+        for row, series in enumerate(buckets.series):
+            if series.fingerprint in reference.series:
+                assert series.type == types[reference.series[series.fingerprint].type]
+            check_lives(buckets, row, reference)
+            for i, end in enumerate(ends):
+                got = {name: int(buckets.statistics[name][row, i]) for name in STATISTICS}
+                check_bucket(got, reference.bucket(series.fingerprint, level, end), buckets.strings)
+    status = shard.status()
+    counts = [status[name] for name in ("applied", "late", "future", "conflicts")]
+    assert counts == [reference.applied, reference.late, reference.future, reference.conflicts]
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(st.data())
+def test_same_buckets_as_the_plain_store(data: st.DataObject) -> None:
+    """Late, repeated, reborn, ended, of another type, in any ranges, and again after a restart."""
+    log = data.draw(logs())
+    reference = expect(log)
+    for _ in range(2):  # the second shard is the first one restarted: empty, fed from 0 in other pieces
+        shard = Shard(capacity=1_000)
+        if data.draw(st.booleans()):
+            announce(shard, range(SERIES))
+            feed_all(shard, log, data.draw(cuts(len(log))))
+        else:
+            feed_all(shard, log, data.draw(cuts(len(log))))
+            announce(shard, range(SERIES))
+        check(shard, reference)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_order_of_partitions_does_not_matter(data: st.DataObject) -> None:
+    """Batches in any order (as from partitions that lag) give the buckets of the order in which they were made."""
+    log = [batch for batch in data.draw(logs()) if not any(row[0] == print_of(6) for row in batch.rows)]
+    unique = list({batch.id: batch for batch in reversed(log)}.values())
+    shuffled = data.draw(st.permutations(unique))
+    shard = Shard(capacity=1_000)
+    announce(shard, range(SERIES))
+    if shuffled:
+        shard.feed(range_of(shuffled, 0, len(shuffled)))
+    check(shard, expect(unique[::-1]))
+
+
+@pytest.mark.parametrize("run_rows", [1, 3])
+def test_small_runs_and_a_small_cache_give_the_same(monkeypatch: pytest.MonkeyPatch, run_rows: int) -> None:
+    """How batches are grouped, and what the cache forgets, is no one's business."""
+    monkeypatch.setattr("varstore.intake.RUN_ROWS", run_rows)
+    log = [
+        TestBatch(BatchId("a", 1, 0, i), f"s{i % 2}", START + i * MINUTE, [(print_of(j), START + i * MINUTE, 0, i)])
+        for i in range(20)
+        for j in [i % 3]
+    ]
+    shard = Shard(capacity=1_000)
+    shard._intake._cached_rows = 1
+    announce(shard, range(SERIES))
+    shard.feed(range_of(log, 0, 20))
+    check(shard, expect(log))

@@ -1,0 +1,65 @@
+"""Series, batches and ranges for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import xxhash
+
+from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
+from artimon.model.feed import FeedEntry, FeedRange, join_samples
+from artimon.model.fingerprint import fingerprint
+from artimon.model.values import Kind, Value, ValueType
+from varstore.shard import Shard
+
+Row = tuple[int, int, int, Value | None]
+TOPIC = "topic-one"
+
+
+def text_of(series: int) -> str:
+    """Canonical text of a test series."""
+    return f'test.v{series}{{part="{series % 3}"}}'
+
+
+def print_of(series: int) -> int:
+    """Its fingerprint."""
+    return fingerprint(text_of(series))
+
+
+@dataclass(frozen=True)
+class TestBatch:
+    """A batch as Kafka holds it."""
+
+    __test__ = False
+
+    id: BatchId
+    source: str
+    append_ms: int
+    rows: list[Row]
+
+    def entry(self, offset: int, owned: bool = True) -> FeedEntry:
+        """Its entry in a feed range."""
+        prints = self.samples().fingerprint
+        rows = len(self.rows) if owned else 0
+        hash_ = xxhash.xxh3_64_intdigest(prints.tobytes())
+        return FeedEntry(offset, self.append_ms, self.id, self.source, self.append_ms, rows, owned, hash_)
+
+    def samples(self) -> Samples:
+        """Its columns."""
+        return Samples.of(self.rows)
+
+
+def range_of(
+    log: Sequence[TestBatch], start: int, until: int, partition: int = 0, topic: str = TOPIC, log_start: int = 0
+) -> FeedRange:
+    """Offsets [start, until) of a log."""
+    part = log[start:until]
+    entries = tuple(batch.entry(offset) for offset, batch in enumerate(part, start))
+    return FeedRange(topic, partition, start, until, entries, join_samples([b.samples() for b in part]), log_start)
+
+
+def announce(shard: Shard, series: Sequence[int], source: str = "s0", version: int = 1) -> None:
+    """Announce test series."""
+    infos = tuple(SeriesInfo(text_of(i), ValueType.INTEGER, Kind.GAUGE) for i in series)
+    shard.announce(SeriesBlock(source, 0, version, infos))
