@@ -164,14 +164,14 @@ def logs(
         raise UnknownPart(part, sorted(paths))
     chosen = paths if part is None else {part: paths[part]}
     width = max(map(len, chosen), default=0)
-    prefix = (lambda name: f"{name:<{width}} | ") if part is None else (lambda name: "")
+    prefix = {name: f"{name:<{width}} | " if part is None else "" for name in chosen}
     for name, path in chosen.items():
         for line in stack_logs.tail(path, lines):
-            print(f"{prefix(name)}{line}")
+            print(f"{prefix[name]}{line}")
     if follow:
         try:
             for name, line in stack_logs.follow(chosen, threading.Event()):
-                print(f"{prefix(name)}{line}", flush=True)
+                print(f"{prefix[name]}{line}", flush=True)
         except KeyboardInterrupt:
             return
 
@@ -309,6 +309,7 @@ def spark(
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[4,4]",
     driver_memory: Annotated[str, typer.Option(help="Heap of the driver's JVM.")] = "1g",
     jars: Annotated[str, typer.Option(help="The connector's jars, by comma.")] = "",
+    raw_interval: Annotated[str, typer.Option(help="How often the raw table gets an append.")] = "30s",
     health: HealthOption = None,
 ) -> None:
     """Run the Spark application: raw table and buckets."""
@@ -323,6 +324,7 @@ def spark(
         master=master,
         driver_memory=driver_memory,
         jars=tuple(jar for jar in jars.split(",") if jar),
+        raw_interval=raw_interval,
         health=health,
     )
 

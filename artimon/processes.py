@@ -143,6 +143,7 @@ def spark(
     master: str,
     driver_memory: str,
     jars: tuple[str, ...],
+    raw_interval: str,
     health: Path | None,
 ) -> None:
     """Run the Spark application, raw table and buckets, until SIGTERM."""
@@ -157,6 +158,7 @@ def spark(
         master=master,
         driver_memory=driver_memory,
         jars=list(jars),
+        raw_interval_s=duration_ms(raw_interval) / 1000,
         health=health,
     )
     run_application(config, stop)

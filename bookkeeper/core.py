@@ -8,11 +8,13 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bookkeeper import endpoint, settings
 from bookkeeper.cells import BOOLEAN, DOUBLE, INTEGER, STRING
 from bookkeeper.variables import MAX_VARIABLES, VariableRefused, Variables
+
+if TYPE_CHECKING:
+    from bookkeeper.endpoint import Endpoint
 
 Labels = Mapping[str, str]
 FORK_WAIT_S = 5.0
@@ -50,7 +52,7 @@ class Bookkeeper(Variables):
             "bind": bind,
         }
         self.online = online
-        self._endpoint: endpoint.Endpoint | None = None
+        self._endpoint: Endpoint | None = None
         self._switch = threading.RLock()  # guards _endpoint and _given; never taken while `lock` is held
         self._uuid = b""
         self._fork_locks: list[Any] = []
@@ -79,6 +81,8 @@ class Bookkeeper(Variables):
         changed = {name: value for name, value in given.items() if value is not None}
         if not changed:
             return
+        from bookkeeper import settings  # not at the top: see _started
+
         try:
             settings.read({**self._given, **changed})
         except settings.SettingsError as error:
@@ -98,7 +102,10 @@ class Bookkeeper(Variables):
             if self._endpoint is None:
                 self._endpoint = self._started()
 
-    def _started(self, old: endpoint.Endpoint | None = None) -> endpoint.Endpoint | None:
+    def _started(self, old: Endpoint | None = None) -> Endpoint | None:
+        # Not at the top: `import bookkeeper` costs an application what it needs to count, and no more.
+        from bookkeeper import endpoint, settings
+
         try:
             chosen = settings.read(self._given)
         except settings.SettingsError as error:
@@ -132,7 +139,7 @@ class Bookkeeper(Variables):
             old.close()
 
     @property
-    def endpoint(self) -> endpoint.Endpoint | None:
+    def endpoint(self) -> Endpoint | None:
         """The running endpoint, None before the first write and when there is none."""
         return self._endpoint
 
@@ -240,8 +247,14 @@ def _watch(book: Bookkeeper) -> None:
         atexit.register(_at_exit)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
-    if endpoint.in_multiprocessing_child():
+    if _in_multiprocessing_child():
         sys.modules["multiprocessing.util"].Finalize(None, book.close, exitpriority=-100)
+
+
+def _in_multiprocessing_child() -> bool:
+    """Whether this process ends without atexit, by multiprocessing's own way."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
 
 
 def _at_exit() -> None:

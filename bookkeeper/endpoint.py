@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -62,8 +61,8 @@ class Endpoint:
             registration.withdraw()
             if registration.registered.is_set():
                 registration.withdrawn.wait(1.5)
-            if registration.deleted or service.polled.is_set():
-                service.last_poll.wait(last_poll_s)
+                if registration.deleted or service.polled.is_set():
+                    service.last_poll.wait(last_poll_s)
         self._close_parts()
 
     def _close_parts(self) -> None:
@@ -216,9 +215,3 @@ def quiet_logs() -> None:
         root.addHandler(logging.NullHandler())
     for name in ("bookkeeper", "bookkeeper.zookeeper", "bookkeeper.framed"):
         logging.getLogger(name).addFilter(_LIMIT)
-
-
-def in_multiprocessing_child() -> bool:
-    """Whether this process ends without atexit, by multiprocessing's own way."""
-    process = sys.modules.get("multiprocessing.process")
-    return process is not None and process.parent_process() is not None

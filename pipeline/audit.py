@@ -1,14 +1,15 @@
 """The agent's own count of what it accepted, by minute and source: the figure that a proof starts from.
 
-Files `<folder>/<hour>.csv`, lines `minute_end_ms,source,samples` (samples with a value; the source quoted as csv does), and
-lines `#,segment,offset` that say up to where in the log the lines above count. At start the rest is counted from the log,
-so a kill between fsync and this file neither loses nor doubles a line.
+Files `<folder>/<hour>.csv`, lines `minute_end_ms,source,samples` (samples with a value; the source quoted as csv does),
+and lines `#,segment,offset` that say up to where in the log the lines above count. At start the rest is counted from
+the log, so a kill between fsync and this file neither loses nor doubles a line.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from pipeline.records import Place
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 KEEP_HOURS = 24
+_POSITION = re.compile(rb"^#,(\d+),(\d+)\n", re.MULTILINE)
 
 Minutes = tuple[tuple[int, int], ...]
 
@@ -69,19 +71,17 @@ class Audit:
     def _find_position(self) -> tuple[int, int]:
         for path in reversed(_files(self._folder)):
             data = path.read_bytes()
-            at = data.rfind(b"#,")
-            if at < 0 or (end := data.find(b"\n", at)) < 0:
-                at = data.rfind(b"\n#,", 0, max(at, 0)) + 1
-                end = data.find(b"\n", at) if at else -1
-            if end < 0:
-                with path.open("r+b") as file:
-                    file.truncate(0)
-                continue
+            positions = list(_POSITION.finditer(data))
+            last = positions[-1] if positions else None
             with path.open("r+b") as file:
-                file.truncate(end + 1)
-            _, segment, offset = data[at:end].split(b",")
-            return int(segment), int(offset)
+                file.truncate(last.end() if last else 0)
+            if last is not None:
+                return int(last[1]), int(last[2])
         return (0, 0)
+
+    def restart(self) -> None:
+        """The log is another one than the position speaks of: count from its beginning."""
+        self.position = (0, 0)
 
     def _drop_old(self, now_ms: int) -> None:
         for path in _files(self._folder)[:-1]:  # the newest holds the position

@@ -50,7 +50,7 @@ class Collectors:
     def update(self, found: Mapping[str, Endpoint]) -> None:
         """What ZooKeeper lists now, by id."""
         if found:
-            ranked = sorted(found, key=lambda name: xxhash.xxh3_64_intdigest(f"{self._agent}@{name}"))
+            ranked = sorted(found, key=lambda name: xxhash.xxh3_64_intdigest(f"{self._agent}@{name}".encode()))
             self._known = {name: found[name] for name in ranked}
             self._standing = {e: self._standing.get(e, _Standing()) for e in self._known.values()}
 

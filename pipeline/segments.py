@@ -30,7 +30,7 @@ class CorruptRecord(LogError):
 
 
 class Segments:
-    """Invariant: segments are consecutive; the newest is open for appending and is never deleted; `synced` <= `size`."""
+    """Invariant: segments are consecutive; the newest is open for appending, never deleted; `synced` <= `size`."""
 
     def __init__(self, files: Files, folder: Path, found: Recovery) -> None:
         self._files, self._folder = files, folder

@@ -10,7 +10,7 @@ _MAX_DOUBLINGS = 16
 
 @dataclass(slots=True)
 class AdaptiveTimer:
-    """A deadline that follows measured answer times (mean plus four deviations, as TCP does) and doubles when one is missed.
+    """A deadline that follows measured answer times (mean plus four deviations, like TCP's); each miss doubles it.
 
     Invariant: least <= deadline() <= most, seconds."""
 
@@ -23,7 +23,7 @@ class AdaptiveTimer:
     def deadline(self) -> float:
         """Seconds to wait for the next answer."""
         base = max(self.least, self.mean + _FACTOR * self.deviation)
-        return min(self.most, base * 2 ** min(self.missed, _MAX_DOUBLINGS))
+        return min(self.most, base * 2.0 ** min(self.missed, _MAX_DOUBLINGS))
 
     def answered(self, seconds: float) -> None:
         """An answer came after `seconds`."""
@@ -40,7 +40,7 @@ class AdaptiveTimer:
 
 
 def backoff(failures: int, least: float = 0.1, most: float = 10.0) -> float:
-    """Seconds to wait after so many failures in a row: doubling, clamped before it can overflow, never 0 after a failure."""
+    """Seconds to wait after so many failures in a row: doubling, clamped before it overflows, never 0."""
     if failures <= 0:
         return 0.0
     return min(most, least * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))

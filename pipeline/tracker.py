@@ -1,6 +1,7 @@
-"""What became of each batch in the log: logged -> sending -> sent -> acked, lane by lane. Pure: no I/O, the caller brings time.
+"""What became of each batch in the log: logged -> sending -> sent -> acked, lane by lane. Pure: no I/O, no clock.
 
-A lane has at most one call on its way, so its batches reach Kafka in order and a lane that cannot go on holds up no other.
+A lane has at most one call on its way, so its batches reach Kafka in order, and a lane that cannot go on holds up no
+other.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class State(Enum):
 
 
 class Answer(NamedTuple):
-    """What the collector said of one message: a position, or why not. `ours` says that the message itself is at fault, so
-    that it must not hold up those behind it."""
+    """What the collector said of one message: a position, or why not. `ours` says that the message itself is at fault,
+    so that it must not hold up those behind it."""
 
     position: Position | None
     reason: str = ""
@@ -79,8 +80,8 @@ class Group:
 
 
 class Outcome(NamedTuple):
-    """What a call changed: items that have a position now, and those that need not be kept (announcements that Kafka has;
-    at level `kafka` batches as well)."""
+    """What a call changed: items that have a position now, and those that need not be kept (announcements that Kafka
+    has; at level `kafka` batches as well)."""
 
     sent: list[Item]
     done: list[Item]
@@ -180,7 +181,7 @@ class Tracker:
         """Batches that have an offset and wait for their ack."""
         return [Sent(i.id, i.position, i.since) for i in self._sent.values() if i.position is not None]
 
-    def judged(self, verdict: Verdict[BatchId], now_ms: int) -> list[Item]:
+    def judged(self, verdict: Verdict[BatchId]) -> list[Item]:
         """Apply what followed from the published states; returns what need not be kept any longer."""
         for key, version in verdict.looked:
             if key in self._sent:

@@ -1,8 +1,8 @@
 """The write-ahead log of an agent: what it has accepted and nobody else is known to hold. docs/formats/wal.md.
 
 `append` hands records to one flusher thread, which writes everything that waits, calls fsync once, and only then
-answers: *accepted* means on the disk. What became of batches (SENT, ACKED) is noted without waiting, since losing a note
-costs a repeat that the stores drop.
+answers: *accepted* means on the disk. What became of batches (SENT, ACKED) is noted without waiting, since losing a
+note costs a repeat that the stores drop.
 """
 
 from __future__ import annotations
@@ -133,6 +133,7 @@ class Log:
         disk failed meanwhile. Waits up to 10 s for room when the disk is slower than the sources."""
         size = sum(RECORD_BYTES + len(entry.payload) for entry in entries)
         future: Future[list[Place]] = Future()
+        future.set_running_or_notify_cancel()  # who gives up waiting does not take the batch back
         with self._cond:
             self._cond.wait_for(lambda: self._room(size), _ROOM_S)
             self._refuse_if_closed(size)
@@ -203,7 +204,7 @@ class Log:
             raise SinkRefused(f"the disk is too slow: {self._waiting_bytes} bytes wait in memory")
         if self.used_bytes + size > self.quota_bytes:
             raise SinkRefused(
-                f"quota: the log {self._folder} holds {self.used_bytes} of {self.quota_bytes} bytes that are not acked; "
+                f"quota: the log {self._folder} holds {self.used_bytes} of {self.quota_bytes} bytes, not acked; "
                 "see `artimon status` for what does not take them, or raise the quota"
             )
 

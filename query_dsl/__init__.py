@@ -1,0 +1,33 @@
+"""The query language: one text, one tree, one evaluator over whatever store answers it.
+
+>>> from query_dsl import fetch, parse
+>>> query = fetch('http.requests{dc="jb"}').rate("5m").sum(by=["host"])
+>>> parse(str(query)).equals(query)
+True
+"""
+
+from __future__ import annotations
+
+from query_dsl.builder import Expr, absent, apply, fetch, samples
+from query_dsl.errors import NothingSelected, QueryError
+from query_dsl.evaluate import evaluate
+from query_dsl.matrix import Matrix
+from query_dsl.parser import parse
+from query_dsl.render import render_table
+from query_dsl.selector import Selector, parse_selector
+
+__all__ = [
+    "Expr",
+    "Matrix",
+    "NothingSelected",
+    "QueryError",
+    "Selector",
+    "absent",
+    "apply",
+    "evaluate",
+    "fetch",
+    "parse",
+    "parse_selector",
+    "render_table",
+    "samples",
+]

@@ -78,7 +78,7 @@ class Expr:
             if (after, nulls, min_count, max_gap) != (None, "skip", None, None):
                 raise QueryError(f"{name} works on single values: it takes no after, nulls, min_count or max_gap")
             return self._point(name, args)
-        mapper = look_up({**MAPPERS, **POINTS}, name, "function")
+        mapper = look_up(MAPPERS, name, "function", POINTS)
         if len(args) > 1:
             raise QueryError(f'{mapper.name} takes one window, as in .map("{mapper.name}", "5m")')
         if max_gap is not None and not MAPPERS[name].predecessor:
@@ -169,7 +169,9 @@ class Expr:
             example = f'.map("{reducer.name}", "5m")'
             raise QueryError(f'{reducer.name} reduces classes: say by=["label"] (over time it is {example})')
         if (by is None) == (without is None):
-            raise QueryError(f"{reducer.name} needs exactly one of by=[..] and without=[..]; by=[] makes one class of all series")
+            raise QueryError(
+                f"{reducer.name} needs exactly one of by=[..] and without=[..]; by=[] makes one class of all series"
+            )
         classes = _labels(by, "by"), _labels(without, "without")
         return self._wrap(nodes.Reduce(self.node, reducer.name, *classes, _rules(nulls, min_count)))
 
@@ -322,9 +324,14 @@ def apply(
         raise QueryError("say group_left=[..] or group_right=[..], not both")
     if unmatched not in ("error", "drop"):
         raise QueryError(f'unmatched={unmatched!r}: say "error" or "drop"')
-    labels = (_labels(value, name) for name, value in
-              (("on", on), ("ignoring", ignoring), ("group_left", group_left), ("group_right", group_right)))  # fmt: skip
-    match = Match(*labels, unmatched, _number(fill, "fill") if fill is not None else None)
+    match = Match(
+        on=_labels(on, "on"),
+        ignoring=_labels(ignoring, "ignoring"),
+        group_left=_labels(group_left, "group_left"),
+        group_right=_labels(group_right, "group_right"),
+        unmatched=unmatched,
+        fill=_number(fill, "fill") if fill is not None else None,
+    )
     # a sum of many terms is one level: left operands of operators are evaluated in a loop
     left_depth = first.depth if isinstance(first.node, nodes.Binary) else first.depth + 1
     return Expr(nodes.Binary(operator.name, first.node, second.node, match), max(left_depth, second.depth + 1))
@@ -365,10 +372,32 @@ def _rules(nulls: str, min_count: int | None) -> Rules:
     return Rules(nulls, min_count)
 
 
-_METHOD_NAMES = (
-    "range between at offset map rate increase delta bucketize abs ceil floor round sqrt exp log clamp "
-    "reduce mean sum min max count named"
-).split()
+_METHOD_NAMES = [
+    "range",
+    "between",
+    "at",
+    "offset",
+    "map",
+    "rate",
+    "increase",
+    "delta",
+    "bucketize",
+    "abs",
+    "ceil",
+    "floor",
+    "round",
+    "sqrt",
+    "exp",
+    "log",
+    "clamp",
+    "reduce",
+    "mean",
+    "sum",
+    "min",
+    "max",
+    "count",
+    "named",
+]
 METHODS: Mapping[str, Callable[..., Expr]] = MappingProxyType({name: getattr(Expr, name) for name in _METHOD_NAMES})
 """What text may call on an expression; the parser knows nothing else."""
 FUNCTIONS: Mapping[str, Callable[..., Expr]] = MappingProxyType(

@@ -76,7 +76,7 @@ def of_type(kind: int, cells: Ints, present: Bools) -> Cells:
 
 def whole(types: Types) -> Bools:
     """(series,) where cells are exact integers (INTEGER, BOOLEAN)."""
-    return (types == INTEGER) | (types == BOOLEAN)
+    return np.asarray((types == INTEGER) | (types == BOOLEAN))
 
 
 def take(column: Cells, rows: npt.NDArray[np.intp] | Bools) -> Cells:

@@ -12,9 +12,7 @@ class QueryError(ValueError):
     `position` counts characters from the start of `text` (None where the query was built in Python); `length` is how many are
     meant. `str` shows the line with a caret."""
 
-    def __init__(
-        self, message: str, position: int | None = None, text: str | None = None, length: int = 1
-    ) -> None:
+    def __init__(self, message: str, position: int | None = None, text: str | None = None, length: int = 1) -> None:
         super().__init__(message)
         self.message, self.position, self.text, self.length = message, position, text, length
 

@@ -137,4 +137,3 @@ def _least_is_first(data: BucketData, frame: Frame, edge: _Edge, alone: Bools) -
     out = np.zeros(alone.shape, np.bool_)
     out[rows, outputs] = Lives.of(data).within(rows, end - data.grid.step_ms, end) == 1
     return out
-

@@ -121,13 +121,19 @@ def _result_key(labels: Class, left: Key, right: Key, match: Match) -> Key:
     """By `on` or `ignoring` the labels of the class; with group_left/right those of the many side plus the named ones."""
     if match.group_left is None and match.group_right is None:
         return class_key(labels)
-    many, one, extra = (left, right, match.group_left) if match.group_left is not None else (right, left, match.group_right)
+    many, one, extra = (
+        (left, right, match.group_left) if match.group_left is not None else (right, left, match.group_right)
+    )
     merged = dict(many.labels) | {label: value for label in extra or () if (value := one.get(label))}
     return Key("", tuple(sorted(merged.items())))
 
 
 def _unmatched(
-    pairs: Pairs, missing: list[tuple[str, Class, int]], sides: tuple[Sequence[Key], Sequence[Key]], match: Match, op: str
+    pairs: Pairs,
+    missing: list[tuple[str, Class, int]],
+    sides: tuple[Sequence[Key], Sequence[Key]],
+    match: Match,
+    op: str,
 ) -> Pairs:
     if not missing:
         return pairs
@@ -145,7 +151,7 @@ def _unmatched(
     other = "right" if side == "left" else "left"
     raise QueryError(
         f"{op}: {len(missing)} series have no partner; the first is {text(key)} on the {side}: nothing on the {other} has the key "
-        f"{series_text('', dict(labels))}; match fewer labels with on=[..] or ignoring=[..], or say unmatched=\"drop\" or fill="
+        f'{series_text("", dict(labels))}; match fewer labels with on=[..] or ignoring=[..], or say unmatched="drop" or fill='
     )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from artimon.model.values import Kind
 from query_dsl import increase as differences
 from query_dsl.cells import DOUBLE, INTEGER, Bools, Cells, Example, Floats, Ints, as_floats, doubles, of_type, whole
 from query_dsl.data import BucketData
@@ -88,7 +87,11 @@ def _sums(data: BucketData, frame: Frame) -> tuple[Floats, Ints]:
     exact = whole(data.types)
     out = np.empty(counts.shape, np.float64)
     if exact.any():
-        out[exact] = totals(cells[exact], frame)
+        largest = float(np.abs(cells[exact].astype(np.float64)).max(initial=0.0))
+        if largest * frame.width < 2.0**62:
+            out[exact] = totals(cells[exact], frame)
+        else:  # sums beyond int64 are rounded rather than wrapped
+            out[exact] = float_totals(cells[exact].astype(np.float64), frame)
     if not exact.all():
         out[~exact] = float_totals(as_floats(data.types[~exact], np.ascontiguousarray(cells[~exact])), frame)
     return out, counts

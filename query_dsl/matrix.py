@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,10 +42,9 @@ class Matrix:
     ) -> None:
         self.keys, self.grid, self.strings, self.notes = keys, grid, strings, notes
         self.complete, self.partial = complete, partial
-        views = [array.view() for array in column]
-        for view in views:
+        self._column = Cells(column.types.view(), column.cells.view(), column.present.view())
+        for view in self._column:
             view.flags.writeable = False
-        self._column = Cells(*views)
 
     @property
     def column(self) -> Cells:
@@ -111,11 +110,12 @@ class Matrix:
     def _typed(self, i: int) -> npt.NDArray[Any]:
         cells, kind = self.cells[i], self.types[i]
         if kind == DOUBLE:
-            return np.ascontiguousarray(cells).view(np.float64)
+            return np.asarray(np.ascontiguousarray(cells).view(np.float64))
         if kind == BOOLEAN:
-            return cells.astype(np.bool_)
+            booleans: npt.NDArray[Any] = cells.astype(np.bool_)
+            return booleans
         if kind == STRING:
-            return np.array([*self.strings, ""], object)[np.clip(cells, 0, len(self.strings))]
+            return np.asarray(np.array([*self.strings, ""], object)[np.clip(cells, 0, len(self.strings))])
         return cells
 
     def tolist(self, i: int) -> list[Scalar]:
@@ -126,7 +126,9 @@ class Matrix:
         """Row of the one series that has these labels; LookupError if there is none or more than one."""
         rows = [i for i, key in enumerate(self.keys) if all(key.get(k) == v for k, v in labels.items())]
         if len(rows) != 1:
-            raise LookupError(f"{len(rows)} series have {series_text('', labels)}; there are {', '.join(self.series[:20])}")
+            raise LookupError(
+                f"{len(rows)} series have {series_text('', labels)}; there are {', '.join(self.series[:20])}"
+            )
         return rows[0]
 
     def latest(self) -> list[Scalar]:
@@ -214,7 +216,6 @@ def _json_value(value: Scalar) -> Scalar:
 
 def _comparable(values: list[Scalar]) -> list[str]:
     return [repr(v) for v in values]
-
 
 
 def in_order(keys: list[Key], column: Cells) -> tuple[tuple[Key, ...], Cells]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
@@ -33,11 +33,12 @@ def read_only_table(*entries: E) -> Mapping[str, E]:
     return MappingProxyType(table)
 
 
-def look_up(table: Mapping[str, E], name: str, what: str) -> E:
-    """The entry of `name`; QueryError with near names."""
+def look_up(table: Mapping[str, E], name: str, what: str, others: Iterable[str] = ()) -> E:
+    """The entry of `name`; QueryError with near names, of `others` too."""
     entry = table.get(name)
     if entry is None:
-        hint = near(name, table) or f"; there are: {', '.join(table)}"
+        known = [*table, *others]
+        hint = near(name, known) or f"; there are: {', '.join(known)}"
         raise QueryError(f"unknown {what} {name!r}{hint}")
     return entry
 

@@ -46,7 +46,9 @@ def apply_operator(operator: Operator, left: Cells, right: Cells, texts: tuple[S
     if operator.family == "logic":
         for side in (left, right):
             if (side.types != BOOLEAN).any():
-                raise QueryError(f"{operator.symbol} needs BOOLEAN on both sides: compare first, as in (a > 1) {operator.symbol} (b > 1)")
+                raise QueryError(
+                    f"{operator.symbol} needs BOOLEAN on both sides: compare first, as in (a > 1) {operator.symbol} (b > 1)"
+                )
         return _booleans(operator.run(left.cells, right.cells), present)
     return _booleans(_compare(operator, left, right, texts), present)
 

@@ -218,7 +218,11 @@ class _Reader:
         self, tree: ast.Call, name: str, build: Callable[..., Expr], args: list[object], options: dict[str, object]
     ) -> None:
         signature = inspect.signature(build)
-        known = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY or p.kind is p.POSITIONAL_OR_KEYWORD]
+        known = [
+            p.name
+            for p in signature.parameters.values()
+            if p.kind is p.KEYWORD_ONLY or p.kind is p.POSITIONAL_OR_KEYWORD
+        ]
         for keyword in tree.keywords:
             if keyword.arg not in known:
                 shown = [k for k in known if k != "self"]

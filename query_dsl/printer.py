@@ -62,7 +62,9 @@ def _binary(node: Binary) -> tuple[str, int]:
             text, precedence = f"apply({link.op!r}, {text}, {right}{_match(link.match)})", _ATOM
             continue
         # a comparison takes no comparison on either side, other operators group to the left
-        loose = precedence < operator.precedence or (operator.family == "comparison" and precedence == operator.precedence)
+        loose = precedence < operator.precedence or (
+            operator.family == "comparison" and precedence == operator.precedence
+        )
         left = f"({text})" if loose else text
         text = f"{left} {operator.symbol} {_grouped(link.right, operator.precedence + 1)}"
         precedence = operator.precedence

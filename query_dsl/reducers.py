@@ -101,14 +101,14 @@ REDUCERS = read_only_table(
     Reducer(
         "mean",
         "Mean of the members that have a value (DOUBLE); of BOOLEAN series the share of true.",
-        "fetch('temperature').mean(by=[\"dc\", \"rack\"])",
+        'fetch(\'temperature\').mean(by=["dc", "rack"])',
         Example(GIVEN, (2.5, None, 2.0)),
         _mean,
     ),
     Reducer(
         "sum",
         "Sum of the members that have a value (DOUBLE); with min_count=0 the sum of nothing is 0.",
-        "fetch('requests').rate(\"5m\").sum(by=[\"dc\"])",
+        'fetch(\'requests\').rate("5m").sum(by=["dc"])',
         Example(GIVEN, (5.0, None, 2.0)),
         _sum,
         total=True,

@@ -16,9 +16,7 @@ def render_table(matrix: Matrix, max_series: int = MAX_SERIES, max_columns: int 
     """Title, a line a series with its newest values (times in UTC), what was left out, and the notes."""
     first = max(0, matrix.grid.n - max_columns)
     head = ["series", *(_clock(t, matrix.grid.step_ms) for t in matrix.times[first:])]
-    rows = [
-        [name, *(_cell(v) for v in matrix.tolist(i)[first:])] for i, name in enumerate(matrix.series[:max_series])
-    ]
+    rows = [[name, *(_cell(v) for v in matrix.tolist(i)[first:])] for i, name in enumerate(matrix.series[:max_series])]
     lines = [_title(matrix, first), *(_aligned([head, *rows]) if rows else [])]
     if len(matrix) > max_series:
         lines.append(f"... and {len(matrix) - max_series} more series")
@@ -59,6 +57,8 @@ def _cell(value: Scalar) -> str:
 def _aligned(rows: list[list[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
         for row in rows
     ]

@@ -95,6 +95,8 @@ def parse_selector(text: str) -> Selector:
     """The selector of `text`; QueryError has the position in `text`."""
     if not isinstance(text, str):
         raise QueryError(f"a selector is a text in quotes, not {text!r}")
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise QueryError("a selector cannot hold lone surrogates: UTF-8 has no form for them")
     return _Reader(text).selector()
 
 
@@ -124,7 +126,9 @@ class _Reader:
             matchers += self.matchers()
         self.skip()
         if self.at < len(self.text):
-            raise self.fail('unexpected text in the selector: write name{label="value"}', length=len(self.text) - self.at)
+            raise self.fail(
+                'unexpected text in the selector: write name{label="value"}', length=len(self.text) - self.at
+            )
         if not any(_rejects_nothing(m) for m in matchers):
             raise self.fail(
                 'the selector fits every series: name a variable, or give one matcher that an absent label ("") fails',
@@ -162,7 +166,9 @@ class _Reader:
         self.skip()
         label = _LABEL.match(self.text, self.at)
         if label is None:
-            raise self.fail('expected a label name, as in {host="a"}' if self.at < len(self.text) else 'the "{" is not closed')
+            raise self.fail(
+                'expected a label name, as in {host="a"}' if self.at < len(self.text) else 'the "{" is not closed'
+            )
         self.at = label.end()
         for op in _OPS:
             if self.take(op):

@@ -21,7 +21,9 @@ def parse_duration(value: object, what: str) -> int:
         return value // timedelta(milliseconds=1)
     if not isinstance(value, str) or not _WHOLE.fullmatch(value):
         hint = f', for example "{value}s"' if isinstance(value, int) and not isinstance(value, bool) else ""
-        raise QueryError(f'{what} {value!r} is not a duration: write a number and a unit of ms s m h d w, as in "5m"{hint}')
+        raise QueryError(
+            f'{what} {value!r} is not a duration: write a number and a unit of ms s m h d w, as in "5m"{hint}'
+        )
     total = sum(int(number) * UNITS[unit] for number, unit in _PART.findall(value))
     if not 0 < total <= MAX_MS:
         raise QueryError(f"{what} {value!r} must be more than nothing and at most {MAX_MS} ms")

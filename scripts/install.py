@@ -1,4 +1,4 @@
-"""The work of ./scripts/setup. Runs with any fit Python and the standard library alone, before anything is installed."""
+"""The work of ./scripts/setup. Runs with the standard library alone, before anything is installed."""
 
 from __future__ import annotations
 

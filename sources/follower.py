@@ -25,6 +25,8 @@ from sources.status import Statuses
 log = logging.getLogger(__name__)
 _RETRY_S = 1.0
 """A process that waits for its predecessor to leave, and an end that the sink did not take, try again after this."""
+_SESSION_MS = 2_000
+"""The znode of a process that is killed stays for longer than this, until its session has timed out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,9 @@ class Follower:
         self._refused_as = ""
         self._farewell_ms = 0
         """When it last answered for the first time without its znode."""
+        self._answered_ms = 0
+        self._just_answered = False
+        """It answered so shortly before its znode went that it was not killed: this poll may have been its last one."""
         self._sampled_ms: int | None = series.last_poll_ms if series else None
         self._wake = asyncio.Event()
         self._busy = asyncio.Lock()
@@ -68,6 +73,7 @@ class Follower:
         """Its znode came or went; when it went, the process is polled once more at once."""
         if self.registered and not registered:
             self._farewell_ms = 0
+            self._just_answered = self._shared.clock.now_ms() - self._answered_ms < _SESSION_MS
             self._wake.set()
         self.registered = registered
 
@@ -167,6 +173,7 @@ class Follower:
             figures.poll_errors["internal"] += 1
             figures.problem(str(self.endpoint), f"{self.endpoint}: internal error, see the log")
             return True
+        self._answered_ms = self._shared.clock.now_ms()
         if not self._refused_as:
             figures.problem(str(self.endpoint), "")
             self._report(True, samples)
@@ -245,10 +252,10 @@ class Follower:
             shared.statuses.vanished(key, labels, shared.clock.now_ms())
 
     def _left_in_order(self) -> bool:
-        """It answered once more after its znode went, and was gone when it was asked again."""
+        """It answered once more after its znode went, or just before, and was gone when it was asked again."""
         config = self._shared.config
         within_ms = (config.goodbye_s + 2 * config.deadline_s) * 1000
-        return self._shared.clock.now_ms() - self._farewell_ms <= within_ms
+        return self._just_answered or self._shared.clock.now_ms() - self._farewell_ms <= within_ms
 
     async def _leave_source(self) -> None:
         """End the series of the source, unless another process took it over meanwhile."""

@@ -1,4 +1,4 @@
-"""The host as a source: CPU, memory, disks, volumes, network, load, uptime. Its counters begin when the machine started."""
+"""The host as a source: CPU, memory, disks, volumes, network, load, uptime; counters begin when the machine started."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Variable:
 
 
 class ReadingMaker:
-    """Turns variables into readings; while names, labels, types and kinds stay, so does the schema object."""
+    """Turns variables into readings; while all but the values stays, so does the schema object."""
 
     def __init__(self, uuid: bytes, birth_ms: int) -> None:
         self._uuid, self._birth_ms = uuid, birth_ms
@@ -75,7 +75,9 @@ class ReadingMaker:
     def make(self, variables: Sequence[Variable], time_ms: int) -> Reading:
         """A reading of numbers and booleans (no strings: the host and the agent have none)."""
         types = [type_of(v.value) for v in variables]
-        shape = [(v.name, tuple(v.labels.items()), t, v.kind) for v, t in zip(variables, types, strict=True)]
+        shape = [
+            (v.name, tuple(v.labels.items()), t, v.kind, v.unit, v.help) for v, t in zip(variables, types, strict=True)
+        ]
         if self._schema is None or shape != self._shape:
             self._shape, self._schema = shape, self._describe(variables, types)
         cells = [_cell(v.value) for v in variables]

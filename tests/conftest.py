@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,8 @@ from artimon.stack.stack import Stack
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TEST_PORTS = 21000
+LISTED = 40
+LEFT_OUT = pytest.StashKey[list[str]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,6 +23,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("shared"):
             item.add_marker(missing)
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Remember what a marker expression left out, for the summary."""
+    for item in items:
+        slow = item.get_closest_marker("slow") is not None
+        reason = "slow: ./scripts/test --slow runs it" if slow else "not selected by the command line"
+        item.config.stash.setdefault(LEFT_OUT, []).append(f"{item.nodeid} ({reason})")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which tests were left out, and why; those that were skipped are listed by pytest itself."""
+    left_out = config.stash.get(LEFT_OUT, [])
+    if left_out:
+        terminalreporter.section("left out")
+        for line in sorted(left_out)[:LISTED]:
+            terminalreporter.line(line)
+        if len(left_out) > LISTED:
+            terminalreporter.line(f"... and {len(left_out) - LISTED} more")
 
 
 def _one(tmp_path_factory: pytest.TempPathFactory, part: str) -> Iterator[Stack]:

@@ -27,8 +27,6 @@ class Progress:
 
     next_offset: int = 0
     lanes: LaneRanges = field(default_factory=LaneRanges)
-    skipped: list[tuple[int, int]] = field(default_factory=list)
-    """Ranges that Kafka no longer had when this shard came to read them."""
 
 
 @dataclass(slots=True)

@@ -122,7 +122,7 @@ class Ring:
         if newer.all():
             return None
         newer |= before == 0
-        tied = newer & (part.offset == old_offset)
+        tied = ~newer & (part.offset == old_offset)
         if tied.any():
             newer[tied] = outranks(part.last[tied], old_last[tied], part.bounds.cut(tied), texts)
         return newer

@@ -85,12 +85,9 @@ class Shard:
                 raise ShardBroken(self.broken)
             key = Partition(range_.topic_id, range_.partition)
             progress = self._progress.get(key) or Progress()
-            reached = max(progress.next_offset, min(range_.log_start, range_.start))
-            if range_.start > reached:
+            if not range_.start <= progress.next_offset < range_.until:  # a gap, or nothing new
                 return FeedAnswer(progress.next_offset)
-            if range_.until <= progress.next_offset:
-                return FeedAnswer(progress.next_offset)
-            return self._apply(key, progress, reached, range_)
+            return self._apply(key, progress, range_)
 
     def _check_owned(self, range_: FeedRange) -> None:
         for source in {entry.source for entry in range_.entries if entry.owned}:
@@ -100,13 +97,9 @@ class Shard:
                     "the feeder must read the membership again"
                 )
 
-    def _apply(self, key: Partition, progress: Progress, reached: int, range_: FeedRange) -> FeedAnswer:
+    def _apply(self, key: Partition, progress: Progress, range_: FeedRange) -> FeedAnswer:
         tally = Tally()
         try:
-            if reached > progress.next_offset:
-                progress.skipped.append((progress.next_offset, reached))
-                log.warning("%s: offsets %d to %d are gone from Kafka", key, progress.next_offset, reached)
-                progress.next_offset = reached
             sifted = sift(progress, range_)
             runs = self._intake.runs(sifted.pieces, range_.samples)
             while True:
@@ -233,7 +226,6 @@ class Shard:
                 "strings": len(self._store.texts),
                 "lives_dropped": self._store.lives.dropped,
                 "next_offsets": {str(key.partition): p.next_offset for key, p in self._progress.items()},
-                "skipped": [[key.partition, *gap] for key, p in self._progress.items() for gap in p.skipped],
                 "newest_sample_ms": self._newest_ms,
                 "broken": self.broken,
             }

@@ -48,8 +48,6 @@ class FeedRange:
     until: int
     entries: tuple[FeedEntry, ...]
     samples: Samples
-    log_start: int = 0
-    """First offset that Kafka still has: a shard that is below goes on from there, nobody can give it what is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,6 @@ def encode_range(range_: FeedRange) -> list[bytes]:
                 b"partition": str(range_.partition).encode(),
                 b"start": str(range_.start).encode(),
                 b"until": str(range_.until).encode(),
-                b"log_start": str(range_.log_start).encode(),
             }
         ),
     )
@@ -157,7 +154,6 @@ def decode_range(parts: Sequence[bytes]) -> FeedRange:
             int(meta[b"until"]),
             made,
             Samples(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], tuple(strings.column(0).to_pylist())),
-            int(meta.get(b"log_start", 0)),
         )
     except (pa.ArrowException, OSError, StopIteration, KeyError, TypeError, ValueError) as error:
         raise BatchError(f"unreadable feed range: {error}") from error

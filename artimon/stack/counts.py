@@ -3,7 +3,6 @@ beside its log), rows of the raw table, and the sum of the bucket counts of the 
 
 from __future__ import annotations
 
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

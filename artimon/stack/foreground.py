@@ -1,4 +1,4 @@
-"""`artimon up` and `artimon down`: a stack in the foreground of this process, and the end of one that runs elsewhere."""
+"""`artimon up` and `artimon down`: a stack in the foreground of this process, the end of one that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Asked(BaseException):
 
 
 class Interrupts:
-    """Turns the first SIGINT, SIGTERM or SIGHUP into an orderly end and swallows the rest, so that stopping is not cut short."""
+    """Turns the first SIGINT, SIGTERM or SIGHUP into an orderly end and swallows those that come after it."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -64,11 +64,17 @@ def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], in
         code = 0 if job is None else 130
     finally:
         interrupts.asked.set()
-        say("stopping")
-        began = now_s()
-        stack.stop()
-        say(f"stopped in {now_s() - began:.1f} s")
+        _stop(stack, say)
     return code
+
+
+def _stop(stack: Stack, say: Say) -> None:
+    if not stack.started:  # it was refused: there is nothing to stop
+        return
+    say("stopping")
+    began = now_s()
+    stack.stop()
+    say(f"stopped in {now_s() - began:.1f} s")
 
 
 def _announce(stack: Stack, say: Say, took_s: float) -> None:

@@ -158,7 +158,7 @@ def _retrieve(folder: Path, missing: Sequence[Jar], java: Java) -> None:
 
 
 def split_shares(jars: Sequence[Jar], count: int) -> list[list[Jar]]:
-    """At most `count` + a few shares of like size. Two versions of a module never share one: Ivy would evict the older."""
+    """`count` shares or a few more, of like size. Two versions of a module never share one: Ivy would evict one."""
     shares: list[list[Jar]] = [[] for _ in range(count)]
     versions: list[dict[tuple[str, str], str]] = [{} for _ in range(count)]
     for jar in sorted(jars, key=lambda one: (one.group, one.name, one.version)):

@@ -127,7 +127,7 @@ class Spark(OwnPart):
         return [
             *("spark", *_servers(context, "zookeeper", "kafka", "hdfs"), "--data", str(context.folder("spark"))),
             *("--master", option("master", "local[4,4]"), "--driver-memory", option("driver_memory", "1g")),
-            *("--jars", jars),
+            *("--jars", jars, "--raw-interval", option("raw_interval", "30s")),
         ]
 
     def environment(self, context: Context) -> dict[str, str]:

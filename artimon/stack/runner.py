@@ -16,8 +16,6 @@ BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 CALM_S = 60.0  # healthy for so long: the backoff begins anew
 CHECK_STARTING_S = 0.25
 CHECK_HEALTHY_S = 2.0
-HUNG_S = 120.0  # unhealthy for so long after having been healthy: it is restarted
-START_S = 180.0  # not healthy for so long after the start: it is restarted
 HOUSEKEEPING_S = 5.0
 MEMORY_STRIKES = 3
 
@@ -190,7 +188,7 @@ class Runner:
         self._check_due = now + CHECK_STARTING_S
         if self.phase is Phase.HEALTHY:
             self._enter(Phase.FAILING, now)
-        limit = START_S if self.phase is Phase.STARTING else HUNG_S
+        limit = self.part.start_s if self.phase is Phase.STARTING else self.part.hung_s
         if now - self._last_healthy > limit:
             self._fail(now, f"not healthy for {limit:.0f} s: {problem}")
 

@@ -22,7 +22,7 @@ from artimon.stack.runner import Phase
 from artimon.stack.state import DataLock, PartState, StackState, kill_stale, read_state, write_state
 from artimon.stack.supervisor import Supervisor
 
-UP_S = 120.0
+UP_S = 180.0
 PART_CHANGE_S = 60.0
 
 
@@ -96,6 +96,11 @@ class Stack:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    @property
+    def started(self) -> bool:
+        """True from `start` to `stop`."""
+        return self._supervisor is not None
 
     @property
     def context(self) -> Context:

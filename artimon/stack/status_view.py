@@ -1,4 +1,4 @@
-"""`artimon status` and `artimon doctor` for people: aligned tables on standard output, no colour where none is wanted."""
+"""`artimon status` and `artimon doctor` for people: aligned tables on standard output."""
 
 from __future__ import annotations
 

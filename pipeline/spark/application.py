@@ -34,6 +34,8 @@ def run_application(
     """Run until `stop`. What is missing (ZooKeeper, Kafka, HDFS, shards) is named in log and health and waited for.
 
     Raises SessionLost if the JVM dies."""
+    for chatty in ("py4j", "kafka", "kazoo"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     health = HealthFile(config.health, "spark", clock)
     health.write("starting", "Spark is starting")
     shutil.rmtree(config.data / "checkpoints", ignore_errors=True)  # caches of an earlier run

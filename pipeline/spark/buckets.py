@@ -15,12 +15,14 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.feed import FeedRange, join_samples
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.feeding import FeedPlan, FeedResult, run_feed
+from pipeline.spark.feeding import FeedPlan, FeedResult, run_feed, send
 from pipeline.spark.progress import Progress
 from pipeline.spark.raw import remove
 from pipeline.spark.shards import Shard, ShardDirectory, ShardsUnknown, positions
 from pipeline.spark.source import batch, follow, stream
+from pipeline.spark.state import Span
 from pipeline.spark.tasks import RESULT_SCHEMA
 from pipeline.spark.topic import Topic, TopicError, TopicInfo
 
@@ -99,7 +101,10 @@ class _Life:
         self._ask(self._directory.live())
         if not self.progress.known():
             raise ShardsUnknown("no shard answers")
-        return self.progress.begin(self._topic.bounds(self._info.partitions))
+        bounds = self._topic.bounds(self._info.partitions)
+        for shard in self.progress.shards():
+            self._skip_lost(shard, bounds)
+        return self.progress.begin(bounds)
 
     def look(self) -> None:
         """Every few seconds: new shards, new incarnations, those that failed. Raises ShardsUnknown when all of them lag, so that the
@@ -156,10 +161,22 @@ class _Life:
 
     def _refill(self, shard: Shard) -> bool:
         bounds = self._topic.bounds(self._info.partitions)
-        start, end, declared = self.progress.chunk(shard.id, bounds, CATCH_UP_MESSAGES)
+        self._skip_lost(shard, bounds)
+        start, end = self.progress.chunk(shard.id, bounds, CATCH_UP_MESSAGES)
         moved = False
         if any(end[p] > start[p] for p in start):
-            plan = FeedPlan(self._info.topic_id, (shard,), frozenset(), declared)
+            plan = FeedPlan(self._info.topic_id, (shard,))
             for result in self._run(batch(self._session, self._config, self._info, start, end), plan):
                 moved = self.progress.refilled(shard.id, result) or moved
         return moved
+
+    def _skip_lost(self, shard: Shard, bounds: Mapping[int, Span]) -> None:
+        """Tell a shard that the log begins above its next offset: nothing will ever come for what lies between."""
+        for partition, (start, until) in self.progress.below(shard.id, bounds).items():
+            if start > 0:
+                log.error(
+                    "buckets: shard %s lacks offsets %d to %d of partition %d and the log no longer has them",
+                    shard.id, start, until, partition,
+                )  # fmt: skip
+            outcome = send(shard, FeedRange(self._info.topic_id, partition, start, until, (), join_samples([])))
+            self.progress.refilled(shard.id, FeedResult(partition, start, until, 0, {shard.id: outcome}))

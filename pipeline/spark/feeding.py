@@ -4,14 +4,14 @@ of all batches and the columns of those that the shard owns. The shard's answer 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-import thriftpy2
 import xxhash
+from thriftpy2.thrift import TException
 
 from artimon.model.batch import BatchError, Samples
 from artimon.model.codec import samples_of
@@ -37,8 +37,6 @@ class FeedPlan:
     shards: tuple[Shard, ...]
     skip: frozenset[tuple[str, int]] = frozenset()
     """(shard, partition) that are behind this micro-batch: a catch-up brings them up."""
-    start: Mapping[int, int] | None = None
-    """Where each partition's range begins if that is below its first record (the log no longer has what lies between)."""
 
 
 @dataclass(slots=True)
@@ -69,8 +67,8 @@ class FeedResult:
 
     @classmethod
     def from_json(cls, text: str) -> FeedResult:
-        *head, plain = json.loads(text)
-        return cls(*head, {id_: ShardOutcome(*outcome) for id_, outcome in plain.items()})
+        partition, first, until, newest, plain = json.loads(text)
+        return cls(partition, first, until, newest, {id_: ShardOutcome(*outcome) for id_, outcome in plain.items()})
 
 
 def run_feed(plan: FeedPlan, batches: Iterable[Any]) -> Iterator[Any]:
@@ -96,7 +94,7 @@ class _Feeder:
     def __init__(self, plan: FeedPlan, partition: int, first: int) -> None:
         self._plan = plan
         self.result = FeedResult(partition, first, first)
-        self._start = min(first, (plan.start or {}).get(partition, first))
+        self._start = first
         self._targets = [shard for shard in plan.shards if (shard.id, partition) not in plan.skip]
         self._clear()
         self.result.shards = {shard.id: ShardOutcome() for shard in self._targets}
@@ -156,20 +154,25 @@ class _Feeder:
         )
         columns = join_samples(self._columns[shard.id])
         range_ = FeedRange(self._plan.topic_id, self.result.partition, self._start, self.result.until, entries, columns)
-        try:
-            answer = _client(shard.host, shard.port, shard.incarnation).call("feed", encode_range(range_))
-        except (OSError, FramedError, thriftpy2.thrift.TException) as error:
-            outcome.error = f"{type(error).__name__}: {error}"[:300]
-            return
-        outcome.next = answer.next_offset
-        outcome.applied += answer.applied
-        outcome.repeated += answer.repeated
-        outcome.late += answer.late
-        outcome.future += answer.future
+        sent = send(shard, range_)
+        outcome.next, outcome.error = sent.next, sent.error
+        outcome.applied += sent.applied
+        outcome.repeated += sent.repeated
+        outcome.late += sent.late
+        outcome.future += sent.future
 
     def finish(self) -> FeedResult:
         self._flush()
         return self.result
+
+
+def send(shard: Shard, range_: FeedRange) -> ShardOutcome:
+    """Send one range; a shard that cannot be reached or refuses is an outcome, not an exception."""
+    try:
+        answer = _client(shard.host, shard.port, shard.incarnation).call("feed", encode_range(range_))
+    except (OSError, FramedError, TException) as error:
+        return ShardOutcome(None, f"{type(error).__name__}: {error}"[:300])
+    return ShardOutcome(answer.next_offset, "", answer.applied, answer.repeated, answer.late, answer.future)
 
 
 @lru_cache(maxsize=64)

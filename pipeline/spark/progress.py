@@ -58,18 +58,13 @@ class Progress:
             for partition, (start, end) in bounds.items():
                 furthest = max(s.next.get(partition, 0) for s in self._standings.values())
                 self._position[partition] = min(max(furthest, start), end)
-            self._lift(bounds)
             return dict(self._position)
 
-    def _lift(self, bounds: Mapping[int, Span]) -> None:
-        """A shard that never had a partition whose log begins above 0 lacks nothing that Kafka could give."""
-        for standing in self._standings.values():
-            for partition, (start, _) in bounds.items():
-                if standing.next.get(partition, 0) < start and standing.next.get(partition, 0) > 0:
-                    log.error(
-                        "buckets: shard %s lacks offsets %d to %d of partition %d, and the log no longer has them",
-                        standing.shard.id, standing.next[partition], start, partition,
-                    )  # fmt: skip
+    def below(self, id_: str, bounds: Mapping[int, Span]) -> dict[int, Span]:
+        """Ranges that a shard never had and the log no longer has: [next offset, log start) per partition."""
+        with self._lock:
+            at = self._standings[id_].next
+            return {p: (at.get(p, 0), start) for p, (start, _) in bounds.items() if at.get(p, 0) < start}
 
     def only(self, live: Mapping[str, Shard]) -> None:
         """Forget shards that are gone."""
@@ -116,19 +111,16 @@ class Progress:
             standing = self._standings[id_]
             return max((self._position[p] - standing.next.get(p, 0) for p in self._lacking(standing)), default=0)
 
-    def chunk(
-        self, id_: str, bounds: Mapping[int, Span], most: int
-    ) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
-        """What to read for a shard, [start, end) per partition, and where to say that each range begins."""
+    def chunk(self, id_: str, bounds: Mapping[int, Span], most: int) -> tuple[dict[int, int], dict[int, int]]:
+        """What to read for a shard, [start, end) of every partition: at most `most` messages each, none beyond the query itself."""
         with self._lock:
-            standing = self._standings[id_]
-            declared = {p: standing.next.get(p, 0) for p in self._position}
+            at = self._standings[id_].next
             start, end = {}, {}
             for partition, position in self._position.items():
                 low, high = bounds[partition]
-                start[partition] = min(max(declared[partition], low), high)
+                start[partition] = min(max(at.get(partition, 0), low), high)
                 end[partition] = max(start[partition], min(position, start[partition] + most, high))
-            return start, end, declared
+            return start, end
 
     def moved(self, result: FeedResult) -> None:
         """A task of the query itself is done with a partition."""

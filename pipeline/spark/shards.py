@@ -13,6 +13,7 @@ import thriftpy2
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
+from thriftpy2.thrift import TException
 
 import artimon.model
 from artimon.model.routing import ownership
@@ -40,11 +41,15 @@ class Shard:
     """Virtual shards."""
 
 
+def model_idl() -> Path:
+    """The Thrift file of the shards' service."""
+    return Path(artimon.model.__file__).with_name("shard.thrift")
+
+
 @lru_cache(maxsize=1)
 def service() -> Any:
     """The Thrift service of a shard."""
-    path = Path(artimon.model.__file__).with_name("shard.thrift")
-    return thriftpy2.load(str(path), module_name="artimon_shard_thrift").Shard
+    return thriftpy2.load(str(model_idl()), module_name="artimon_shard_thrift").Shard
 
 
 class ShardDirectory:
@@ -95,6 +100,6 @@ def positions(shard: Shard, topic_id: str) -> dict[int, int] | None:
     try:
         with FramedClient(service(), shard.host, shard.port, ASK_TIMEOUT_S) as client:
             answer = client.call("positions")
-    except (OSError, FramedError, thriftpy2.thrift.TException):
+    except (OSError, FramedError, TException):
         return None
     return {p.partition: p.next_offset for p in answer if p.topic_id == topic_id}

@@ -96,7 +96,8 @@ class Topic:
         try:
             for letter in letters:
                 value = self._message(letter.partition, letter.offset)
-                sent = producer.send(graveyard, value=value, headers=_headers(self.topic, letter))
+                key = f"{self.topic}/{letter.partition}/{letter.offset}".encode()
+                sent = producer.send(graveyard, value=value, key=key, headers=_headers(self.topic, letter))
                 sent.get(timeout=TIMEOUT_MS / 1000)
         except (KafkaError, OSError) as error:
             raise TopicError(f"dead letters to {graveyard}: {error!r}") from error

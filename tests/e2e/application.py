@@ -53,7 +53,7 @@ def _step(rng: random.Random, i: int, labels: dict[str, str], values: dict[str, 
     boolean = rng.random() < 0.5
     bookkeeper.set_boolean_var("e2e.boolean", labels, boolean)
     values[canonical("e2e.boolean", labels)] = ["boolean", boolean]
-    text = f"wört-{rng.randrange(10)}-☃\n\"{i}\""
+    text = f'wört-{rng.randrange(10)}-☃\n"{i}"'
     bookkeeper.set_string_var("e2e.string", labels, text)
     values[canonical("e2e.string", labels)] = ["string", text]
 

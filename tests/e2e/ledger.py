@@ -1,8 +1,8 @@
 """The test's own ledger: what the agent was given and when the log had it, written beside the log.
 
-A file of JSON lines. `begin` names the rows of a poll before the log gets them, `done` follows once the log has accepted
-them. A kill between the two leaves a poll of which nobody can say whether it was accepted: it may be stored once or not at
-all. Everything `done` must be stored exactly once, and nothing else may be.
+A file of JSON lines. `begin` names the rows of a poll before the log gets them, `done` follows once the log has
+accepted them. A kill between the two leaves a poll of which nobody can say whether it was accepted: it may be stored
+once or not at all. Everything `done` must be stored exactly once, and nothing else may be.
 """
 
 from __future__ import annotations

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import struct
+import subprocess
+import sys
 import uuid
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
 
 from artimon.model.batch import Polled
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.fingerprint import fingerprint
 from artimon.model.protocols import SinkRefused
-from artimon.model.values import Kind, Value, ValueType, double_to_cell, type_of
-from bookkeeper.framed import HEADER, encode_call
+from artimon.model.values import Kind, Value, double_to_cell, type_of
 from bookkeeper.service import idl
-from bookkeeper.wire import encode_message
+from bookkeeper.wire import HEADER, encode_message
+from sources.artimon_source import ArtimonSource
+from sources.config import SourceConfig
 
 REPLY = 2
+HOST = "web1"
 Sample = tuple[int, int, int, Value | None]
 
 
@@ -43,8 +50,6 @@ class KeepingSink:
     def texts(self) -> dict[int, str]:
         """Fingerprint -> canonical text, as announced."""
         infos = [(b, s) for p in self.accepted for b in p.blocks for s in b.series]
-        from artimon.model.fingerprint import fingerprint
-
         return {fingerprint(s.text): s.text for _, s in infos}
 
     def samples(self, source: str | None = None) -> list[tuple[str, int, int, Value | None]]:
@@ -72,7 +77,8 @@ def columns(
     schema: bool = True,
 ) -> Any:
     """An answer to getColumns, whole and right unless it is changed afterwards."""
-    cells, strings = [], []
+    cells: list[int] = []
+    strings: list[str] = []
     for value in values.values():
         if isinstance(value, str):
             cells.append(len(strings))
@@ -99,9 +105,12 @@ Behaviour = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def endpoint(behaviour: Behaviour) -> AsyncIterator[int]:
-    """A listener on 127.0.0.1 that reads questions and leaves the rest to `behaviour(seqid, writer)`; yields its port."""
+    """A listener on 127.0.0.1 that reads questions; `behaviour(seqid, writer)` does the rest. Yields its port."""
+
+    writers = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             while True:
                 (size,) = HEADER.unpack(await reader.readexactly(4))
@@ -116,6 +125,8 @@ async def endpoint(behaviour: Behaviour) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for writer in writers:
+            writer.close()
 
 
 def answering(answer: Callable[[], Any]) -> Behaviour:
@@ -153,3 +164,66 @@ async def until(condition: Callable[[], object], what: str, seconds: float = 15.
         if SYSTEM_CLOCK.monotonic() > end:
             raise AssertionError(f"waited {seconds:g} s in vain for {what}")
         await asyncio.sleep(0.01)
+
+
+class Application:
+    """A real process that uses bookkeeper: tests/sources/application.py."""
+
+    def __init__(self, zookeeper: str, context: str, run: Path, instance: str = "") -> None:
+        environment = {
+            **os.environ,
+            "ARTIMON_ZOOKEEPER": zookeeper,
+            "ARTIMON_CONTEXT": context,
+            "ARTIMON_RUN": str(run),
+            **({"ARTIMON_INSTANCE": instance} if instance else {}),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.sources.application"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=Path(__file__).parents[2],
+        )
+
+    async def do(self, line: str) -> str:
+        """Have one line carried out; what the application answered."""
+        return await asyncio.to_thread(self._do, line)
+
+    def _do(self, line: str) -> str:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise RuntimeError("the application has no pipes")
+        stdin.write(line + "\n")
+        stdin.flush()
+        return stdout.readline().strip()
+
+    async def leave(self) -> None:
+        """End in order, as at the end of a program; returns once the process has ended."""
+        await asyncio.to_thread(self._process.communicate, None, 20)
+
+    def kill(self) -> None:
+        """End at once, without a word."""
+        self._process.kill()
+        self._process.communicate(timeout=20)
+
+
+@contextlib.asynccontextmanager
+async def running(zookeeper: str, data: Path, sink: KeepingSink, **settings: Any) -> AsyncIterator[ArtimonSource]:
+    """A source that polls every second; stopped, with its state written, at the end."""
+    defaults: dict[str, Any] = {
+        "period_ms": 1_000,
+        "deadline_s": 1.0,
+        "reconcile_s": 2.0,
+        "goodbye_s": 0.5,
+        "host_metrics": False,
+    }
+    config = SourceConfig("agent1", zookeeper, data, **{**defaults, **settings})
+    source, stop = ArtimonSource(config, sink, SYSTEM_CLOCK, hostname=HOST), asyncio.Event()
+    task = asyncio.create_task(source.run(stop))
+    try:
+        yield source
+    finally:
+        stop.set()
+        async with asyncio.timeout(15):
+            await task

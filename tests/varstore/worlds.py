@@ -51,12 +51,12 @@ class TestBatch:
 
 
 def range_of(
-    log: Sequence[TestBatch], start: int, until: int, partition: int = 0, topic: str = TOPIC, log_start: int = 0
+    log: Sequence[TestBatch], start: int, until: int, partition: int = 0, topic: str = TOPIC
 ) -> FeedRange:
     """Offsets [start, until) of a log."""
     part = log[start:until]
     entries = tuple(batch.entry(offset) for offset, batch in enumerate(part, start))
-    return FeedRange(topic, partition, start, until, entries, join_samples([b.samples() for b in part]), log_start)
+    return FeedRange(topic, partition, start, until, entries, join_samples([b.samples() for b in part]))
 
 
 def announce(shard: Shard, series: Sequence[int], source: str = "s0", version: int = 1) -> None:

@@ -1,0 +1,277 @@
+"""Writes messages to Kafka, one produce request a node and round, and says at which offset each stands.
+
+This goes below kafka-python's producer on purpose. The producer names topics by name, so what it wrote may stand in a
+topic that was deleted and made again meanwhile, and an ack for the old one would lose data; a produce request of version
+13 names the topic id, and the broker refuses any other. Nor does the producer stop retrying when its caller gave up.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kafka.errors import KafkaError, for_code
+from kafka.net.compat import KafkaNetClient
+from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.producer import ProduceRequest
+from kafka.record.memory_records import MemoryRecordsBuilder
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from pipeline.acks import Position
+
+log = logging.getLogger(__name__)
+
+PRODUCE_VERSION = 13
+RECORD_BATCH_BYTES = 1_000_000
+"""Below max.message.bytes (1 MiB) of our topics; Kafka takes one record batch a partition and request."""
+DEADLINE_S = 10.0
+_BOOTSTRAP_S = 4.0
+_METADATA_AGE_S = 60.0
+_OVERHEAD = 120
+_ALL_REPLICAS = -1
+
+
+class Message(NamedTuple):
+    """What goes to which partition."""
+
+    topic: str
+    partition: int
+    value: bytes
+    key: bytes | None = None
+
+
+class BrokerError(RuntimeError):
+    """Kafka cannot be asked now, or does not have the topic. The text says which and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as the cluster described it."""
+
+    cluster: str
+    name: str
+    uuid: uuid.UUID
+    leaders: dict[int, int]
+    """Node by partition; -1 where there is none."""
+    read_at: float
+
+    @property
+    def topic_id(self) -> str:
+        """As Kafka prints it."""
+        return base64.urlsafe_b64encode(self.uuid.bytes).decode().rstrip("=")
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """A record batch on its way, and which messages it holds."""
+
+    info: TopicInfo
+    partition: int
+    records: Any
+    indices: list[int]
+
+
+class Broker:
+    """A connection to one Kafka cluster. Thread-safe: many callers at once share it.
+
+    Locks: `_lock` guards the client and the topics; nothing is sent under it but metadata requests."""
+
+    def __init__(self, bootstrap: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._bootstrap, self._clock = bootstrap, clock
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._topics: dict[str, TopicInfo] = {}
+
+    def topic(self, name: str) -> TopicInfo:
+        """The topic, as described at most a minute ago. Raises BrokerError."""
+        with self._lock:
+            info = self._topics.get(name)
+            if info is not None and self._clock.monotonic() - info.read_at < _METADATA_AGE_S:
+                return info
+            info = self._topics[name] = self._describe(name)
+            return info
+
+    def write(self, messages: Sequence[Message], deadline_s: float = DEADLINE_S) -> list[Position | str]:
+        """One result a message, in order: where it stands once all in-sync replicas have it, or why it may not stand
+        anywhere. Returns within about `deadline_s`."""
+        results: list[Position | str] = ["kafka: not tried"] * len(messages)
+        until = self._clock.monotonic() + deadline_s
+        try:
+            chunks = list(self._chunks(messages))
+            for node, requests in self._requests(chunks, results).items():
+                self._send(node, requests, results, until)
+        except (BrokerError, KafkaError, OSError, RuntimeError) as error:
+            self._fail_rest(results, f"kafka: {type(error).__name__} {error}")
+        return results
+
+    def close(self) -> None:
+        """Give up the connection."""
+        with self._lock:
+            client, self._client = self._client, None
+            self._topics.clear()
+        if client is not None:
+            client.close()
+            client._manager._net.stop(timeout_ms=1000)
+
+    def _manager(self) -> Any:
+        """Under `_lock`: the connected client's manager."""
+        if self._client is None:
+            client = KafkaNetClient(
+                bootstrap_servers=self._bootstrap,
+                client_id="artimon-collector",
+                max_in_flight_requests_per_connection=1000,  # the collector bounds bytes itself
+                reconnect_backoff_max_ms=2000,
+                request_timeout_ms=int(DEADLINE_S * 1000),
+                receive_message_max_bytes=100_000_000,
+            )
+            client._manager._net.start()
+            try:
+                client._manager.bootstrap(_BOOTSTRAP_S * 1000)
+            except (KafkaError, OSError) as error:
+                client.close()
+                client._manager._net.stop(timeout_ms=1000)
+                raise BrokerError(f"Kafka at {self._bootstrap} does not answer: {error}") from error
+            self._client = client
+        return self._client._manager
+
+    def _describe(self, name: str) -> TopicInfo:
+        manager = self._manager()
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=name)],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        try:
+            answer = manager.run(_ask, manager, request, _BOOTSTRAP_S * 1000)
+        except KafkaError as error:
+            raise BrokerError(f"Kafka at {self._bootstrap} does not describe {name}: {error}") from error
+        topic = answer.topics[0]
+        if topic.error_code:
+            raise BrokerError(f"topic {name}: {for_code(topic.error_code).__name__}: was it made? See `artimon doctor`")
+        leaders = {p.partition_index: p.leader_id for p in topic.partitions}
+        return TopicInfo(answer.cluster_id, name, topic.topic_id, leaders, self._clock.monotonic())
+
+    def _chunks(self, messages: Sequence[Message]) -> Iterator[_Chunk]:
+        """Record batches, those of a partition in the order of the messages."""
+        open_: dict[tuple[str, int], tuple[MemoryRecordsBuilder, _Chunk]] = {}
+        now = self._clock.now_ms()
+        for index, message in enumerate(messages):
+            at = (message.topic, message.partition)
+            size = len(message.value) + len(message.key or b"") + _OVERHEAD
+            if at in open_ and open_[at][0].size_in_bytes() + size > RECORD_BATCH_BYTES:
+                yield _finish(*open_.pop(at))
+            if at not in open_:
+                builder = MemoryRecordsBuilder(2, 0, 2 * RECORD_BATCH_BYTES)
+                open_[at] = (builder, _Chunk(self.topic(message.topic), message.partition, None, []))
+            builder, chunk = open_[at]
+            builder.append(now, message.key, message.value)
+            chunk.indices.append(index)
+        for builder, chunk in open_.values():
+            yield _finish(builder, chunk)
+
+    def _requests(self, chunks: list[_Chunk], results: list[Position | str]) -> dict[int, list[list[_Chunk]]]:
+        """For each node rounds of chunks, at most one a partition in a round."""
+        nodes: dict[int, list[list[_Chunk]]] = {}
+        for chunk in chunks:
+            leader = chunk.info.leaders.get(chunk.partition, -1)
+            if leader < 0:
+                self._forget(chunk.info)
+                _fail(chunk, results, f"kafka: partition {chunk.partition} of {chunk.info.name} has no leader")
+                continue
+            rounds = nodes.setdefault(leader, [])
+            for one in rounds:
+                if all((c.info.uuid, c.partition) != (chunk.info.uuid, chunk.partition) for c in one):
+                    one.append(chunk)
+                    break
+            else:
+                rounds.append([chunk])
+        return nodes
+
+    def _send(self, node: int, rounds: list[list[_Chunk]], results: list[Position | str], until: float) -> None:
+        left_ms = int((until - self._clock.monotonic()) * 1000)
+        if left_ms <= 0:
+            return
+        with self._lock:
+            manager = self._manager()
+        requests = [_produce_request(chunks, left_ms) for chunks in rounds]
+        answers = manager.run(_produce, manager, node, requests, left_ms)
+        for chunks, answer in zip(rounds, answers, strict=True):
+            if isinstance(answer, BaseException):
+                for chunk in chunks:
+                    self._forget(chunk.info)
+                    _fail(chunk, results, f"kafka: {type(answer).__name__} {answer}")
+            else:
+                self._take(chunks, answer, results)
+
+    def _take(self, chunks: list[_Chunk], answer: Any, results: list[Position | str]) -> None:
+        parts = {(t.topic_id, p.index): p for t in answer.responses for p in t.partition_responses}
+        for chunk in chunks:
+            part = parts.get((chunk.info.uuid, chunk.partition))
+            if part is None or part.error_code:
+                self._forget(chunk.info)
+                why = for_code(part.error_code).__name__ if part is not None else "no answer"
+                _fail(chunk, results, f"kafka: {chunk.info.name}/{chunk.partition}: {why}")
+                continue
+            info = chunk.info
+            for place, index in enumerate(chunk.indices):
+                results[index] = Position(info.cluster, info.topic_id, chunk.partition, part.base_offset + place)
+
+    def _forget(self, info: TopicInfo) -> None:
+        """Describe the topic anew at the next write."""
+        with self._lock:
+            if self._topics.get(info.name) is info:
+                del self._topics[info.name]
+
+    def _fail_rest(self, results: list[Position | str], reason: str) -> None:
+        log.warning("%s", reason)
+        for index, result in enumerate(results):
+            if result == "kafka: not tried":
+                results[index] = reason
+
+
+def _finish(builder: MemoryRecordsBuilder, chunk: _Chunk) -> _Chunk:
+    builder.close()
+    chunk.records = builder.buffer()
+    return chunk
+
+
+def _fail(chunk: _Chunk, results: list[Position | str], reason: str) -> None:
+    for index in chunk.indices:
+        results[index] = reason
+
+
+def _produce_request(chunks: list[_Chunk], timeout_ms: int) -> Any:
+    topics: dict[uuid.UUID, Any] = {}
+    for chunk in chunks:
+        part = ProduceRequest.TopicProduceData.PartitionProduceData(index=chunk.partition, records=chunk.records)
+        topics.setdefault(chunk.info.uuid, []).append(part)
+    return ProduceRequest(
+        transactional_id=None,
+        acks=_ALL_REPLICAS,
+        timeout_ms=timeout_ms,
+        topic_data=[ProduceRequest.TopicProduceData(topic_id=id, partition_data=parts) for id, parts in topics.items()],
+        min_version=PRODUCE_VERSION,
+        max_version=PRODUCE_VERSION,
+    )
+
+
+async def _ask(manager: Any, request: Any, timeout_ms: float) -> Any:
+    return await manager.wait_for(manager.send(request, request_timeout_ms=timeout_ms), timeout_ms)
+
+
+async def _produce(manager: Any, node: int, requests: list[Any], timeout_ms: float) -> list[Any]:
+    """Send all at once, in order; the answer or the error of each."""
+    futures = [manager.send(request, node, request_timeout_ms=timeout_ms) for request in requests]
+    answers: list[Any] = []
+    for future in futures:
+        try:
+            answers.append(await manager.wait_for(future, timeout_ms))
+        except Exception as error:
+            answers.append(error)
+    return answers

@@ -1,0 +1,34 @@
+"""The agent as the stack starts it, with the test's ledger between source and log."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from artimon import processes
+from tests.e2e.ledger import LedgerSink
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("command")
+    for name in ("name", "zookeeper", "poll", "level"):
+        arguments.add_argument(f"--{name}", required=True)
+    for name in ("data", "health", "ledger"):
+        arguments.add_argument(f"--{name}", required=True, type=Path)
+    given = arguments.parse_args()
+    processes.agent(
+        name=given.name,
+        zookeeper=given.zookeeper,
+        data=given.data,
+        poll=given.poll,
+        level=given.level,
+        host_metrics=True,
+        labels_rules=None,
+        health=given.health,
+        wrap_sink=lambda sink: LedgerSink(sink, given.ledger),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Exact through kills: ledger of the test = raw table = buckets, and the query gives the application's own values."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.fingerprint import fingerprint
+from artimon.model.grid import DEFAULT_LEVELS, Grid, bucket_end
+from artimon.model.health import read_health
+from artimon.model.labels import parse_canonical
+from artimon.settings import child_environment
+from artimon.stack.stack import Stack
+from query_dsl import evaluate, parse
+from tests.e2e.conftest import eventually
+from tests.e2e.ledger import comparable, read_ledger, reconcile
+from tests.e2e.stores import held, raw_samples, recompute
+from varstore.client import VarstoreClient
+
+HERE = Path(__file__).parent
+NAMES = ("e2e.integer", "e2e.double", "e2e.boolean", "e2e.string")
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+
+
+@contextmanager
+def application(stack: Stack, script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program of this folder that finds the stack by its environment; killed if the test does not end it."""
+    environment = child_environment({"ARTIMON_ZOOKEEPER": stack.zookeeper, "ARTIMON_CONTEXT": Path(script).stem})
+    process = subprocess.Popen([sys.executable, str(HERE / script), *arguments], env=environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def polls_done(stack: Stack) -> int:
+    health = read_health(stack.context.health("agent"))
+    return int(health.figures.get("accepted_batches", 0)) if health else 0
+
+
+def let_it_poll(stack: Stack, batches: int = 6) -> None:
+    """Wait until the agent has accepted some more batches."""
+    before = polls_done(stack)
+    eventually(lambda: polls_done(stack) > before + batches or polls_done(stack) < before, 60)
+
+
+def all_acked(stack: Stack) -> bool:
+    health = read_health(stack.context.health("agent"))
+    return health is not None and health.figures.get("pending_batches") == 0
+
+
+def disturb(stack: Stack) -> list[Callable[[], object]]:
+    """The faults, in their order."""
+
+    def kill(part: str) -> None:
+        stack.kill(part, signal.SIGKILL)
+        stack.wait_healthy(120, [part])
+
+    def delete_checkpoints() -> None:
+        for folder in (stack.data / "spark").iterdir():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    return [
+        lambda: kill("agent"),
+        lambda: kill("collector-0"),
+        lambda: kill("spark"),
+        delete_checkpoints,
+        lambda: kill("shard-0"),
+    ]
+
+
+def test_nothing_lost_nothing_twice_through_kills_of_every_role(
+    whole_stack: Stack, store: VarstoreClient, tmp_path: Path
+) -> None:
+    final = tmp_path / "final.json"
+    began = SYSTEM_CLOCK.now_ms()
+    with application(whole_stack, "application.py", str(final), "1") as process:
+        eventually(lambda: "e2e.string" in store.names(), 120)
+        for fault in disturb(whole_stack):
+            let_it_poll(whole_stack)
+            fault()
+        let_it_poll(whole_stack)
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+    values = json.loads(final.read_text())
+    assert len(values) == 200
+    prints = {fingerprint(text): text for text in read_ledger(whole_stack.data / "ledger.jsonl").texts}
+    ours = {number for number, text in prints.items() if parse_canonical(text)[0] in NAMES}
+
+    def stored_is_expected() -> bool:
+        ledger = read_ledger(whole_stack.data / "ledger.jsonl")
+        stored = raw_samples(whole_stack.hdfs)
+        expected = reconcile(ledger, stored)
+        return {s: n for s, n in expected.items() if s.fingerprint in ours} == {
+            s: n for s, n in stored.items() if s.fingerprint in ours
+        }
+
+    eventually(stored_is_expected, 120, pause=2)
+    ledger = read_ledger(whole_stack.data / "ledger.jsonl")
+    stored = raw_samples(whole_stack.hdfs)
+    expected = reconcile(ledger, stored)
+    wrong = {
+        s: (expected[s], stored[s])
+        for s in expected.keys() | stored.keys()
+        if s.fingerprint in ours and expected[s] != stored[s]
+    }
+    assert not wrong
+    assert sum(n for s, n in stored.items() if s.fingerprint in ours) > 200 * 5
+    assert max(stored.values()) == 1
+    of_ours = type(expected)({s: n for s, n in expected.items() if s.fingerprint in ours})
+    for level in DEFAULT_LEVELS:
+        end = bucket_end(SYSTEM_CLOCK.now_ms(), level.step_ms)
+        n = (end - bucket_end(began, level.step_ms)) // level.step_ms + 1
+        in_memory = {k: v for name in NAMES for k, v in held(store, name, Grid(end, level.step_ms, n)).items()}
+        assert in_memory == recompute(of_ours, level.step_ms), f"level {level.step_s} s"
+    assert_final_values(store, values)
+
+
+def assert_final_values(store: VarstoreClient, values: dict[str, list[object]]) -> None:
+    """The application's own last values, as the query language gives them."""
+    now = bucket_end(SYSTEM_CLOCK.now_ms(), 60_000)
+    answered = {}
+    for name in NAMES:
+        matrix = evaluate(parse(f"fetch('{name}').between({now - 900_000}, {now})"), store, now)
+        for labels, _end, value in matrix.points():
+            if value is not None:
+                answered[name, labels["i"]] = comparable(value)  # ascending in time: the last one stays
+    told = {}
+    for text, (type_, value) in values.items():
+        name, labels = parse_canonical(text)
+        told[name, labels["i"]] = (str(type_), str(value))
+    assert answered == told
+
+
+def test_workers_that_restart_keep_their_series_and_their_increase(
+    whole_stack: Stack, store: VarstoreClient, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "added"
+    ledger.touch()
+    began = SYSTEM_CLOCK.now_ms()
+
+    def alive() -> list[int | float | None]:
+        now = bucket_end(SYSTEM_CLOCK.now_ms(), 60_000)
+        matrix = evaluate(parse(f"fetch('prefork.alive').between({now - 600_000}, {now}).sum(by=[])"), store, now)
+        return [value for _labels, _end, value in matrix.points() if value is not None]
+
+    with application(whole_stack, "prefork.py", str(ledger)) as master:
+        eventually(lambda: len(store.find(matchers("prefork.done"))) == 4, 60)
+        for restart in range(1, 6):
+            let_it_poll(whole_stack, 3)
+            master.send_signal(signal.SIGHUP)
+            eventually(lambda wanted=4 * restart: len(ledger.read_text().split()) >= wanted, 60)
+            assert max(alive(), default=0) <= 4
+        let_it_poll(whole_stack, 3)
+        master.send_signal(signal.SIGTERM)
+        master.wait(60)
+    added = sum(map(int, ledger.read_text().split()))
+    assert len(ledger.read_text().split()) == 24
+
+    def increase() -> object:
+        now = bucket_end(SYSTEM_CLOCK.now_ms(), 60_000)
+        window = (now - bucket_end(began, 60_000)) // 60_000 + 2
+        text = f"fetch('prefork.done').between({now - 60_000}, {now}).increase('{window}m').sum(by=[])"
+        return [value for _labels, _end, value in evaluate(parse(text), store, now).points()]
+
+    eventually(lambda: increase() == [added], 60, pause=1)
+    assert len(store.find(matchers("prefork.done"))) == 4
+    assert len(store.find(matchers("prefork.alive"))) == 4
+    assert max(alive()) == 4
+
+
+def matchers(name: str):  # type: ignore[no-untyped-def]
+    from query_dsl import parse_selector
+
+    return parse_selector(name)
+
+
+def test_a_fault_never_leaves_threads_waiting(whole_stack: Stack) -> None:
+    """After the faults above every part is healthy and nothing waits for an ack for ever."""
+    whole_stack.wait_healthy(60)
+    done = threading.Event()
+    eventually(lambda: all_acked(whole_stack) or done.is_set(), 90)

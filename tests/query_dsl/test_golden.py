@@ -1,0 +1,114 @@
+"""Every case of tests/golden/query: plain text in, plain text out."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from artimon.model.values import Kind, Value
+from query_dsl import Matrix, QueryError, evaluate, parse
+from query_dsl.planner import SETTLE_MS
+from query_dsl.timing import parse_duration
+from tests.query_dsl.plain_store import PlainStore, Sample
+
+FOLDER = Path(__file__).parent.parent / "golden" / "query"
+KINDS = {"counter": Kind.COUNTER, "gauge": Kind.GAUGE}
+SERIES = re.compile(r"(?P<name>[\w.]*)(?:\{(?P<labels>[^}]*)\})?")
+
+
+@dataclass
+class Case:
+    name: str
+    store: PlainStore = field(default_factory=PlainStore)
+    end: int = 0
+    query: str = ""
+    rows: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    error: str = ""
+
+
+def read(text: str) -> list[Case]:
+    cases: list[Case] = []
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        word, _, rest = line.partition(" ")
+        if word == "case":
+            cases.append(Case(rest))
+            continue
+        case = cases[-1]
+        match word:
+            case "levels":
+                step, _, count = rest.partition(" x ")
+                case.store.level_table = ((parse_duration(step, "step"), int(count)),)
+            case "end":
+                case.end = int(rest)
+            case "load":
+                load(case.store, rest)
+            case "query":
+                case.query = rest
+            case "note":
+                case.notes.append(rest)
+            case "error":
+                case.error = rest
+            case _:
+                case.rows.append(line)
+    return cases
+
+
+def load(store: PlainStore, text: str) -> None:
+    words = text.split(" ")
+    kind = KINDS[words.pop(0)] if words[0] in KINDS else Kind.UNKNOWN
+    found = SERIES.fullmatch(words.pop(0))
+    assert found is not None
+    labels = dict(re.findall(r'(\w+)="([^"]*)"', found["labels"] or ""))
+    ended = int(words.pop(0).removeprefix("ended=")) if words[0].startswith("ended=") else 0
+    store.add(found["name"], labels, [sample(w) for w in words], kind, ended)
+
+
+def sample(word: str) -> Sample:
+    time, _, rest = word.partition(":")
+    value, _, birth = rest.partition("@")
+    parsed: Value = float("nan") if value == "nan" else json.loads(value)
+    return Sample(int(time), parsed, int(birth or 0))
+
+
+def shown(matrix: Matrix) -> list[str]:
+    return [
+        f"{name} {row['type']} " + " ".join(_word(v) for v in row["values"])
+        for name, row in zip(matrix.series, matrix.to_dict()["series"], strict=True)
+    ]
+
+
+def _word(value: object) -> str:
+    if value is None:
+        return "NA"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
+        return value
+    return json.dumps(value)
+
+
+CASES = [(path.stem, case) for path in sorted(FOLDER.glob("*.txt")) for case in read(path.read_text())]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=f"{stem}: {case.name}") for stem, case in CASES])
+def test_case(case: Case) -> None:
+    """Rows, types, values, order, notes and errors are as written."""
+    assert bool(case.rows) != bool(case.error), "a case has rows or an error"
+    query = parse(case.query)
+    assert parse(str(query)).equals(query)
+    if case.error:
+        with pytest.raises(QueryError) as caught:
+            evaluate(query, case.store, case.end + SETTLE_MS)
+        assert case.error in str(caught.value)
+        return
+    matrix = evaluate(query, case.store, case.end + SETTLE_MS)
+    assert shown(matrix) == case.rows
+    for note in case.notes:
+        assert any(note in given for given in matrix.notes), matrix.notes

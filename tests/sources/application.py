@@ -1,0 +1,31 @@
+"""An application of the tests: does what lines on its standard input say, and answers each with a line.
+
+add NAME N | set NAME X | text NAME WORD | drop NAME | ends by itself at the end of its input.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import bookkeeper
+
+
+def main() -> None:
+    for line in sys.stdin:
+        words = line.split()
+        match words:
+            case ["add", name, amount]:
+                print(bookkeeper.add_to_integer_var(name, {"part": "x"}, int(amount)), flush=True)
+            case ["set", name, value]:
+                bookkeeper.set_double_var(name, {"part": "x"}, float(value))
+                print(value, flush=True)
+            case ["text", name, word]:
+                bookkeeper.set_string_var(name, {"part": "x"}, word)
+                print(word, flush=True)
+            case ["drop", name]:
+                bookkeeper.remove_integer_var(name, {"part": "x"})
+                print("dropped", flush=True)
+
+
+if __name__ == "__main__":
+    main()

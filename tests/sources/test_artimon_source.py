@@ -1,0 +1,183 @@
+"""The whole source against a real ZooKeeper and real applications in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.labels import parse_canonical
+from artimon.stack.stack import Stack
+from tests.sources.helpers import HOST, Application, KeepingSink, registry, running, until
+
+pytestmark = pytest.mark.stack
+AGENT = f"agent/{HOST}/agent1"
+
+
+def has(sink: KeepingSink, source: str, orders: int) -> bool:
+    return sink.last(source)["orders"] == orders
+
+
+def up_of(sink: KeepingSink, context: str) -> list[object]:
+    """Values of artimon.endpoint.up of a context, oldest first; None where it ended."""
+    return [
+        value
+        for text, _, _, value in sink.samples(AGENT)
+        if text.startswith("artimon.endpoint.up{") and f'context="{context}"' in text
+    ]
+
+
+def test_an_application_is_found_polled_and_its_end_told(zookeeper: str, tmp_path: Path) -> None:
+    """What it counted last before it left in order is not lost; then its series end, and so does up."""
+
+    async def run() -> None:
+        sink, source = KeepingSink(), f"whole/{HOST}/0"
+        app = Application(zookeeper, "whole", tmp_path / "run")
+        started = SYSTEM_CLOCK.now_ms()
+        await app.do("add orders 5")
+        await app.do("set load 0.5")
+        await app.do("text state ünï")
+        async with running(zookeeper, tmp_path / "data", sink) as artimon:
+            await until(lambda: sink.last(source).get("orders") == 5, "the first poll")
+            assert sink.last(source)["load"] == 0.5
+            assert sink.last(source)["state"] == "ünï"
+            text = next(text for text, *_ in sink.samples(source) if text.startswith("orders"))
+            assert parse_canonical(text)[1] == {
+                "part": "x",
+                "context": "whole",
+                "instance": "0",
+                "host": HOST,
+            }
+            assert all(abs(birth - started) < 10_000 for _, _, birth, _ in sink.samples(source))
+            await until(lambda: up_of(sink, "whole")[-1:] == [1], "up = 1")
+            before_drop = sink.samples(source)[-1][1]
+            await app.do("add late 1")
+            await app.do("drop orders")
+            await until(lambda: sink.last(source)["orders"] is None, "the end of a removed variable")
+            births = {birth for text, _, birth, _ in sink.samples(source) if text.startswith("late")}
+            assert len(births) == 1
+            assert min(births) >= before_drop, "it began at the poll before, not with the process"
+            await app.do("add late 41")
+            await app.leave()
+            await until(lambda: sink.last(source)["late"] is None, "the end of the process")
+            values = [value for text, _, _, value in sink.samples(source) if text.startswith("late")]
+            assert values[-2:] == [42, None], "the last poll came after the last add"
+            await until(lambda: up_of(sink, "whole")[-1:] == [None], "up to end, as it left in order")
+            assert 0 not in up_of(sink, "whole")
+            assert artimon.figures()["refused"] == {}
+
+    asyncio.run(run())
+
+
+def test_a_killed_application_stays_down_and_its_successor_goes_on(zookeeper: str, tmp_path: Path) -> None:
+    async def run() -> None:
+        sink, source = KeepingSink(), f"killed/{HOST}/0"
+        first = Application(zookeeper, "killed", tmp_path / "run")
+        await first.do("add orders 5")
+        await first.do("add only.first 1")
+        async with running(zookeeper, tmp_path / "data", sink) as artimon:
+            await until(lambda: sink.last(source).get("orders") == 5, "the first poll")
+            first.kill()
+            await until(lambda: up_of(sink, "killed")[-1:] == [0], "up = 0")
+            assert artimon.figures()["poll_errors"]
+            second = Application(zookeeper, "killed", tmp_path / "run")
+            await second.do("add orders 2")
+            await until(lambda: sink.last(source)["orders"] == 2, "the successor")
+            await until(lambda: sink.last(source)["only.first"] is None, "the end of what it does not have")
+            await until(lambda: up_of(sink, "killed")[-1:] == [1], "up = 1 again")
+            births = [birth for text, _, birth, _ in sink.samples(source) if text.startswith("orders")]
+            assert births == sorted(births)
+            assert len(set(births)) == 2
+            second.kill()
+            await until(lambda: sink.last(source)["orders"] is None, "the end", 40)
+            count = len(up_of(sink, "killed"))
+            await until(lambda: len(up_of(sink, "killed")) > count + 2, "more polls")
+            assert up_of(sink, "killed")[-3:] == [0, 0, 0], "it vanished: that stays to be seen"
+        # A restarted agent still tells of it.
+        again = KeepingSink()
+        async with running(zookeeper, tmp_path / "data", again):
+            await until(lambda: up_of(again, "killed")[-1:] == [0], "up = 0 after a restart")
+
+    asyncio.run(run())
+
+
+def test_a_restarted_source_goes_on_where_it_was_without_zookeeper(zookeeper: str, tmp_path: Path) -> None:
+    """Same births; a counter that fell meanwhile is noticed. Nobody answers at ZooKeeper's port."""
+
+    async def run() -> None:
+        sink, source = KeepingSink(), f"again/{HOST}/0"
+        app = Application(zookeeper, "again", tmp_path / "run")
+        await app.do("add orders 50")
+        await app.do("add steady 1")
+        async with running(zookeeper, tmp_path / "data", sink):
+            await until(lambda: sink.last(source).get("steady") == 1, "the first poll")
+        last_poll = sink.samples(source)[-1][1]
+        await app.do("drop orders")
+        await app.do("add orders 3")
+        later = KeepingSink()
+        async with running("127.0.0.1:1", tmp_path / "data", later):
+            await until(lambda: later.last(source).get("orders") == 3, "a poll without ZooKeeper")
+        births = {text.partition("{")[0]: birth for text, _, birth, _ in later.samples(source)}
+        assert births["orders"] == last_poll
+        assert births["steady"] == sink.samples(source)[0][2]
+        app.kill()
+
+    asyncio.run(run())
+
+
+def test_zookeeper_killed_and_wiped_disturbs_no_poll(zookeeper_stack: Stack, tmp_path: Path) -> None:
+    async def run() -> None:
+        zookeeper, sink, source = zookeeper_stack.zookeeper, KeepingSink(), f"wiped/{HOST}/0"
+        app = Application(zookeeper, "wiped", tmp_path / "run")
+        await app.do("add orders 1")
+        async with running(zookeeper, tmp_path / "data", sink) as artimon:
+            await until(lambda: sink.last(source).get("orders") == 1, "the first poll")
+            await asyncio.to_thread(zookeeper_stack.kill, "zookeeper")
+            await app.do("add orders 1")
+            await until(lambda: sink.last(source)["orders"] == 2, "a poll while ZooKeeper is down")
+            await asyncio.to_thread(zookeeper_stack.wait_healthy, 60)
+            with registry(zookeeper) as client:
+                await asyncio.to_thread(client.delete, "/artimon/contexts/wiped", -1, True)
+            for total in (3, 4, 5):
+                await app.do("add orders 1")
+                await until(partial(has, sink, source, total), f"a poll of {total} after the wipe")
+            assert None not in [value for _, _, _, value in sink.samples(source)]
+            assert artimon.figures()["endpoints_up"] >= 1
+        app.kill()
+
+    asyncio.run(run())
+
+
+def test_what_the_sink_refuses_comes_with_the_next_poll(zookeeper: str, tmp_path: Path) -> None:
+    async def run() -> None:
+        sink, source = KeepingSink(), f"full/{HOST}/0"
+        sink.refusing = "quota"
+        app = Application(zookeeper, "full", tmp_path / "run")
+        await app.do("add orders 7")
+        async with running(zookeeper, tmp_path / "data", sink) as artimon:
+            await until(lambda: artimon.figures()["sink_refused"] > 1, "refusals")
+            assert any("quota" in problem for problem in artimon.figures()["problems"])
+            sink.refusing = ""
+            await until(lambda: sink.last(source).get("orders") == 7, "acceptance")
+            await until(lambda: not artimon.figures()["problems"], "no problem to be left")
+        app.kill()
+
+    asyncio.run(run())
+
+
+def test_the_host_and_the_agent_are_sources_too(zookeeper: str, tmp_path: Path) -> None:
+    async def run() -> None:
+        sink = KeepingSink()
+        async with running(zookeeper, tmp_path / "data", sink, host_metrics=True) as artimon:
+            await until(lambda: len(sink.samples(f"host/{HOST}")) > 0, "the host")
+            assert artimon.figures()["polls"] >= 0
+        names = sink.last(f"host/{HOST}")
+        assert {"host.cpu.ms", "host.volume.free.bytes", "host.load"} <= names.keys()
+        text, time_ms, birth_ms, _ = sink.samples(f"host/{HOST}")[0]
+        assert parse_canonical(text)[1]["host"] == HOST
+        assert birth_ms < time_ms - 1_000
+
+    asyncio.run(run())

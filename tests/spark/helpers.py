@@ -1,0 +1,112 @@
+"""Batches of known content, topics of one's own, and what a table holds, for the tests of the Spark application."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from artimon.model.batch import BatchId, Samples
+from artimon.model.codec import encode_samples
+from artimon.model.fingerprint import fingerprint, unsigned
+from artimon.model.routing import partition_of
+from artimon.model.values import Value
+from pipeline.spark.config import SparkConfig
+from pipeline.spark.table import raw_uri, read_raw, read_sources, sources_uri
+
+Row = tuple[int, int, int, Value | None]
+Ledger = Counter[tuple[str, int, int, int, str]]
+"""(source, fingerprint, time_ms, birth_ms, repr of the value) -> how often."""
+
+NOW_MS = 1_795_000_000_000
+PARTITIONS = 4
+
+
+class Sender:
+    """One agent's lane: numbers its batches, writes them to the topic, and keeps the ledger of what must be stored."""
+
+    def __init__(self, kafka: str, topic: str, agent: str = "", lane: int = 0) -> None:
+        self.agent, self.lane, self.topic = agent or f"agent-{uuid.uuid4().hex[:8]}", lane, topic
+        self.epoch, self.sequence = 7, 0
+        self.ledger: Ledger = Counter()
+        self.partition = partition_of(self.agent, self.epoch, lane, PARTITIONS)
+        self._producer = KafkaProducer(bootstrap_servers=kafka, acks="all")
+
+    def send(self, source: str, rows: Sequence[Row], copies: int = 1, keep: str = "default") -> bytes:
+        """A batch, `copies` times; only the first counts."""
+        id_ = BatchId(self.agent, self.epoch, self.lane, self.sequence)
+        poll = max((row[1] for row in rows), default=NOW_MS)
+        batch = encode_samples(id_, source, bytes(16), 0, max(poll, now_ms()), keep, Samples.of(rows))
+        self.sequence += 1
+        for _ in range(copies):
+            self.send_bytes(batch.data)
+        self.ledger.update((source, f, t, b, repr(v)) for f, t, b, v in rows)
+        return batch.data
+
+    def send_bytes(self, data: bytes | None) -> tuple[int, int]:
+        """Anything; (partition, offset)."""
+        sent = self._producer.send(self.topic, value=data, key=b"k", partition=self.partition).get(timeout=20)
+        return sent.partition, sent.offset
+
+    def numbers(self, source: str, count: int, start: int = 0, copies: int = 1) -> bytes:
+        """A batch of `count` integers."""
+        at = now_ms()
+        rows: list[Row] = [(fingerprint(f"n{i}{{}}"), at, at - 1000, start + i) for i in range(count)]
+        return self.send(source, rows, copies)
+
+    def close(self) -> None:
+        self._producer.close(timeout=5)
+
+
+def now_ms() -> int:
+    from artimon.model.clock import SYSTEM_CLOCK
+
+    return SYSTEM_CLOCK.now_ms()
+
+
+def make_topics(kafka: str, prefix: str) -> None:
+    """Topics of samples and dead letters of our own."""
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    config = {"message.timestamp.type": "LogAppendTime"}
+    admin.create_topics([NewTopic(f"{prefix}.samples", PARTITIONS, 1, topic_configs=config)])
+    admin.create_topics([NewTopic(f"{prefix}.deadletters", 1, 1, topic_configs=config)])
+    admin.close()
+
+
+def table_rows(config: SparkConfig) -> Ledger:
+    """The multiset that the raw table holds."""
+    names = read_sources(sources_uri(config.hdfs))
+    rows: Ledger = Counter()
+    for row in read_raw(raw_uri(config.hdfs)).to_pylist():
+        given = [row[name] for name in ("integer", "double", "boolean", "string") if row[name] is not None]
+        assert len(given) <= 1
+        value = given[0] if given else None
+        rows[names[row["source"]], unsigned(row["series"]), _ms(row["time"]), _ms(row["birth"]), repr(value)] += 1
+    return rows
+
+
+def _ms(moment: Any) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def config_for(folder: Path, zookeeper: str, kafka: str, hdfs: str, name: str, jars: list[str]) -> SparkConfig:
+    """A world of its own inside the shared servers: znodes, topics and HDFS folder called `name`."""
+    return SparkConfig(
+        zookeeper=f"{zookeeper}/{name}",
+        kafka=kafka,
+        hdfs=f"{hdfs}/{name}",
+        data=folder,
+        health=folder / "health.json",
+        jars=jars,
+        topic_prefix=name,
+        raw_interval_s=1.0,
+        bucket_interval_s=0.3,
+        acks_interval_s=1.0,
+        raw_messages=200,
+        bucket_messages=100,
+    )

@@ -1,0 +1,77 @@
+"""Parts made of small Python programs, for tests of the supervisor that need no server."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+
+from artimon.settings import load
+from artimon.stack.java import Java
+from artimon.stack.part import Context, Part
+from artimon.stack.process import Command
+
+SLEEP = "import signal; signal.pause()"
+FORKING = """
+import os, signal, sys
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    open(sys.argv[1], "w").write(str(os.getpid()))
+signal.pause()
+"""
+DEADLINE_S = 20.0
+
+
+class Fake(Part):
+    """Runs `program` in Python; healthy when `problem` returns ""."""
+
+    def __init__(
+        self,
+        name: str,
+        program: str = SLEEP,
+        *arguments: str,
+        after: tuple[str, ...] = (),
+        layer: int = 0,
+        prepared: tuple[str, ...] = (),
+        problem: Callable[[], str] = lambda: "",
+        limits: Mapping[str, float] | None = None,
+    ) -> None:
+        self.name, self.after, self.layer = name, after, layer
+        self._program, self._arguments, self._prepared, self._problem = program, arguments, prepared, problem
+        for limit, value in (limits or {}).items():
+            setattr(self, limit, value)
+
+    def prepare(self, context: Context) -> list[Command]:
+        return [Command([sys.executable, "-c", program]) for program in self._prepared]
+
+    def command(self, context: Context) -> Command:
+        return Command([sys.executable, "-I", "-S", "-c", self._program, *self._arguments])
+
+    def check(self, context: Context) -> str:
+        return self._problem()
+
+
+def make_context(data: Path) -> Context:
+    """A context for parts that need nothing of it but folders."""
+    return Context(data, {}, load({"HOME": str(data)}), Java(Path("/bin/false"), 17), data / "jars", data / "spark")
+
+
+def gone(pid: int) -> bool:
+    """True when the process has ended, collected by its parent or not."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def eventually(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Wait for `condition`; fail with `what` at the deadline."""
+    pause = threading.Event()
+    for _ in range(int(deadline_s / 0.02)):
+        if condition():
+            return
+        pause.wait(0.02)
+    raise AssertionError(f"not within {deadline_s} s: {what}")

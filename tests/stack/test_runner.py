@@ -1,0 +1,84 @@
+"""One part's life in steps, with times given by the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from artimon.stack.process import Guard
+from artimon.stack.runner import BACKOFF_S, CALM_S, MEMORY_STRIKES, Phase, Runner
+from tests.stack.fakes import Fake, eventually, make_context
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    """A runner of a healthy part that has not begun."""
+    guard = Guard()
+    with ThreadPoolExecutor(1) as executor:
+        runner = Runner(Fake("a", limits={"memory_mb": 100}), make_context(tmp_path), guard, executor)
+        yield runner
+        runner.destroy()
+    guard.close()
+
+
+def step(runner: Runner, now: float) -> None:
+    runner.step(now, wanted=True, may_start=True, may_stop=True)
+
+
+def make_healthy(runner: Runner, now: float) -> None:
+    def healthy() -> bool:
+        step(runner, now)
+        return runner.phase is Phase.HEALTHY
+
+    eventually(healthy, "health")
+
+
+def test_it_waits_until_it_may_start(runner: Runner) -> None:
+    runner.step(0.0, wanted=True, may_start=False, may_stop=True)
+    phases = [runner.phase]
+    step(runner, 1.0)
+    assert [*phases, runner.phase] == [Phase.WAITING, Phase.STARTING]
+
+
+def test_backoff_grows_to_its_limit_and_forgets_after_calm(runner: Runner) -> None:
+    now = 0.0
+    pauses: list[float] = []
+    step(runner, now)
+    for _ in range(len(BACKOFF_S) + 2):
+        runner.judge_memory(0, now)
+        for _ in range(MEMORY_STRIKES):
+            runner.judge_memory(101 * MIB, now)
+        assert runner.phase is Phase.BACKOFF
+        began = now
+        while runner.phase is Phase.BACKOFF:
+            now += 0.25
+            step(runner, now)
+        pauses.append(now - began)
+    assert pauses[: len(BACKOFF_S)] == list(BACKOFF_S)
+    assert pauses[len(BACKOFF_S) :] == [BACKOFF_S[-1]] * 2
+    make_healthy(runner, now)
+    now += CALM_S + 10
+    step(runner, now)
+    eventually(lambda: step(runner, now) or runner._failures == 0, "the end of the backoff's memory")  # type: ignore[func-returns-value]
+
+
+def test_memory_limit_needs_several_strikes_running(runner: Runner) -> None:
+    make_healthy(runner, 0.0)
+    for rss in (101, 101, 99, 101, 101):
+        runner.judge_memory(rss * MIB, 1.0)
+    phases = [runner.phase]
+    runner.judge_memory(101 * MIB, 1.0)
+    assert [*phases, runner.phase] == [Phase.HEALTHY, Phase.BACKOFF]
+    assert "used 101 MiB, its limit is 100 MiB" in runner.problem
+
+
+def test_a_part_that_cannot_be_spawned_backs_off(tmp_path: Path, runner: Runner) -> None:
+    (tmp_path / "logs").write_text("in the way of the folder")
+    step(runner, 0.0)
+    assert runner.phase is Phase.BACKOFF
+    assert "could not be started" in runner.problem

@@ -1,0 +1,73 @@
+"""What `artimon status` makes of the figures of the parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artimon.stack.errors import NotRunning
+from artimon.stack.status import hops_of, read_status
+from artimon.stack.status_view import show
+
+FIGURES: dict[str, dict[str, Any]] = {
+    "zookeeper": {},
+    "agent": {
+        "accepted_samples": 1200,
+        "pending_batches": 3,
+        "oldest_unacked_ms": 1500,
+        "endpoints_up": 4,
+        "refused": {"twin": 1},
+    },
+    "collector-0": {"batches": 12, "nacks": {"buffer full": 2}},
+    "spark": {
+        "raw": {"version": 7, "rows": 1000, "until": {"0": 5, "1": 7}, "log_end": {"0": 8, "1": 7}, "lag_ms": 20_000},
+        "buckets": {"ranges": 9, "lag_ms": 900, "lagging": ["1"]},
+    },
+    "shard-0": {"series": 40, "applied": 600, "late": 2},
+}
+
+
+def test_hops_stand_in_the_order_of_a_sample() -> None:
+    hops = {hop.name: hop for hop in hops_of(FIGURES)}
+    assert list(hops) == [
+        "agent: accepted",
+        "collector-0: to Kafka",
+        "spark: raw table",
+        "spark: to the shards",
+        "shard-0: in memory",
+    ]
+    assert hops["agent: accepted"].count == 1200
+    assert "1 refused" in hops["agent: accepted"].detail
+    assert "2 nacks buffer full" in hops["collector-0: to Kafka"].detail
+    assert "3 batches of Kafka to go" in hops["spark: raw table"].detail
+    assert not hops["spark: to the shards"].healthy
+    assert "2 late" in hops["shard-0: in memory"].detail
+
+
+def test_parts_that_said_nothing_yet_are_unknown_not_zero() -> None:
+    hops = hops_of({"agent": {}, "spark": {}, "shard-0": {}})
+    assert [hop.count for hop in hops] == [None, None, None, None]
+
+
+def test_no_stack_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(NotRunning, match="artimon up"):
+        read_status(tmp_path)
+
+
+@pytest.mark.stack
+def test_status_of_a_real_stack(kafka_stack: object, capsys: pytest.CaptureFixture[str]) -> None:
+    from artimon.stack.stack import Stack
+
+    assert isinstance(kafka_stack, Stack)
+    status = read_status(kafka_stack.data)
+    (kafka,) = status.parts
+    assert kafka.healthy
+    assert kafka.rss_mb > 50
+    assert status.healthy
+    assert status.to_json()["parts"][0]["ports"] == dict(kafka.ports)
+    show(status)
+    shown = capsys.readouterr().out
+    assert "healthy; 1 parts" in shown
+    assert "\x1b" not in shown  # no colour off a terminal

@@ -1,0 +1,122 @@
+"""Follows the `series` topic: every partition, from the beginning, for ever."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from artimon.model.batch import BatchError, SeriesBlock
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.codec import decode_series, verify
+
+log = logging.getLogger(__name__)
+
+_POLL_MS = 500
+_POLL_RECORDS = 200
+_ASK_MS = 10_000
+_MAX_BACK_OFF_S = 30.0
+
+
+class NotThere(RuntimeError):
+    """The topic does not exist yet."""
+
+
+class Announcements:
+    """Reads announcements in a thread of its own and hands each block to `announce`.
+
+    Blocks are idempotent and carry versions, so that after any trouble it begins again at the beginning. The first
+    time it also notes where the samples topic ends: a shard that has come so far holds all that was there when it
+    started."""
+
+    def __init__(
+        self,
+        kafka: str,
+        topic: str,
+        samples_topic: str,
+        announce: Callable[[SeriesBlock], bool],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._kafka, self._topic, self._samples_topic, self._clock = kafka, topic, samples_topic, clock
+        self._announce = announce
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="announcements", daemon=True)
+        self.caught_up = False
+        """Whether everything that stood in the topic at the start has been read."""
+        self.refill_until: Mapping[int, int] | None = None
+        """End of each partition of the samples topic at the start; None: not known yet."""
+        self.problem = "announcements are not read yet"
+        self.refused = 0
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        back_off_s = 0.5
+        while not self._stop.is_set():
+            try:
+                self._follow()
+                back_off_s = 0.5
+            except (KafkaError, NotThere, OSError, ValueError, AssertionError) as error:
+                self.problem = f"topic {self._topic} at {self._kafka}: {type(error).__name__}: {error}"
+                log.warning("%s; trying again in %.1f s", self.problem, back_off_s)
+            except Exception as error:  # this thread must outlive whatever the client raises
+                self.problem = f"topic {self._topic} at {self._kafka}: {error!r}"
+                log.exception("announcements; trying again in %.1f s", back_off_s)
+            self._clock.wait(self._stop, back_off_s)
+            back_off_s = min(back_off_s * 2, _MAX_BACK_OFF_S)
+
+    def _follow(self) -> None:
+        consumer = KafkaConsumer(
+            bootstrap_servers=self._kafka,
+            group_id=None,
+            enable_auto_commit=False,
+            allow_auto_create_topics=False,
+            fetch_max_bytes=16 * 1024 * 1024,
+            request_timeout_ms=_ASK_MS * 2,
+            bootstrap_timeout_ms=_ASK_MS,
+        )
+        try:
+            if self.refill_until is None:
+                self.refill_until = self._ends(consumer, self._samples_topic)
+            ends = self._ends(consumer, self._topic)
+            partitions = [TopicPartition(self._topic, p) for p in ends]
+            consumer.assign(partitions)
+            consumer.seek_to_beginning(*partitions)
+            self.problem = ""
+            while not self._stop.is_set():
+                for records in consumer.poll(timeout_ms=_POLL_MS, max_records=_POLL_RECORDS).values():
+                    self._take(records)
+                if not self.caught_up:
+                    self.caught_up = all(consumer.position(tp) >= ends[tp.partition] for tp in partitions)
+        finally:
+            consumer.close()
+
+    @staticmethod
+    def _ends(consumer: Any, topic: str) -> dict[int, int]:
+        partitions = consumer.partitions_for_topic(topic)
+        if not partitions:
+            raise NotThere(f"topic {topic} does not exist")
+        ends = consumer.end_offsets([TopicPartition(topic, p) for p in sorted(partitions)], timeout_ms=_ASK_MS)
+        return {tp.partition: int(end) for tp, end in ends.items()}
+
+    def _take(self, records: Sequence[Any]) -> None:
+        for record in records:
+            if record.value is None:  # a tombstone: compaction needs it, we do not
+                continue
+            try:
+                header = verify(record.value)
+                self._announce(decode_series(header, record.value))
+            except BatchError as error:
+                self.refused += 1
+                log.error("announcement at %s/%d/%d: %s", record.topic, record.partition, record.offset, error)
