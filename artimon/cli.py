@@ -8,7 +8,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -254,7 +254,7 @@ def agent(
     zookeeper: ZookeeperOption = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the log and the source's state.")] = None,
     poll: Annotated[str, typer.Option(help="Period of the polls, such as 60s.")] = "60s",
-    level: Annotated[str, typer.Option(help="Ack level: kafka or hdfs.")] = "hdfs",
+    level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
     host_metrics: Annotated[bool, typer.Option(help="Read this host's own figures too.")] = True,
     labels_rules: Annotated[Path | None, typer.Option(help="Rules that give labels by address.")] = None,
     health: HealthOption = None,

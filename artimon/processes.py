@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.health import HealthFile
@@ -66,7 +66,7 @@ def agent(
     zookeeper: str,
     data: Path,
     poll: str,
-    level: str,
+    level: Literal["kafka", "hdfs"],
     host_metrics: bool,
     labels_rules: Path | None,
     health: Path | None,
@@ -106,12 +106,21 @@ async def _run_source(running: Agent, source: ArtimonSource, stop: threading.Eve
     polling = asyncio.create_task(source.run(ended))
     while not stop.is_set() and not polling.done():
         if health is not None:
-            figures = {**running.figures(), **source.figures()}
-            problem = str(figures.pop("problem", ""))
-            health.write("failing" if problem else "ok", problem, **figures)
+            problem = running.failing
+            health.write("failing" if problem else "ok", problem, **_joined(running.figures(), source.figures()))
         await asyncio.wait([polling], timeout=HEALTH_S)
     ended.set()
     await polling
+
+
+def _joined(log_figures: dict[str, Any], source_figures: dict[str, Any]) -> dict[str, Any]:
+    """Figures of the log and of the source as one; what both have is put together."""
+    return {
+        **log_figures,
+        **source_figures,
+        "refused": {**log_figures["refused"], **source_figures["refused"]},
+        "problems": [*log_figures["problems"], *source_figures["problems"]],
+    }
 
 
 def shard(
@@ -191,7 +200,7 @@ def find(selector: str, *, zookeeper: str, limit: int, as_json: bool) -> int:
 
     try:
         with VarstoreClient(zookeeper) as store:
-            found = store.find(parse_selector(selector), limit)
+            found = store.find(parse_selector(selector).matchers, limit)
     except (QueryError, SelectError) as problem:
         print(f"artimon: {problem}", file=sys.stderr)
         return 1

@@ -57,6 +57,7 @@ class Bookkeeper(Variables):
         self._uuid = b""
         self._fork_locks: list[Any] = []
         self.on_first_use = self.start
+        _LIVE.add(self)
 
     def configure(
         self,
@@ -115,7 +116,7 @@ class Bookkeeper(Variables):
             self.online = False
             return None
         endpoint.quiet_logs()
-        _watch(self)
+        _hook_exit(self)
         self._uuid = self._uuid or os.urandom(16)
         made = endpoint.Endpoint(self, chosen, self._uuid, old)
         try:
@@ -239,14 +240,11 @@ _LIVE: weakref.WeakSet[Bookkeeper] = weakref.WeakSet()
 _HOOKED = threading.Event()
 
 
-def _watch(book: Bookkeeper) -> None:
-    """Hooks of the process for fork and exit, made with the first endpoint."""
-    _LIVE.add(book)
+def _hook_exit(book: Bookkeeper) -> None:
+    """The end of this process closes `book`. Done with the first endpoint, so that a program without one ends freely."""
     if not _HOOKED.is_set():
         _HOOKED.set()
         atexit.register(_at_exit)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
     if _in_multiprocessing_child():
         sys.modules["multiprocessing.util"].Finalize(None, book.close, exitpriority=-100)
 
@@ -278,3 +276,8 @@ def _in_parent() -> None:
 def _in_child() -> None:
     for book in list(_LIVE):
         book.after_fork_in_child()
+
+
+# At import, because a fork may come in the middle of the first write. It costs nothing until then.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -23,6 +23,7 @@ _RECORD = struct.Struct("<4sBBHII")  # mark, type, 0, 0, length, crc32c
 _CRC = struct.Struct("<I")
 _SALT = struct.Struct("<QBI")  # segment, type, length
 RECORD_BYTES = _RECORD.size
+PAD = b"\xff"
 MAX_LANES = 1024
 
 Buffer = bytes | memoryview | mmap.mmap
@@ -119,9 +120,9 @@ def read_record(data: Buffer, at: int, segment: int) -> Found | None:
     """The record that starts at `at`; None unless it is whole and undamaged."""
     if len(data) - at < RECORD_BYTES:
         return None
-    mark, type_, _, _, length, crc = _RECORD.unpack_from(data, at)
+    mark, type_, zero, zeros, length, crc = _RECORD.unpack_from(data, at)
     start = at + RECORD_BYTES
-    if mark != MARK or length > MAX_PAYLOAD or start + length > len(data):
+    if mark != MARK or zero or zeros or length > MAX_PAYLOAD or start + length > len(data):
         return None
     with memoryview(data) as view, view[start : start + length] as payload:
         if crc32c(payload, crc32c(_SALT.pack(segment, type_, length))) != crc:
@@ -133,7 +134,10 @@ def read_record(data: Buffer, at: int, segment: int) -> Found | None:
 
 
 def encode_skips(segment: int, length: int) -> bytes:
-    """SKIP records of exactly `length` bytes in all (at least 16), to stand where damage stood."""
+    """SKIP records of exactly `length` bytes in all, to stand where damage stood; pad bytes where even the head of a
+    record does not fit."""
+    if length < RECORD_BYTES:
+        return PAD * length
     parts = []
     while length:
         part = min(length, RECORD_BYTES + MAX_PAYLOAD)
@@ -155,10 +159,15 @@ def scan(data: bytes | mmap.mmap, segment: int) -> Scan:
             found = _next_record(data, at + 1, segment)
             if found is None:
                 break
-            result.damage.append((at, found.start))
+            if not _is_padding(data, at, found.start):
+                result.damage.append((at, found.start))
         result.records.append(found)
         at = result.tail = found.end
     return result
+
+
+def _is_padding(data: bytes | mmap.mmap, start: int, end: int) -> bool:
+    return end - start < RECORD_BYTES and data[start:end] == PAD * (end - start)
 
 
 def _next_record(data: bytes | mmap.mmap, at: int, segment: int) -> Found | None:

@@ -183,7 +183,10 @@ class Log:
             "an fsync had failed" if failure else "",
         ]
         self.new_epoch_because = "; ".join(reason for reason in reasons if reason)
-        if epoch_file is None or self.new_epoch_because:
+        if epoch_file is None and not found.segments:  # a new log: nothing was given away before
+            self.new_epoch_because = ""
+            self.epoch = begin_epoch(self._files, self._folder, agent, host, lanes)
+        elif epoch_file is None or self.new_epoch_because:
             self.epoch = begin_epoch(self._files, self._folder, agent, host, lanes)
             log.warning("log %s: new epoch %016x: %s", self._folder, self.epoch, self.new_epoch_because)
         else:

@@ -1,7 +1,7 @@
 """The fluent wrapper: `fetch('x').rate("5m").sum(by=["dc"])`. Immutable; every method returns a new expression.
 
-Checks names of functions, durations and arguments at once, so that the mistake shows where it was made. The parser calls the
-very same methods (those in METHODS and FUNCTIONS), so text and Python mean the same.
+Checks names of functions, durations and arguments at once, so that the mistake shows where it was made. The parser
+calls the very same methods (those in METHODS and FUNCTIONS), so text and Python mean the same.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Expr:
     def _wrap(self, node: Node) -> Expr:
         return Expr(node, self.depth + 1)
 
-    # --- time -----------------------------------------------------------------------------------------------------------
+    # --- time ---
 
     def range(self, duration: str) -> Expr:
         """The grid of the query reaches back this far: `.range("10m")`."""
@@ -61,7 +61,7 @@ class Expr:
         """As it was this long before: `.offset("1d")`."""
         return self._wrap(nodes.Offset(self.node, parse_duration(duration, "offset")))
 
-    # --- windows and points ---------------------------------------------------------------------------------------------
+    # --- windows and points ---
 
     def map(
         self,
@@ -152,7 +152,7 @@ class Expr:
         """Not less than low, not more than high."""
         return self._point("clamp", (low, high))
 
-    # --- classes --------------------------------------------------------------------------------------------------------
+    # --- classes ---
 
     def reduce(
         self,
@@ -206,7 +206,7 @@ class Expr:
             raise QueryError(f"a name is a text that is not empty, not {name!r}")
         return self._wrap(nodes.Named(self.node, name))
 
-    # --- operators ------------------------------------------------------------------------------------------------------
+    # --- operators ---
 
     def __add__(self, other: object) -> Expr:
         return apply("add", self, other)
@@ -270,8 +270,8 @@ class Expr:
 
     def __bool__(self) -> NoReturn:
         raise QueryError(
-            "a query is neither true nor false before it runs: combine with & | ~, write (a > 1) & (a < 5) for a chain of "
-            "comparisons, and use .equals() to ask whether two queries are the same"
+            "a query is neither true nor false before it runs: combine with & | ~, write (a > 1) & (a < 5) for a "
+            "chain of comparisons, and use .equals() to ask whether two queries are the same"
         )
 
     def __iter__(self) -> NoReturn:

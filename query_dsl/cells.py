@@ -32,7 +32,7 @@ class Cells(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What a series is called; sorting keys is the canonical order (labels are sorted pairs, code points = UTF-8 order)."""
+    """What a series is called, labels as sorted pairs; sorting keys gives the canonical order."""
 
     name: str
     labels: tuple[tuple[str, str], ...]

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 class QueryError(ValueError):
     """A query that cannot be read or answered.
 
-    `position` counts characters from the start of `text` (None where the query was built in Python); `length` is how many are
-    meant. `str` shows the line with a caret."""
+    `position` counts characters from the start of `text` (None where the query was built in Python); `length` is how
+    many are meant. `str` shows the line with a caret."""
 
     def __init__(self, message: str, position: int | None = None, text: str | None = None, length: int = 1) -> None:
         super().__init__(message)

@@ -1,4 +1,7 @@
-"""Runs a tree: each node is asked for an exact grid and answers a matrix on it; windows ask their child for a wider one."""
+"""Runs a tree: each node is asked for an exact grid and answers a matrix on it.
+
+A window asks its child for a wider grid than it was asked for itself, and cuts.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def _matrix(node: Node, grid: Grid, context: Context, what: str) -> Matrix:
     raise QueryError(f"{what} works on series, not on the plain value {value.value!r}")
 
 
-def _scalar(node: nodes.Scalar, grid: Grid, context: Context) -> Value:
+def _scalar(node: nodes.Scalar, _grid: Grid, _context: Context) -> Value:
     value = node.value
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise QueryError(f"{value} is no 64-bit integer: write it as {float(value):g}")
@@ -72,7 +75,7 @@ def _absent(node: nodes.Absent, grid: Grid, context: Context) -> Value:
     return absence(node, grid, context)
 
 
-def _samples(node: nodes.Samples, grid: Grid, context: Context) -> Value:
+def _samples(_node: nodes.Samples, _grid: Grid, _context: Context) -> Value:
     raise QueryError(
         "samples(): raw samples need the history engine, which comes later; use fetch(), which reads buckets"
     )
@@ -91,7 +94,7 @@ def _offset(node: nodes.Offset, grid: Grid, context: Context) -> Value:
 def _offset_ms(node: nodes.Offset, grid: Grid) -> int:
     if node.offset_ms % grid.step_ms:
         raise QueryError(
-            f"offset {format_duration(node.offset_ms)} is no multiple of the step {format_duration(grid.step_ms)} of the grid"
+            f"offset {format_duration(node.offset_ms)} is no multiple of the step {format_duration(grid.step_ms)}"
         )
     return node.offset_ms
 
@@ -120,7 +123,7 @@ def _window(node: nodes.Window, grid: Grid, context: Context) -> Value:
 def _bucketize(node: nodes.Bucketize, grid: Grid, context: Context) -> Value:
     if grid.step_ms != node.step_ms:
         raise QueryError(
-            f"mixed grids: bucketize by {format_duration(node.step_ms)} inside a grid of {format_duration(grid.step_ms)}"
+            f"mixed grids: bucketize by {format_duration(node.step_ms)} in a grid of {format_duration(grid.step_ms)}"
         )
     window = nodes.Window(node.child, node.function, node.step_ms, 0, node.rules, node.max_gap_ms, span=node.span)
     return run_window(window, grid, context, _data, context.plan.base_step_ms)

@@ -22,12 +22,13 @@ from query_dsl.timing import format_duration, format_time
 def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], context: Context) -> BucketData:
     """Buckets of the selected series on `grid`, in canonical order; series without a sample in them are left out.
 
-    NothingSelected if no series fits; QueryError if no level has the step, or memory reaches back to none of the grid."""
+    NothingSelected if no series fits; QueryError if no level has the step, or memory holds nothing of the grid."""
     ring = context.plan.ring(grid.step_ms)
     if ring is None:
         steps = ", ".join(format_duration(r.step_ms) for r in context.plan.rings)
         raise QueryError(
-            f"mixed grids: fetch reads levels of {steps}, the grid has {format_duration(grid.step_ms)}; bucketize this too"
+            f"mixed grids: fetch reads levels of {steps}, the grid has {format_duration(grid.step_ms)}; "
+            "bucketize this side too"
         )
     held = _held(grid, ring)
     wanted = ("count", *(s for s in statistics if s != "count"))
@@ -63,7 +64,7 @@ def _without_samples(selector: Selector, lacking: int, of: int, newest_ms: objec
 
 
 def absence(node: nodes.Absent, grid: Grid, context: Context) -> Matrix:
-    """One BOOLEAN series with the labels that the selector asks for with "=": true where nothing that fits has a sample."""
+    """One BOOLEAN series, true where nothing that fits has a sample; its labels are those the selector has with "="."""
     here = np.zeros(grid.n, np.bool_)
     try:
         data = fetch_data(nodes.Fetch(node.selector), grid, ("last",), context)
@@ -84,8 +85,8 @@ def _why_nothing(selector: Selector, context: Context) -> str:
             return f"{selector} selects nothing: {_blame(matcher, context)}"
     for i in range(2, len(selector.matchers) + 1):
         if not context.store.find(selector.matchers[:i], 1):
-            first = ", ".join(map(matcher_text, selector.matchers[: i - 1]))
-            return f"{selector} selects nothing: series fit {first}, but none of them {matcher_text(selector.matchers[i - 1])}"
+            first, last = ", ".join(map(matcher_text, selector.matchers[: i - 1])), selector.matchers[i - 1]
+            return f"{selector} selects nothing: series fit {first}, but none of them {matcher_text(last)}"
     return f"{selector} selects nothing now"
 
 

@@ -2,11 +2,12 @@
 
 For a window (s, t] the increase is
 
-    last value in it  -  value before it  +  what resets inside would hide (the last value of each life that another followed)
+    last value in it  -  value before it  +  what resets inside would hide
 
-The value before is that of the sample just before the first one in the window, if it is not older than s - max_gap. A life
-that starts in the window counts from 0, if the life before it, or its birth, is not older than s - max_gap. If neither holds,
-the first sample has no predecessor: the increase counts from that sample, and is missing if there is no other.
+Hidden is the last value of each life that another one followed. The value before is that of the sample just before
+the first one in the window, if it is not older than s - max_gap. A life that starts in the window counts from 0, if the
+life before it, or its birth, is not older than s - max_gap. If neither holds, the first sample has no predecessor: the
+increase counts from that sample, and is missing if there is no other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from artimon.model.values import Kind
+from artimon.model.values import INT64_MAX, INT64_MIN, Kind
 from query_dsl.cells import DOUBLE, INTEGER, Bools, Cells, Ints, as_floats
 from query_dsl.data import BucketData
 from query_dsl.lives import NEVER, Lives
@@ -108,11 +109,19 @@ def _subtract(data: BucketData, frame: Frame, lives: Lives, last: Cells, base: I
     with np.errstate(over="ignore", invalid="ignore"):
         cells = last.cells - base + hidden.whole
         size = np.abs(last.cells.astype(np.float64) - base + hidden.whole)
-        present = last.present & (double[:, None] | (size < 2.0**63))
+        present = last.present & ~(_too_large(size >= 2.0**62, last.cells, base, hidden.whole) & ~double[:, None])
         if double.any():
             floats = last.cells[double].view(np.float64) - base[double].view(np.float64) + hidden.real[double]
             cells[double] = np.ascontiguousarray(floats).view(np.int64)
     return Cells(np.where(double, DOUBLE, INTEGER).astype(np.uint8), cells, present)
+
+
+def _too_large(suspect: Bools, last: Ints, base: Ints, hidden: Ints) -> Bools:
+    """Where last - base + hidden is beyond int64: those differences are missing, not wrapped. Suspects are rare."""
+    out = np.zeros(suspect.shape, np.bool_)
+    for i, j in np.argwhere(suspect).tolist():
+        out[i, j] = not INT64_MIN <= int(last[i, j]) - int(base[i, j]) + int(hidden[i, j]) <= INT64_MAX
+    return out
 
 
 def _span(data: BucketData, frame: Frame, edge: _Edge) -> Ints:

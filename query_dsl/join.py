@@ -1,4 +1,4 @@
-"""Pairing the series of two operands by equivalence class: by hash, never by position, and never silently one to many."""
+"""Pairs the series of two operands by equivalence class: by hash, and never silently one to many."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def _clash(first: Key, second: Key, labels: Class, side: str, match: Match, op: 
         remedy = f"reduce by a label that tells them apart from others, or add on= with {_or(differ)}, or "
     other = "left" if side == "left" else "right"
     return QueryError(
-        f"{op}: on the {side} two series have the same key {series_text('', dict(labels))}: {text(first)} and {text(second)}; "
-        f"{remedy}reduce that side, or allow many to one with group_{other}=[]"
+        f"{op}: on the {side} two series have the same key {series_text('', dict(labels))}: "
+        f"{text(first)} and {text(second)}; {remedy}reduce that side, or allow many to one with group_{other}=[]"
     )
 
 
@@ -118,7 +118,7 @@ def _or(labels: Sequence[str]) -> str:
 
 
 def _result_key(labels: Class, left: Key, right: Key, match: Match) -> Key:
-    """By `on` or `ignoring` the labels of the class; with group_left/right those of the many side plus the named ones."""
+    """The labels of the class; with group_left or group_right those of the many side plus the named ones."""
     if match.group_left is None and match.group_right is None:
         return class_key(labels)
     many, one, extra = (
@@ -150,8 +150,9 @@ def _unmatched(
     key = sides[0][row] if side == "left" else sides[1][row]
     other = "right" if side == "left" else "left"
     raise QueryError(
-        f"{op}: {len(missing)} series have no partner; the first is {text(key)} on the {side}: nothing on the {other} has the key "
-        f'{series_text("", dict(labels))}; match fewer labels with on=[..] or ignoring=[..], or say unmatched="drop" or fill='
+        f"{op}: {len(missing)} series have no partner; the first is {text(key)} on the {side}: nothing on the {other} "
+        f"has the key {series_text('', dict(labels))}; match fewer labels with on=[..] or ignoring=[..], "
+        'or say unmatched="drop" or fill='
     )
 
 

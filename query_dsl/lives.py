@@ -12,7 +12,7 @@ from query_dsl.cells import Bools, Floats, Ints
 from query_dsl.data import BucketData
 from query_dsl.windows import Frame
 
-# A (row, time) pair in one int64, so that one binary search serves all series: 43 bits of milliseconds reach the year 2248.
+# A (row, time) pair in one int64, so that one binary search serves all series. 43 bits of milliseconds: the year 2248.
 TIME_BITS = 43
 TIME_MAX = 2**TIME_BITS - 1
 NEVER = -(2**62)
@@ -56,7 +56,7 @@ class Lives:
         return len(self.table) == 0
 
     def first_in(self, frame: Frame) -> tuple[Bools, Ints, Ints]:
-        """(series, outputs): whether the first sample of the window starts a life; its birth; the last time of the life before."""
+        """(series, outputs): does the window's first sample start a life; its birth; the end of the life before."""
         shape = (self.rows, len(frame.end_ms))
         if self.empty:
             return np.zeros(shape, np.bool_), np.full(shape, NEVER), np.full(shape, NEVER)

@@ -1,4 +1,4 @@
-"""Runs a window function: how much wider the child must be, where the windows lie, and what `nulls` and `min_count` mask."""
+"""Runs a window function: how much wider the child must be, where windows lie, what `nulls` and `min_count` mask."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Source = Callable[[nodes.Node, Grid, Sequence[str], Context], BucketData]
 def run_window(
     node: nodes.Window, grid: Grid, context: Context, source: Source, base_step_ms: int | None = None
 ) -> Matrix:
-    """The window function of `node` at every end of `grid`; `base_step_ms` is the step of the child (default: of the grid)."""
+    """The window function of `node` at every end of `grid`; `base_step_ms`: step of the child (default: the grid's)."""
     mapper = MAPPERS[node.function]
     step = base_step_ms or grid.step_ms
     before, after = _multiple(node.before_ms or grid.step_ms, step, "window"), _multiple(node.after_ms, step, "after")
@@ -66,8 +66,8 @@ def _multiple(ms: int, step: int, what: str) -> int:
         down, up = ms // step * step, (ms // step + 1) * step
         choice = f"{format_duration(down)} or {format_duration(up)}" if down else format_duration(up)
         raise QueryError(
-            f"{what} {format_duration(ms)} is no multiple of the step {format_duration(step)} of the level that covers the range: "
-            f"use {choice}, or a shorter range"
+            f"{what} {format_duration(ms)} is no multiple of the step {format_duration(step)} "
+            f"of the level that covers the range: use {choice}, or a shorter range"
         )
     return ms // step
 
@@ -90,7 +90,8 @@ def _warn(mapper: Mapper, data: BucketData, node: nodes.Window, context: Context
     gauges = np.flatnonzero(data.kinds == Kind.GAUGE)
     if len(gauges):
         context.note(
-            f"warning: {mapper.name} of {len(gauges)} gauges, such as {text(data.keys[gauges[0]])}: delta is meant for them"
+            f"warning: {mapper.name} of {len(gauges)} gauges, such as {text(data.keys[gauges[0]])}: "
+            "delta is meant for them"
         )
     if any(isinstance(inner, nodes.Reduce | nodes.Binary) for inner in nodes.walk(node.child)):
         context.note(
@@ -121,10 +122,7 @@ def _say_unheld(mapper: Mapper, data: BucketData, frame: Frame, grid: Grid, cont
 def _masked(column: Cells, mapper: Mapper, rules: nodes.Rules, data: BucketData, frame: Frame) -> Cells:
     counts = totals(data.stats["count"], frame)
     least = mapper.min_count if rules.min_count is None else rules.min_count
-    if mapper.total:
-        present = counts >= least
-    else:
-        present = column.present & (counts >= least)
+    present = counts >= least if mapper.total else column.present & (counts >= least)
     if rules.nulls != "skip":
         full = totals(data.present.astype(np.int64), frame) == frame.width
         if rules.nulls == "error" and not full.all():

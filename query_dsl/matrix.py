@@ -24,8 +24,9 @@ Scalar = int | float | bool | str | None
 class Matrix:
     """Series x buckets. NA (missing) is a mask and never NaN, which is a value.
 
-    `keys`, `types`: one a series; `cells`, `present`: (series, grid.n), read-only; a cell is 64 bits in its series' type.
-    `notes`: what a reader must know; `complete`: whether the store held the whole grid; `partial`: whether somebody did not answer.
+    `keys`, `types`: one a series. `cells`, `present`: (series, grid.n), read-only; a cell is 64 bits of its own type.
+    `notes`: what a reader must know. `complete`: whether the store held the whole grid. `partial`: whether a shard did
+    not answer.
     """
 
     __slots__ = ("_column", "complete", "grid", "keys", "notes", "partial", "strings")
@@ -85,8 +86,8 @@ class Matrix:
 
     @property
     def values(self) -> np.ma.MaskedArray[Any, Any]:
-        """(series, n) masked array: int64 if every series is INTEGER, bool if BOOLEAN, objects if a STRING is among them,
-        else float64 (which cannot hold every INTEGER: `row` can)."""
+        """(series, n) masked array: int64 if every series is INTEGER, bool if BOOLEAN, objects if one is a STRING, else
+        float64 (which cannot hold every INTEGER: `row` can)."""
         kinds = set(self.types.tolist())
         if kinds == {INTEGER}:
             data: npt.NDArray[Any] = self.cells
@@ -116,7 +117,7 @@ class Matrix:
             return booleans
         if kind == STRING:
             return np.asarray(np.array([*self.strings, ""], object)[np.clip(cells, 0, len(self.strings))])
-        return cells
+        return np.asarray(cells)
 
     def tolist(self, i: int) -> list[Scalar]:
         """Series i as Python values, None where missing."""
@@ -134,6 +135,12 @@ class Matrix:
     def latest(self) -> list[Scalar]:
         """Value of each series in the newest bucket, None where missing."""
         return [self.tolist(i)[-1] for i in range(len(self.keys))]
+
+    def points(self) -> Iterator[tuple[dict[str, str], int, Scalar]]:
+        """(labels, end of the bucket, value or None) of every cell, series by series, times ascending."""
+        for i, labels in enumerate(self.labels):
+            for end, value in zip(self.times, self.tolist(i), strict=True):
+                yield labels, end, value
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -128,7 +128,7 @@ class Point(Node):
 
 @dataclass(frozen=True, slots=True)
 class Reduce(Node):
-    """One series per class: equal `by` labels, or equal labels `without` those named. Exactly one of the two is not None."""
+    """One series per class: equal `by` labels, or equal labels `without` those named; the other one is None."""
 
     child: Node
     function: str

@@ -47,7 +47,8 @@ def apply_operator(operator: Operator, left: Cells, right: Cells, texts: tuple[S
         for side in (left, right):
             if (side.types != BOOLEAN).any():
                 raise QueryError(
-                    f"{operator.symbol} needs BOOLEAN on both sides: compare first, as in (a > 1) {operator.symbol} (b > 1)"
+                    f"{operator.symbol} needs BOOLEAN on both sides: compare first, "
+                    f"as in (a > 1) {operator.symbol} (b > 1)"
                 )
         return _booleans(operator.run(left.cells, right.cells), present)
     return _booleans(_compare(operator, left, right, texts), present)
@@ -89,24 +90,82 @@ def _logic(*expect: float | None) -> Example:
 
 OPERATORS = read_only_table(
     Operator("add", "+", 6, "arithmetic", "Sum.", "fetch('a') + fetch('b')", _case(48.0, 10.0, None, None), np.add),
-    Operator("sub", "-", 6, "arithmetic", "Difference.", "fetch('disk.size') - fetch('disk.used')",
-             _case(44.0, 0.0, None, None), np.subtract),
+    Operator(
+        "sub",
+        "-",
+        6,
+        "arithmetic",
+        "Difference.",
+        "fetch('disk.size') - fetch('disk.used')",
+        _case(44.0, 0.0, None, None),
+        np.subtract,
+    ),
     Operator("mul", "*", 7, "arithmetic", "Product.", "fetch('a') * 8", _case(92.0, 25.0, None, None), np.multiply),
-    Operator("div", "/", 7, "arithmetic", "Quotient; by 0 gives inf or NaN, no error.", "fetch('used') / fetch('size')",
-             _case(23.0, 1.0, None, None), np.divide),
-    Operator("eq", "==", 2, "comparison", "Equal; also of STRING.", "fetch('version') == \"2.1\"", _case(0.0, 1.0, None, None),
-             np.equal),
-    Operator("ne", "!=", 2, "comparison", "Not equal; also of STRING.", "fetch('version') != \"2.1\"",
-             _case(1.0, 0.0, None, None), np.not_equal),
+    Operator(
+        "div",
+        "/",
+        7,
+        "arithmetic",
+        "Quotient; by 0 gives inf or NaN, no error.",
+        "fetch('used') / fetch('size')",
+        _case(23.0, 1.0, None, None),
+        np.divide,
+    ),
+    Operator(
+        "eq",
+        "==",
+        2,
+        "comparison",
+        "Equal; also of STRING.",
+        "fetch('version') == \"2.1\"",
+        _case(0.0, 1.0, None, None),
+        np.equal,
+    ),
+    Operator(
+        "ne",
+        "!=",
+        2,
+        "comparison",
+        "Not equal; also of STRING.",
+        "fetch('version') != \"2.1\"",
+        _case(1.0, 0.0, None, None),
+        np.not_equal,
+    ),
     Operator("lt", "<", 2, "comparison", "Less.", "fetch('free') < 5", _case(0.0, 0.0, None, None), np.less),
-    Operator("le", "<=", 2, "comparison", "Less or equal.", "fetch('free') <= 5", _case(0.0, 1.0, None, None), np.less_equal),
+    Operator(
+        "le", "<=", 2, "comparison", "Less or equal.", "fetch('free') <= 5", _case(0.0, 1.0, None, None), np.less_equal
+    ),
     Operator("gt", ">", 2, "comparison", "Greater.", "fetch('load') > 5", _case(1.0, 0.0, None, None), np.greater),
-    Operator("ge", ">=", 2, "comparison", "Greater or equal.", "fetch('load') >= 5", _case(1.0, 1.0, None, None),
-             np.greater_equal),
-    Operator("and", "&", 5, "logic", "Both true.", "(fetch('a') > 1) & (fetch('b') > 1)", _logic(0.0, 1.0, 0.0, None),
-             np.bitwise_and),
-    Operator("or", "|", 3, "logic", "One of them true.", "(fetch('a') > 1) | (fetch('b') > 1)", _logic(1.0, 1.0, 1.0, None),
-             np.bitwise_or),
-)  # fmt: skip
+    Operator(
+        "ge",
+        ">=",
+        2,
+        "comparison",
+        "Greater or equal.",
+        "fetch('load') >= 5",
+        _case(1.0, 1.0, None, None),
+        np.greater_equal,
+    ),
+    Operator(
+        "and",
+        "&",
+        5,
+        "logic",
+        "Both true.",
+        "(fetch('a') > 1) & (fetch('b') > 1)",
+        _logic(0.0, 1.0, 0.0, None),
+        np.bitwise_and,
+    ),
+    Operator(
+        "or",
+        "|",
+        3,
+        "logic",
+        "One of them true.",
+        "(fetch('a') > 1) | (fetch('b') > 1)",
+        _logic(1.0, 1.0, 1.0, None),
+        np.bitwise_or,
+    ),
+)
 
 SYMBOLS = {operator.symbol: operator.name for operator in OPERATORS.values()}

@@ -1,7 +1,7 @@
 """Text to tree: a subset of Python's expression grammar, read with `ast` through an allow-list and never evaluated.
 
-Allowed: calls of FUNCTIONS and METHODS, literals, lists of literals, + - * /, one comparison at a time, & | ~, unary minus.
-Bare names stand only where a function is named (`map(mean, "5m")`), and `nan`, `inf` for numbers.
+Allowed: calls of FUNCTIONS and METHODS, literals, lists of literals, + - * /, one comparison at a time, & | ~, and
+unary minus. Bare names stand only where a function is named (`map(mean, "5m")`), and `nan`, `inf` for numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which grid a query has and which level serves it. Pure: levels, the tree and `now` in, a plan out.
 
-One query has one grid. It ends at the newest multiple of the step that lies `SETTLE_MS` in the past, so that the bucket which is
-still filling never shows a dip, and uses the finest level whose rings hold the whole range.
+One query has one grid. It ends at the newest multiple of the step that lies `SETTLE_MS` in the past, so that the bucket
+which is still filling never shows a dip, and uses the finest level whose ring holds the whole range.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _time(tree: Node) -> TimeNode | None:
     for node in found[1:]:
         if _asked(node) != _asked(found[0]):
             raise QueryError(
-                f"two grids in one query: {_asked(found[0])} and {_asked(node)}; say the time once, for the whole query",
+                f"two grids in one query: {_asked(found[0])} and {_asked(node)}; say the time once, for all of it",
                 *(node.span or (None,))[:1],
             )
     return found[0] if found else None

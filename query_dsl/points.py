@@ -48,12 +48,12 @@ def _absolute(cells: Ints) -> Ints:
     return np.asarray(np.abs(np.where(cells == least, least + 1, cells)))
 
 
-def _round(values: Floats, args: Args) -> Floats:
+def _round(values: Floats, _args: Args) -> Floats:
     return np.asarray(np.round(values))
 
 
 def _unary(function: np.ufunc) -> Callable[[Floats, Args], Floats]:
-    return lambda values, args: np.asarray(function(values))
+    return lambda values, _args: np.asarray(function(values))
 
 
 def _with(function: np.ufunc) -> Callable[[Floats, Args], Floats]:
@@ -73,28 +73,81 @@ def _case(*expect: float | None) -> Example:
 
 
 POINTS = read_only_table(
-    PointFunction("abs", "Absolute value; INTEGER stays exact.", "fetch('x').abs()", _case(1.5, None, 4.0),
-                  _unary(np.absolute), whole=_absolute),
-    PointFunction("ceil", "Next integer upwards.", "fetch('x').ceil()", _case(-1.0, None, 4.0), _unary(np.ceil), whole=_same),
-    PointFunction("floor", "Next integer downwards.", "fetch('x').floor()", _case(-2.0, None, 4.0), _unary(np.floor),
-                  whole=_same),
-    PointFunction("round", "Nearest integer, halves to the even one.", "fetch('x').round()", _case(-2.0, None, 4.0), _round,
-                  whole=_same),
-    PointFunction("exp", "e to the power of the value.", "fetch('x').exp()",
-                  _case(0.22313016014842982, None, 54.598150033144236), _unary(np.exp)),
-    PointFunction("log", "Natural logarithm; NaN below 0.", "fetch('x').log()", _case(float("nan"), None, 1.3862943611198906),
-                  _unary(np.log)),
-    PointFunction("sqrt", "Square root; NaN below 0.", "fetch('x').sqrt()", _case(float("nan"), None, 2.0), _unary(np.sqrt)),
-    PointFunction("add", "Adds a number.", "fetch('x.*').map(\"add\", 1)", _case(0.5, None, 6.0), _with(np.add), ("number",)),
-    PointFunction("sub", "Subtracts a number.", "fetch('x.*').map(\"sub\", 1)", _case(-3.5, None, 2.0), _with(np.subtract),
-                  ("number",)),
-    PointFunction("mul", "Multiplies by a number.", "fetch('x.*').map(\"mul\", 8)", _case(-3.0, None, 8.0), _with(np.multiply),
-                  ("number",)),
-    PointFunction("div", "Divides by a number; by 0 gives inf or NaN.", "fetch('x.*').map(\"div\", 60)", _case(-0.75, None, 2.0),
-                  _with(np.divide), ("number",)),
-    PointFunction("clamp", "Not less than `low`, not more than `high`.", "fetch('x').clamp(0, 100)", _case(-1.5, None, 3.0),
-                  _clamp, ("low", "high")),
-)  # fmt: skip
+    PointFunction(
+        "abs",
+        "Absolute value; INTEGER stays exact.",
+        "fetch('x').abs()",
+        _case(1.5, None, 4.0),
+        _unary(np.absolute),
+        whole=_absolute,
+    ),
+    PointFunction(
+        "ceil", "Next integer upwards.", "fetch('x').ceil()", _case(-1.0, None, 4.0), _unary(np.ceil), whole=_same
+    ),
+    PointFunction(
+        "floor", "Next integer downwards.", "fetch('x').floor()", _case(-2.0, None, 4.0), _unary(np.floor), whole=_same
+    ),
+    PointFunction(
+        "round",
+        "Nearest integer, halves to the even one.",
+        "fetch('x').round()",
+        _case(-2.0, None, 4.0),
+        _round,
+        whole=_same,
+    ),
+    PointFunction(
+        "exp",
+        "e to the power of the value.",
+        "fetch('x').exp()",
+        _case(0.22313016014842982, None, 54.598150033144236),
+        _unary(np.exp),
+    ),
+    PointFunction(
+        "log",
+        "Natural logarithm; NaN below 0.",
+        "fetch('x').log()",
+        _case(float("nan"), None, 1.3862943611198906),
+        _unary(np.log),
+    ),
+    PointFunction(
+        "sqrt", "Square root; NaN below 0.", "fetch('x').sqrt()", _case(float("nan"), None, 2.0), _unary(np.sqrt)
+    ),
+    PointFunction(
+        "add", "Adds a number.", "fetch('x.*').map(\"add\", 1)", _case(0.5, None, 6.0), _with(np.add), ("number",)
+    ),
+    PointFunction(
+        "sub",
+        "Subtracts a number.",
+        "fetch('x.*').map(\"sub\", 1)",
+        _case(-3.5, None, 2.0),
+        _with(np.subtract),
+        ("number",),
+    ),
+    PointFunction(
+        "mul",
+        "Multiplies by a number.",
+        "fetch('x.*').map(\"mul\", 8)",
+        _case(-3.0, None, 8.0),
+        _with(np.multiply),
+        ("number",),
+    ),
+    PointFunction(
+        "div",
+        "Divides by a number; by 0 gives inf or NaN.",
+        "fetch('x.*').map(\"div\", 60)",
+        _case(-0.75, None, 2.0),
+        _with(np.divide),
+        ("number",),
+    ),
+    PointFunction(
+        "clamp",
+        "Not less than `low`, not more than `high`.",
+        "fetch('x').clamp(0, 100)",
+        _case(-1.5, None, 3.0),
+        _clamp,
+        ("low", "high"),
+    ),
+)
 """The cases of functions that take arguments run with CASE_ARGUMENTS."""
 
 CASE_ARGUMENTS = {"number": 2, "low": -2, "high": 3}

@@ -1,4 +1,4 @@
-"""A linear look at the text before any parser sees it: length, nesting and operators are capped, strings and brackets closed.
+"""A linear look at the text before any parser sees it: caps length, nesting and operators, finds what is not closed.
 
 Deep input makes recursive parsers overflow their stack; this pass is a loop and keeps only a list of open brackets.
 """

@@ -29,7 +29,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """`run` takes the members and answers a row a class. It need not mask buckets with fewer values than `min_count`."""
+    """`run` takes the members and answers a row a class; what has fewer values than `min_count` is masked later."""
 
     name: str
     summary: str
@@ -47,7 +47,7 @@ class Reducer:
 def _sum(members: Members) -> Cells:
     types, cells, present = members.column
     values = np.where(present, as_floats(types, cells), 0.0)
-    if whole(types).all() and _fits(np.where(present, cells, 0), members):
+    if whole(types).all() and _fits(np.where(present, cells, 0)):
         # integers are added as integers and rounded once, so that the order of the members never shows
         values_int = np.add.reduceat(np.where(present, cells, 0), members.starts, axis=0)
         return doubles(values_int.astype(np.float64), members.counts() > 0)
@@ -55,7 +55,7 @@ def _sum(members: Members) -> Cells:
         return doubles(np.add.reduceat(values, members.starts, axis=0), members.counts() > 0)
 
 
-def _fits(cells: Ints, members: Members) -> bool:
+def _fits(cells: Ints) -> bool:
     if not cells.size:
         return True
     return max(abs(int(cells.max())), abs(int(cells.min()))) <= INT_MAX // max(1, len(cells))

@@ -16,11 +16,14 @@ def render_table(matrix: Matrix, max_series: int = MAX_SERIES, max_columns: int 
     """Title, a line a series with its newest values (times in UTC), what was left out, and the notes."""
     first = max(0, matrix.grid.n - max_columns)
     head = ["series", *(_clock(t, matrix.grid.step_ms) for t in matrix.times[first:])]
-    rows = [[name, *(_cell(v) for v in matrix.tolist(i)[first:])] for i, name in enumerate(matrix.series[:max_series])]
+    rows = [
+        [_safe(name), *(_cell(v) for v in matrix.tolist(i)[first:])]
+        for i, name in enumerate(matrix.series[:max_series])
+    ]
     lines = [_title(matrix, first), *(_aligned([head, *rows]) if rows else [])]
     if len(matrix) > max_series:
         lines.append(f"... and {len(matrix) - max_series} more series")
-    lines += [f"note: {note}" for note in matrix.notes]
+    lines += [f"note: {_safe(note)}" for note in matrix.notes]
     return "\n".join(lines)
 
 
@@ -50,8 +53,13 @@ def _cell(value: Scalar) -> str:
         return "NaN" if math.isnan(value) else f"{value:.6g}"
     if isinstance(value, int):
         return str(value)
-    text = value.replace("\n", "\\n")
+    text = _safe(value)
     return f'"{text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"}"'
+
+
+def _safe(text: str) -> str:
+    """Labels come from anywhere: what could move a terminal's cursor is shown as an escape."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:

@@ -4,7 +4,8 @@ r"""The selector: `name{a="x",b!="y",c=~"re",d!~"re"}`; a trailing `.*` of the n
     matcher  := label ("=" | "!=" | "=~" | "!~") quoted
     quoted   := '"' … '"' | "'" … "'"      escapes: \\ \" \' \n \r \t; any other backslash stands for itself
 
-An absent label has the value "". Regular expressions are RE2 and match the whole value. One matcher at least must reject "".
+An absent label has the value "". Regular expressions are RE2 and match the whole value. One matcher at least must
+reject "".
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def format_time(ms: int) -> str:
 
 
 def parse_instant(value: object, what: str) -> Instant:
-    """An Instant of "now", "now-1h", an ISO 8601 text (UTC unless it says otherwise), a datetime, or epoch milliseconds."""
+    """An Instant of "now", "now-1h", ISO 8601 (UTC unless it says otherwise), a datetime, or epoch milliseconds."""
     if isinstance(value, Instant):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

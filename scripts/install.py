@@ -69,7 +69,15 @@ def make_environment(venv: Path) -> None:
 
 def install(venv: Path) -> None:
     """The pinned packages, then ours in place. What is there already is left alone."""
-    pip = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    pip: list[str | Path] = [
+        venv / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-input",
+        "--disable-pip-version-check",
+    ]
     network = "check the network and run ./scripts/setup again"
     say("installing the pinned Python packages (the first time some minutes; 1 GB, most of it PySpark)")
     for pins in PINS:

@@ -85,6 +85,9 @@ class ArtimonSource:
         if bad:
             figures["refused"]["bad znode"] = len(bad)
             figures["problems"] = [*figures["problems"], *sorted(bad.values())[:10]]
+        if not self._discovery.connected:
+            text = f"ZooKeeper at {self._config.zookeeper} is not connected: new processes are not found"
+            figures["problems"] = [text, *figures["problems"]]
         figures["zookeeper_failures"] = self._discovery.failures
         figures["damaged_states"] = self._store.damaged
         return figures

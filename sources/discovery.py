@@ -93,6 +93,7 @@ class Discovery:
     def _state_changed(self, state: str) -> None:
         """Runs in kazoo's thread and must not wait: a new session is a reason to list everything."""
         self.connected = state == "CONNECTED"
+        log.info("ZooKeeper at %s: %s", self._hosts, state)
         if self.connected:
             self._again.set()
 

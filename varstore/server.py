@@ -68,7 +68,7 @@ class Membership:
 
 
 class NotAMember(RuntimeError):
-    """This shard's id is not among the members."""
+    """This shard's id is not among the members, or they are others than it started with: start it again."""
 
 
 def agree_membership(client: KazooClient, config: ShardConfig) -> Membership:
@@ -109,7 +109,7 @@ class ShardProcess:
         while not (connecting.is_set() or stop.is_set() or waited >= _ASK_S):
             self._clock.wait(stop, 0.05)
             waited += 0.05
-        membership = agree_membership(self._client, config)
+        self._membership = membership = agree_membership(self._client, config)
         owned = ownership(membership.members, membership.replicas).get(config.id)
         if owned is None:
             raise NotAMember(f"shard {config.id!r} is not among the members {membership.members} of {VARSTORE_PATH}")
@@ -185,6 +185,15 @@ class ShardProcess:
         figures = {**status, "port": self.port, "refilling": self.missing()}
         self.say("starting" if starting else "ok", "; ".join(problems), **figures)
 
+    def confirm(self) -> None:
+        """Ask ZooKeeper who the members are if it was not there at the start. NotAMember if they are others."""
+        if self._membership.confirmed or not self._client.connected:
+            return
+        found = agree_membership(self._client, self._config)
+        if (found.members, found.replicas) != (self._membership.members, self._membership.replicas):
+            raise NotAMember(f"started as one of {self._membership.members}, {VARSTORE_PATH} says {found.members}")
+        self._membership = found
+
     def say(self, state: str, problem: str = "", **figures: Any) -> None:
         """One health report."""
         if self._health is not None:
@@ -207,6 +216,7 @@ def run_shard(config: ShardConfig, stop: threading.Event, clock: Clock = SYSTEM_
     try:
         process.start(stop)
         while not stop.is_set():
+            process.confirm()
             process.report()
             clock.wait(stop, HEALTH_S)
     finally:

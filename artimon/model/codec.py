@@ -69,7 +69,8 @@ def encode_series(agent: str, block: SeriesBlock) -> Batch:
     """The byte form of an announcement."""
     if len(block.series) > MAX_BLOCK:
         raise BatchError(f"{len(block.series)} series in a block of {block.source}: at most {MAX_BLOCK}")
-    columns = zip(*((s.text, s.type, s.kind, s.help, s.unit, s.first_seen_ms) for s in block.series), strict=True)
+    rows = [(s.text, s.type, s.kind, s.help, s.unit, s.first_seen_ms) for s in block.series]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(_SERIES_SCHEMA)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _SERIES_SCHEMA, strict=True)]
     body = _ipc(pa.record_batch(arrays, schema=_SERIES_SCHEMA))
     id = BatchId(agent, 0, NO_LANE, 0)

@@ -25,7 +25,7 @@ from artimon.stack.counts import (
     raw_counts,
 )
 from artimon.stack.witness import Witness
-from pipeline.spark.table import read_raw, read_sources
+from pipeline.spark.table import raw_uri, read_raw, read_sources, sources_uri
 from query_dsl import Matrix, evaluate, parse, render_table
 from varstore.client import VarstoreClient
 
@@ -89,7 +89,7 @@ def _compare_until_equal(stack: Stack, minutes: list[int], stop: threading.Event
 
 def _compare_once(stack: Stack, minutes: list[int]) -> list[Row]:
     accepted = accepted_counts(stack.data / "agent" / "accepted")
-    raw = raw_counts(read_raw(stack.hdfs), read_sources(stack.hdfs))
+    raw = raw_counts(read_raw(raw_uri(stack.hdfs)), read_sources(sources_uri(stack.hdfs)))
     with VarstoreClient(stack.zookeeper) as store:
         buckets = bucket_counts(store, raw.source_of, minutes)
     return compare(accepted, raw.counts, buckets, minutes)
@@ -136,8 +136,8 @@ def _report_answers(stack: Stack, minutes: list[int], witness: Witness) -> bool:
 
 def _host_times(stack: Stack) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Epoch ms at which this host was polled, from the raw table, ascending."""
-    names = read_sources(stack.hdfs)
-    table = read_raw(stack.hdfs, columns=["source", "time"])
+    names = read_sources(sources_uri(stack.hdfs))
+    table = read_raw(raw_uri(stack.hdfs), columns=["source", "time"])
     hosts = {number for number, name in names.items() if name.startswith("host/")}
     of_host = np.isin(table["source"].to_numpy(), list(hosts))
     return np.unique(table["time"].cast("int64").to_numpy()[of_host] // 1000)
@@ -149,7 +149,7 @@ def _check_cpu(answer: Matrix, times: np.ndarray[Any, np.dtype[np.int64]], witne
     for labels, end, value in answer.points():
         until = times[times <= end]
         before = times[times <= end - MINUTE_MS]
-        if not len(before) or value is None:
+        if not len(before) or not isinstance(value, float):
             continue
         expected = witness.busy_share(labels["cpu"], float(before[-1]), float(until[-1]))
         if np.isnan(expected):
@@ -167,7 +167,7 @@ def _check_volumes(answer: Matrix, times: np.ndarray[Any, np.dtype[np.int64]], w
     good, checked = True, 0
     for labels, end, value in answer.points():
         polls = times[(times <= end) & (times > end - MINUTE_MS)]
-        if value is None or not len(polls):
+        if not isinstance(value, float) or not len(polls):
             continue
         low, high = witness.free_share(labels["volume"], int(polls[-1]))
         if np.isnan(low):

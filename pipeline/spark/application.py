@@ -18,6 +18,8 @@ from pipeline.spark.raw import Probe, RawQuery
 from pipeline.spark.session import make_session
 from pipeline.spark.supervise import Supervised
 
+__all__ = ["SessionLost", "SparkConfig", "run_application"]
+
 log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
@@ -36,7 +38,7 @@ def run_application(
     Raises SessionLost if the JVM dies."""
     for chatty in ("py4j", "kafka", "kazoo"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    health = HealthFile(config.health, "spark", clock)
+    health = HealthFile(config.health or config.data / "health.json", "spark", clock)
     health.write("starting", "Spark is starting")
     shutil.rmtree(config.data / "checkpoints", ignore_errors=True)  # caches of an earlier run
     session = make_session(config)

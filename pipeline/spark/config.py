@@ -15,7 +15,7 @@ class SparkConfig:
     kafka: str
     hdfs: str
     data: Path
-    health: Path
+    health: Path | None = None
     jars: list[str] = field(default_factory=list)
     master: str = "local[4,4]"
     driver_memory: str = "1g"

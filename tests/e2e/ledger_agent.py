@@ -12,7 +12,8 @@ from tests.e2e.ledger import LedgerSink
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("command")
-    for name in ("name", "zookeeper", "poll", "level"):
+    arguments.add_argument("--level", choices=("kafka", "hdfs"), required=True)
+    for name in ("name", "zookeeper", "poll"):
         arguments.add_argument(f"--{name}", required=True)
     for name in ("data", "health", "ledger"):
         arguments.add_argument(f"--{name}", required=True, type=Path)

@@ -10,7 +10,7 @@ from artimon.model.fingerprint import unsigned
 from artimon.model.grid import Grid
 from artimon.model.select import STATISTICS, Matcher, SelectRequest, Store
 from artimon.model.values import ValueType, cell_to_double
-from pipeline.spark.table import read_raw
+from pipeline.spark.table import raw_uri, read_raw
 from tests.e2e.ledger import Sample, comparable
 
 COLUMNS = ("integer", "double", "boolean", "string")
@@ -19,7 +19,7 @@ COLUMNS = ("integer", "double", "boolean", "string")
 def raw_samples(hdfs: str) -> Counter[Sample]:
     """Every row of the raw table as the multiset it is."""
     stored: Counter[Sample] = Counter()
-    for row in read_raw(hdfs).to_pylist():
+    for row in read_raw(raw_uri(hdfs)).to_pylist():
         value = next((row[name] for name in COLUMNS if row[name] is not None), None)
         time_ms, birth_ms = (int(row[name].timestamp() * 1000 + 0.5) for name in ("time", "birth"))
         stored[Sample(unsigned(row["series"]), time_ms, birth_ms, *comparable(value))] += 1
@@ -31,7 +31,7 @@ class Bucket(NamedTuple):
 
     last: str
     last_time: int
-    count: int
+    samples: int
     least: str
     greatest: str
     total: str

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import DEFAULT_LEVELS, Grid, bucket_end
 from artimon.model.health import read_health
 from artimon.model.labels import parse_canonical
+from artimon.model.select import Matcher
 from artimon.settings import child_environment
 from artimon.stack.stack import Stack
 from query_dsl import evaluate, parse
@@ -138,9 +140,9 @@ def assert_final_values(store: VarstoreClient, values: dict[str, list[object]]) 
             if value is not None:
                 answered[name, labels["i"]] = comparable(value)  # ascending in time: the last one stays
     told = {}
-    for text, (type_, value) in values.items():
+    for text, (type_, final) in values.items():
         name, labels = parse_canonical(text)
-        told[name, labels["i"]] = (str(type_), str(value))
+        told[name, labels["i"]] = (str(type_), str(final))
     assert answered == told
 
 
@@ -151,17 +153,17 @@ def test_workers_that_restart_keep_their_series_and_their_increase(
     ledger.touch()
     began = SYSTEM_CLOCK.now_ms()
 
-    def alive() -> list[int | float | None]:
+    def alive() -> list[float]:
         now = bucket_end(SYSTEM_CLOCK.now_ms(), 60_000)
         matrix = evaluate(parse(f"fetch('prefork.alive').between({now - 600_000}, {now}).sum(by=[])"), store, now)
-        return [value for _labels, _end, value in matrix.points() if value is not None]
+        return [value for _labels, _end, value in matrix.points() if isinstance(value, float)]
 
     with application(whole_stack, "prefork.py", str(ledger)) as master:
         eventually(lambda: len(store.find(matchers("prefork.done"))) == 4, 60)
         for restart in range(1, 6):
             let_it_poll(whole_stack, 3)
             master.send_signal(signal.SIGHUP)
-            eventually(lambda wanted=4 * restart: len(ledger.read_text().split()) >= wanted, 60)
+            eventually(partial(_has_lines, ledger, 4 * restart), 60)
             assert max(alive(), default=0) <= 4
         let_it_poll(whole_stack, 3)
         master.send_signal(signal.SIGTERM)
@@ -181,10 +183,12 @@ def test_workers_that_restart_keep_their_series_and_their_increase(
     assert max(alive()) == 4
 
 
-def matchers(name: str):  # type: ignore[no-untyped-def]
-    from query_dsl import parse_selector
+def _has_lines(file: Path, wanted: int) -> bool:
+    return len(file.read_text().split()) >= wanted
 
-    return parse_selector(name)
+
+def matchers(name: str) -> tuple[Matcher, ...]:
+    return (Matcher("__name__", "=", name),)
 
 
 def test_a_fault_never_leaves_threads_waiting(whole_stack: Stack) -> None:

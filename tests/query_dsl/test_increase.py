@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,7 +46,7 @@ def first_step(window: list[Sample], older: Sample | None, s: int, gap: int) -> 
         return x.value - older.value, older.time  # type: ignore[operator]
     born_here = older is None or older.birth != x.birth
     if born_here and (recent or x.birth >= s - gap):
-        # the birth is a sample 0: the predecessor itself if before the window, else what came before it, if that is recent
+        # the birth is a sample 0: the predecessor itself if before the window, else what came before it
         before = older.time if recent and older is not None and not s - gap <= x.birth <= s else x.birth
         return x.value, before  # type: ignore[return-value]
     return None, x.time
@@ -60,7 +62,7 @@ def plain_increase(samples: list[Sample], s: int, t: int, gap: int) -> tuple[flo
     if total is None and len(window) == 1:
         return None, 0, False
     result = total or 0
-    for before, x in zip(window, window[1:], strict=False):
+    for before, x in pairwise(window):
         result += x.value - before.value if x.birth == before.birth else x.value  # type: ignore[operator]
     return result, window[-1].time - start, total is not None
 
@@ -129,19 +131,19 @@ def test_adjacent_windows_add_up(samples: list[Sample], step: int) -> None:
 @settings(max_examples=100, deadline=None)
 def test_delta_is_the_difference_to_the_value_before(steps: list[tuple[int, int]], width: int) -> None:
     """One sample a bucket, no births: exact differences over the whole of int64."""
-    samples, time = [], 0
-    for wait, value in steps:
+    samples: list[Sample] = []
+    time = 0
+    for wait, amount in steps:
         time += 10 * wait
-        samples.append(Sample(time, value, 0))
+        samples.append(Sample(time, amount, 0))
     end = time
     store = PlainStore(level_table=((10, 5_000),)).add("g", {}, samples)
-    matrix = evaluate(fetch("g").delta(f"{10 * width}ms", max_gap="100s").between(0, end), store, end + SETTLE_MS)  # type: ignore[arg-type]
+    matrix = evaluate(fetch("g").delta(f"{10 * width}ms", max_gap="100s").between(0, end), store, end + SETTLE_MS)
     for t, value in zip(matrix.times, matrix.tolist(0), strict=True):
         window = [x for x in samples if t - 10 * width < x.time <= t]
         older = [x for x in samples if x.time <= t - 10 * width]
-        chain = older[-1:] + window
-        expected = chain[-1].value - chain[0].value if window and len(chain) > 1 else None  # type: ignore[operator]
-        assert value == expected
+        chain = [int(x.value) for x in older[-1:] + window]
+        assert value == (chain[-1] - chain[0] if window and len(chain) > 1 else None)
 
 
 def test_difference_beyond_int64_is_missing() -> None:

@@ -30,17 +30,17 @@ def up_of(sink: KeepingSink, context: str) -> list[object]:
     ]
 
 
-def test_an_application_is_found_polled_and_its_end_told(zookeeper: str, tmp_path: Path) -> None:
+def test_an_application_is_found_polled_and_its_end_told(tree: str, tmp_path: Path) -> None:
     """What it counted last before it left in order is not lost; then its series end, and so does up."""
 
     async def run() -> None:
         sink, source = KeepingSink(), f"whole/{HOST}/0"
-        app = Application(zookeeper, "whole", tmp_path / "run")
+        app = Application(tree, "whole", tmp_path / "run")
         started = SYSTEM_CLOCK.now_ms()
         await app.do("add orders 5")
         await app.do("set load 0.5")
         await app.do("text state ünï")
-        async with running(zookeeper, tmp_path / "data", sink) as artimon:
+        async with running(tree, tmp_path / "data", sink) as artimon:
             await until(lambda: sink.last(source).get("orders") == 5, "the first poll")
             assert sink.last(source)["load"] == 0.5
             assert sink.last(source)["state"] == "ünï"
@@ -72,18 +72,18 @@ def test_an_application_is_found_polled_and_its_end_told(zookeeper: str, tmp_pat
     asyncio.run(run())
 
 
-def test_a_killed_application_stays_down_and_its_successor_goes_on(zookeeper: str, tmp_path: Path) -> None:
+def test_a_killed_application_stays_down_and_its_successor_goes_on(tree: str, tmp_path: Path) -> None:
     async def run() -> None:
         sink, source = KeepingSink(), f"killed/{HOST}/0"
-        first = Application(zookeeper, "killed", tmp_path / "run")
+        first = Application(tree, "killed", tmp_path / "run")
         await first.do("add orders 5")
         await first.do("add only.first 1")
-        async with running(zookeeper, tmp_path / "data", sink) as artimon:
+        async with running(tree, tmp_path / "data", sink) as artimon:
             await until(lambda: sink.last(source).get("orders") == 5, "the first poll")
             first.kill()
             await until(lambda: up_of(sink, "killed")[-1:] == [0], "up = 0")
             assert artimon.figures()["poll_errors"]
-            second = Application(zookeeper, "killed", tmp_path / "run")
+            second = Application(tree, "killed", tmp_path / "run")
             await second.do("add orders 2")
             await until(lambda: sink.last(source)["orders"] == 2, "the successor")
             await until(lambda: sink.last(source)["only.first"] is None, "the end of what it does not have")
@@ -98,21 +98,21 @@ def test_a_killed_application_stays_down_and_its_successor_goes_on(zookeeper: st
             assert up_of(sink, "killed")[-3:] == [0, 0, 0], "it vanished: that stays to be seen"
         # A restarted agent still tells of it.
         again = KeepingSink()
-        async with running(zookeeper, tmp_path / "data", again):
+        async with running(tree, tmp_path / "data", again):
             await until(lambda: up_of(again, "killed")[-1:] == [0], "up = 0 after a restart")
 
     asyncio.run(run())
 
 
-def test_a_restarted_source_goes_on_where_it_was_without_zookeeper(zookeeper: str, tmp_path: Path) -> None:
+def test_a_restarted_source_goes_on_where_it_was_without_zookeeper(tree: str, tmp_path: Path) -> None:
     """Same births; a counter that fell meanwhile is noticed. Nobody answers at ZooKeeper's port."""
 
     async def run() -> None:
         sink, source = KeepingSink(), f"again/{HOST}/0"
-        app = Application(zookeeper, "again", tmp_path / "run")
+        app = Application(tree, "again", tmp_path / "run")
         await app.do("add orders 50")
         await app.do("add steady 1")
-        async with running(zookeeper, tmp_path / "data", sink):
+        async with running(tree, tmp_path / "data", sink):
             await until(lambda: sink.last(source).get("steady") == 1, "the first poll")
         last_poll = sink.samples(source)[-1][1]
         await app.do("drop orders")
@@ -128,18 +128,18 @@ def test_a_restarted_source_goes_on_where_it_was_without_zookeeper(zookeeper: st
     asyncio.run(run())
 
 
-def test_zookeeper_killed_and_wiped_disturbs_no_poll(zookeeper_stack: Stack, tmp_path: Path) -> None:
+def test_zookeeper_killed_and_wiped_disturbs_no_poll(tree: str, zookeeper_stack: Stack, tmp_path: Path) -> None:
     async def run() -> None:
-        zookeeper, sink, source = zookeeper_stack.zookeeper, KeepingSink(), f"wiped/{HOST}/0"
-        app = Application(zookeeper, "wiped", tmp_path / "run")
+        sink, source = KeepingSink(), f"wiped/{HOST}/0"
+        app = Application(tree, "wiped", tmp_path / "run")
         await app.do("add orders 1")
-        async with running(zookeeper, tmp_path / "data", sink) as artimon:
+        async with running(tree, tmp_path / "data", sink) as artimon:
             await until(lambda: sink.last(source).get("orders") == 1, "the first poll")
             await asyncio.to_thread(zookeeper_stack.kill, "zookeeper")
             await app.do("add orders 1")
             await until(lambda: sink.last(source)["orders"] == 2, "a poll while ZooKeeper is down")
             await asyncio.to_thread(zookeeper_stack.wait_healthy, 60)
-            with registry(zookeeper) as client:
+            with registry(tree) as client:
                 await asyncio.to_thread(client.delete, "/artimon/contexts/wiped", -1, True)
             for total in (3, 4, 5):
                 await app.do("add orders 1")
@@ -151,13 +151,13 @@ def test_zookeeper_killed_and_wiped_disturbs_no_poll(zookeeper_stack: Stack, tmp
     asyncio.run(run())
 
 
-def test_what_the_sink_refuses_comes_with_the_next_poll(zookeeper: str, tmp_path: Path) -> None:
+def test_what_the_sink_refuses_comes_with_the_next_poll(tree: str, tmp_path: Path) -> None:
     async def run() -> None:
         sink, source = KeepingSink(), f"full/{HOST}/0"
         sink.refusing = "quota"
-        app = Application(zookeeper, "full", tmp_path / "run")
+        app = Application(tree, "full", tmp_path / "run")
         await app.do("add orders 7")
-        async with running(zookeeper, tmp_path / "data", sink) as artimon:
+        async with running(tree, tmp_path / "data", sink) as artimon:
             await until(lambda: artimon.figures()["sink_refused"] > 1, "refusals")
             assert any("quota" in problem for problem in artimon.figures()["problems"])
             sink.refusing = ""
@@ -168,10 +168,10 @@ def test_what_the_sink_refuses_comes_with_the_next_poll(zookeeper: str, tmp_path
     asyncio.run(run())
 
 
-def test_the_host_and_the_agent_are_sources_too(zookeeper: str, tmp_path: Path) -> None:
+def test_the_host_and_the_agent_are_sources_too(tree: str, tmp_path: Path) -> None:
     async def run() -> None:
         sink = KeepingSink()
-        async with running(zookeeper, tmp_path / "data", sink, host_metrics=True) as artimon:
+        async with running(tree, tmp_path / "data", sink, host_metrics=True) as artimon:
             await until(lambda: len(sink.samples(f"host/{HOST}")) > 0, "the host")
             assert artimon.figures()["polls"] >= 0
         names = sink.last(f"host/{HOST}")

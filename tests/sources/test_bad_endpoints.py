@@ -60,7 +60,7 @@ async def _giant(seqid: int, writer: asyncio.StreamWriter) -> None:
     writer.write(b"\x7f\xff\xff\xff" + bytes(1000))
 
 
-def test_one_bad_endpoint_never_disturbs_the_others(zookeeper: str, tmp_path: Path) -> None:
+def test_one_bad_endpoint_never_disturbs_the_others(tree: str, tmp_path: Path) -> None:
     async def run() -> None:
         sink, source = KeepingSink(), f"bad/{HOST}/good"
         polls = [0]
@@ -71,13 +71,13 @@ def test_one_bad_endpoint_never_disturbs_the_others(zookeeper: str, tmp_path: Pa
 
         stranger = answering(lambda: columns(uuid_of(77), {"a": 1}, "bad", "stranger"))
         bad = [_hang, _garbage, _half, _giant, stranger]
-        with registry(zookeeper) as client:
+        with registry(tree) as client:
             async with contextlib.AsyncExitStack() as stack:
                 for n, behaviour in enumerate(bad):
                     await stack.enter_async_context(registered(client, "bad", n, behaviour))
                 await stack.enter_async_context(registered(client, "bad", 9, answering(good)))
                 await asyncio.to_thread(client.create, "/artimon/contexts/bad/no-endpoint", b"", None, True)
-                async with running(zookeeper, tmp_path, sink, concurrency=4) as artimon:
+                async with running(tree, tmp_path, sink, concurrency=4) as artimon:
                     await until(lambda: sink.last(source).get("a", 0) == 6, "six polls of the good one", 20)
                     errors = artimon.figures()["poll_errors"]
                     wanted = {"timeout", "garbage", "closed", "frame too large", "wrong uuid"}
@@ -94,16 +94,16 @@ def test_one_bad_endpoint_never_disturbs_the_others(zookeeper: str, tmp_path: Pa
     asyncio.run(run())
 
 
-def test_two_live_processes_of_one_name_are_never_merged(zookeeper: str, tmp_path: Path) -> None:
+def test_two_live_processes_of_one_name_are_never_merged(tree: str, tmp_path: Path) -> None:
     """The second is refused, counted and named; when the first leaves, the second speaks for the source."""
 
     async def run() -> None:
         sink, source = KeepingSink(), f"twice/{HOST}/0"
-        with registry(zookeeper) as client:
+        with registry(tree) as client:
             async with contextlib.AsyncExitStack() as outer, contextlib.AsyncExitStack() as inner:
                 first = answering(lambda: columns(uuid_of(1), {"a": 1}, "twice"))
                 second = answering(lambda: columns(uuid_of(2), {"a": 2}, "twice", birth_ms=2_000))
-                artimon = await outer.enter_async_context(running(zookeeper, tmp_path, sink))
+                artimon = await outer.enter_async_context(running(tree, tmp_path, sink))
                 await inner.enter_async_context(registered(client, "twice", 1, first))
                 await until(lambda: sink.last(source).get("a") == 1, "the first")
                 await outer.enter_async_context(registered(client, "twice", 2, second))
@@ -121,7 +121,7 @@ def test_two_live_processes_of_one_name_are_never_merged(zookeeper: str, tmp_pat
     asyncio.run(run())
 
 
-def test_an_endpoint_that_changes_types_is_told_of(zookeeper: str, tmp_path: Path) -> None:
+def test_an_endpoint_that_changes_types_is_told_of(tree: str, tmp_path: Path) -> None:
     async def run() -> None:
         sink, source = KeepingSink(), f"types/{HOST}/0"
         values: dict[str, Value] = {"a": 1, "b": 1}
@@ -129,8 +129,8 @@ def test_an_endpoint_that_changes_types_is_told_of(zookeeper: str, tmp_path: Pat
         def answer() -> Any:
             return columns(uuid_of(1), values, "types", kinds={"b": Kind.COUNTER})
 
-        with registry(zookeeper) as client:
-            async with registered(client, "types", 1, answering(answer)), running(zookeeper, tmp_path, sink) as it:
+        with registry(tree) as client:
+            async with registered(client, "types", 1, answering(answer)), running(tree, tmp_path, sink) as it:
                 await until(lambda: sink.last(source).get("a") == 1, "the integer")
                 values["a"] = 1.5
                 await until(lambda: sink.last(source)["a"] == 1.5, "the double")

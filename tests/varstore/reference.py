@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 Value = int | float | bool | str
@@ -68,7 +69,7 @@ class Reference:
         step, count, spare = level
         return end_of(append, step) - (count + spare - 2) * step
 
-    def apply(self, append: int, rows: list[tuple[int, int, int, Value | None]]) -> None:
+    def apply(self, append: int, rows: Sequence[tuple[int, int, int, Value | None]]) -> None:
         """One batch."""
         self.head = max(self.head, append)
         for print_, time, birth, value in rows:

@@ -36,7 +36,7 @@ class TestBatch:
     id: BatchId
     source: str
     append_ms: int
-    rows: list[Row]
+    rows: Sequence[Row]
 
     def entry(self, offset: int, owned: bool = True) -> FeedEntry:
         """Its entry in a feed range."""
@@ -50,9 +50,7 @@ class TestBatch:
         return Samples.of(self.rows)
 
 
-def range_of(
-    log: Sequence[TestBatch], start: int, until: int, partition: int = 0, topic: str = TOPIC
-) -> FeedRange:
+def range_of(log: Sequence[TestBatch], start: int, until: int, partition: int = 0, topic: str = TOPIC) -> FeedRange:
     """Offsets [start, until) of a log."""
     part = log[start:until]
     entries = tuple(batch.entry(offset) for offset, batch in enumerate(part, start))

@@ -1,0 +1,99 @@
+"""The load of the pipeline benchmark: batches of many sources, polls a minute apart, written to the topic beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from kafka import KafkaProducer
+
+from artimon.model.batch import BatchId, Samples
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.codec import encode_samples
+from artimon.model.routing import lane_of, partition_of
+from artimon.model.values import ValueType
+
+SERIES_A_SOURCE = 1_500
+DOUBLES = 300
+"""Of 1,500 variables of a process: gauges with a fraction; the rest are integers that walk at random."""
+AGENTS = 8
+MINUTE_MS = 60_000
+_MASK = (1 << 64) - 1
+
+
+@dataclass(slots=True)
+class Expected:
+    """What must be found afterwards. The sums are taken modulo 2^64."""
+
+    samples: int = 0
+    batches: int = 0
+    bytes: int = 0
+    series_sum: int = 0
+    time_sum: int = 0
+    """Milliseconds."""
+    integer_sum: int = 0
+    ends: dict[int, int] = field(default_factory=dict)
+
+    def add(self, samples: Samples, size: int) -> None:
+        self.samples += len(samples)
+        self.batches += 1
+        self.bytes += size
+        self.series_sum = (self.series_sum + int(samples.fingerprint.sum())) & _MASK
+        self.time_sum = (self.time_sum + int(samples.time_ms.sum())) & _MASK
+        integers = samples.cell[samples.type == ValueType.INTEGER]
+        self.integer_sum = (self.integer_sum + int(integers.sum())) & _MASK
+
+
+class Source:
+    """One process: fingerprints, last values, identity of its batches."""
+
+    def __init__(self, number: int, generator: np.random.Generator, birth_ms: int) -> None:
+        self.name = f"shop{number % 40}/host-{number:04d}.example/0"
+        self.endpoint = number.to_bytes(16, "big")
+        self.birth_ms = birth_ms
+        self._random = generator
+        self._fingerprints = generator.integers(0, 2**64, SERIES_A_SOURCE, np.uint64, endpoint=False)
+        self._births = np.full(SERIES_A_SOURCE, birth_ms, np.int64)
+        self._types = np.where(np.arange(SERIES_A_SOURCE) % 5 == 0, ValueType.DOUBLE, ValueType.INTEGER).astype(
+            np.uint8
+        )
+        self._integers = generator.integers(0, 1_000_000, SERIES_A_SOURCE)
+        self._doubles = generator.normal(100.0, 30.0, SERIES_A_SOURCE)
+
+    def poll(self, at_ms: int) -> Samples:
+        """Fresh values."""
+        self._integers = self._integers + self._random.integers(0, 200, SERIES_A_SOURCE)
+        self._doubles = self._doubles + self._random.normal(0.0, 1.0, SERIES_A_SOURCE)
+        cells = np.where(self._types == ValueType.DOUBLE, self._doubles.view(np.int64), self._integers)
+        times = np.full(SERIES_A_SOURCE, at_ms, np.int64)
+        return Samples(self._fingerprints, times, self._births, self._types, cells)
+
+
+def fill(kafka: str, topic: str, partitions: int, sources: int, samples: int) -> Expected:
+    """Write at least `samples` samples to `topic`; every source is polled once a minute, the last poll was just now."""
+    generator = np.random.default_rng(1)
+    polls = -(-samples // (sources * SERIES_A_SOURCE))
+    last = SYSTEM_CLOCK.now_ms() // MINUTE_MS * MINUTE_MS
+    first = last - (polls - 1) * MINUTE_MS
+    made = [Source(i, generator, first - MINUTE_MS) for i in range(sources)]
+    sequences: dict[tuple[str, int], int] = {}
+    expected = Expected()
+    producer: Any = KafkaProducer(bootstrap_servers=kafka, acks=1, linger_ms=20, batch_size=512 * 1024)
+    for poll in range(polls):
+        for number, source in enumerate(made):
+            agent, lane = f"agent-{number % AGENTS}", lane_of(source.name)
+            sequence = sequences.get((agent, lane), 0)
+            sequences[agent, lane] = sequence + 1
+            at = first + poll * MINUTE_MS + number * 9  # within the first 10 s of each minute
+            polled = source.poll(at)
+            batch = encode_samples(
+                BatchId(agent, 1, lane, sequence), source.name, source.endpoint, source.birth_ms, at, "default", polled
+            )
+            partition = partition_of(agent, 1, lane, partitions)
+            producer.send(topic, value=batch.data, partition=partition)
+            expected.ends[partition] = expected.ends.get(partition, 0) + 1
+            expected.add(polled, len(batch.data))
+        producer.flush(60)  # what waits to be sent is bounded by one minute of polls
+    producer.close()
+    return expected

@@ -1,0 +1,109 @@
+"""What the transport's tests share: small batches, waiting on a condition, a file layer that misbehaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from artimon.model.batch import BatchId, Polled, Samples, SeriesBlock, SeriesInfo
+from artimon.model.codec import encode_samples, parse_header
+from artimon.model.values import ValueType
+from pipeline.files import SystemFiles
+from pipeline.framing import RecordType
+from pipeline.records import Place
+from pipeline.recovery import records_of, segments_in
+from pipeline.wal import Entry, Log
+
+AGENT = "agent-1"
+HOST = "here"
+MINUTE = 1_700_000_040_000
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+    """Return once `condition` holds; fail, naming `what`, after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.01)
+
+
+def samples(count: int, time_ms: int = MINUTE - 1000, first: int = 0) -> Samples:
+    """`count` integers of distinct series."""
+    fingerprints = np.arange(first, first + count, dtype=np.uint64)
+    times, births = np.full(count, time_ms, np.int64), np.ones(count, np.int64)
+    values = np.arange(count, dtype=np.int64) * 3
+    return Samples(fingerprints, times, births, np.zeros(count, np.uint8), values)
+
+
+def polled(source: str, count: int = 3, time_ms: int = MINUTE - 1000, announce: bool = False) -> Polled:
+    """One poll of one source."""
+    block = SeriesBlock(source, 0, time_ms, (SeriesInfo("a.b{}", ValueType.INTEGER),))
+    return Polled(source, bytes(16), 1, time_ms, samples(count, time_ms), blocks=(block,) if announce else ())
+
+
+def entry(wal: Log, lane: int, sequence: int, count: int = 3, agent: str = AGENT) -> Entry:
+    """A batch for the log, encoded as its intake would."""
+    id = BatchId(agent, wal.epoch, lane, sequence)
+    batch = encode_samples(id, f"source-{lane}", bytes(16), 1, MINUTE - 1000, "default", samples(count))
+    return Entry(RecordType.BATCH, batch.header, batch.data, ((MINUTE, count),))
+
+
+class FastFiles(SystemFiles):
+    """The real disk without waiting for it: for tests in which nothing crashes but processes."""
+
+    def fsync(self, descriptor: int) -> None:
+        pass
+
+    def fsync_folder(self, folder: Path) -> None:
+        pass
+
+
+class Told:
+    """A listener of the log that remembers."""
+
+    def __init__(self) -> None:
+        self.placed: list[tuple[Entry, Place]] = []
+
+    def __call__(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+        self.placed.extend(placed)
+
+    @property
+    def ids(self) -> list[BatchId]:
+        return [e.header.id for e, _ in self.placed]
+
+
+def open_log(
+    folder: Path,
+    told: Told | None = None,
+    files: SystemFiles | None = None,
+    lanes: int = 2,
+    quota: int = 1 << 30,
+    segment: int = 1 << 20,
+    agent: str = AGENT,
+    host: str = HOST,
+) -> Log:
+    """A log for tests; close it."""
+    return Log(
+        folder,
+        agent,
+        lanes,
+        told or Told(),
+        files=files or FastFiles(),
+        host=host,
+        quota_bytes=quota,
+        segment_bytes=segment,
+    )
+
+
+def ids_in(folder: Path) -> list[BatchId]:
+    """Identities of the batches in all segments, in order."""
+    return [
+        parse_header(payload).id
+        for segment in segments_in(folder)
+        for record, payload in records_of(folder, segment)
+        if record.type == RecordType.BATCH
+    ]

@@ -1,0 +1,274 @@
+"""Grids, levels, edges, what is asked of the store, and what the answer says."""
+
+from __future__ import annotations
+
+import pytest
+
+from artimon.model.select import Buckets, SelectError, SelectRequest
+from artimon.model.values import Kind
+from query_dsl import Matrix, NothingSelected, QueryError, absent, apply, evaluate, fetch, parse
+from query_dsl.planner import FINEST_SPARE_ROWS, SETTLE_MS
+from tests.query_dsl.plain_store import MINUTE, PlainStore, RawSeries, Sample
+
+HOUR = 60 * MINUTE
+T = 1_700_000_000_000 // HOUR * HOUR
+NOW = T + SETTLE_MS
+
+
+def ticking(minutes: int = 4_400, name: str = "c", **labels: str) -> PlainStore:
+    """A counter that grows by 1 half-way through each minute, born a minute before its first sample."""
+    first = T - minutes * MINUTE
+    points = [(first + i * MINUTE - 30_000, i) for i in range(1, minutes + 1)]
+    return PlainStore().add(name, labels, points, Kind.COUNTER, birth=first - MINUTE)
+
+
+STORE = ticking()
+
+
+def only(minutes: int) -> PlainStore:
+    """The same samples in a store of one long level."""
+    return PlainStore(STORE.series, ((minutes * MINUTE, 10_000),))
+
+
+def ask(text: str, store: PlainStore = STORE, now: int = NOW) -> Matrix:
+    return evaluate(parse(text), store, now)
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "n"),
+    [
+        ("fetch('c').range('600s')", MINUTE, 10),
+        ("fetch('c').range('601s')", MINUTE, 11),
+        ("fetch('c').range('1h')", MINUTE, 60),
+        ("fetch('c').range('61m')", 5 * MINUTE, 13),
+        ("fetch('c').range('4h')", 5 * MINUTE, 48),
+        ("fetch('c').range('1d')", 15 * MINUTE, 96),
+        ("fetch('c').range('3d')", HOUR, 72),
+        ("fetch('c').at('now')", MINUTE, 1),
+        ("fetch('c').at('now-2h')", 5 * MINUTE, 1),
+        ("fetch('c').offset('2h').range('10m')", 5 * MINUTE, 2),
+        ("fetch('c').between('now-1h', 'now')", MINUTE, 60),
+        ("fetch('c').bucketize(max, '10m').range('30m')", 10 * MINUTE, 3),
+        ("fetch('c').bucketize(max, '1h').range('3h')", HOUR, 3),
+    ],
+)
+def test_the_finest_level_that_covers_the_range(text: str, step: int, n: int) -> None:
+    matrix = ask(text)
+    assert (matrix.grid.step_ms, matrix.grid.n, matrix.complete) == (step, n, True)
+    assert matrix.present.all()
+
+
+@pytest.mark.parametrize(
+    ("now", "end"),
+    [(T, T - MINUTE), (T + 14_999, T - MINUTE), (T + 15_000, T), (T + 74_999, T), (T + 75_000, T + MINUTE)],
+)
+def test_the_open_bucket_never_shows(now: int, end: int) -> None:
+    """The grid ends at the newest multiple of the step that is settled."""
+    assert ask("fetch('c').range('5m')", now=now).grid.end_ms == end
+
+
+def test_buckets_are_named_by_their_end_and_closed_there() -> None:
+    store = PlainStore().add("x", {}, [(T - MINUTE, 1), (T - MINUTE + 1, 2), (T, 3), (T + 1, 4)])
+    assert ask("fetch('x').map(sum).range('2m')", store).tolist(0) == [1.0, 5.0]
+
+
+@pytest.mark.parametrize("statistic", ["last", "min", "max", "sum", "mean", "count", "increase", "delta", "rate"])
+@pytest.mark.parametrize("step", [5, 15, 60])
+def test_equal_at_every_level(statistic: str, step: int) -> None:
+    """The same window, read from 1-minute buckets and from coarser ones."""
+    at = T - HOUR
+    coarse = evaluate(fetch("c").map(statistic, "1h").between(at - HOUR, at), only(step), NOW)
+    fine = evaluate(fetch("c").map(statistic, "1h").at(at), only(1), NOW)
+    assert coarse.latest() == fine.latest()
+    assert fine.latest() != [None]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("fetch('c')", {"last", "count"}),
+        ("fetch('c').map(count, '5m')", {"count"}),
+        ("fetch('c').map(mean, '5m')", {"sum", "count"}),
+        ("fetch('c').map(max, '5m')", {"max", "count"}),
+        ("fetch('c').rate('5m')", {"last", "last_time", "min", "count"}),
+    ],
+)
+def test_only_what_is_needed_is_asked_for(text: str, wanted: set[str]) -> None:
+    store = ticking(100)
+    ask(text, store)
+    assert [set(r.statistics) for r in store.requests] == [wanted]
+
+
+def test_one_request_for_equal_fetches() -> None:
+    store = ticking(100)
+    ask("fetch('c') - fetch('c')", store)
+    assert len(store.requests) == 1
+
+
+def test_a_window_that_begins_before_what_memory_holds_says_so() -> None:
+    """At the left edge: fewer samples where a mean may have fewer, missing where an increase would be too small."""
+    mean = ask("fetch('c').map(mean, '30m').range('1h')")
+    assert mean.present.all()
+    assert "13 points begins before what memory holds" in " ".join(mean.notes)
+    increase = ask("fetch('c').increase('30m').range('1h')")
+    values = increase.tolist(0)
+    assert values == [None] * 13 + [29] + [30] * 46
+    assert "14 points" in " ".join(increase.notes)
+    assert mean.complete
+    assert 60 + FINEST_SPARE_ROWS - 30 == 60 - 13
+
+
+def test_a_window_of_ten_minutes_over_the_whole_hour_is_whole() -> None:
+    """The spare rows serve it, with its predecessor."""
+    matrix = ask("fetch('c').increase('10m').range('1h')")
+    assert matrix.tolist(0) == [10] * 60
+    assert matrix.notes == ()
+
+
+def test_a_range_beyond_memory_is_answered_as_far_as_it_goes() -> None:
+    matrix = ask("fetch('c').range('5d')")
+    assert not matrix.complete
+    assert matrix.grid.n == 120
+    assert any("(61 %)" in note for note in matrix.notes), matrix.notes
+    with pytest.raises(QueryError, match="memory holds buckets of 1h from"):
+        ask("fetch('c').at('now-30d')")
+
+
+def test_a_grid_that_was_moved_is_said() -> None:
+    assert "the bucket that ends at" in ask(f"fetch('c').at({T - 1})").notes[0]
+    assert "later buckets are still open" in ask(f"fetch('c').between({T - HOUR}, {T + HOUR})").notes[0]
+    assert "no range given" in ask("fetch('c')").notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fetch('c').rate('90s')", "use 1m or 2m"),
+        ("fetch('c').rate('1m').range('3h')", "use 5m, or a shorter range"),
+        ("fetch('c').offset('90s')", "offset 1m30s is no multiple"),
+        ("fetch('c').bucketize(max, '90s')", "no multiple of a level's step: 1m, 5m, 15m, 1h"),
+        ("fetch('c').bucketize(max, '10m') - fetch('c')", "mixed grids: fetch reads levels of 1m, 5m, 15m, 1h"),
+        ("fetch('c').bucketize(max, '5m') - fetch('c').bucketize(max, '10m')", "two grids in one query"),
+        ("fetch('c').range('100d')", "no error: just more than memory"),
+        ("fetch('c').range('5000w')", "use at most 11000"),
+        ("fetch('c').between('now', 'now-1h')", "does not lie before the end"),
+        ("fetch('c').at('now') - fetch('c').range('5m')", "two grids in one query: .at(now) and .range(5m)"),
+        ("samples('c')", "the history engine, which comes later"),
+        ("1 + 2", "the query is a plain value"),
+        ("(1 + 2).abs() + fetch('c')", "abs works on series, not on the plain value 3.0"),
+        ("fetch('c') + 9223372036854775808", "is no 64-bit integer"),
+        ("fetch('c') + 'a'", "cannot take the text 'a'"),
+        ("fetch('c') & fetch('c')", "& needs BOOLEAN on both sides"),
+        ("~fetch('c')", "~ needs BOOLEAN"),
+        ("apply(add, fetch('c'), 1, on=[])", "one side is a plain value"),
+        ("fetch('c').mean(by=['host'])", "no selected series has the label 'host'"),
+        ("fetch('c').sum(by=[], nulls='error').between('now-80h', 'now')", "has no value at"),
+        ("fetch('c').map(mean, '5m', nulls='error').between('now-80h', 'now')", "no multiple"),
+        ("fetch('d')", "no variable is named 'd'"),
+        ("fetch('d.*')", "no name fits"),
+        ("fetch('c{host=\"a\"}')", "no series has the label 'host'"),
+    ],
+)
+def test_errors_say_what_and_where(text: str, message: str) -> None:
+    if message.startswith("no error"):
+        assert ask(text).grid.n == 2_400
+        return
+    with pytest.raises(QueryError) as caught:
+        ask(text)
+    assert message in str(caught.value)
+
+
+def test_an_error_of_evaluation_points_into_the_text() -> None:
+    with pytest.raises(QueryError) as caught:
+        ask("1 + fetch('c').mean(by=['hots'])")
+    assert str(caught.value).splitlines()[-1].index("^") == 2 + 4
+    with pytest.raises(QueryError) as built:
+        evaluate(1 + fetch("c").mean(by=["hots"]), STORE, NOW)
+    assert "^" not in str(built.value)
+
+
+def test_the_combination_that_selects_nothing_is_named() -> None:
+    store = ticking(50, host="a", dc="x").add("c", {"host": "b", "dc": "y"}, [(T, 1)])
+    with pytest.raises(NothingSelected) as caught:
+        ask("""fetch('c{host="a",dc="y"}')""", store)
+    assert """series fit __name__="c", host="a", but none of them dc="y\"""" in str(caught.value)
+
+
+def test_series_without_samples_in_the_range_are_left_out_and_said() -> None:
+    store = ticking(50, host="a").add("c", {"host": "b"}, [(T - 5 * HOUR, 1)])
+    matrix = ask("fetch('c').range('10m')", store)
+    assert matrix.series == ['c{host="a"}']
+    assert "c: 1 of 2 series have no sample in the range" in matrix.notes
+    quiet = ask("""fetch('c{host="b"}').range('10m')""", store)
+    assert len(quiet) == 0
+    assert "the newest sample of all is of" in quiet.notes[0]
+    assert "0 series" in repr(quiet)
+    assert quiet.to_pandas().shape == (10, 0)
+    assert len(ask("""fetch('c{host="b"}').mean(by=['host']).range('10m')""", store)) == 0
+
+
+def test_what_the_store_says_reaches_the_answer() -> None:
+    store = ticking(50)
+    store.notes, store.partial = ("shard 1 did not answer",), True
+    matrix = ask("fetch('c').rate('5m').sum(by=[])", store)
+    assert matrix.partial
+    assert "shard 1 did not answer" in matrix.notes
+
+
+class _Full(PlainStore):
+    def select(self, request: SelectRequest) -> Buckets:
+        raise SelectError("200000 series fit: at most 100000")
+
+
+def test_a_refusal_of_the_store_is_a_query_error() -> None:
+    with pytest.raises(QueryError, match="200000 series fit"):
+        evaluate(parse("fetch('c')"), _Full([RawSeries("c", {}, [])]), NOW)
+
+
+def test_a_store_without_levels_is_said() -> None:
+    with pytest.raises(QueryError, match="is a shard running"):
+        evaluate(parse("fetch('c')"), PlainStore(level_table=()), NOW)
+
+
+def test_a_process_and_its_successor_are_never_counted_at_once() -> None:
+    """The old one ended within the bucket in which the new one began."""
+    store = PlainStore().add(
+        "g", {"instance": "0"}, [(T - 2 * MINUTE, 5), (T - 50_000, 5)], Kind.GAUGE, ended=T - 40_000
+    )
+    store.add("g", {"instance": "1"}, [(T - 20_000, 7)], Kind.GAUGE)
+    assert ask("fetch('g').sum(by=[]).range('3m')", store).tolist(0) == [5.0, None, 7.0]
+
+
+def test_increase_over_restarts_is_exact() -> None:
+    """Four workers, five restarts each, 1 a second: 3,600 s times 4."""
+    store = PlainStore()
+    for worker in range(4):
+        samples: list[Sample] = []
+        for life in range(6):
+            birth = T - HOUR + life * 10 * MINUTE
+            samples += [Sample(birth + s * 1_000, s, birth) for s in range(37, 599, 37)]
+            samples.append(Sample(birth + 599_000 + worker, 600, birth))
+        store.add("w", {"instance": str(worker)}, samples, Kind.COUNTER)
+    whole = ask("fetch('w').increase('1h').sum(by=[]).at('now')", store)
+    assert whole.latest() == [4 * 6 * 600.0]
+    parts = ask("fetch('w').increase('5m').sum(by=[]).bucketize(sum, '1h').at('now')", store)
+    assert parts.latest() == [5 * 4 * 6 * 600.0]
+
+
+def test_500_terms_evaluate_without_recursion() -> None:
+    assert ask("fetch('c') * 0" + " + 1" * 480).tolist(0) == [480.0] * 10
+
+
+def test_absent_of_an_ended_series_is_true() -> None:
+    store = PlainStore().add("up", {}, [(T - 3 * MINUTE, 1), (T - 2 * MINUTE, 1)], ended=T - 90_000)
+    assert evaluate(absent("up").range("4m"), store, NOW).tolist(0) == [False, False, True, True]
+
+
+def test_apply_pairs_thousands_by_label() -> None:
+    store = PlainStore()
+    for i in range(2_000):
+        store.add("size", {"volume": str(i)}, [(T, 100)])
+        store.add("used", {"volume": str(1_999 - i)}, [(T, 1_999 - i)])
+    free = evaluate(apply("sub", fetch("size"), fetch("used"), on=["volume"]).at("now"), store, NOW)
+    assert len(free) == 2_000
+    assert all(v == 100 - int(labels["volume"]) for v, labels in zip(free.latest(), free.labels, strict=True))

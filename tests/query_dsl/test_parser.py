@@ -1,0 +1,273 @@
+"""Text to tree and back, and everything that is no query."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from query_dsl import Expr, QueryError, absent, apply, fetch, nodes, parse, samples
+from query_dsl.operators import OPERATORS
+
+LABEL = st.sampled_from(["host", "dc", "rack", "volume"])
+LABELS = st.lists(LABEL, unique=True, max_size=3)
+DURATION = st.integers(1, 10**9).map(lambda ms: f"{ms}ms") | st.sampled_from(["5m", "1h30m", "2w"])
+TEXT = st.text(st.characters(blacklist_categories=["Cs"]), max_size=12)
+NUMBER = st.integers(-(2**63), 2**63 - 1) | st.floats()
+NULLS = st.sampled_from(["skip", "propagate", "error"])
+COUNT = st.none() | st.integers(0, 9)
+
+
+@st.composite
+def selectors(draw: st.DrawFn) -> str:
+    name = draw(st.sampled_from(["cpu", "memcached.hits", "memcached.*", "a:b/c-d"]))
+    parts = []
+    for _ in range(draw(st.integers(0, 3))):
+        op = draw(st.sampled_from(["=", "!=", "=~", "!~"]))
+        value = draw(TEXT) if op in ("=", "!=") else draw(st.sampled_from(["a|b", "x{1,2}", r"\\d+,", "", "é.*"]))
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+        parts.append(f'{draw(LABEL)}{op}"{escaped}"')
+    return f"{name}{{{','.join(parts)}}}" if parts else name
+
+
+def grown(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    def match(on: list[str], kind: str, drop: bool, fill: float | None) -> dict[str, object]:
+        unmatched = "drop" if drop else "error"
+        return {"unmatched": unmatched, "fill": fill} | ({kind: on} if kind else {})
+
+    matches = st.builds(match, LABELS, st.sampled_from(["", "on", "ignoring"]), st.booleans(), st.none() | NUMBER)
+    return st.one_of(
+        st.builds(lambda e, d: e.range(d), inner, DURATION),
+        st.builds(lambda e, a: e.between(a, a + 10), inner, st.integers(-(2**50), 2**50)),
+        st.builds(lambda e, a: e.at(a), inner, st.sampled_from(["now", "now-1h", "2026-11-21T13:00:00Z", 17, -5])),
+        st.builds(lambda e, d: e.offset(d), inner, DURATION),
+        st.builds(lambda e, w, g: e.rate(w, max_gap=g), inner, st.none() | DURATION, st.none() | DURATION),
+        st.builds(
+            lambda e, f, w, a, n, c: e.map(f, w, after=a, nulls=n, min_count=c),
+            inner,
+            st.sampled_from(["mean", "last", "delta"]),
+            DURATION,
+            st.none() | DURATION,
+            NULLS,
+            COUNT,
+        ),
+        st.builds(lambda e, d, c: e.bucketize("max", d, min_count=c), inner, DURATION, COUNT),
+        st.builds(lambda e, a, b: e.clamp(a, b), inner, NUMBER, NUMBER),
+        st.builds(lambda e: e.abs(), inner),
+        st.builds(
+            lambda e, f, b, n, c: e.reduce(f, by=b, nulls=n, min_count=c),
+            inner,
+            st.sampled_from(["sum", "count"]),
+            LABELS,
+            NULLS,
+            COUNT,
+        ),
+        st.builds(lambda e, b: e.mean(without=b), inner, LABELS),
+        st.builds(lambda e, n: e.named(n), inner, TEXT.filter(bool)),
+        st.builds(lambda e: -e, inner),
+        st.builds(lambda e: ~e, inner),
+        st.builds(lambda op, a, b, m: apply(op, a, b, **m), st.sampled_from(list(OPERATORS)), inner, inner, matches),
+        st.builds(lambda op, a, b: apply(op, a, b), st.sampled_from(list(OPERATORS)), inner, inner),
+        st.builds(
+            lambda op, a, b: apply(op, a, b), st.sampled_from(list(OPERATORS)), inner, NUMBER | TEXT | st.booleans()
+        ),
+        st.builds(lambda op, a, b: apply(op, b, a), st.sampled_from(list(OPERATORS)), inner, NUMBER),
+    )
+
+
+QUERIES = st.recursive(
+    st.builds(fetch, selectors()) | st.builds(absent, selectors()) | st.builds(samples, selectors()),
+    grown,
+    max_leaves=8,
+)
+
+
+@given(QUERIES)
+@settings(max_examples=400, deadline=None)
+def test_printing_and_parsing_gives_the_same_tree(query: Expr) -> None:
+    """parse(str(q)).equals(q), for every tree that the builder can make."""
+    again = parse(str(query))
+    assert again.equals(query), str(query)
+    assert str(again) == str(query)
+
+
+@given(st.text(alphabet="fetch('x').+-*/&|~<>=()[]{}\"\\\n abyn015,#:;@!lambda", max_size=60) | st.text(max_size=40))
+@settings(max_examples=500, deadline=None)
+def test_any_text_is_a_query_or_a_query_error(text: str) -> None:
+    """Whatever comes, nothing but QueryError is raised, with a place inside the text."""
+    problem: QueryError | None = None
+    try:
+        parse(text)
+    except QueryError as caught:
+        problem = caught
+    if problem is not None:
+        assert str(problem)
+        assert problem.position is None or 0 <= problem.position <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("fetch('a').map(mean, '5m')", "fetch('a').map('mean', '5m')"),
+        ("fetch('a').map('rate', '5m')", "fetch('a').rate('5m')"),
+        ("fetch('a').rate('300s')", "fetch('a').rate('5m')"),
+        ("fetch('a').clamp(0, 1)", "fetch('a').map(clamp, 0, 1)"),
+        ("fetch('a').reduce(mean, by=['b'])", "fetch('a').mean(by=['b'])"),
+        ("apply(sub, fetch('a'), fetch('b'))", "fetch('a') - fetch('b')"),
+        ("fetch('a{}')", "fetch('a')"),
+        ("fetch('{__name__=\"a\"}')", "fetch('a')"),
+        ("fetch(\"a{b='c',}\")", "fetch('a{b=\"c\"}')"),
+        ("fetch('a')  # comment (", "fetch('a')"),
+        ("fetch('a')\n  .rate('5m')\n  .sum(by=[])", "fetch('a').rate('5m').sum(by=[])"),
+        ("fetch(r'a{b=~\"\\d+\"}')", "fetch('a{b=~\"\\\\\\\\d+\"}')"),
+        ("-1 * fetch('a')", "(-1) * fetch('a')"),
+        ("fetch('a') > 1", "(fetch('a') > 1)"),
+    ],
+)
+def test_two_ways_to_write_the_same(text: str, same: str) -> None:
+    assert parse(text).equals(parse(same)), (str(parse(text)), str(parse(same)))
+
+
+def test_numbers_keep_their_type() -> None:
+    assert not parse("fetch('a') + 1").equals(parse("fetch('a') + 1.0"))
+    assert not parse("fetch('a') + 1").equals(parse("fetch('a') + True"))
+    assert parse("fetch('a') + nan").equals(fetch("a") + math.nan)
+
+
+ERRORS = [
+    ("", "the query is empty"),
+    ("fetch", "call it: fetch(…)"),
+    ("cpu.load", "this has no place|call it|unknown"),
+    ("feetch('a')", "unknown function feetch(); near: fetch"),
+    ("fetch('a').meen(by=[])", "unknown function .meen(); near: mean"),
+    ("fetch('a').map('meen', '5m')", "unknown function 'meen'; near: mean"),
+    ("fetch('a').map(mean, 300)", "write a number and a unit"),
+    ("fetch('a').mean()", "exactly one of by=[..] and without=[..]"),
+    ("fetch('a').mean(by=None)", "exactly one of by=[..] and without=[..]"),
+    ("fetch('a').mean(by=['b'], without=['c'])", "exactly one of"),
+    ("fetch('a').mean(by='b')", "by takes a list of label names"),
+    ("fetch('a').mean('5m')", '.map("mean", "5m")'),
+    ("fetch('a').mean(by=['b'], nulls='no')", "say one of 'skip'"),
+    ("fetch('a').mean(by=['b'], min_count=-1)", "not negative"),
+    ("fetch('a').rate(window=5)", "is not a duration"),
+    ("fetch('a').rat('5m')", "near: rate"),
+    ("fetch('a', 'b')", "fetch(): too many positional"),
+    ("fetch(a)", 'put a in quotes: "a"'),
+    ("fetch(fetch('a'))", "a literal is expected here"),
+    ("fetch('a').map(lambda w: 1, '5m')", "own functions exist in Python only"),
+    ("fetch('a')[0]", "there are no subscripts"),
+    ("fetch('a') and fetch('b')", "write & for and"),
+    ("fetch('a') if 1 else 2", "there is no if"),
+    ("fetch('a') in fetch('b')", "in, is and not"),
+    ("1 < fetch('a') < 3", "comparisons do not chain"),
+    ("fetch('a') ** 2", "this operator is not available"),
+    ("fetch('a') @ fetch('b')", "this operator is not available"),
+    ("[fetch('a')]", "no place in a query"),
+    ("(x := 1)", "there is no assignment"),
+    ("fetch('a'), fetch('b')", "write a list"),
+    ("f'{1}'", "without f"),
+    ("b'a'", "no place in a query"),
+    ("fetch(*['a'])", "* has no place"),
+    ("fetch(**{})", "** has no place"),
+    ("fetch('a'", "this '(' is not closed"),
+    ("fetch('a'))", "this ')' closes nothing"),
+    ("fetch('a]", "no closing quote"),
+    ("fetch('a') fetch('b')", "not a query"),
+    ("fetch('a{b=c}')", "must stand in quotes"),
+    ("fetch('a{b=~\"(\"}')", "not valid RE2"),
+    ("fetch('{b!=\"x\"}')", "fits every series"),
+    ("fetch('a').between('x', 'now')", "is not a time"),
+    ("fetch('a').range('-5m')", "is not a duration"),
+    ("apply(plus, fetch('a'), 1)", "unknown operator 'plus'"),
+    ("apply(add, fetch('a'), 1, on=['a'], ignoring=['b'])", "not both"),
+    ("apply(add, fetch('a'), [1])", "no place in a query"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), ERRORS)
+def test_what_is_no_query_says_why(text: str, message: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse(text)
+    assert any(part in str(caught.value) for part in message.split("|")), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "length"),
+    [
+        ("1 + fetch('a').meen(by=[])", 15, 4),
+        ("fetch('a{b=\"é\"}') + fetch('b').meen(by=[])", 31, 4),
+        ("fetch('a{b=c}')", 11, 1),
+        ("fetch('ok')\n + feetch('x')", 15, 6),
+        ("fetch('a').mean(bye=['x'])", 20, 5),
+    ],
+)
+def test_errors_point_at_the_place(text: str, position: int, length: int) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse(text)
+    assert (caught.value.position, caught.value.length) == (position, length)
+    line = text.split("\n")[text.count("\n", 0, position)]
+    assert str(caught.value).splitlines()[-2] == f"  {line}"
+    assert str(caught.value).splitlines()[-1].strip() == "^" * length
+
+
+ATTACKS = {
+    "import": "__import__('os').system('true')",
+    "attribute": "fetch.__globals__",
+    "class": "fetch('a').__class__.__mro__",
+    "private": "fetch('a')._wrap(1)",
+    "format": "'{0.__class__}'.format(1)",
+    "comprehension": "[x for x in (1, 2)]",
+    "walrus": "(fetch := 1)",
+    "power": "9 ** 9 ** 9",
+    "shift": "1 << 10 ** 10",
+    "text times": "'a' * 10 ** 10",
+    "long": "fetch('a')" + " + 1" * 5_000,
+    "many": "fetch('a')" + " + 1" * 501,
+    "parentheses": "(" * 10_000 + "1" + ")" * 10_000,
+    "open": "(" * 5_000,
+    "calls": "fetch('a')" + ".abs()" * 2_000,
+    "calls within limits": "fetch('a')" + ".abs()" * 400,
+    "nested calls": "apply(add, " * 1_300 + "1",
+    "unary": "-" * 10_000 + "1",
+    "unary within limits": "~" * 400 + "fetch('a')",
+    "lists": "fetch('a').mean(by=" + "[" * 99 + "]" * 99 + ")",
+    "digits": "fetch('a') + " + "1" * 16_000,
+    "huge regex": "fetch('a{b=~\"" + "(x+x+)+" * 1_000 + "y\"}')",
+    "repeated regex": "fetch('a{b=~\"((x{900}){900}){900}\"}')",
+    "huge duration": "fetch('a').range('999999999999999w')",
+    "nul": "fetch('a')\0",
+    "surrogate": "fetch('a{b=\"\\ud800\"}')",
+}
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_attacks_end_in_a_query_error(text: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse(text)
+    assert len(str(caught.value)) < 2_000
+
+
+def test_a_sum_of_many_terms_is_one_level() -> None:
+    """Within the cap of operators a flat chain parses, prints and compares without recursion."""
+    query = parse("fetch('a')" + " + 1" * 490)
+    assert parse(str(query)).equals(query)
+
+
+def test_a_query_built_too_deep_is_refused() -> None:
+    def dig() -> None:
+        query = fetch("a")
+        for _ in range(200):
+            query = query.abs()
+
+    with pytest.raises(QueryError, match="nested more than"):
+        dig()
+
+
+def test_selector_may_hold_brackets_and_operators() -> None:
+    """The pre-scan knows strings: what stands in quotes is not counted."""
+    pattern = "(" * 20 + ")" * 20 + "+-" * 5
+    query = parse(f"fetch('a{{b=\"{pattern * 20}\"}}')")
+    assert isinstance(query.node, nodes.Fetch)
+    assert query.node.selector.matchers[1].value == pattern * 20

@@ -1,0 +1,102 @@
+"""What the agent says of endpoints, and who speaks for a source."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from sources.owners import Owners
+from sources.status import POLL_MS, POLL_SAMPLES, UP, Statuses
+
+HOUR = 3_600_000
+LABELS = {"context": "shop", "host": "web1", "instance": "0"}
+
+
+def said(statuses: Statuses, now_ms: int) -> dict[str, object]:
+    return {variable.name: variable.value for variable in statuses.variables(now_ms)}
+
+
+def test_a_polled_endpoint_says_how_the_poll_went(tmp_path: Path) -> None:
+    statuses = Statuses(tmp_path / "v.json", HOUR)
+    statuses.polled("shop/web1/0", LABELS, True, 12.5, 1_500)
+    assert said(statuses, 0) == {UP: 1, POLL_MS: 12.5, POLL_SAMPLES: 1_500}
+    statuses.polled("shop/web1/0", LABELS, False, 5_000.0, 0)
+    assert said(statuses, 0) == {UP: 0, POLL_MS: 5_000.0, POLL_SAMPLES: 0}
+    assert statuses.counts() == (0, 1)
+
+
+def test_what_vanished_is_down_for_an_hour_also_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "v.json"
+    first = Statuses(path, HOUR)
+    first.polled("shop/web1/0", LABELS, True, 1, 1)
+    first.polled("shop/web1/1", {**LABELS, "instance": "1"}, True, 1, 1)
+    first.vanished("shop/web1/0", LABELS, 1_000)
+    first.save()
+    again = Statuses(path, HOUR)
+    again.load()
+    assert said(again, 1_000 + HOUR) == {UP: 0}
+    assert said(again, 1_001 + HOUR) == {}
+
+
+def test_what_comes_back_or_leaves_in_order_is_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "v.json"
+    statuses = Statuses(path, HOUR)
+    statuses.vanished("a", LABELS, 1_000)
+    statuses.save()
+    statuses.polled("a", LABELS, True, 1, 1)
+    statuses.save()
+    again = Statuses(path, HOUR)
+    again.load()
+    assert said(again, 2_000) == {}
+    statuses.left("a")
+    assert said(statuses, 2_000) == {}
+
+
+def test_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
+    for text in ("", "[]", '{"a": 7}', '{"a": {"nope": 1}}'):
+        (tmp_path / "v.json").write_text(text)
+        statuses = Statuses(tmp_path / "v.json", HOUR)
+        statuses.load()
+        assert said(statuses, 0) == {}
+
+
+class Process:
+    """An owner that is alive or not."""
+
+    def __init__(self, alive: bool) -> None:
+        self.alive, self.superseded = alive, False
+
+    async def answers(self, sure: bool) -> bool:
+        await asyncio.sleep(0)
+        return self.alive
+
+    def supersede(self) -> None:
+        self.superseded = True
+
+
+def test_a_source_has_one_owner_and_a_dead_one_gives_way() -> None:
+    async def run() -> None:
+        owners, dead, alive, rival = Owners(), Process(False), Process(True), Process(True)
+        assert await owners.claim("s", dead, sure=True)
+        assert await owners.claim("s", alive, sure=True)
+        assert dead.superseded
+        assert await owners.claim("s", alive, sure=True)
+        assert not await owners.claim("s", rival, sure=True)
+        owners.release("s", rival)
+        assert owners.get("s") is alive
+        owners.release("s", alive)
+        assert await owners.claim("s", rival, sure=True)
+
+    asyncio.run(run())
+
+
+def test_of_several_rivals_at_once_one_wins() -> None:
+    async def run() -> None:
+        owners, rivals = Owners(), [Process(True) for _ in range(5)]
+        owners.hold("s", Process(False))
+        won = await asyncio.gather(*(owners.claim("s", rival, sure=True) for rival in rivals))
+        assert sorted(won) == [False] * 4 + [True]
+        assert owners.get("s") is rivals[won.index(True)]
+        assert not any(rival.superseded for rival in rivals)
+
+    asyncio.run(run())

@@ -1,0 +1,95 @@
+"""The command line: where things are, and that what the stack starts is what the commands take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from artimon import cli
+from artimon.settings import DEFAULT_KAFKA, DEFAULT_ZOOKEEPER, load
+from artimon.stack.bench import known_benchmarks, readable, run_benchmark
+from artimon.stack.own import OwnPart, read_problem
+from artimon.stack.part import Context
+from artimon.stack.parts import ALL_PARTS, choose_parts
+from artimon.stack.process import start_time
+from artimon.stack.state import StackState, write_state
+from tests.stack.fakes import make_context
+
+OWN = [part for part in choose_parts(ALL_PARTS) if isinstance(part, OwnPart)]
+
+
+def full_context(data: Path) -> Context:
+    """A context in which every port of the default stack is leased."""
+    bare = make_context(data)
+    ports = {name: port for part in choose_parts(ALL_PARTS) for name, port in part.ports.items()}
+    return Context(data, ports, bare.settings, bare.java, bare.jars, bare.spark_jars)
+
+
+@pytest.mark.parametrize("part", OWN, ids=lambda part: part.name)
+def test_every_process_is_started_with_flags_that_its_command_has(part: OwnPart, tmp_path: Path) -> None:
+    context = full_context(tmp_path)
+    argv = part.command(context).argv
+    name, *arguments = argv[argv.index("artimon.cli") + 1 :]
+    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    parsed = commands[name].make_context(name, arguments).params
+    assert parsed["health"] == context.health(part.name)
+    assert parsed["zookeeper"] == "127.0.0.1:2181"
+
+
+def test_default_ports_are_all_different() -> None:
+    ports = [port for part in choose_parts(ALL_PARTS) for port in part.ports.values()]
+    assert len(ports) == len(set(ports))
+
+
+def test_health_is_stale_damaged_or_good(tmp_path: Path) -> None:
+    from artimon.model.clock import SYSTEM_CLOCK, ManualClock
+    from artimon.model.health import HealthFile
+
+    context = full_context(tmp_path)
+    agent = next(part for part in OWN if part.name == "agent")
+    assert "not said" in read_problem(context, "agent")
+    HealthFile(context.health("agent"), "agent").write("ok")
+    assert read_problem(context, "agent") == ""
+    HealthFile(context.health("agent"), "agent").write("starting", "waits for ZooKeeper")
+    assert read_problem(context, "agent") == "starting: waits for ZooKeeper"
+    HealthFile(context.health("agent"), "agent", ManualClock(SYSTEM_CLOCK.now_ms() - 60_000)).write("ok")
+    assert "for 60 s" in read_problem(context, "agent")
+    agent.prepare(context)
+    assert not context.health("agent").exists()  # an earlier life's health says nothing of the next one
+
+
+def test_settings_take_the_environment_before_defaults(tmp_path: Path) -> None:
+    found = load({"HOME": str(tmp_path), "ARTIMON_ZOOKEEPER": "zk:1"})
+    assert (found.zookeeper, found.kafka) == ("zk:1", DEFAULT_KAFKA)
+    assert found.data == tmp_path / ".local" / "share" / "artimon" / "default"
+    assert load({"HOME": "/h", "XDG_CACHE_HOME": "/c"}).cache == Path("/c/artimon")
+
+
+def test_a_running_stack_is_found_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in ("ARTIMON_ZOOKEEPER", "ARTIMON_KAFKA"):
+        monkeypatch.delenv(name, raising=False)
+    places = {"ARTIMON_ZOOKEEPER": "127.0.0.1:7", "ARTIMON_KAFKA": "127.0.0.1:8"}
+    me = os.getpid()
+    write_state(tmp_path, StackState(me, start_time(me), {}, places, []))
+    assert cli.located(tmp_path).zookeeper == "127.0.0.1:7"
+    monkeypatch.setenv("ARTIMON_ZOOKEEPER", "zk:1")
+    assert cli.located(tmp_path).zookeeper == "zk:1"
+    write_state(tmp_path, StackState(me, start_time(me) - 100, {}, places, []))  # it died; the number is ours by chance
+    monkeypatch.delenv("ARTIMON_ZOOKEEPER")
+    assert cli.located(tmp_path).zookeeper == DEFAULT_ZOOKEEPER
+
+
+def test_unknown_benchmark_names_the_known_ones() -> None:
+    said: list[str] = []
+    assert run_benchmark("nothing", [], True, said.append) == 2
+    assert all(name in said[0] for name in known_benchmarks())
+
+
+def test_benchmark_lines_for_people() -> None:
+    line = '{"name": "increment.call", "value": 200, "unit": "ns", "peer": "prometheus_client", "ratio": 4.5}'
+    assert readable(line).split() == ["increment.call", "200", "ns", "4.5", "x", "prometheus_client"]
+    assert readable("some text\n") == "some text"

@@ -1,0 +1,230 @@
+"""Rules that the model test meets too seldom, one by one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from artimon.model.batch import BatchId
+from artimon.model.grid import Grid
+from artimon.model.select import NAME, STATISTICS, Buckets, Matcher, SelectError, SelectRequest
+from artimon.model.values import Value, ValueType, cell_to_double
+from tests.varstore.worlds import TestBatch, announce, print_of, range_of
+from varstore.memory import lazy_zeros
+from varstore.ring import Ring
+from varstore.shard import Shard
+from varstore.slots import NO_SLOT, SlotTable
+from varstore.sums import true_sum
+from varstore.texts import NO_TEXT, Texts
+
+NOW = 1_800_000_000_000
+GRID = Grid(NOW + 60_000, 60_000, 2)
+
+
+def shard_of(*batches: Sequence[tuple[int, int, Value | None]], sources: tuple[str, ...] = ("s0",)) -> Shard:
+    """A shard fed batches of rows (series, ms after NOW, value), all in one range."""
+    shard = Shard(capacity=1_000)
+    announce(shard, range(5))
+    log = [
+        TestBatch(
+            BatchId("a", 1, 0, i),
+            sources[i % len(sources)],
+            NOW + 30_000,
+            [(print_of(series), NOW + at, NOW, value) for series, at, value in rows],
+        )
+        for i, rows in enumerate(batches)
+    ]
+    shard.feed(range_of(log, 0, len(log)))
+    return shard
+
+
+def row(shard: Shard, series: int = 0, grid: Grid = GRID) -> tuple[Buckets, dict[str, int]]:
+    """The answer for one series, and its last bucket."""
+    matcher = Matcher(NAME, "=", f"test.v{series}")
+    buckets = shard.select(SelectRequest((matcher,), grid, STATISTICS))
+    return buckets, {name: int(matrix[0, -1]) for name, matrix in buckets.statistics.items()}
+
+
+@pytest.mark.parametrize("values", [(-1.0, -2.0), (-0.0, 0.0), (math.nan, 5.0), (-5, -3.0), (-3, -5.0)])
+def test_equal_times_any_order(values: tuple[Value, Value]) -> None:
+    """Of two samples at one time the greater value is the last, whichever came first, in one batch or in two."""
+    a, b = values
+    found = [
+        row(shard)[1]["last"]
+        for shard in (
+            shard_of([(0, 5, float(a)), (0, 5, float(b))]),
+            shard_of([(0, 5, float(b)), (0, 5, float(a))]),
+            shard_of([(0, 5, float(a))], [(0, 5, float(b))]),
+            shard_of([(0, 5, float(b))], [(0, 5, float(a))]),
+        )
+    ]
+    assert len(set(found)) == 1
+    assert math.isnan(cell_to_double(found[0])) == any(math.isnan(v) for v in values if isinstance(v, float))
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_series_of_two_sources_in_one_range(together: bool) -> None:
+    """Its samples meet in one bucket although their batches are applied in one pass with others."""
+    for shard in (
+        shard_of([(0, 1, 10), (1, 1, 1)], [(0, 2, 20), (2, 1, 1)], sources=("s0", "s1")),
+        shard_of([(0, 1, 10)], [(0, 2, 20)], [(0, 3, 30)], [(0, 4, 40)], sources=("s0", "s1") if together else ("s0",)),
+    ):
+        _, got = row(shard)
+        assert got["count"] in (2, 4)
+        assert got["sum"] == {2: 30, 4: 100}[got["count"]]
+
+
+def test_integer_becomes_double_inside_a_batch() -> None:
+    """Every sample before the change is converted, in cells, sums and lives; one from later is refused."""
+    shard = shard_of([(0, 1, 2**53 + 1), (0, 2, 7), (0, 3, 0.5), (0, 4, 9)])
+    buckets, got = row(shard)
+    assert buckets.series[0].type == ValueType.DOUBLE
+    assert (got["count"], cell_to_double(got["last"]), cell_to_double(got["min"])) == (3, 0.5, 0.5)
+    assert cell_to_double(got["max"]) == 2.0**53
+    assert cell_to_double(int(buckets.births["last"][0])) == 0.5
+    assert shard.status()["conflicts"] == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(1, "x"), (1, True), (0.5, "x"), (True, 1), ("x", 1), ("x", 0.5), (True, 0.5)], ids=repr
+)
+def test_other_changes_of_type_are_conflicts(old: Value, new: Value) -> None:
+    """Refused and counted; the series stays what it was."""
+    for shard in (shard_of([(0, 1, old)], [(0, 2, new)]), shard_of([(0, 1, old), (0, 2, new)])):
+        assert row(shard)[1]["count"] == 1
+        assert shard.status()["conflicts"] == 1
+
+
+def test_integers_are_exact_at_the_limits() -> None:
+    """Past 2^53, and sums that wrap are told from count, min and max."""
+    big = 2**63 - 1
+    buckets, got = row(shard_of([(0, i, big) for i in range(1, 5)]))
+    assert (got["min"], got["max"], got["last"]) == (big, big, big)
+    assert true_sum(4, big, big, got["sum"]) == 4 * big
+    assert buckets.notes == ("sum of test.v0 exceeds 64 bits in 1 buckets: given modulo 2^64",)
+    buckets, got = row(shard_of([(0, 1, 2**53 + 1), (0, 2, 2**53 + 3)]))
+    assert got["sum"] == 2**54 + 4
+    assert buckets.notes == ()
+
+
+def test_wrapped_sums_that_become_doubles() -> None:
+    """A conversion starts from the true sum."""
+    _, got = row(shard_of([(0, i, 2**62) for i in range(1, 5)], [(0, 9, 1.0)]))
+    assert cell_to_double(got["sum"]) == 2.0**64
+
+
+def test_nan_poisons_its_bucket_only() -> None:
+    """min, max and sum of one bucket; last of later ones is sound."""
+    buckets, got = row(shard_of([(0, -5, math.nan)], [(0, -6, 1.0)], [(0, 5, 2.0)]))
+    before = {name: cell_to_double(int(buckets.statistics[name][0, 0])) for name in ("min", "max", "sum", "last")}
+    assert all(math.isnan(value) for value in before.values())
+    assert buckets.statistics["count"].tolist() == [[2, 1]]
+    assert cell_to_double(got["sum"]) == 2.0
+
+
+def test_edges_of_a_bucket() -> None:
+    """(end - step, end]: the end is inside, the start is not."""
+    buckets, _ = row(shard_of([(0, 0, 1)], [(0, 1, 2)], [(0, 60_000, 3)]))
+    assert buckets.statistics["count"].tolist() == [[1, 2]]
+    assert buckets.statistics["last_time"].tolist() == [[NOW, NOW + 60_000]]
+
+
+def test_many_samples_of_one_series_in_one_batch() -> None:
+    """A drop-in file with a backlog: ten thousand rows of one series."""
+    shard = shard_of([(0, -i, i) for i in range(10_000)])
+    buckets, _ = row(shard, grid=Grid(NOW, 60_000, 1))
+    assert {n: m.tolist() for n, m in buckets.statistics.items() if n != "last_time"} == {
+        "last": [[0]], "min": [[0]], "max": [[9_999]], "sum": [[9_999 * 5_000]], "count": [[10_000]],
+    }  # fmt: skip
+    assert [tuple(life)[1:] for life in buckets.births.tolist()] == [(NOW, NOW - 9_999, NOW, 0)]
+
+
+def test_every_order_of_births_gives_the_same_lives() -> None:
+    """Three lives, six orders."""
+    rows = [(print_of(0), NOW + i, NOW - i % 3, i) for i in range(6)]
+    found = set()
+    for order in itertools.permutations(range(3)):
+        shard = Shard(capacity=1_000)
+        announce(shard, range(1))
+        log = [TestBatch(BatchId("a", 1, 0, i), "s0", NOW, rows[2 * i : 2 * i + 2]) for i in order]
+        shard.feed(range_of(log, 0, 3))
+        found.add(str(row(shard)[0].births.tolist()))
+    assert found == {
+        str([(0, NOW - 2, NOW + 2, NOW + 5, 5), (0, NOW - 1, NOW + 1, NOW + 4, 4), (0, NOW, NOW, NOW + 3, 3)])
+    }
+
+
+def test_ended_until_something_newer_comes() -> None:
+    """In any order; an end at the time of the last sample stands."""
+    assert row(shard_of([(0, 1, 5)], [(0, 9, None)]))[0].ended_ms.tolist() == [NOW + 9]
+    assert row(shard_of([(0, 9, None)], [(0, 9, 5)]))[0].ended_ms.tolist() == [NOW + 9]
+    assert row(shard_of([(0, 10, 5)], [(0, 9, None)]))[0].ended_ms.tolist() == [0]
+    assert row(shard_of([(0, 9, None)], [(0, 10, 5)]))[0].ended_ms.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (SelectRequest((), Grid(NOW, 7_000, 1)), "60 x 60 s, 48 x 300 s, 96 x 900 s, 72 x 3600 s"),
+        (SelectRequest((), Grid(NOW + 1, 60_000, 1)), "no multiple"),
+        (SelectRequest((), Grid(NOW, 60_000, 1), limit=4), "5 series of shard 0 fit, at most 4"),
+        (SelectRequest((), Grid(NOW, 60_000, 1), ("mean",)), "unknown statistic 'mean'"),
+        (SelectRequest((), Grid(NOW, 60_000, 10_000_000)), "ask for fewer"),
+    ],
+)
+def test_questions_that_cannot_be_answered(request_: SelectRequest, text: str) -> None:
+    """The message says what is there, or how much is allowed."""
+    with pytest.raises(SelectError, match=text):
+        shard_of([(0, 1, 1)]).select(request_)
+
+
+def test_announced_but_never_sampled() -> None:
+    """Found, of the announced type, with empty buckets."""
+    buckets, got = row(shard_of([(0, 1, 1)]), series=3)
+    assert (buckets.series[0].type, got["count"], len(buckets.births)) == (ValueType.INTEGER, 0, 0)
+
+
+def test_slots_of_many_fingerprints() -> None:
+    """Through several doublings, with twice the same, to the last slot and not beyond."""
+    prints = np.random.default_rng(7).integers(0, 2**64, 30_000, np.uint64)
+    prints[:3] = [0, 2**64 - 1, prints[3]]
+    table = SlotTable(20_000)
+    for part in np.split(prints, 30):
+        table.add(part)
+    distinct = list(dict.fromkeys(prints.tolist()))
+    expected = {print_: slot if slot < 20_000 else NO_SLOT for slot, print_ in enumerate(distinct)}
+    assert table.find(prints).tolist() == [expected[p] for p in prints.tolist()]
+    assert (table.used, table.refused) == (20_000, len(distinct) - 20_000)
+
+
+def test_texts_forget_what_no_cell_holds() -> None:
+    """Numbers are used again; at the limit there is none."""
+    texts = Texts(limit_bytes=2_000)
+    ids = [texts.intern(f"text {i}") for i in range(20)]
+    assert ids[-1] == NO_TEXT
+    assert texts.wants_sweep()
+    texts.keep(ids[:2])
+    assert (texts[ids[0]], texts[ids[1]], len(texts)) == ("text 0", "text 1", 2)
+    assert texts.intern("again") in ids[2:]
+
+
+def test_strings_survive_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a bucket or a life still points at is kept."""
+    monkeypatch.setattr(Texts, "wants_sweep", lambda _: True)
+    shard = shard_of(*([(0, i, f"value {i}"), (1, i, "same")] for i in range(1, 30)))
+    buckets, got = row(shard)
+    assert buckets.strings[got["last"]] == "value 29"
+    assert buckets.strings[int(buckets.births["last"][0])] == "value 29"
+    assert shard.status()["strings"] <= 3
+
+
+def test_two_million_series_can_be_reserved() -> None:
+    """Address space only: nothing is resident before it is written."""
+    shard = Shard(capacity=2_000_000)
+    assert shard.status()["capacity"] >= 2_000_000
+    assert isinstance(shard._store.rings[0], Ring)
+    assert int(lazy_zeros(10, np.int64).sum()) == 0

@@ -1,0 +1,350 @@
+"""Shard processes and their client over real sockets, ZooKeeper and Kafka."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+
+from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
+from artimon.model.codec import encode_series
+from artimon.model.feed import encode_range
+from artimon.model.grid import Grid
+from artimon.model.health import read_health
+from artimon.model.registration import zookeeper_client
+from artimon.model.routing import ownership, virtual_shard
+from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest
+from artimon.model.values import Kind, ValueType
+from artimon.stack.topics import Topic, make_topics
+from bookkeeper.framed import FramedClient
+from tests.varstore.worlds import TestBatch, print_of, range_of, text_of
+from varstore import server
+from varstore.client import StoreUnavailable, VarstoreClient
+from varstore.server import SHARDS_PATH, ShardConfig, run_shard
+from varstore.service import idl
+
+pytestmark = pytest.mark.stack
+
+NOW = 1_800_000_000_000
+ALL = SelectRequest((Matcher(NAME, "prefix", "test."),), Grid(NOW + 60_000, 60_000, 2))
+MEMBERS = ("0", "1")
+
+
+def eventually(check: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait until `check` holds."""
+    deadline = monotonic() + seconds
+    pause = threading.Event()
+    while not check():
+        assert monotonic() < deadline, "it did not come to be"
+        pause.wait(0.05)
+
+
+@dataclass
+class Cluster:
+    """Two shards of a store of its own, with topics of its own."""
+
+    zookeeper: str
+    kafka: str
+    prefix: str
+    health: Path
+    running: dict[str, tuple[threading.Event, threading.Thread]] = field(default_factory=dict)
+
+    def start(self, id: str) -> None:
+        """Run one shard in a thread."""
+        stop = threading.Event()
+        config = ShardConfig(
+            id=id,
+            members=MEMBERS,
+            zookeeper=self.zookeeper,
+            kafka=self.kafka,
+            capacity=2_000,
+            health=self.health / f"shard-{id}.json",
+            topic_prefix=self.prefix,
+        )
+        thread = threading.Thread(target=run_shard, args=(config, stop), daemon=True)
+        thread.start()
+        self.running[id] = (stop, thread)
+
+    def stop(self, id: str) -> None:
+        """End it and wait."""
+        stop, thread = self.running.pop(id)
+        stop.set()
+        thread.join(15)
+        assert not thread.is_alive()
+
+    def place(self, id: str) -> tuple[str, int]:
+        """Where a shard serves, once it is registered."""
+        found: list[dict[str, Any]] = []
+
+        def look() -> bool:
+            health = read_health(self.health / f"shard-{id}.json")
+            if health is None or health.state != "ok" or health.problem:
+                return False
+            found.append(health.figures)
+            return True
+
+        eventually(look)
+        return "127.0.0.1", int(found[-1]["port"])
+
+    def feed(self, id: str, log: list[TestBatch], start: int, until: int, partition: int = 0) -> Any:
+        """As the buckets job does."""
+        with FramedClient(idl().Shard, *self.place(id)) as client:
+            return client.call("feed", encode_range(range_of(log, start, until, partition)))
+
+    def announce(self, block: SeriesBlock) -> None:
+        """As the collector does."""
+        producer = KafkaProducer(bootstrap_servers=self.kafka, acks="all")
+        producer.send(f"{self.prefix}.series", key=block.key, value=encode_series("agent", block).data).get(timeout=20)
+        producer.send(f"{self.prefix}.series", key=b"poison", value=b"no batch").get(timeout=20)
+        producer.close()
+
+
+@contextmanager
+def chroot(zookeeper: str, path: str) -> Iterator[str]:
+    """A ZooKeeper folder that is a ZooKeeper to those who get its name."""
+    client = zookeeper_client(zookeeper)
+    client.start(timeout=15)
+    client.ensure_path(path)
+    yield f"{zookeeper}{path}"
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def cluster(zookeeper: str, kafka: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Two shards, stopped at the end."""
+    prefix = f"h4.{request.node.name[:40].replace('[', '-').replace(']', '')}"
+    make_topics(kafka, [Topic(f"{prefix}.series", 2, {}), Topic(f"{prefix}.samples", 2, {})])
+    with ExitStack() as stack:
+        made = Cluster(stack.enter_context(chroot(zookeeper, f"/{prefix}")), kafka, prefix, tmp_path)
+        for id in MEMBERS:
+            made.start(id)
+        yield made
+        for id in list(made.running):
+            made.stop(id)
+
+
+@pytest.fixture
+def store(cluster: Cluster) -> Iterator[VarstoreClient]:
+    """A client that sees both shards."""
+    for id in MEMBERS:
+        cluster.place(id)
+    with VarstoreClient(cluster.zookeeper, deadline_s=5) as client:
+        eventually(lambda: len(statuses(client)) == 2)
+        yield client
+
+
+def statuses(client: VarstoreClient) -> dict[str, Any]:
+    """Empty while nobody answers."""
+    try:
+        return client.statuses()
+    except StoreUnavailable:
+        return {}
+
+
+def source_of(id: str) -> str:
+    """A source that a shard owns."""
+    owned = ownership(MEMBERS)[id]
+    return next(f"s{i}" for i in range(1_000) if virtual_shard(f"s{i}") in owned)
+
+
+def log_of(id: str, series: list[int], batches: int = 3, lane: int = 0) -> list[TestBatch]:
+    """Batches of integers 1, 2, 3 … of a source of that shard."""
+    return [
+        TestBatch(
+            BatchId("agent", 1, lane, i),
+            source_of(id),
+            NOW + 2_000,
+            [(print_of(s), NOW + 1_000 + i, NOW, i + 1) for s in series],
+        )
+        for i in range(batches)
+    ]
+
+
+def block_of(id: str, series: list[int], version: int = 1) -> SeriesBlock:
+    """Their announcement."""
+    infos = tuple(SeriesInfo(text_of(s), ValueType.INTEGER, Kind.COUNTER) for s in series)
+    return SeriesBlock(source_of(id), 0, version, infos)
+
+
+def counts(buckets: Buckets) -> dict[str, int]:
+    """Samples in the last bucket, by name."""
+    column = buckets.statistics["count"][:, -1].tolist()
+    return dict(zip((s.name for s in buckets.series), column, strict=True))
+
+
+def test_samples_then_announcement_then_answer(cluster: Cluster, store: VarstoreClient) -> None:
+    """Samples that nobody announced are kept, and appear when they are; a poisoned announcement stops nothing."""
+    cluster.feed("0", log_of("0", [0, 1]), 0, 3)
+    cluster.feed("1", log_of("1", [2], lane=1), 0, 3)
+    assert store.select(ALL).series == ()
+    assert {s["unannounced"] for s in store.statuses().values()} == {1, 2}
+    cluster.announce(block_of("0", [0, 1]))
+    cluster.announce(block_of("1", [2]))
+    eventually(lambda: len(store.names()) == 3)
+    answer = store.select(ALL)
+    assert counts(answer) == {"test.v0": 3, "test.v1": 3, "test.v2": 3}
+    assert sorted(answer.statistics["last"][:, -1].tolist()) == [3, 3, 3]
+    assert (answer.partial, answer.notes) == (False, ())
+    assert store.names() == ["test.v0", "test.v1", "test.v2"]
+    assert (store.label_values("part"), store.label_values(None)) == (["0", "1", "2"], ["part"])
+    assert [s.name for s in store.find((Matcher("part", "=~", "1|2"),))] == ["test.v1", "test.v2"]
+    assert store.levels() == ((60_000, 60), (300_000, 48), (900_000, 96), (3_600_000, 72))
+
+
+def test_a_shard_that_is_gone_makes_answers_partial_and_comes_back_empty(
+    cluster: Cluster, store: VarstoreClient
+) -> None:
+    """Named while it is away; fed again from 0 it gives what it gave before."""
+    log = log_of("0", [0, 1])
+    cluster.announce(block_of("0", [0, 1]))
+    cluster.announce(block_of("1", [2]))
+    cluster.feed("0", log, 0, 3)
+    eventually(lambda: len(store.names()) == 3)
+    before = store.select(ALL)
+    cluster.stop("0")
+    eventually(lambda: store.select(ALL).partial)
+    away = store.select(ALL)
+    assert [s.name for s in away.series] == ["test.v2"]
+    assert "shard 0" in away.notes[0]
+    cluster.start("0")
+    assert cluster.feed("0", log, 2, 3).next_offset == 0  # it is empty, and says so
+    assert cluster.feed("0", log, 0, 3).next_offset == 3
+    eventually(lambda: len(store.names()) == 3)
+    after = store.select(ALL)
+    assert (counts(after), after.partial) == (counts(before), False)
+    cluster.stop("0")
+    cluster.stop("1")
+    with pytest.raises(StoreUnavailable, match="shard"):
+        store.select(ALL)
+
+
+def test_a_restarted_shard_says_that_it_refills(cluster: Cluster, store: VarstoreClient) -> None:
+    """Until it holds what stood in Kafka when it started, its answers are partial."""
+    producer = KafkaProducer(bootstrap_servers=cluster.kafka, acks="all")
+    for _ in range(3):
+        producer.send(f"{cluster.prefix}.samples", value=b"any", partition=0).get(timeout=20)
+    producer.close()
+    cluster.stop("0")
+    cluster.start("0")
+    cluster.place("0")
+    eventually(lambda: any("refilling: 3 batches" in note for note in store.select(ALL).notes))
+    assert store.select(ALL).partial
+    cluster.feed("0", log_of("0", [0]), 0, 3)
+    assert not store.select(ALL).partial
+
+
+def test_refusals_reach_the_caller(cluster: Cluster, store: VarstoreClient) -> None:
+    """As SelectError with numbers, not as a broken connection; also where only all shards together are too many."""
+    cluster.announce(block_of("0", [0, 1]))
+    cluster.announce(block_of("1", [2]))
+    eventually(lambda: len(store.names()) == 3)
+    for limit, text in ((1, "2 series of shard 0 fit, at most 1"), (2, "3 series fit, at most 2")):
+        with pytest.raises(SelectError, match=text):
+            store.select(SelectRequest(ALL.matchers, ALL.grid, limit=limit))
+    with pytest.raises(SelectError, match="60 x 60 s"):
+        store.select(SelectRequest(ALL.matchers, Grid(NOW, 1_000, 1)))
+    with FramedClient(idl().Shard, *cluster.place("0")) as client:
+        for method, argument in (("select", b"{}"), ("find", b"[1]"), ("find", b'{"what":"x"}'), ("feed", [b"x"])):
+            with pytest.raises(idl().ShardError):
+                client.call(method, argument)
+        assert client.call("positions") == []
+
+
+def test_a_series_of_two_sources_is_one_row(cluster: Cluster, store: VarstoreClient) -> None:
+    """Two shards hold some of its samples (its poller moved): the client unites them."""
+    cluster.announce(block_of("0", [0]))
+    cluster.announce(block_of("1", [0, 1], version=2))
+    cluster.feed("0", log_of("0", [0]), 0, 3)
+    cluster.feed("1", log_of("1", [0, 1], batches=5, lane=1), 0, 5)
+    eventually(lambda: len(store.names()) == 2)
+    answer = store.select(SelectRequest(ALL.matchers, ALL.grid, ("last", "sum", "count", "max")))
+    assert counts(answer) == {"test.v0": 8, "test.v1": 5}
+    at = [s.name for s in answer.series].index("test.v0")
+    assert {name: int(matrix[at, -1]) for name, matrix in answer.statistics.items()} == {
+        "last": 5, "sum": 6 + 15, "count": 8, "max": 5,
+    }  # fmt: skip
+    assert [tuple(life)[2:] for life in answer.births.tolist() if life[0] == at] == [(NOW + 1_000, NOW + 1_004, 5)]
+
+
+def test_a_hanging_shard_costs_the_deadline_and_no_more(cluster: Cluster, store: VarstoreClient) -> None:
+    """The other shard's answer comes, with a note."""
+    cluster.announce(block_of("1", [2]))
+    eventually(lambda: len(store.names()) == 1)
+    cluster.stop("0")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = zookeeper_client(cluster.zookeeper)
+        client.start(timeout=15)
+        node = {"host": "127.0.0.1", "port": silent.getsockname()[1], "pid": 0, "incarnation": "x"}
+        client.create(f"{SHARDS_PATH}/0", json.dumps(node).encode(), ephemeral=True)
+        with VarstoreClient(cluster.zookeeper, deadline_s=1.5) as impatient:
+            began = monotonic()
+            answer = impatient.select(ALL)
+            assert monotonic() - began < 5
+        client.stop()
+        client.close()
+    assert [s.name for s in answer.series] == ["test.v2"]
+    assert answer.partial
+    assert any("shard 0 did not answer" in note for note in answer.notes)
+
+
+def test_health_says_what_there_is(cluster: Cluster, store: VarstoreClient) -> None:
+    """The figures that `artimon status` shows."""
+    cluster.feed("0", log_of("0", [0, 1]), 0, 3)
+    path = cluster.health / "shard-0.json"
+
+    def figures() -> dict[str, Any]:
+        health = read_health(path)
+        return health.figures if health else {}
+
+    eventually(lambda: figures().get("applied") == 6)
+    assert figures()["next_offsets"] == {"0": 3}
+    assert figures()["newest_sample_ms"] == NOW + 2_000
+    assert figures()["slots"] == 2
+
+
+def test_without_zookeeper_and_kafka_it_serves_and_says_so(tmp_path: Path) -> None:
+    """Both absent at the start: the shard serves, tells what is missing, and stops when told."""
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        nowhere = f"127.0.0.1:{nobody.getsockname()[1]}"
+    stop = threading.Event()
+    path = tmp_path / "health.json"
+    config = ShardConfig("0", ("0",), nowhere, nowhere, capacity=1_000, health=path)
+    thread = threading.Thread(target=run_shard, args=(config, stop), daemon=True)
+    thread.start()
+
+    def told() -> bool:
+        health = read_health(path)
+        return health is not None and "not registered in ZooKeeper" in health.problem and health.state == "starting"
+
+    eventually(told)
+    health = read_health(path)
+    assert health is not None
+    with FramedClient(idl().Shard, "127.0.0.1", int(health.figures["port"])) as client:
+        assert client.call("positions") == []
+    with VarstoreClient(nowhere, deadline_s=0.5) as client_, pytest.raises(StoreUnavailable, match="ZooKeeper"):
+        client_.select(ALL)
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_who_is_no_member_does_not_run(zookeeper: str, kafka: str) -> None:
+    """What ZooKeeper says goes before the command line."""
+    with chroot(zookeeper, "/h4.members") as place:
+        client = zookeeper_client(place)
+        client.start(timeout=15)
+        client.create(server.VARSTORE_PATH, json.dumps({"members": ["7"], "replicas": 1}).encode(), makepath=True)
+        client.stop()
+        client.close()
+        with pytest.raises(server.NotAMember, match="not among the members"):
+            run_shard(ShardConfig("0", ("0",), place, kafka, capacity=1_000), threading.Event())
