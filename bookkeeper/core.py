@@ -148,11 +148,15 @@ class Bookkeeper(Variables):
 
     def before_fork(self) -> None:
         """Waits, within limits, until no other thread is in the middle of something that a child would inherit."""
-        self._fork_locks = [
-            lock
-            for lock in (self._endpoint.importing if self._endpoint else None, self._switch, self.lock)
-            if lock is not None and lock.acquire(timeout=FORK_WAIT_S)
-        ]
+        self._fork_locks = []
+        self._hold(self._switch)
+        if self._endpoint is not None:  # looked at only now: it may just have been made
+            self._hold(self._endpoint.importing)
+        self._hold(self.lock)
+
+    def _hold(self, lock: Any) -> None:
+        if lock.acquire(timeout=FORK_WAIT_S):
+            self._fork_locks.append(lock)
 
     def after_fork_in_parent(self) -> None:
         """Lets the others go on."""
@@ -241,7 +245,7 @@ _HOOKED = threading.Event()
 
 
 def _hook_exit(book: Bookkeeper) -> None:
-    """The end of this process closes `book`. Done with the first endpoint, so that a program without one ends freely."""
+    """The end of this process closes `book`. Done with the first endpoint; a program without one ends freely."""
     if not _HOOKED.is_set():
         _HOOKED.set()
         atexit.register(_at_exit)

@@ -99,7 +99,7 @@ def _edge(data: BucketData, frame: Frame, lives: Lives, present: Bools) -> _Edge
     starts_here, born, older = lives.first_in(frame)
     zero = starts_here & ((born >= limit) | (older >= limit))
     older = np.where(older >= limit, older, NEVER)
-    return _Edge(last, first, before, recent & ~starts_here, zero, born, older)
+    return _Edge(last, first, before, recent & ~zero, zero, born, older)
 
 
 def _subtract(data: BucketData, frame: Frame, lives: Lives, last: Cells, base: Ints) -> Cells:

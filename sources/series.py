@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.model.batch import MAX_BLOCK, MAX_SAMPLES, Polled, Samples, SeriesBlock, SeriesInfo
+from artimon.model.fingerprint import fingerprint
 from artimon.model.values import ValueType, double_to_cell, may_become
 from sources.address import NO_PROCESS
 from sources.binding import Bound, Column
@@ -252,8 +253,12 @@ class SourceSeries:
     # --- the log at start
 
     def replay(self, polled: Polled) -> None:
-        """Bring what is remembered up to date with a poll that the log holds; an older one changes nothing."""
-        if polled.poll_ms < self.last_poll_ms:
+        """Bring what is remembered up to date with a poll that the log holds; an older one changes nothing.
+
+        The log may hold samples and announcements apart: what has no samples says nothing of the process."""
+        for block in polled.blocks:
+            self._learn(block)
+        if polled.poll_ms < self.last_poll_ms or not len(polled.samples):
             return
         samples = polled.samples
         columns = (samples.fingerprint, samples.cell, samples.birth_ms, samples.type)
@@ -264,9 +269,20 @@ class SourceSeries:
                 self._adopt(row, print_)
         self.uuid, self.process_ms, self.last_poll_ms = polled.endpoint, polled.birth_ms, polled.poll_ms
 
-    def _adopt(self, row: int, fingerprint: int) -> None:
+    def _learn(self, block: SeriesBlock) -> None:
+        """Take over rows of an announcement that come next; versions go on from it."""
+        self._versions[block.block] = max(block.version, self._versions.get(block.block, 0))
+        for row, info in enumerate(block.series, block.block * MAX_BLOCK):
+            if row == self.rows.size:
+                description = Description(info.text, info.kind, info.help, info.unit, info.first_seen_ms)
+                print_ = fingerprint(info.text)
+                self.rows.add(print_, info.type, description)
+                self._adopt(row, print_)
+                self.changed = True
+
+    def _adopt(self, row: int, print_: int) -> None:
         """Take over what the log said of a series before its row was known."""
-        found = self._orphans.pop(fingerprint, None)
+        found = self._orphans.pop(print_, None)
         if found is None:
             return
         cell, birth_ms, type_, time_ms = found

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 _POLL_MS = 500
 _POLL_RECORDS = 200
 _ASK_MS = 10_000
+_BOOTSTRAP_MS = 4_000
 _MAX_BACK_OFF_S = 30.0
 
 
@@ -84,7 +85,7 @@ class Announcements:
             allow_auto_create_topics=False,
             fetch_max_bytes=16 * 1024 * 1024,
             request_timeout_ms=_ASK_MS * 2,
-            bootstrap_timeout_ms=_ASK_MS,
+            bootstrap_timeout_ms=_BOOTSTRAP_MS,
         )
         try:
             if self.refill_until is None:

@@ -73,6 +73,9 @@ class NotAMember(RuntimeError):
 
 def agree_membership(client: KazooClient, config: ShardConfig) -> Membership:
     """What /artimon/varstore says; made from `config` if it is absent; `config` itself if ZooKeeper does not answer."""
+    if not client.connected:
+        log.warning("ZooKeeper is not there: going by the members of the command line, %s", config.members)
+        return Membership(tuple(config.members), config.replicas, False)
     wanted = {"members": list(config.members), "replicas": config.replicas}
     try:
         try:

@@ -71,7 +71,7 @@ class Witness:
         except OSError:
             return
         if stat.f_blocks:
-            self.volumes[volume].append((self.clock.now_ms(), stat.f_bavail / stat.f_blocks))
+            self.volumes[volume].append((self.clock.now_ms(), stat.f_bfree / stat.f_blocks))
 
 
 def _volumes() -> list[str]:

@@ -114,6 +114,7 @@ def test_the_schema_travels_only_when_it_changed(book: Bookkeeper) -> None:
 
 def test_equal_sets_of_variables_have_equal_ids(book: Bookkeeper) -> None:
     """The order in which a program made them does not matter, so a poller's cache survives a restart."""
+    port(book)  # so that it has the number 0
     other = Bookkeeper(context="test", zookeeper="127.0.0.1:1")
     try:
         for one, names in ((book, "abc"), (other, "cab")):

@@ -175,7 +175,7 @@ def work(i):
         n += 1
         bookkeeper.add_to_integer_var("n", {"i": str(i), "n": str(n % 50)}, 1)
         bookkeeper.remove_integer_var("n", {"i": str(i), "n": str((n + 25) % 50)})
-threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(3)]
 for t in threads: t.start()
 for i in range(30):
     pid = os.fork()

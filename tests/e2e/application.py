@@ -41,9 +41,10 @@ def main() -> None:
 
 
 def _step(rng: random.Random, i: int, labels: dict[str, str], values: dict[str, list[object]]) -> None:
-    amount = rng.randrange(1, 1000) + (BIG + 1 if i == 0 else 0)
+    text = canonical("e2e.integer", labels)
+    amount = BIG + 1 if i == 0 and text not in values else rng.randrange(1, 1000)
     total = bookkeeper.add_to_integer_var("e2e.integer", labels, amount)
-    values[canonical("e2e.integer", labels)] = ["integer", total]
+    values[text] = ["integer", total]
     if i == 1:
         double = float("nan")
         bookkeeper.set_double_var("e2e.double", labels, double)

@@ -55,7 +55,7 @@ def test_own_functions_are_refused_with_a_reason() -> None:
     with pytest.raises(QueryError, match="own functions are not available"):
         fetch("a").map(lambda w: 1, "5m")
     with pytest.raises(QueryError, match="takes a query, a number or a text"):
-        fetch("a") + [1]
+        apply("add", fetch("a"), [1])
     with pytest.raises(QueryError, match="takes low, high; 1 given"):
         fetch("a").map("clamp", 1)
     with pytest.raises(QueryError, match="takes no max_gap"):

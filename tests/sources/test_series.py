@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -248,6 +249,20 @@ def test_what_the_log_holds_beyond_the_state_is_made_up_for() -> None:
         old.replay(polled)
     expected = rows(process.poll(40_000, a=6, gone=2, new=3)[1])
     assert sorted(rows(Process(old).poll(40_000, a=6, gone=2, new=3)[1])) == sorted(expected)
+
+
+def test_announcements_in_the_log_give_lost_rows_back_and_say_nothing_of_the_process() -> None:
+    """As the log replays them: apart from the samples, without a process, after them."""
+    process = Process(SourceSeries("s"))
+    polls = [process.poll(10_000, a=10, gone=1)[1], process.poll(20_000, a=4, gone=1, new=7)[1]]
+    lost = SourceSeries("s")
+    for polled in (one for poll in polls for one in poll.polled):
+        lost.replay(replace(polled, blocks=()))
+        lost.replay(Polled("s", bytes(16), 0, polled.poll_ms, Samples.of(()), blocks=polled.blocks))
+    assert lost.uuid == UUID
+    expected = rows(process.poll(30_000, a=6, new=3)[1])
+    assert rows(Process(lost).poll(30_000, a=6, new=3)[1]) == expected
+    assert (print_of("gone"), 30_000, 500, None) in expected
 
 
 def test_the_log_changes_nothing_that_the_state_knows_better() -> None:

@@ -12,6 +12,7 @@ from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from artimon.model.batch import BatchId, Samples
+from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import encode_samples
 from artimon.model.fingerprint import fingerprint, unsigned
 from artimon.model.routing import partition_of
@@ -64,8 +65,6 @@ class Sender:
 
 
 def now_ms() -> int:
-    from artimon.model.clock import SYSTEM_CLOCK
-
     return SYSTEM_CLOCK.now_ms()
 
 

@@ -84,9 +84,7 @@ class RecordingShard:
                 repeated += 1
             elif entry.owned:
                 assert virtual_shard(entry.source) in self.owned
-                self.rows.update(
-                    (f, t, b, repr(v)) for f, t, b, v in range_.samples.slice(*rows).rows()
-                )
+                self.rows.update((f, t, b, repr(v)) for f, t, b, v in range_.samples.slice(*rows).rows())
                 applied += entry.rows
         assert row == len(range_.samples)
         self.next[key] = max(at, range_.until)

@@ -49,21 +49,29 @@ def row(shard: Shard, series: int = 0, grid: Grid = GRID) -> tuple[Buckets, dict
     return buckets, {name: int(matrix[0, -1]) for name, matrix in buckets.statistics.items()}
 
 
-@pytest.mark.parametrize("values", [(-1.0, -2.0), (-0.0, 0.0), (math.nan, 5.0), (-5, -3.0), (-3, -5.0)])
-def test_equal_times_any_order(values: tuple[Value, Value]) -> None:
+@pytest.mark.parametrize(
+    ("less", "greater"),
+    [(-2.0, -1.0), (-0.0, 0.0), (5.0, math.nan), (-math.inf, -1e300), (-5, -3), (-3, 2), ("a", "b"), (False, True)],
+    ids=repr,
+)
+def test_equal_times_any_order(less: Value, greater: Value) -> None:
     """Of two samples at one time the greater value is the last, whichever came first, in one batch or in two."""
-    a, b = values
-    found = [
-        row(shard)[1]["last"]
-        for shard in (
-            shard_of([(0, 5, float(a)), (0, 5, float(b))]),
-            shard_of([(0, 5, float(b)), (0, 5, float(a))]),
-            shard_of([(0, 5, float(a))], [(0, 5, float(b))]),
-            shard_of([(0, 5, float(b))], [(0, 5, float(a))]),
-        )
-    ]
-    assert len(set(found)) == 1
-    assert math.isnan(cell_to_double(found[0])) == any(math.isnan(v) for v in values if isinstance(v, float))
+    alone = row(shard_of([(0, 5, greater)]))[0]
+    for shard in (
+        shard_of([(0, 5, less), (0, 5, greater)]),
+        shard_of([(0, 5, greater), (0, 5, less)]),
+        shard_of([(0, 5, less)], [(0, 5, greater)]),
+        shard_of([(0, 5, greater)], [(0, 5, less)]),
+    ):
+        both = row(shard)[0]
+        for cells, expected in (
+            (both.statistics["last"], alone.statistics["last"]),
+            (both.births["last"], alone.births["last"]),
+        ):
+            if isinstance(greater, str):
+                assert both.strings[int(cells.ravel()[-1])] == greater
+            else:
+                assert cells.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("together", [True, False])

@@ -80,6 +80,7 @@ class Cluster:
         stop.set()
         thread.join(15)
         assert not thread.is_alive()
+        (self.health / f"shard-{id}.json").unlink()
 
     def place(self, id: str) -> tuple[str, int]:
         """Where a shard serves, once it is registered."""
@@ -123,7 +124,7 @@ def chroot(zookeeper: str, path: str) -> Iterator[str]:
 def cluster(zookeeper: str, kafka: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Two shards, stopped at the end."""
     prefix = f"h4.{request.node.name[:40].replace('[', '-').replace(']', '')}"
-    make_topics(kafka, [Topic(f"{prefix}.series", 2, {}), Topic(f"{prefix}.samples", 2, {})])
+    make_topics(kafka, (Topic(f"{prefix}.series", 2, {}), Topic(f"{prefix}.samples", 2, {})))
     with ExitStack() as stack:
         made = Cluster(stack.enter_context(chroot(zookeeper, f"/{prefix}")), kafka, prefix, tmp_path)
         for id in MEMBERS:

@@ -1,0 +1,110 @@
+"""pipeline.acks: acked only by what the table says, sent again only on evidence of loss."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.acks import AckState, PartitionState, Position, Sent, Verdict, judge
+
+TOPIC = "artimon.samples"
+AT = Position("cluster-1", "topic-a", 2, 100)
+
+
+def state(
+    until: int = 0,
+    log_start: int = 0,
+    log_end: int = 1000,
+    lost: tuple[tuple[int, int], ...] = (),
+    topic_id: str = "topic-a",
+    cluster: str = "cluster-1",
+    version: int = 10,
+    partition: int = 2,
+    topic: str = TOPIC,
+) -> AckState:
+    partitions = {partition: PartitionState(until, log_start, log_end, lost)}
+    return AckState(cluster, topic, topic_id, 0, partitions, version)
+
+
+def decide(*states: AckState, since: int | None = None, at: Position = AT) -> Verdict[str]:
+    return judge([Sent("batch", at, since)], {s.topic_id: s for s in states}, TOPIC)
+
+
+@pytest.mark.parametrize(
+    ("published", "since", "outcome"),
+    [
+        pytest.param(state(until=101), None, "acked", id="below_until"),
+        pytest.param(state(until=100), None, "wait", id="at_until"),
+        pytest.param(state(until=0), None, "wait", id="nothing_stored_yet"),
+        pytest.param(state(until=500, lost=((90, 101),)), None, "resend", id="lost_range_holds_it"),
+        pytest.param(state(until=500, lost=((90, 100),)), None, "acked", id="lost_range_ends_before_it"),
+        pytest.param(state(until=100, log_start=101), None, "resend", id="log_starts_above_and_not_stored"),
+        pytest.param(state(until=101, log_start=500), None, "acked", id="log_starts_above_but_stored"),
+        pytest.param(state(until=50, log_start=100), None, "wait", id="log_starts_at_it"),
+        pytest.param(state(until=50, log_end=100), 8, "resend", id="log_ends_at_it_two_states_later"),
+        pytest.param(state(until=50, log_end=100), 9, "wait", id="log_ends_at_it_one_state_later"),
+        pytest.param(state(until=50, log_end=100), None, "wait", id="log_ends_at_it_first_look"),
+        pytest.param(state(until=50, log_end=101), 1, "wait", id="log_ends_above_it"),
+        pytest.param(state(until=500, cluster="cluster-2"), None, "wait", id="another_cluster"),
+        pytest.param(state(until=500, partition=3), None, "wait", id="another_partition"),
+        pytest.param(state(until=500, topic_id="topic-b"), None, "wait", id="another_topic_id_first_look"),
+        pytest.param(state(until=500, topic_id="topic-b"), 8, "resend", id="predecessor_never_read"),
+        pytest.param(state(until=500, topic_id="b", topic="artimon.events"), 1, "wait", id="another_topic"),
+        pytest.param(state(until=500, topic_id="b", cluster="c"), 1, "wait", id="another_topic_id_elsewhere"),
+    ],
+)
+def test_a_decision_needs_evidence(published: AckState, since: int | None, outcome: str) -> None:
+    verdict = decide(published, since=since)
+    assert bool(verdict.acked) == (outcome == "acked")
+    assert bool(verdict.resend) == (outcome == "resend")
+
+
+def test_no_state_no_decision() -> None:
+    assert decide() == Verdict()
+
+
+def test_an_old_topic_id_that_is_still_described_is_read_to_its_end() -> None:
+    """A successor alone is no evidence while the old topic id has a state: its rest may yet be read or named lost."""
+    new = state(topic_id="topic-b", version=50)
+    assert decide(state(until=90), new, since=1) == Verdict()
+    assert decide(state(until=101), new, since=1).acked == ("batch",)
+    assert decide(state(until=90, lost=((90, 2**62),)), new, since=1).resend
+
+
+def test_the_first_look_is_remembered() -> None:
+    assert decide(state(version=7)).looked == (("batch", 7),)
+    assert decide(state(version=7), since=7).looked == ()
+    assert decide(state(version=7), since=5).looked == ()
+    assert decide(state(version=2), since=7).looked == (("batch", 2),), "ZooKeeper was wiped: versions begin anew"
+
+
+@given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300), st.none() | st.integers(0, 20))
+def test_never_both_and_never_below_until(until: int, log_start: int, log_end: int, since: int | None) -> None:
+    verdict = decide(state(until, log_start, log_end), since=since)
+    assert len(verdict.acked) + len(verdict.resend) <= 1
+    assert bool(verdict.acked) == (until > AT.offset)
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 20),
+        st.builds(
+            PartitionState,
+            st.integers(0, 2**62),
+            st.integers(0, 2**62),
+            st.integers(0, 2**62),
+            st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=3).map(tuple),
+        ),
+        max_size=4,
+    )
+)
+def test_states_round_trip(partitions: dict[int, PartitionState]) -> None:
+    made = AckState("c", TOPIC, "t", 17, partitions, 4)
+    assert AckState.from_json(made.to_json(), 4) == made
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"cluster": 1}', b'{"partitions": {"x": {}}}', b"\xff"])
+def test_a_state_that_is_none_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        AckState.from_json(data)

@@ -1,0 +1,127 @@
+"""pipeline.broker against a real Kafka: offsets, topic ids, order, and deadlines when nobody answers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from kafka.admin import KafkaAdminClient
+
+from artimon.stack.topics import Topic, make_topics
+from pipeline.acks import Position
+from pipeline.broker import Broker, BrokerError, Message
+from tests.pipeline.helpers import wait_until
+from tests.pipeline.kafka_helpers import APPEND_TIME, own_topics, read_topic
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def broker(kafka: str) -> Iterator[Broker]:
+    made = Broker(kafka)
+    yield made
+    made.close()
+
+
+def positions(results: list[Position | str]) -> list[Position]:
+    assert all(isinstance(r, Position) for r in results), results
+    return [r for r in results if isinstance(r, Position)]
+
+
+def test_offsets_are_those_of_the_messages(kafka: str, broker: Broker) -> None:
+    topic = f"{own_topics(kafka)}.samples"
+    messages = [Message(topic, n % 3, f"value-{n}".encode(), f"k{n}".encode()) for n in range(100)]
+    got = positions(broker.write(messages) + broker.write(messages[:10]))
+    stored = {(p, o): (k, v) for p, o, k, v in read_topic(kafka, topic)}
+    assert len(stored) == 110
+    for message, at in zip([*messages, *messages[:10]], got, strict=True):
+        assert stored[(at.partition, at.offset)] == (message.key, message.value)
+        assert at.partition == message.partition
+        assert (at.topic_id, at.cluster) == (broker.topic(topic).topic_id, broker.topic(topic).cluster)
+
+
+def test_ids_are_printed_as_kafka_prints_them(kafka: str, broker: Broker) -> None:
+    topic = f"{own_topics(kafka)}.samples"
+    info = broker.topic(topic)
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    try:
+        described = admin.describe_topics([topic])[0]
+        assert uuid.UUID(str(described["topic_id"])) == info.uuid
+        assert admin.describe_cluster()["cluster_id"] == info.cluster
+    finally:
+        admin.close()
+    assert len(info.topic_id) == 22
+    assert sorted(info.leaders) == [0, 1, 2]
+
+
+def test_much_for_one_partition_stays_in_order(kafka: str, broker: Broker) -> None:
+    """More than one record batch: several requests on their way at once, still in order."""
+    topic = f"{own_topics(kafka)}.samples"
+    messages = [Message(topic, 1, bytes([n]) * 400_000) for n in range(12)]
+    got = positions(broker.write(messages))
+    assert [at.offset for at in got] == list(range(12))
+    assert [value[0] for _, _, _, value in read_topic(kafka, topic)] == list(range(12))
+
+
+def test_callers_share_one_broker(kafka: str, broker: Broker) -> None:
+    topic = f"{own_topics(kafka)}.samples"
+    results: list[list[Position]] = []
+
+    def write(number: int) -> None:
+        results.append(positions(broker.write([Message(topic, number % 3, b"x" * 1000)] * 50)))
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    offsets = {(at.partition, at.offset) for part in results for at in part}
+    assert len(offsets) == 400
+
+
+def test_a_topic_made_again_never_passes_for_the_old_one(kafka: str, broker: Broker) -> None:
+    """The description is a minute old at most; the broker itself refuses a topic id that is gone."""
+    topic = f"{own_topics(kafka)}.samples"
+    old = positions(broker.write([Message(topic, 0, b"old")]))[0]
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    admin.delete_topics([topic])
+    wait_until(lambda: topic not in admin.list_topics(), "the topic is deleted")
+    admin.close()
+    make_topics(kafka, (Topic(topic, 3, APPEND_TIME),))
+    results: list[Position | str] = []
+    refused = 0
+
+    def written() -> bool:
+        nonlocal refused
+        results[:] = broker.write([Message(topic, 0, b"new")])
+        refused += isinstance(results[0], str)
+        return isinstance(results[0], Position)
+
+    wait_until(written, "the new topic takes it")
+    assert refused >= 1
+    assert positions(results)[0].topic_id != old.topic_id
+    assert positions(results)[0].offset == 0
+
+
+def test_an_unknown_topic_is_named(broker: Broker) -> None:
+    with pytest.raises(BrokerError, match=r"nowhere\.samples"):
+        broker.topic("nowhere.samples")
+
+
+@pytest.mark.parametrize("kind", ["refused", "silent"])
+def test_no_kafka_is_an_answer_in_time(kind: str) -> None:
+    """A port that refuses, and one that takes the connection and says nothing."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if kind == "silent":
+            listener.listen(8)
+        broker = Broker(f"127.0.0.1:{listener.getsockname()[1]}")
+        began = time.monotonic()
+        results = broker.write([Message("t.samples", 0, b"x")] * 3)
+        assert time.monotonic() - began < 12
+        assert all(isinstance(r, str) and r.startswith("kafka:") for r in results)
+        broker.close()

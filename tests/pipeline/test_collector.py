@@ -1,0 +1,224 @@
+"""The collector as agents meet it: over Thrift, against a real Kafka and ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
+from artimon.model.codec import encode_samples, encode_series, verify
+from artimon.model.health import read_health
+from artimon.model.routing import partition_of
+from artimon.model.values import ValueType
+from bookkeeper.framed import FramedClient, FramedError
+from pipeline.broker import Broker
+from pipeline.collector import FRAME_BYTES, HELD_BYTES, MAX_MESSAGES, Collector, CollectorConfig, run_collector
+from pipeline.collectors import COLLECTORS_PATH
+from pipeline.idl import collector_idl
+from tests.model.batches import golden_samples
+from tests.pipeline.helpers import samples, wait_until
+from tests.pipeline.kafka_helpers import collector, own_topics, read_topic
+
+pytestmark = pytest.mark.stack
+
+
+@dataclass(frozen=True)
+class Running:
+    """A collector with topics of its own, and a connection to it."""
+
+    prefix: str
+    client: FramedClient
+    port: int
+
+    def send(self, messages: list[bytes]) -> list[Any]:
+        answers: list[Any] = self.client.call("send", messages, timeout=30.0)
+        return answers
+
+
+def registered(zookeeper: KazooClient, id: str) -> dict[str, Any]:
+    path = f"{COLLECTORS_PATH}/{id}"
+    wait_until(lambda: zookeeper.exists(path) is not None, f"{path} is registered")
+    found: dict[str, Any] = json.loads(zookeeper.get(path)[0])
+    return found
+
+
+@pytest.fixture
+def zk(zookeeper: str) -> Iterator[KazooClient]:
+    client = KazooClient(zookeeper)
+    client.start(10)
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def running(zookeeper: str, kafka: str, zk: KazooClient) -> Iterator[Running]:
+    prefix = own_topics(kafka)
+    with collector(zookeeper, kafka, prefix):
+        at = registered(zk, prefix)
+        client = FramedClient(collector_idl().Collector, at["host"], at["port"])
+        yield Running(prefix, client, at["port"])
+        client.close()
+
+
+def message(lane: int, sequence: int, agent: str = "agent-1") -> bytes:
+    id = BatchId(agent, 77, lane, sequence)
+    return encode_samples(id, f"source-{lane}", bytes(16), 0, 0, "default", samples(5)).data
+
+
+def test_messages_stand_where_the_answers_say(running: Running, kafka: str) -> None:
+    sent = [message(lane, number) for number in range(20) for lane in range(4)]
+    answers = running.send(sent)
+    stored = {(p, o): value for p, o, _, value in read_topic(kafka, f"{running.prefix}.samples")}
+    assert len(stored) == len(sent)
+    for data, answer in zip(sent, answers, strict=True):
+        assert answer.ok, answer.reason
+        assert stored[(answer.partition, answer.offset)] == data
+        assert answer.partition == partition_of("agent-1", 77, verify(data).id.lane, 3)
+        assert answer.topic_id
+        assert answer.cluster
+
+
+def test_poisoned_bytes_are_nacked_with_a_reason_and_stop_nothing(running: Running, kafka: str) -> None:
+    good = message(0, 0)
+    flipped = bytearray(good)
+    flipped[len(flipped) // 2] ^= 4
+    wrong_digest = bytearray(good)
+    wrong_digest[75] ^= 1
+    poison = [b"", b"garbage", good[:-3], bytes(flipped), bytes(wrong_digest), good + b"x"]
+    answers = running.send([good, *poison, message(0, 1)])
+    assert [a.ok for a in answers] == [True, *[False] * len(poison), True]
+    assert all(a.reason.startswith("damaged:") for a in answers if not a.ok)
+    assert len(read_topic(kafka, f"{running.prefix}.samples")) == 2
+
+
+def test_announcements_go_to_their_own_topic_under_their_key(running: Running, kafka: str) -> None:
+    blocks = [
+        SeriesBlock(f"s{n}", 3, 17 + v, (SeriesInfo("a{}", ValueType.DOUBLE),)) for n in range(4) for v in range(2)
+    ]
+    sent = [encode_series("agent-1", block).data for block in blocks]
+    assert all(answer.ok for answer in running.send(sent))
+    stored = read_topic(kafka, f"{running.prefix}.series")
+    partitions: dict[bytes | None, set[int]] = {}
+    for partition, _, key, _ in stored:
+        partitions.setdefault(key, set()).add(partition)
+    assert set(partitions) == {block.key for block in blocks}
+    assert all(len(where) == 1 for where in partitions.values()), "compaction needs a key in one partition"
+    assert sorted(value for _, _, _, value in stored) == sorted(sent)
+
+
+def test_what_is_not_carried_is_refused(running: Running) -> None:
+    events = bytearray(golden_samples().data)
+    events[5] = 3
+    from artimon.model.codec import _FIXED, HEADER_BYTES, _digest
+
+    events[_FIXED.size : HEADER_BYTES] = _digest(bytes(events[: _FIXED.size]), bytes(events[HEADER_BYTES:]))
+    answer = running.send([bytes(events)])[0]
+    assert not answer.ok
+    assert "EVENTS" in answer.reason
+
+
+def test_limits_of_a_call(running: Running) -> None:
+    answers = running.send([b"x"] * (MAX_MESSAGES + 1))
+    assert all(not a.ok and a.reason.startswith("full:") for a in answers)
+    with pytest.raises((FramedError, OSError)):
+        running.send([bytes(FRAME_BYTES)])
+    assert running.send([message(1, 0)])[0].ok, "the next connection is as good as any"
+
+
+def test_half_a_frame_and_garbage_harm_nobody(running: Running) -> None:
+    for raw in (b"\x00\x00\x10\x00half", b"\xff\xff\xff\xff", b"GET / HTTP/1.0\r\n\r\n", b"\x00\x00\x00\x05hello"):
+        with socket.create_connection(("127.0.0.1", running.port), 5) as peer:
+            peer.sendall(raw)
+    assert running.send([message(1, 0)])[0].ok
+
+
+def test_beyond_its_bytes_it_says_full(kafka: str) -> None:
+    """Two calls that together exceed the limit: the second is refused while the first is held."""
+    entered, leave = threading.Event(), threading.Event()
+
+    class Stuck(Broker):
+        def write(self, messages: Any, deadline_s: float = 10.0) -> Any:
+            entered.set()
+            leave.wait(20)
+            return super().write(messages, deadline_s)
+
+    prefix = own_topics(kafka)
+    tested = Collector(Stuck(kafka), prefix)
+    first: list[Any] = []
+    thread = threading.Thread(target=lambda: first.extend(tested.send([message(0, 0)])))
+    thread.start()
+    assert entered.wait(10)
+    refused = tested.send([bytes(HELD_BYTES)])[0]
+    assert refused.reason.startswith("full:")
+    leave.set()
+    thread.join(20)
+    assert first[0].ok
+    assert tested.figures()["held_bytes"] == 0
+    assert tested.figures()["nacks"] == {"full": 1}
+
+
+def test_without_kafka_it_waits_says_so_and_stops(tmp_path: Path, zookeeper: str, zk: KazooClient) -> None:
+    stop, health = threading.Event(), tmp_path / "health.json"
+    config = CollectorConfig("waiting", zookeeper, "127.0.0.1:1", health=health)
+    thread = threading.Thread(target=run_collector, args=(config, stop))
+    thread.start()
+
+    def starting() -> bool:
+        found = read_health(health)
+        return found is not None and found.state == "starting" and "127.0.0.1:1" in found.problem
+
+    wait_until(starting, "health says what it waits for")
+    assert zk.exists(f"{COLLECTORS_PATH}/waiting") is None, "agents are not told of a collector that cannot carry"
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_port_in_use_is_named(zookeeper: str, kafka: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        config = CollectorConfig("x", zookeeper, kafka, port=taken.getsockname()[1])
+        with pytest.raises(OSError, match=str(taken.getsockname()[1])):
+            run_collector(config, threading.Event())
+
+
+def test_it_is_registered_again_after_its_session_was_lost(running: Running, zookeeper: str, zk: KazooClient) -> None:
+    path = f"{COLLECTORS_PATH}/{running.prefix}"
+    before = zk.get(path)[1].czxid
+    zk.delete(path)  # by hand, or with the session: either way it has to come back
+
+    def back() -> bool:
+        stat = zk.exists(path)
+        return stat is not None and stat.czxid != before
+
+    wait_until(back, "the node is there again", 45)
+
+
+def test_sigkill_and_restart_take_over_the_registration(zookeeper: str, kafka: str, zk: KazooClient) -> None:
+    """The successor does not wait for the dead session to time out."""
+    prefix = own_topics(kafka)
+    code = (
+        "import sys, threading; from pipeline.collector import CollectorConfig, run_collector\n"
+        "run_collector(CollectorConfig(sys.argv[3], sys.argv[1], sys.argv[2], topic_prefix=sys.argv[3]), threading.Event())"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, zookeeper, kafka, prefix])
+    try:
+        assert registered(zk, prefix)["pid"] == process.pid
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with collector(zookeeper, kafka, prefix):
+        wait_until(lambda: registered(zk, prefix)["pid"] != process.pid, "the successor is registered", 8)

@@ -1,0 +1,290 @@
+"""pipeline.tracker, timer and collectors: pure, so every order of events can be tried."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from artimon.model.batch import NO_LANE, BatchHeader, BatchId, BatchKind
+from pipeline.acks import Position, Verdict
+from pipeline.collectors import Collectors, Endpoint, parse_endpoint
+from pipeline.records import Place
+from pipeline.timer import AdaptiveTimer, backoff
+from pipeline.tracker import GROUP_BYTES, Answer, Group, Tracker
+
+
+def header(lane: int, sequence: int, rows: int = 3) -> BatchHeader:
+    id = BatchId("a", 0 if lane == NO_LANE else 1, lane, sequence)
+    kind = BatchKind.SERIES if lane == NO_LANE else BatchKind.SAMPLES
+    return BatchHeader(kind, id, "s", bytes(16), 0, 0, rows, 0, "default", 90, 100)
+
+
+def add(tracker: Tracker, lane: int, sequence: int, size: int = 100) -> None:
+    tracker.add(header(lane, sequence), Place(1, lane * 10_000_000 + sequence * 1000, size), now_ms=sequence)
+
+
+def position(sequence: int) -> Position:
+    return Position("c", "t", 0, sequence)
+
+
+def take(tracker: Tracker, now: float = 0.0) -> Group:
+    group = tracker.take(now)
+    assert group is not None
+    return group
+
+
+def ok(group: Group) -> list[Answer]:
+    return [Answer(position(item.id.sequence)) for item in group.items]
+
+
+def test_a_lane_goes_in_order_one_group_at_a_time() -> None:
+    tracker = Tracker()
+    for number in range(4):
+        add(tracker, 0, number)
+    group = take(tracker)
+    assert [item.id.sequence for item in group.items] == [0, 1, 2, 3]
+    add(tracker, 0, 4)
+    assert tracker.take(0.0) is None, "the lane is on its way"
+    tracker.answered(group, ok(group), 0.0)
+    assert [item.id.sequence for item in take(tracker).items] == [4]
+
+
+def test_groups_are_bounded_and_one_huge_batch_still_goes() -> None:
+    tracker = Tracker()
+    for number in range(3):
+        add(tracker, 0, number, size=GROUP_BYTES // 2)
+    add(tracker, 1, 0, size=GROUP_BYTES * 2)
+    sizes = {}
+    for _ in range(2):
+        group = take(tracker)
+        sizes[group.lane.lane] = len(group.items)
+    assert sizes == {0: 2, 1: 1}
+
+
+def test_a_lane_that_fails_waits_and_holds_up_no_other() -> None:
+    tracker = Tracker()
+    add(tracker, 0, 0)
+    add(tracker, 1, 0)
+    bad = take(tracker)
+    good = take(tracker)
+    tracker.answered(bad, [Answer(None, "kafka: partition has no leader")], 10.0)
+    tracker.answered(good, ok(good), 10.0)
+    add(tracker, 1, 1)
+    assert take(tracker, 10.0).lane == good.lane
+    assert tracker.take(10.0) is None
+    due = tracker.next_due()
+    assert due is not None
+    assert due > 10.0
+    assert take(tracker, due).lane == bad.lane
+    assert tracker.nacks == {"kafka": 1}
+
+
+def test_no_answer_means_the_same_again() -> None:
+    tracker = Tracker()
+    for number in range(3):
+        add(tracker, 0, number)
+    first = take(tracker)
+    tracker.failed(first, 0.0)
+    again = take(tracker, 100.0)
+    assert [item.id for item in again.items] == [item.id for item in first.items]
+    assert tracker.pending == 3
+
+
+def test_a_batch_at_fault_does_not_hold_up_those_behind_it() -> None:
+    tracker = Tracker()
+    for number in range(3):
+        add(tracker, 0, number)
+    group = take(tracker)
+    answers = ok(group)
+    answers[1] = Answer(None, "damaged: digest", ours=True)
+    outcome = tracker.answered(group, answers, 0.0)
+    assert [item.id.sequence for item in outcome.sent] == [0, 2]
+    add(tracker, 0, 3)
+    assert [item.id.sequence for item in take(tracker, 0.0).items] == [3]
+    due = tracker.next_due()
+    assert due is None or due > 0.0
+
+
+def test_refused_batches_come_back_in_order() -> None:
+    tracker = Tracker()
+    for number in range(3):
+        add(tracker, 0, number)
+    group = take(tracker)
+    tracker.answered(group, [Answer(None, "damaged: x", ours=True) for _ in group.items], 0.0)
+    assert tracker.take(0.0) is None
+    assert [item.id.sequence for item in take(tracker, 1000.0).items] == [0, 1, 2]
+
+
+def test_at_level_hdfs_sent_is_not_acked() -> None:
+    tracker = Tracker()
+    add(tracker, 0, 0)
+    group = take(tracker)
+    outcome = tracker.answered(group, ok(group), 0.0)
+    assert not outcome.done
+    assert tracker.pending == 1
+    assert tracker.take(1e9) is None, "an offset is held: time alone sends nothing again"
+    done = tracker.judged(Verdict(acked=(group.items[0].id,)))
+    assert [item.id for item in done] == [group.items[0].id]
+    assert tracker.pending == 0
+    assert tracker.judged(Verdict(acked=(group.items[0].id,))) == [], "an ack counts once"
+
+
+def test_at_level_kafka_sent_is_acked() -> None:
+    tracker = Tracker(ack_on_sent=True)
+    add(tracker, 0, 0)
+    group = take(tracker)
+    assert tracker.answered(group, ok(group), 0.0).done == list(group.items)
+    assert tracker.pending == 0
+    assert tracker.sent() == []
+
+
+def test_announcements_are_forgotten_once_kafka_has_them() -> None:
+    tracker = Tracker()
+    add(tracker, NO_LANE, 0)
+    group = take(tracker)
+    assert tracker.answered(group, ok(group), 0.0).done == list(group.items)
+    assert tracker.acked_count == 0
+    assert tracker.pending == 0
+
+
+def test_evidence_of_loss_sends_again_and_counts() -> None:
+    tracker = Tracker()
+    tracker.restore_sent(header(0, 7), Place(1, 16, 10), position(7), 0)
+    id = header(0, 7).id
+    tracker.judged(Verdict(looked=((id, 3),)))
+    assert tracker.sent()[0].since == 3
+    tracker.judged(Verdict(resend=((id, "lost"),)))
+    assert tracker.sent() == []
+    assert take(tracker).items[0].id == id
+    assert tracker.resent_count == 1
+
+
+def test_unreadable_batches_are_given_up_and_the_rest_goes() -> None:
+    tracker = Tracker()
+    for number in range(3):
+        add(tracker, 0, number)
+    group = take(tracker)
+    tracker.lost(group, [group.items[1]])
+    assert [item.id.sequence for item in take(tracker).items] == [0, 2]
+    assert tracker.pending == 2
+
+
+def test_the_oldest_is_known_whatever_its_state() -> None:
+    tracker = Tracker()
+    assert tracker.oldest_ms() is None
+    tracker.restore_sent(header(0, 5), Place(1, 16, 10), position(5), 5)
+    add(tracker, 1, 9)
+    assert tracker.oldest_ms() == 5
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["add", "ok", "nack", "ours", "fail", "judge"]), st.integers(0, 3)), max_size=60
+)
+
+
+@given(STEPS)
+@settings(max_examples=200)
+def test_no_batch_is_ever_forgotten_before_its_ack(steps: list[tuple[str, int]]) -> None:
+    """Whatever happens in whatever order: what is not acked is ready, held, on its way or waits for its ack."""
+    tracker = Tracker()
+    added: set[BatchId] = set()
+    acked: set[BatchId] = set()
+    now = 0.0
+    for what, lane in steps:
+        now += 400.0
+        if what == "add":
+            number = sum(1 for id in added if id.lane == lane)
+            add(tracker, lane, number)
+            added.add(header(lane, number).id)
+        elif what == "judge":
+            keys = tuple(s.key for s in tracker.sent())
+            tracker.judged(Verdict(acked=keys[:1], resend=tuple((k, "lost") for k in keys[1:2])))
+            acked.update(keys[:1])
+        elif (group := tracker.take(now)) is not None:
+            if what == "fail":
+                tracker.failed(group, now)
+            else:
+                bad = Answer(None, f"{what}: x", ours=what == "ours")
+                answers = [a if what == "ok" else bad for a in ok(group)]
+                tracker.answered(group, answers, now)
+        left = {s.key for s in tracker.sent()}
+        left |= {item.id for _, one in tracker.lanes() for item in (*one.ready, *one.held)}
+        assert left == added - acked
+        assert tracker.pending == len(left)
+
+
+def test_the_timer_follows_answers_and_doubles_when_they_fail() -> None:
+    timer = AdaptiveTimer(least=1.0, most=60.0)
+    assert timer.deadline() == 1.0
+    for _ in range(50):
+        timer.answered(10.0)
+    assert 10.0 <= timer.deadline() <= 15.0
+    calm = timer.deadline()
+    timer.timed_out()
+    assert timer.deadline() == pytest.approx(2 * calm)
+    for _ in range(10_000):
+        timer.timed_out()
+    assert timer.deadline() == 60.0
+    timer.answered(10.0)
+    assert timer.deadline() < 20.0
+
+
+def test_backoff_is_clamped_before_it_overflows_and_never_zero() -> None:
+    waits = [backoff(n) for n in (1, 2, 3, 22, 40, 5000)]
+    assert waits == sorted(waits)
+    assert waits[0] > 0
+    assert waits[-1] == 10.0
+    assert backoff(0) == 0.0
+
+
+A, B = Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 2)
+
+
+def test_failover_and_return() -> None:
+    collectors = Collectors("agent-1")
+    assert collectors.pick(0.0) is None
+    collectors.update({"a": A, "b": B})
+    first = collectors.pick(0.0)
+    assert first is not None
+    collectors.failed(first, 0.0)
+    second = collectors.pick(0.0)
+    assert second is not None
+    assert second != first
+    collectors.failed(second, 0.0)
+    assert collectors.pick(0.0) is None
+    assert collectors.pick(60.0) == first
+    collectors.worked(first)
+    assert collectors.up() == 1
+
+
+def test_many_calls_that_fail_at_once_count_once() -> None:
+    collectors = Collectors("agent-1")
+    collectors.update({"a": A})
+    for _ in range(50):
+        collectors.failed(A, 0.0)
+    assert collectors.pick(1.0) == A
+
+
+def test_an_empty_list_is_not_believed() -> None:
+    collectors = Collectors("agent-1")
+    collectors.update({"a": A})
+    collectors.update({})
+    assert collectors.pick(0.0) == A
+    collectors.update({"b": B})
+    assert collectors.pick(0.0) == B
+
+
+def test_agents_spread_over_collectors() -> None:
+    first = set()
+    for n in range(30):
+        collectors = Collectors(f"agent-{n}")
+        collectors.update({"a": A, "b": B})
+        first.add(collectors.pick(0.0))
+    assert first == {A, B}
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"host": "x"}', b'{"host": "x", "port": "y"}', b"[1]"])
+def test_a_collector_that_is_none_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        parse_endpoint(data)

@@ -1,0 +1,225 @@
+"""Power failures, full and failing disks: what was accepted is there, what was not is not promised."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from artimon.model.protocols import SinkRefused
+from pipeline.framing import RecordType
+from pipeline.records import Place, encode_acked
+from pipeline.recovery import segments_in
+from pipeline.wal import LogFailed
+from tests.pipeline.crash_files import CrashFiles
+from tests.pipeline.helpers import FastFiles, Told, entry, ids_in, open_log, wait_until
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_accepted_batches_survive_a_power_failure(tmp_path: Path, seed: int) -> None:
+    """Whatever the disk makes of writes that were not synced, accepted batches are whole and no identity is lost."""
+    rng = random.Random(seed)
+    files, told = CrashFiles(), Told()
+    wal = open_log(tmp_path / "log", told, files=files, segment=2500)
+    accepted = []
+    for number in range(rng.randrange(1, 20)):
+        wal.append([entry(wal, 0, number)]).result(10)
+        accepted = list(told.ids)
+        wal.note(RecordType.ACKED, encode_acked([]))
+        if rng.random() < 0.3:
+            wal.note(RecordType.SKIP, [bytes(rng.randrange(50))])
+    files.power_off(tmp_path / "log", tmp_path / "after", rng)
+    wal.close()
+    after = open_log(tmp_path / "after")
+    assert [header.id for header, _ in after.recovered.batches] == accepted
+    assert (after.epoch, 0, after.next_sequences[0]) > (0, 0, -1)
+    if after.epoch == accepted[0].epoch:
+        assert after.next_sequences[0] == len(accepted)
+    after.close()
+
+
+def test_nothing_is_told_or_answered_before_fsync(tmp_path: Path) -> None:
+    """The listener (audit, sender) and those who wait learn of a batch only after the fsync that made it durable."""
+    seen: list[int] = []
+
+    class Watching(CrashFiles):
+        def fsync(self, descriptor: int) -> None:
+            seen.append(len(told.ids))
+            super().fsync(descriptor)
+
+    told, files = Told(), Watching()
+    wal = open_log(tmp_path, told, files=files)
+    before = files.fsyncs
+    wal.append([entry(wal, 0, 0)]).result(10)
+    assert files.fsyncs > before
+    assert seen[-1] == 0
+    assert len(told.ids) == 1
+    wal.close()
+
+
+def test_one_fsync_serves_all_that_wait(tmp_path: Path) -> None:
+    """Group commit: while one fsync runs, everything that comes waits for one more."""
+    import threading
+
+    gate = threading.Event()
+
+    class Slow(FastFiles):
+        def fsync(self, descriptor: int) -> None:
+            gate.wait(10)
+
+    gate.set()
+    wal = open_log(tmp_path, files=Slow())
+    gate.clear()
+    futures: list[Future[list[Place]]] = [wal.append([entry(wal, 0, number)]) for number in range(100)]
+    gate.set()
+    for future in futures:
+        future.result(10)
+    assert wal.fsyncs <= 3
+    wal.close()
+
+
+def test_a_failed_fsync_is_never_retried_as_good(tmp_path: Path) -> None:
+    """The log takes nothing more; after a restart what was not accepted is not delivered, and a new epoch begins."""
+    files, told = CrashFiles(), Told()
+    wal = open_log(tmp_path, told, files=files)
+    epoch = wal.epoch
+    wal.append([entry(wal, 0, 0)]).result(10)
+    good = list(told.ids)
+    files.fail_fsync = files.fsyncs + 1
+    with pytest.raises(LogFailed):
+        wal.append([entry(wal, 0, 1)]).result(10)
+    count = files.fsyncs
+    assert wal.problem
+    with pytest.raises(SinkRefused, match="restart"):
+        wal.append([entry(wal, 0, 2)])
+    assert files.fsyncs <= count + 1, "only the note of the failure may be tried"
+    assert told.ids == good
+    wal.close()
+    again = open_log(tmp_path)
+    assert [header.id for header, _ in again.recovered.batches][:1] == good
+    if (tmp_path / "failed").exists():
+        pytest.fail("the note must be settled")
+    again.append([entry(again, 0, again.next_sequences[0])]).result(10)
+    again.close()
+    assert len(set(ids_in(tmp_path))) == len(ids_in(tmp_path))
+    assert epoch is not None
+
+
+def test_the_note_of_a_failed_fsync_cuts_what_was_never_accepted(tmp_path: Path) -> None:
+    told = Told()
+
+    class FailOnce(CrashFiles):
+        """The fsync of the log fails; the little file beside it can still be written."""
+
+        armed = False
+
+        def fsync(self, descriptor: int) -> None:
+            if self.armed:
+                self.armed = False
+                raise OSError(5, "Input/output error")
+            super().fsync(descriptor)
+
+    files = FailOnce()
+    wal = open_log(tmp_path, told, files=files)
+    epoch = wal.epoch
+    wal.append([entry(wal, 0, 0)]).result(10)
+    files.armed = True
+    with pytest.raises(LogFailed):
+        wal.append([entry(wal, 0, 1)]).result(10)
+    wal.close()
+    assert len(ids_in(tmp_path)) == 2, "the page cache still shows it"
+    again = open_log(tmp_path)
+    assert [header.id for header, _ in again.recovered.batches] == told.ids
+    assert again.epoch != epoch
+    assert again.recovered.cut_bytes
+    again.close()
+
+
+def test_a_full_disk_refuses_and_resumes(tmp_path: Path) -> None:
+    """Half a write is cut back at once, so that nothing that comes later stands behind garbage."""
+    files, told = CrashFiles(), Told()
+    wal = open_log(tmp_path, told, files=files)
+    wal.append([entry(wal, 0, 0)]).result(10)
+    files.full = True
+    with pytest.raises(SinkRefused, match="No space left"):
+        wal.append([entry(wal, 0, 1)]).result(10)
+    files.full = False
+    wal.append([entry(wal, 0, 1)]).result(10)
+    wal.close()
+    again = open_log(tmp_path)
+    assert [header.id.sequence for header, _ in again.recovered.batches] == [0, 1]
+    assert not again.new_epoch_because
+    again.close()
+
+
+def test_a_disk_full_at_a_new_segment_refuses_and_resumes(tmp_path: Path) -> None:
+    files, told = CrashFiles(), Told()
+    wal = open_log(tmp_path, told, files=files, segment=2500)
+    number = 0
+    while len(segments_in(tmp_path)) < 2:
+        wal.append([entry(wal, 0, number)]).result(10)
+        number += 1
+    for _ in range(3):
+        files.full = True
+        with pytest.raises(SinkRefused):
+            wal.append([entry(wal, 0, number) for _ in range(6)]).result(10)
+        files.full = False
+    wal.append([entry(wal, 0, number)]).result(10)
+    wal.close()
+    again = open_log(tmp_path)
+    assert [header.id.sequence for header, _ in again.recovered.batches] == list(range(number + 1))
+    again.close()
+
+
+def test_close_writes_what_waits(tmp_path: Path) -> None:
+    told = Told()
+    wal = open_log(tmp_path, told)
+    futures = [wal.append([entry(wal, 0, number)]) for number in range(20)]
+    wal.close()
+    assert all(future.done() and not future.exception() for future in futures)
+    with pytest.raises(SinkRefused, match="closed"):
+        wal.append([entry(wal, 0, 20)])
+
+
+def test_notes_of_acks_survive_a_restart(tmp_path: Path) -> None:
+    told = Told()
+    wal = open_log(tmp_path, told)
+    for number in range(3):
+        wal.append([entry(wal, 0, number)]).result(10)
+    wal.note(RecordType.ACKED, encode_acked([told.ids[1]]))
+    wal.close()
+    again = open_log(tmp_path)
+    assert [header.id.sequence for header, _ in again.recovered.batches] == [0, 2]
+    again.close()
+
+
+def test_a_record_that_rots_on_the_disk_is_not_sent(tmp_path: Path) -> None:
+    from pipeline.segments import CorruptRecord
+
+    told = Told()
+    wal = open_log(tmp_path, told)
+    wal.append([entry(wal, 0, 0)]).result(10)
+    place = told.placed[0][1]
+    path = next(tmp_path.glob("*.wal"))
+    with path.open("r+b") as file:
+        file.seek(place.offset + 30)
+        file.write(b"\x00\x01")
+    with pytest.raises(CorruptRecord, match=path.name):
+        wal.read(place)
+    wal.close()
+
+
+def test_a_listener_that_fails_does_not_stop_the_log(tmp_path: Path) -> None:
+    told = Told()
+
+    def listener(placed: object) -> None:
+        told(placed)  # type: ignore[arg-type]
+        raise RuntimeError("listener")
+
+    wal = open_log(tmp_path, listener)  # type: ignore[arg-type]
+    for number in range(3):
+        wal.append([entry(wal, 0, number)]).result(10)
+    wait_until(lambda: len(told.ids) == 3, "the listener was told of all")
+    wal.close()

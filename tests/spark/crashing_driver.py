@@ -1,0 +1,35 @@
+"""A Spark application that kills itself with -9 at a named point: python -m tests.spark.crashing_driver CONFIG.json POINT NTH."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from pipeline.spark.application import run_application
+from pipeline.spark.config import SparkConfig
+
+
+def main(path: str, point: str, nth: int) -> None:
+    logging.basicConfig(level=logging.INFO)
+    data = json.loads(Path(path).read_text())
+    config = SparkConfig(**{**data, "data": Path(data["data"]), "health": Path(data["health"])})
+    met = 0
+
+    def probe(here: str) -> None:
+        nonlocal met
+        met += here == point
+        if met == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    run_application(config, stop, probe=probe)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,68 @@
+"""Runs one query of the application inside a test, and waits for what it must reach."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from pipeline.spark.buckets import BucketsQuery
+from pipeline.spark.config import SparkConfig
+from pipeline.spark.raw import Probe, RawQuery
+from pipeline.spark.supervise import Supervised
+
+DEADLINE_S = 120.0
+
+
+def eventually(done: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Return as soon as `done()`; fails the test at the deadline."""
+    until = time.monotonic() + deadline_s
+    while not done():
+        assert time.monotonic() < until, f"{what}: not within {deadline_s:.0f} s"
+        threading.Event().wait(0.1)
+
+
+@contextmanager
+def running(name: str, run: Callable[[threading.Event], None]) -> Iterator[Supervised]:
+    """`run` under its supervisor, as in the application."""
+    stop = threading.Event()
+    life = Supervised(name, run, stop)
+    life.start()
+    try:
+        yield life
+    finally:
+        stop.set()
+        life.join(30)
+
+
+@contextmanager
+def raw_query(
+    config: SparkConfig, session: SparkSession, probe: Probe = lambda point: None, name: str = "raw"
+) -> Iterator[RawQuery]:
+    lives: list[Supervised] = []
+    query = RawQuery(config, session, lambda: lives[0].healthy() if lives else None, probe=probe)
+    with running(name, query.run) as life:
+        lives.append(life)
+        yield query
+
+
+@contextmanager
+def buckets_query(config: SparkConfig, session: SparkSession, client: KazooClient) -> Iterator[BucketsQuery]:
+    query = BucketsQuery(config, session, client, lambda: None)
+    with running("buckets", query.run):
+        yield query
+
+
+def reached(query: RawQuery, batches: int) -> Callable[[], bool]:
+    """Whether the table has that many batches and nothing is left in the log."""
+
+    def done() -> bool:
+        figures: dict[str, Any] = query.figures()
+        return bool(figures["batches"] >= batches)
+
+    return done

@@ -1,0 +1,125 @@
+"""The buckets query on real servers: every shard gets what it owns, once, wherever it stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from pipeline.spark.config import SparkConfig
+from tests.spark.driving import buckets_query, eventually
+from tests.spark.helpers import Sender
+from tests.spark.recorder import RecordingShard
+
+pytestmark = pytest.mark.stack
+MEMBERS = ["0", "1"]
+
+
+@pytest.fixture
+def shards(client: KazooClient) -> Iterator[list[RecordingShard]]:
+    made = [RecordingShard(id_, MEMBERS) for id_ in MEMBERS]
+    for shard in made:
+        shard.start(client)
+    yield made
+    for shard in made:
+        shard.stop(client)
+
+
+@pytest.fixture
+def sender(config: SparkConfig) -> Iterator[Sender]:
+    made = Sender(config.kafka, config.samples_topic)
+    yield made
+    made.close()
+
+
+def wanted(sender: Sender) -> Counter[tuple[int, int, int, str]]:
+    """The ledger without the sources, which shards do not keep with their rows."""
+    rows: Counter[tuple[int, int, int, str]] = Counter()
+    for (_, *row), count in sender.ledger.items():
+        rows[row[0], row[1], row[2], str(row[3])] += count
+    return rows
+
+
+def is_exact(sender: Sender, shards: list[RecordingShard]) -> bool:
+    held: Counter[tuple[int, int, int, str]] = Counter()
+    for shard in shards:
+        held.update(shard.rows)
+    return held == wanted(sender)
+
+
+def test_two_shards_get_their_part(
+    config: SparkConfig, session: SparkSession, client: KazooClient, shards: list[RecordingShard], sender: Sender
+) -> None:
+    """Repeats are told to both and stored by none; a poisoned message moves the offset only."""
+    with buckets_query(config, session, client):
+        for n in range(10):
+            sender.numbers(f"s{n}/h/0", 20, n, copies=1 + n % 2)
+        sender.send_bytes(b"garbage")
+        sender.numbers("last/h/0", 3)
+        eventually(lambda: all(s.next.get(key) == 17 for s in shards for key in s.next), "all offsets", 60)
+        eventually(lambda: is_exact(sender, shards), "every row", 60)
+    assert [s.repeated for s in shards] == [5, 5]
+    assert [s.dead for s in shards] == [1, 1]
+    assert all(s.rows for s in shards)
+
+
+def test_a_shard_that_restarts_empty_is_filled_again(
+    config: SparkConfig, session: SparkSession, client: KazooClient, shards: list[RecordingShard], sender: Sender
+) -> None:
+    """The other one is fed all the while."""
+    for n in range(40):
+        sender.numbers(f"s{n}/h/0", 5, n)
+    with buckets_query(config, session, client) as query:
+        eventually(lambda: is_exact(sender, shards), "both full", 60)
+        shards[0].stop(client)
+        shards[0].forget()
+        for n in range(40, 45):
+            sender.numbers(f"s{n}/h/0", 5, n)
+        eventually(lambda: max(shards[1].next.values()) == 45, "the other goes on", 60)
+        shards[0].start(client)
+        for n in range(45, 50):
+            sender.numbers(f"s{n}/h/0", 5, n)
+        eventually(lambda: is_exact(sender, shards), "both full again", 60)
+        eventually(lambda: query.figures().get("lagging") == [], "nobody lags", 30)
+
+
+def test_a_shard_that_was_down_from_the_start_joins(
+    config: SparkConfig, session: SparkSession, client: KazooClient, shards: list[RecordingShard], sender: Sender
+) -> None:
+    shards[1].stop(client)
+    for n in range(10):
+        sender.numbers(f"s{n}/h/0", 5, n)
+    with buckets_query(config, session, client):
+        eventually(lambda: bool(shards[0].next) and max(shards[0].next.values()) == 10, "the one that is up", 60)
+        shards[1].start(client)
+        eventually(lambda: is_exact(sender, shards), "both", 60)
+
+
+def test_all_shards_restart_empty(
+    config: SparkConfig, session: SparkSession, client: KazooClient, shards: list[RecordingShard], sender: Sender
+) -> None:
+    for n in range(10):
+        sender.numbers(f"s{n}/h/0", 5, n)
+    with buckets_query(config, session, client):
+        eventually(lambda: is_exact(sender, shards), "both full", 60)
+        for shard in shards:
+            shard.stop(client)
+            shard.forget()
+        for shard in shards:
+            shard.start(client)
+        sender.numbers("more/h/0", 5)
+        eventually(lambda: is_exact(sender, shards), "both full again", 90)
+
+
+def test_no_shard_is_waited_for(
+    config: SparkConfig, session: SparkSession, client: KazooClient, sender: Sender
+) -> None:
+    sender.numbers("s/h/0", 5)
+    late = RecordingShard("0", ["0"])
+    with buckets_query(config, session, client):
+        late.start(client)
+        eventually(lambda: is_exact(sender, [late]), "the shard that came late", 60)
+    late.stop(client)

@@ -1,0 +1,77 @@
+"""The whole application as a process of its own, killed with -9 at the worst moments: the table stays exact, and so do the acks."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from artimon.model.health import read_health
+from pipeline.spark.acks import PATH
+from pipeline.spark.config import SparkConfig
+from tests.spark.driving import eventually
+from tests.spark.helpers import Sender, table_rows
+
+pytestmark = pytest.mark.stack
+NEVER = 1_000_000
+
+
+@contextmanager
+def application(config: SparkConfig, point: str, nth: int) -> Iterator[subprocess.Popen[bytes]]:
+    path = config.data / "config.json"
+    plain = {**asdict(config), "data": str(config.data), "health": str(config.health), "driver_memory": "512m"}
+    path.write_text(json.dumps(plain))
+    log = (config.data / "driver.log").open("ab")
+    command = [sys.executable, "-m", "tests.spark.crashing_driver", str(path), point, str(nth)]
+    process = subprocess.Popen(command, stdout=log, stderr=log, cwd=Path(__file__).parents[2])
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+
+
+def raw_figures(config: SparkConfig) -> dict[str, Any]:
+    health = read_health(config.health) if config.health else None
+    return dict(health.figures.get("raw", {})) if health else {}
+
+
+def acked(client: KazooClient, partition: int) -> int:
+    """What the ack of the only topic says."""
+    names = client.get_children(PATH) if client.exists(PATH) else []
+    for name in names:
+        document = json.loads(client.get(f"{PATH}/{name}")[0])
+        return int(document["partitions"][str(partition)]["until"])
+    return 0
+
+
+def test_killed_before_and_after_the_commit(config: SparkConfig, client: KazooClient) -> None:
+    """Files written and not committed; committed and not published; then left alone: everything once, and acked."""
+    sender = Sender(config.kafka, config.samples_topic)
+    for round_, point in enumerate(["written", "committed"]):
+        for n in range(3):
+            sender.numbers(f"s{n}/h/0", 5, round_ * 100 + n, copies=2)
+        before = acked(client, sender.partition)
+        with application(config, point, 1) as process:
+            eventually(lambda p=process: p.poll() is not None, f"killed at {point}")  # type: ignore[misc]
+            assert process.returncode == -signal.SIGKILL
+        assert acked(client, sender.partition) == before
+    with application(config, "never", NEVER) as process:
+        eventually(lambda: acked(client, sender.partition) == 12, "the ack of everything")
+        assert process.poll() is None
+    assert table_rows(config) == sender.ledger
+    assert process.returncode == 0
+    sender.close()

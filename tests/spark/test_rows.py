@@ -1,0 +1,103 @@
+"""Batches to sorted Parquet, and which messages are batches at all."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from artimon.model.batch import BatchError, BatchId, Samples
+from artimon.model.codec import encode_samples, samples_of
+from pipeline.spark.messages import MAX_TIME_MS, check, decode
+from pipeline.spark.rows import Part, build, period_of, statistics, to_parquet
+from pipeline.spark.state import FORGET_MS
+from pipeline.spark.table import FILE_SCHEMA
+
+Row = tuple[int, int, int, int | float | bool | str | None]
+NOW = 1_795_000_000_000
+
+
+def message(rows: list[Row], poll_ms: int = NOW) -> bytes:
+    return encode_samples(BatchId("a", 1, 0, 0), "s", bytes(16), 0, poll_ms, "default", Samples.of(rows)).data
+
+
+def part(source: int, rows: list[Row], append_ms: int = NOW) -> Part:
+    data = message(rows)
+    return Part(source, append_ms, decode(check(data, NOW), data))
+
+
+values = st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(max_size=5))
+row = st.tuples(st.integers(0, 2**64 - 1) | st.integers(0, 3), st.integers(0, 5), st.integers(0, 3), values)
+parts = st.lists(st.tuples(st.integers(1, 3), st.lists(row, min_size=1, max_size=6)), min_size=1, max_size=6)
+
+
+@given(parts)
+def test_any_batches_come_out_sorted_and_whole(drawn: list[tuple[int, list[Row]]]) -> None:
+    table = build([part(source, rows) for source, rows in drawn])
+    assert table.schema == FILE_SCHEMA
+    read = pq.read_table(BytesIO(to_parquet(table))).to_pylist()
+    keys = [(r["source"], r["series"], r["time"]) for r in read]
+    assert keys == sorted(keys)
+    got = sorted(repr((r["source"], r["series"] % 2**64, _ms(r["time"]), _ms(r["birth"]), _value(r))) for r in read)
+    assert got == sorted(repr((source, *r)) for source, rows in drawn for r in rows)
+
+
+def _ms(moment: object) -> int:
+    return round(moment.timestamp() * 1000)  # type: ignore[attr-defined]
+
+
+def _value(read: dict[str, object]) -> object:
+    return next((read[n] for n in ("integer", "double", "boolean", "string") if read[n] is not None), None)
+
+
+def test_polls_of_the_same_series_are_interleaved() -> None:
+    """The fast way (every poll the same series) gives what sorting gives."""
+    generator = np.random.default_rng(5)
+    names = [int(n) for n in generator.integers(0, 2**64, 50, np.uint64)]
+    polls = [part(1, [(n, NOW + k * 1000, 0, k) for n in names]) for k in (2, 0, 1)]
+    table = build(polls)
+    expected = sorted((n - 2**64 if n >= 2**63 else n, k) for n in names for k in range(3))
+    assert list(zip(table.column("series").to_pylist(), table.column("integer").to_pylist(), strict=True)) == expected
+
+
+def test_future_is_judged_by_the_append() -> None:
+    table = build([part(1, [(1, NOW + 60_000, 0, 1), (2, NOW + 60_001, 0, 1)])])
+    assert table.column("future").to_pylist() == [False, True]
+
+
+def test_statistics_are_those_of_the_rows() -> None:
+    stats = json.loads(statistics(build([part(2, [(7, NOW, 0, 1), (2**64 - 1, NOW + 1, 0, 1)])])))
+    assert stats["numRecords"] == 2
+    assert stats["minValues"] == {"source": 2, "series": -1, "time": "2026-11-18T11:06:40.000Z"}
+    assert stats["maxValues"] == {"source": 2, "series": 7, "time": "2026-11-18T11:06:40.001Z"}
+
+
+def test_period_is_the_hour_of_the_append() -> None:
+    assert period_of(NOW) == "2026-11-18T11"
+
+
+@pytest.mark.parametrize(
+    ("data", "append_ms", "reason"),
+    [
+        pytest.param(None, NOW, "without a value", id="no_value"),
+        pytest.param(b"", NOW, "too few", id="empty"),
+        pytest.param(message([(1, NOW, 0, 1)])[:-1], NOW, "cut", id="cut"),
+        pytest.param(message([(1, NOW, 0, 1)]), NOW + FORGET_MS + 1, "90 days", id="old"),
+        pytest.param(message([(1, MAX_TIME_MS + 1, 0, 1)]), NOW, "leaves the years", id="after_9999"),
+        pytest.param(message([(1, NOW, -1, 1)]), NOW, "leaves the years", id="before_1970"),
+    ],
+)
+def test_what_is_no_batch(data: bytes | None, append_ms: int, reason: str) -> None:
+    with pytest.raises(BatchError, match=reason):
+        decode(check(data, append_ms), data or b"")
+
+
+def test_samples_of_columns_are_the_samples() -> None:
+    rows: list[Row] = [(1, 2, 3, 4), (2, 2, 3, 0.5), (3, 2, 3, True), (4, 2, 3, "x"), (5, 2, 3, None)]
+    data = message(rows)
+    assert samples_of(decode(check(data, NOW), data)).rows() == rows

@@ -1,0 +1,141 @@
+"""The chain of appends as pure arithmetic: no server, no clock."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from artimon.model.ranges import LaneId, LaneRanges
+from artimon.model.routing import partition_of
+from pipeline.spark.state import (
+    END_OF_LOG,
+    FORGET_MS,
+    Gap,
+    RawState,
+    StateError,
+    Step,
+    Totals,
+    advance,
+    close_gaps,
+    find_gaps,
+    from_json,
+    to_json,
+)
+
+
+def begun(partitions: int = 2) -> RawState:
+    return close_gaps(RawState(), "w", "cluster", "artimon.samples", "topic-1", partitions, [])
+
+
+def seen(lane: LaneId, *numbers: int) -> LaneRanges:
+    ranges = LaneRanges()
+    for number in numbers:
+        ranges.add(lane, number)
+    return ranges
+
+
+def step(partition: int, until: int, lane: LaneId, *numbers: int, at: int = 1_000) -> Step:
+    return Step({partition: until}, {partition: seen(lane, *numbers)}, {lane: at}, Totals(rows=len(numbers)), at)
+
+
+A, B = LaneId("a", 1, 0), LaneId("b/c", 2, 3)
+
+
+def test_an_append_moves_its_partitions_only() -> None:
+    first = advance(begun(), "w", step(0, 5, A, 0, 1, 2))
+    second = advance(first, "w", step(1, 2, B, 7))
+    assert dict(second.until()) == {0: 5, 1: 2}
+    assert second.append == 3
+    assert second.totals.rows == 4
+    assert second.lanes[0].seen(A, 2)
+    assert not second.lanes[0].seen(B, 7)
+
+
+def test_a_step_backwards_is_refused() -> None:
+    state = advance(begun(), "w", step(0, 5, A, 0))
+    with pytest.raises(StateError, match="partition 0: 4 does not continue 5"):
+        advance(state, "w", step(0, 4, A, 1))
+    with pytest.raises(StateError, match="partition 9"):
+        advance(state, "w", step(9, 4, A, 1))
+
+
+def test_the_state_before_is_not_touched() -> None:
+    before = advance(begun(), "w", step(0, 5, A, 0))
+    copy = to_json(before, before)
+    advance(before, "w", step(0, 6, A, 1))
+    assert to_json(before, before) == copy
+
+
+def test_lanes_silent_for_90_days_are_forgotten() -> None:
+    state = advance(begun(), "w", step(0, 1, A, 0, at=1_000))
+    kept = advance(state, "w", step(0, 2, B, 0, at=1_000 + FORGET_MS))
+    assert kept.lanes[0].seen(A, 0)
+    gone = advance(kept, "w", step(1, 1, B, 1, at=1_001 + FORGET_MS))
+    assert not gone.lanes[0].seen(A, 0)
+    assert A not in gone.last_ms
+
+
+def test_json_gives_the_same_state() -> None:
+    state = advance(begun(), "w", step(0, 5, A, 0, 2**60))
+    state = close_gaps(
+        state, "v", "c", "artimon.samples", "topic-2", 2, find_gaps(state, "topic-2", {0: (3, 9), 1: (0, 0)})
+    )
+    assert from_json(json.loads(json.dumps(to_json(state, begun())))) == state
+    assert to_json(advance(begun(), "w", step(0, 5, A)), begun())["topics"][0]["from"] == {"0": 0, "1": 0}
+
+
+@pytest.mark.parametrize("damage", [{"format": 2}, {"lanes": {"0": {"nonsense": []}}}, {"topics": None}])
+def test_an_unreadable_state_says_so(damage: dict[str, object]) -> None:
+    with pytest.raises(StateError):
+        from_json({**to_json(begun(), begun()), **damage})
+
+
+@pytest.mark.parametrize(
+    ("topic", "bounds", "gaps", "until"),
+    [
+        pytest.param("topic-1", {0: (0, 9), 1: (0, 0)}, [], {0: 5, 1: 0}, id="whole"),
+        pytest.param("topic-1", {0: (7, 9), 1: (0, 0)}, [Gap("lost", 0, 5, 7)], {0: 7, 1: 0}, id="log_starts_above"),
+        pytest.param("topic-1", {0: (0, 3), 1: (0, 0)}, [Gap("cut", 0, 3, 5)], {0: 3, 1: 0}, id="log_ends_below"),
+        pytest.param(
+            "topic-2",
+            {0: (0, 9), 1: (2, 4)},
+            [Gap("topic", 0, 5, END_OF_LOG), Gap("topic", 1, 0, END_OF_LOG), Gap("lost", 1, 0, 2)],
+            {0: 0, 1: 2},
+            id="another_topic",
+        ),
+    ],
+)
+def test_gaps(topic: str, bounds: dict[int, tuple[int, int]], gaps: list[Gap], until: dict[int, int]) -> None:
+    """What the log lacks is named, and reading goes on where it can; what was seen stays seen."""
+    state = advance(begun(), "w", step(0, 5, A, 0, 1))
+    assert find_gaps(state, topic, bounds) == gaps
+    closed = close_gaps(state, "v", "c", "artimon.samples", topic, 2, gaps)
+    assert dict(closed.until()) == until
+    assert find_gaps(closed, topic, bounds) == []
+    home = 0 if topic == "topic-1" else partition_of(A.agent, A.epoch, A.lane, 2)
+    assert closed.lanes[home].seen(A, 1)
+
+
+def test_lost_ranges_join() -> None:
+    state = close_gaps(begun(), "w", "c", "t", "topic-1", 2, [Gap("lost", 0, 0, 5)])
+    state = close_gaps(state, "w", "c", "t", "topic-1", 2, [Gap("lost", 0, 5, 9)])
+    assert state.current is not None
+    assert state.current.lost[0] == ((0, 9),)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.lists(st.integers(0, 20), max_size=5)), max_size=15)
+)
+def test_a_chain_holds_what_its_steps_brought(steps: list[tuple[int, int, list[int]]]) -> None:
+    state, numbers, until = begun(), {0: set[int](), 1: set[int]()}, {0: 0, 1: 0}
+    for partition, more, brought in steps:
+        until[partition] += more
+        numbers[partition] |= set(brought)
+        state = from_json(to_json(advance(state, "w", step(partition, until[partition], A, *brought)), state))
+    assert dict(state.until()) == until
+    for partition, expected in numbers.items():
+        lanes = state.lanes.get(partition, LaneRanges())
+        assert {n for n in range(21) if lanes.seen(A, n)} == expected
