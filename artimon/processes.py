@@ -185,7 +185,7 @@ def query(text: str, *, zookeeper: str, as_json: bool) -> int:
     except (QueryError, SelectError) as problem:
         print(f"artimon: {problem}", file=sys.stderr)
         return 1
-    print(json.dumps(matrix.to_json(), ensure_ascii=False) if as_json else render_table(matrix))
+    print(matrix.to_json() if as_json else render_table(matrix))
     for note in matrix.notes:
         print(f"note: {note}", file=sys.stderr)
     return 0

@@ -147,7 +147,11 @@ def run_collector(config: CollectorConfig, stop: threading.Event, clock: Clock =
         max_connections=MAX_CONNECTIONS,
         name=f"collector-{config.id}",
     )
-    port = server.start()
+    try:
+        port = server.start()
+    except OSError as error:
+        where = f"{config.host}:{config.port}"
+        raise OSError(error.errno, f"collector {config.id} cannot listen on {where}: {error.strerror}") from error
     zookeeper = zookeeper_client(config.zookeeper)
     data = json.dumps({"host": config.host, "port": port, "pid": os.getpid()}).encode()
     registration = Registration(zookeeper, f"{COLLECTORS_PATH}/{config.id}", data)

@@ -41,7 +41,10 @@ class Key(NamedTuple):
         """Value of a label, of the name for `__name__`, "" where absent."""
         if label == "__name__":
             return self.name
-        return dict(self.labels).get(label, "")
+        for name, value in self.labels:
+            if name == label:
+                return value
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

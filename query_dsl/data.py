@@ -50,6 +50,8 @@ class BucketData:
 
     def only(self, rows: Rows) -> BucketData:
         """The chosen series, in the order of `rows`."""
+        if len(rows) == len(self.keys) and (rows == np.arange(len(rows))).all():
+            return self
         place = np.full(len(self.keys), -1, np.int64)
         place[rows] = np.arange(len(rows))
         lives = self.lives[place[self.lives["row"]] >= 0] if len(self.lives) else self.lives

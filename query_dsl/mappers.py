@@ -47,7 +47,10 @@ class Mapper:
 
 
 def _last(data: BucketData, frame: Frame) -> Mapped:
-    column = newest(data.present)[:, frame.ends]
+    if frame.width == 1:  # a bare fetch: the bucket itself
+        column = np.where(data.present[:, frame.ends], frame.ends, -1)
+    else:
+        column = newest(data.present)[:, frame.ends]
     # after its end a series is missing, without look-back
     over = (data.ended_ms > 0)[:, None] & (frame.end_ms[None, :] >= data.ended_ms[:, None])
     present = (column > frame.starts) & ~over

@@ -76,6 +76,9 @@ class Registration:
         if self._client.connected:
             self._try(self._remove)
 
+    def _on_event(self, _event: Any) -> None:
+        self._wake.set()
+
     def _try(self, action: Any) -> None:
         try:
             action()
@@ -88,9 +91,12 @@ class Registration:
         try:
             self._client.create(self._path, self._data, ephemeral=True, makepath=True)
         except NodeExistsError:
-            if not self._settle():
-                return
-        self.registered, self._registered_once, self.conflict = True, True, False
+            self.registered = self._settle()
+        else:
+            self.registered = True
+        if self.registered:
+            self._registered_once, self.conflict = True, False
+        self._client.exists(self._path, watch=self._on_event)  # whoever deletes it wakes us
 
     def _settle(self) -> bool:
         """The node is there: whose is it? True once it is ours and up to date."""
@@ -105,11 +111,14 @@ class Registration:
                     log.error("%s belongs to another process (%s): this one stays out until it goes", self._path, data)
                 self.registered, self.conflict = False, True
                 return False
-            self._client.delete(self._path)
+            # in one step: its living owner, woken by the deletion, would otherwise come in between
+            swap = self._client.transaction()
+            swap.delete(self._path, version=stat.version)
+            swap.create(self._path, self._data, ephemeral=True)
+            return not any(isinstance(result, Exception) for result in swap.commit())
         except NoNodeError:
-            pass
-        self._client.create(self._path, self._data, ephemeral=True, makepath=True)
-        return True
+            self._wake.set()  # gone between two looks: look again
+            return False
 
     def _remove(self) -> None:
         try:

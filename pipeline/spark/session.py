@@ -10,6 +10,9 @@ from pyspark.sql import SparkSession
 
 from pipeline.spark.config import SparkConfig
 
+MAX_SOCKET_FOLDER = 40
+"""Spark makes the names of its Unix sockets in its temporary folder; the system allows 107 bytes in all. Beyond: TCP on loopback."""
+
 _POOLS = """<?xml version="1.0"?>
 <allocations>
   <pool name="raw"><schedulingMode>FIFO</schedulingMode><weight>1</weight><minShare>1</minShare></pool>
@@ -61,7 +64,7 @@ def _settings(config: SparkConfig, pools: Path) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         "spark.python.worker.memory": "128m",
         "spark.python.worker.faulthandler.enabled": "true",
-        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.enabled": str(len(str(temporary)) <= MAX_SOCKET_FOLDER).lower(),
         "spark.executorEnv.OMP_NUM_THREADS": "1",
         "spark.driver.maxResultSize": "256m",
     }

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from kafka import KafkaConsumer, TopicPartition
 from kazoo.client import KazooClient
@@ -19,6 +18,13 @@ from pipeline.acks import AckState
 from pipeline.collector import CollectorConfig, run_collector
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(1024 * 1024)}
+
+COLLECTOR = """
+import sys, threading
+from pipeline.collector import CollectorConfig, run_collector
+run_collector(CollectorConfig(sys.argv[3], sys.argv[1], sys.argv[2], topic_prefix=sys.argv[3]), threading.Event())
+"""
+"""A collector as a process: ZooKeeper, Kafka, prefix of the topics (and id)."""
 
 
 def own_topics(kafka: str, partitions: int = 3) -> str:
@@ -95,9 +101,3 @@ def publisher(zookeeper: str) -> Publisher:
     client = KazooClient(zookeeper)
     client.start(10)
     return Publisher(client)
-
-
-def work_folder(tmp_path: Path, name: str) -> Path:
-    folder = tmp_path / name
-    folder.mkdir(exist_ok=True)
-    return folder

@@ -17,8 +17,16 @@ from artimon.stack.stack import Stack
 from pipeline.acks import AckState, PartitionState, Position
 from pipeline.agent import Agent, AgentConfig
 from pipeline.recovery import segments_in
-from tests.pipeline.helpers import polled, wait_until
-from tests.pipeline.kafka_helpers import Publisher, collector, deduplicated, own_topics, publisher, read_topic
+from tests.pipeline.helpers import MINUTE, polled, wait_until
+from tests.pipeline.kafka_helpers import (
+    COLLECTOR,
+    Publisher,
+    collector,
+    deduplicated,
+    own_topics,
+    publisher,
+    read_topic,
+)
 
 pytestmark = pytest.mark.stack
 
@@ -115,13 +123,6 @@ def test_at_level_hdfs_acks_follow_the_published_until(
     assert values == [0, 1, 2, 3, 4, 5, 3]
 
 
-COLLECTOR = """
-import sys, threading
-from pipeline.collector import CollectorConfig, run_collector
-run_collector(CollectorConfig(sys.argv[3], sys.argv[1], sys.argv[2], topic_prefix=sys.argv[3]), threading.Event())
-"""
-
-
 def spawn(code: str, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code, *arguments])
 
@@ -194,8 +195,6 @@ def test_kill_9_of_the_agent_in_a_loop_keeps_every_accepted_batch(tmp_path: Path
     stored = deduplicated(kafka, f"{prefix}.samples")
     times = [int(decode_samples(verify(data), data).time_ms[0]) for data in stored.values()]
     assert len(times) == len(set(times)), "no poll got two identities"
-    from tests.pipeline.helpers import MINUTE
-
     numbers = {t - MINUTE for t in times}
     accepted = set(_lines(ledger))
     assert accepted <= numbers

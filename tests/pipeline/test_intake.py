@@ -78,7 +78,7 @@ def test_more_than_512_kib_are_split_and_an_impossible_sample_is_counted(tmp_pat
     rows = [(n, MINUTE - 1, 1, rng.randbytes(50_000).hex()) for n in range(20)]
     rows.insert(7, (99, MINUTE - 1, 1, rng.randbytes(MAX_BYTES).hex()))
     wal, intake, told = open_intake(tmp_path)
-    intake.accept_now([Polled("s", bytes(16), 1, MINUTE, Samples.of(rows))])  # type: ignore[arg-type]
+    intake.accept_now([Polled("s", bytes(16), 1, MINUTE, Samples.of(rows))])
     assert all(len(e.payload) <= MAX_BYTES and verify(e.payload) for e, _ in told.placed)
     values = [row for e, _ in told.placed for row in decode_samples(e.header, e.payload).rows()]
     assert values == [row for row in rows if row[0] != 99]

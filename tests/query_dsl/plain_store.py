@@ -84,7 +84,9 @@ class PlainStore:
         rows = [cut(s, request.grid, strings) for s in chosen]
         n = request.grid.n
         statistics = {
-            name: np.array([row[name] for row in rows], np.int64).reshape(len(rows), n) for name in request.statistics
+            # laid out as a shard does, bucket by bucket
+            name: np.asfortranarray(np.array([row[name] for row in rows], np.int64).reshape(len(rows), n))
+            for name in request.statistics
         }
         births = [life for row, s in enumerate(chosen) for life in lives(row, s, strings)]
         return Buckets(

@@ -24,10 +24,9 @@ def histories(draw: st.DrawFn, whole: bool = True) -> list[Sample]:
     time = draw(st.integers(1, 600))
     for life in range(draw(st.integers(1, 5))):
         earliest = -2_000 if life == 0 else out[-1].time
-        if life == 0:
-            birth = draw(st.integers(earliest, time))
-        else:  # a successor may have started before the last sample of the one it follows
-            birth = draw(st.integers(out[-1].birth + 1, earliest + 150))
+        # a successor may have started before the last sample of the one it follows
+        births = st.integers(out[-1].birth + 1, earliest + 150) if life else st.integers(earliest, time)
+        birth = draw(births)
         time = max(time, birth) + (draw(st.integers(0, 120)) if life else 0)
         value = draw(st.sampled_from([0, 1, 7, BASE]))
         for _ in range(draw(st.integers(1, 12))):

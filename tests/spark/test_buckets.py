@@ -38,8 +38,8 @@ def sender(config: SparkConfig) -> Iterator[Sender]:
 def wanted(sender: Sender) -> Counter[tuple[int, int, int, str]]:
     """The ledger without the sources, which shards do not keep with their rows."""
     rows: Counter[tuple[int, int, int, str]] = Counter()
-    for (_, *row), count in sender.ledger.items():
-        rows[row[0], row[1], row[2], str(row[3])] += count
+    for (_, fingerprint, time, birth, value), count in sender.ledger.items():
+        rows[fingerprint, time, birth, value] += count
     return rows
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from artimon.model.batch import BatchId, SeriesBlock
 from artimon.model.codec import encode_series
 from artimon.model.fingerprint import fingerprint
+from artimon.model.values import Value
 from pipeline.spark import files
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import RawQuery
@@ -43,7 +44,7 @@ def test_every_value_arrives_exact(config: SparkConfig, session: SparkSession) -
     """All four types, their extremes, rows that end a series, samples hours late or ahead, in the classes told."""
     (sender,) = senders(config, 1)
     at = now_ms()
-    values = [2**63 - 1, -(2**63), 2**53 + 1, float("nan"), float("-inf"), -0.0, True, False, "", "naïve ☃ 𝄞", None]
+    values: list[Value | None] = [2**63 - 1, -(2**63), 2**53 + 1, float("nan"), float("-inf"), -0.0, True, False, "", "naïve ☃ 𝄞", None]
     rows = [(fingerprint(f"v{i}{{}}"), at - i * 3_600_000, at, value) for i, value in enumerate(values)]
     sender.send("shop/host/0", rows)
     sender.send("shop/host/0", [(fingerprint("ahead{}"), at + 600_000, at, 1), (1, at, at, 2)], keep="short")
@@ -122,7 +123,7 @@ def test_checkpoint_deleted_while_running(config: SparkConfig, session: SparkSes
 
 
 def behind_by(queries: tuple[RawQuery, ...], batches: int, most: int) -> bool:
-    return max(query.figures()["batches"] for query in queries) >= batches - most
+    return bool(max(query.figures()["batches"] for query in queries) >= batches - most)
 
 
 def test_two_drivers_at_once(config: SparkConfig, session: SparkSession) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -47,8 +48,8 @@ def test_any_batches_come_out_sorted_and_whole(drawn: list[tuple[int, list[Row]]
     assert got == sorted(repr((source, *r)) for source, rows in drawn for r in rows)
 
 
-def _ms(moment: object) -> int:
-    return round(moment.timestamp() * 1000)  # type: ignore[attr-defined]
+def _ms(moment: Any) -> int:
+    return int(round(moment.timestamp() * 1000))
 
 
 def _value(read: dict[str, object]) -> object:

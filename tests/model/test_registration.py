@@ -1,0 +1,88 @@
+"""artimon.model.registration against a real ZooKeeper: an ephemeral node that comes back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from artimon.model.registration import Registration, zookeeper_client
+from tests.pipeline.helpers import wait_until
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def path() -> str:
+    return f"/artimon/test-registration/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def clients(zookeeper: str) -> Iterator[list[KazooClient]]:
+    """Three clients, started in the background as processes do."""
+    made = [zookeeper_client(zookeeper) for _ in range(3)]
+    for client in made:
+        client.start_async()
+    wait_until(lambda: all(client.connected for client in made), "ZooKeeper answers")
+    yield made
+    for client in made:
+        client.stop()
+        client.close()
+
+
+def owner(client: KazooClient, path: str) -> int:
+    stat = client.exists(path)
+    return int(stat.ephemeralOwner) if stat else 0
+
+
+def test_it_registers_updates_and_goes(clients: list[KazooClient], path: str) -> None:
+    registration = Registration(clients[0], path, b"one")
+    registration.start()
+    wait_until(lambda: registration.registered, "it is registered")
+    registration.update(b"two")
+    wait_until(lambda: bool(clients[1].get(path)[0] == b"two"), "the new data is there")
+    registration.stop()
+    assert clients[1].exists(path) is None
+
+
+def test_it_comes_back_after_its_session_expired(clients: list[KazooClient], path: str, zookeeper: str) -> None:
+    registration = Registration(clients[0], path, b"x")
+    registration.start()
+    wait_until(lambda: registration.registered, "it is registered")
+    session = clients[0].client_id
+    assassin = KazooClient(zookeeper, client_id=session)
+    assassin.start(10)
+    assassin.stop()  # closes the session that both share
+    assassin.close()
+    wait_until(lambda: owner(clients[1], path) not in (0, session[0]), "another session owns it", 30)
+    assert owner(clients[1], path) == clients[0].client_id[0]
+    registration.stop()
+
+
+def test_a_predecessor_is_replaced_and_a_second_process_is_not(clients: list[KazooClient], path: str) -> None:
+    """The node of a killed process is taken over; a living one that took over ours is left alone, until it goes."""
+    clients[2].create(path, b"dead", ephemeral=True, makepath=True)
+    first = Registration(clients[0], path, b"first")
+    first.start()
+    wait_until(lambda: bool(clients[2].get(path)[0] == b"first"), "it takes over")
+    second = Registration(clients[1], path, b"second")
+    second.start()
+    wait_until(lambda: first.conflict, "the first notices")
+    assert clients[2].get(path)[0] == b"second"
+    second.stop()
+    wait_until(lambda: first.registered and not first.conflict, "the first is back")
+    assert clients[2].get(path)[0] == b"first"
+    first.stop()
+
+
+def test_stop_is_bounded_when_nobody_answers() -> None:
+    client = zookeeper_client("127.0.0.1:1")
+    client.start_async()
+    registration = Registration(client, "/artimon/x", b"")
+    registration.start()
+    registration.stop(2.0)
+    client.stop()
+    client.close()
+    assert not registration.registered
