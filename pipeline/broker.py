@@ -2,8 +2,8 @@
 
 This goes below kafka-python's producer on purpose. The producer names topics by name, so what it wrote may stand in a
 topic that was deleted and made again meanwhile, and an ack for the old one would lose data; a produce request of
-version 13 names the topic id, and the broker refuses any other. Nor does the producer stop retrying when its caller gave
-up.
+version 13 names the topic id, and the broker refuses any other. Nor does the producer stop retrying when its caller
+gave up.
 """
 
 from __future__ import annotations

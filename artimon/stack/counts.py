@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from artimon.model.fingerprint import unsigned
 from artimon.model.grid import Grid, bucket_end, bucket_ends
 from artimon.model.select import Matcher, SelectRequest, Store
+from pipeline.audit import read_accepted
 
 MINUTE_MS = 60_000
 VALUES = ("integer", "double", "boolean", "string")
@@ -39,15 +40,8 @@ class Row:
 
 
 def accepted_counts(folder: Path) -> Counts:
-    """Sum of the agent's audit lines `minute_end_ms,source,samples`; a last line without its end is not counted."""
-    counts: Counts = defaultdict(int)
-    for file in sorted(folder.glob("*.csv")):
-        for line in file.read_text().splitlines(keepends=True):
-            if line.endswith("\n"):
-                minute, rest = line.rstrip("\n").split(",", 1)
-                source, samples = rest.rsplit(",", 1)
-                counts[int(minute), source] += int(samples)
-    return dict(counts)
+    """Sum of the agent's audit lines; a last line without its end is not counted."""
+    return read_accepted(folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def _settings(config: SparkConfig, pools: Path) -> dict[str, str]:
     settings = {
         "spark.driver.memory": config.driver_memory,
         "spark.driver.extraJavaOptions": (
-            f"-XX:+UseSerialGC -Xss512k -XX:ReservedCodeCacheSize=96m -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
+            f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -XX:ReservedCodeCacheSize=96m -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
             f" -Djava.net.preferIPv4Stack=true -Djava.io.tmpdir={temporary}"
         ),
         "spark.driver.bindAddress": "127.0.0.1",

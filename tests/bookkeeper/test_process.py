@@ -148,7 +148,9 @@ input()
 
 def test_children_of_a_fork_are_endpoints_of_their_own(tmp_path: Path) -> None:
     """Own uuid, port, path and number; counts from zero; held handles work; the parent's go on."""
-    process = application(FORKING, tmp_path, ARTIMON_ZOOKEEPER=NOWHERE, ARTIMON_CONTEXT="forking")
+    # Python 3.12 warns by itself of any fork with threads.
+    quiet = {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
+    process = application(FORKING, tmp_path, ARTIMON_ZOOKEEPER=NOWHERE, ARTIMON_CONTEXT="forking", **quiet)
     processes = json.loads(hear(process))
     ports = [port for _, port, _ in processes]
     assert len(set(ports)) == len({path for *_, path in processes}) == 3

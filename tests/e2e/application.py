@@ -1,7 +1,7 @@
-"""The application of the end-to-end test: adds known amounts to 200 variables of the four types until SIGTERM.
+"""The application of the end-to-end test: adds known amounts to 200 variables of the four types until SIGUSR1.
 
-Writes its own final values to the file named by its argument: JSON {canonical text: [type, value]}, doubles as hex, so
-that NaN and the last bit survive.
+It then writes its own final values to the file named by its argument: JSON {canonical text: [type, value]}, doubles as
+hex, so that NaN and the last bit survive; and it lives on, unchanging, until SIGTERM.
 """
 
 from __future__ import annotations
@@ -23,21 +23,25 @@ BIG = 2**53
 
 def main() -> None:
     final, seed = Path(sys.argv[1]), int(sys.argv[2])
-    stop = threading.Event()
+    still, end = threading.Event(), threading.Event()
 
-    def on_term(_signal: int, _frame: FrameType | None) -> None:
-        stop.set()
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        (still if number == signal.SIGUSR1 else end).set()
 
-    signal.signal(signal.SIGTERM, on_term)
+    signal.signal(signal.SIGUSR1, on_signal)
+    signal.signal(signal.SIGTERM, on_signal)
     rng = random.Random(seed)
     values: dict[str, list[object]] = {}
     while True:
         for i in range(COUNT):
             labels = {"i": str(i), "place": "Zürich ☃"} if i % 7 == 0 else {"i": str(i)}
             _step(rng, i, labels, values)
-        if stop.wait(0.2):
+        if still.wait(0.2):
             break
-    final.write_text(json.dumps(values))
+    fresh = final.with_suffix(".new")
+    fresh.write_text(json.dumps(values))
+    fresh.replace(final)
+    end.wait()
 
 
 def _step(rng: random.Random, i: int, labels: dict[str, str], values: dict[str, list[object]]) -> None:

@@ -95,11 +95,14 @@ def test_nothing_lost_nothing_twice_through_kills_of_every_role(
         for fault in disturb(whole_stack):
             let_it_poll(whole_stack)
             fault()
-        let_it_poll(whole_stack)
+        process.send_signal(signal.SIGUSR1)
+        eventually(final.exists)
+        values = json.loads(final.read_text())
+        assert len(values) == 200
+        eventually(lambda: final_values(store) == told(values), 90, pause=1)
+        assert final_values(store) == told(values)
         process.send_signal(signal.SIGTERM)
         process.wait(30)
-    values = json.loads(final.read_text())
-    assert len(values) == 200
     prints = {fingerprint(text): text for text in read_ledger(whole_stack.data / "ledger.jsonl").texts}
     ours = {number for number, text in prints.items() if parse_canonical(text)[0] in NAMES}
 
@@ -129,11 +132,10 @@ def test_nothing_lost_nothing_twice_through_kills_of_every_role(
         n = (end - bucket_end(began, level.step_ms)) // level.step_ms + 1
         in_memory = {k: v for name in NAMES for k, v in held(store, name, Grid(end, level.step_ms, n)).items()}
         assert in_memory == recompute(of_ours, level.step_ms), f"level {level.step_s} s"
-    assert_final_values(store, values)
 
 
-def assert_final_values(store: VarstoreClient, values: dict[str, list[object]]) -> None:
-    """The application's own last values, as the query language gives them."""
+def final_values(store: VarstoreClient) -> dict[tuple[str, str], tuple[str, str]]:
+    """The newest value of each of the application's series, as the query language gives them."""
     now = bucket_end(SYSTEM_CLOCK.now_ms(), 60_000)
     answered = {}
     for name in NAMES:
@@ -141,11 +143,16 @@ def assert_final_values(store: VarstoreClient, values: dict[str, list[object]]) 
         for labels, _end, value in matrix.points():
             if value is not None:
                 answered[name, labels["i"]] = comparable(value)  # ascending in time: the last one stays
-    told = {}
+    return answered
+
+
+def told(values: dict[str, list[object]]) -> dict[tuple[str, str], tuple[str, str]]:
+    """What the application itself wrote down."""
+    found = {}
     for text, (type_, final) in values.items():
         name, labels = parse_canonical(text)
-        told[name, labels["i"]] = (str(type_), str(final))
-    assert answered == told
+        found[name, labels["i"]] = (str(type_), str(final))
+    return found
 
 
 def test_workers_that_restart_keep_their_series_and_their_increase(

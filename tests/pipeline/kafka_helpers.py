@@ -28,9 +28,15 @@ run_collector(CollectorConfig(sys.argv[3], sys.argv[1], sys.argv[2], topic_prefi
 
 
 def own_topics(kafka: str, partitions: int = 3) -> str:
-    """A fresh prefix with topics `.samples` and `.series`."""
+    """A fresh prefix with topics `.samples` and `.series`, whose partitions all have a leader that knows of it."""
     prefix = f"t{uuid.uuid4().hex[:12]}"
-    make_topics(kafka, tuple(Topic(f"{prefix}.{name}", partitions, APPEND_TIME) for name in ("samples", "series")))
+    names = [f"{prefix}.{name}" for name in ("samples", "series")]
+    make_topics(kafka, tuple(Topic(name, partitions, APPEND_TIME) for name in names))
+    consumer = KafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
+    try:  # only the leader answers this, so the client asks until it does
+        consumer.end_offsets([TopicPartition(name, p) for name in names for p in range(partitions)])
+    finally:
+        consumer.close()
     return prefix
 
 
