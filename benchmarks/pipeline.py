@@ -1,5 +1,5 @@
-"""Kafka to HDFS and to the shards: samples a second from a topic filled beforehand until the table's commit and every shard's
-offsets equal its end; duplicates are looked for, acks published, counts and sums verified afterwards.
+"""Kafka to HDFS and to the shards: samples a second from a topic filled beforehand until the table's commit and every
+shard's offsets equal its end; duplicates are looked for, acks published, counts and sums verified afterwards.
 
 python -m benchmarks.pipeline [--samples 21000000] [--sources 1000] [--keep]
 """
@@ -202,8 +202,8 @@ def measure(world: World, sources: int, samples: int) -> None:
     began = time.monotonic()
     expected = fill(world.kafka, "artimon.samples", PARTITIONS, sources, samples)
     print(
-        f"# {expected.samples:,} samples in {expected.batches:,} batches, {expected.bytes / expected.samples:.1f} bytes each,"
-        f" written in {time.monotonic() - began:.0f} s",
+        f"# {expected.samples:,} samples in {expected.batches:,} batches,"
+        f" {expected.bytes / expected.samples:.1f} bytes each, written in {time.monotonic() - began:.0f} s",
         file=sys.stderr,
     )
     processes = start_shards(world, sources * SERIES_A_SOURCE // len(SHARDS) * 11 // 10)

@@ -1,4 +1,5 @@
-"""The load of the pipeline benchmark: batches of many sources, polls a minute apart, written to the topic beforehand."""
+"""The load of the pipeline benchmark: batches of many sources, polls a minute apart, written to the topic
+beforehand."""
 
 from __future__ import annotations
 

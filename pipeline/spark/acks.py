@@ -1,6 +1,7 @@
 """Publishes in ZooKeeper how far the table holds the log. Agents compare and forget what is safe.
 
-Always from the newest state of the *table*, never from memory: a driver that was overtaken publishes the other's progress.
+Always from the newest state of the *table*, never from memory: a driver that was overtaken publishes the other's
+progress.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class AcksPublisher:
         version, state = self._head.head()
         if state.current is None:
             return
-        # the node is read before table and log: whoever published meanwhile makes our write fail, so nothing goes backwards
+        # the node is read before table and log: whoever published meanwhile makes our write fail, so nothing goes back
         nodes = {topic.topic_id: self._read(topic.topic_id) for topic in state.topics[-2:]}
         version, state = self._head.head()
         info = self._topic.describe()
@@ -100,7 +101,8 @@ class AcksPublisher:
 
 
 def document(state: RawState, version: int, topic: TopicState, bounds: dict[int, Span], now_ms: int) -> dict[str, Any]:
-    """What agents read of one topic. `until`: below it all is in the table, a proven duplicate, dead-lettered, or in `lost`."""
+    """What agents read of one topic. `until`: below it all is in the table, a proven duplicate, dead-lettered, or in
+    `lost`."""
     partitions = {}
     for partition, until in sorted(topic.until.items()):
         start, end = bounds.get(partition, (until, until))

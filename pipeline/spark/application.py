@@ -14,7 +14,7 @@ from artimon.model.health import HealthFile
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.raw import Probe, RawQuery
+from pipeline.spark.raw import Probe, RawQuery, no_probe
 from pipeline.spark.session import make_session
 from pipeline.spark.supervise import Supervised
 
@@ -31,7 +31,7 @@ class SessionLost(RuntimeError):
 
 
 def run_application(
-    config: SparkConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, probe: Probe = lambda point: None
+    config: SparkConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, probe: Probe = no_probe
 ) -> None:
     """Run until `stop`. What is missing (ZooKeeper, Kafka, HDFS, shards) is named in log and health and waited for.
 

@@ -85,8 +85,9 @@ class BucketsQuery:
 class _Life:
     """The query between one start and the next failure.
 
-    Locks: `_handover` is held by a micro-batch for its whole length, and by a catch-up for its last step only, so that a shard that
-    has caught up to where the query stands misses nothing in between. Progress has a lock of its own, taken inside."""
+    Locks: `_handover` is held by a micro-batch for its whole length, and by a catch-up for its last step only, so
+    that a shard that has caught up to where the query stands misses nothing in between. Progress has a lock of its
+    own, taken inside."""
 
     def __init__(
         self, config: SparkConfig, session: SparkSession, directory: ShardDirectory, topic: Topic, info: TopicInfo
@@ -107,8 +108,8 @@ class _Life:
         return self.progress.begin(bounds)
 
     def look(self) -> None:
-        """Every few seconds: new shards, new incarnations, those that failed. Raises ShardsUnknown when all of them lag, so that the
-        query starts again where the furthest of them is."""
+        """Every few seconds: new shards, new incarnations, those that failed. Raises ShardsUnknown when all of them
+        lag, so that the query starts again where the furthest of them is."""
         live = self._directory.live()
         self.progress.only(live)
         self._ask({id_: shard for id_, shard in live.items() if self.progress.is_doubtful(shard)})

@@ -8,8 +8,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class SparkConfig:
-    """Where everything is, and how much at once. `hdfs` is hdfs://HOST:PORT (tables go to /artimon there); `data` is a local
-    folder for Spark's caches; `jars` are the paths of Spark's Kafka connector and what it needs."""
+    """Where everything is, and how much at once. `hdfs` is hdfs://HOST:PORT (tables go to /artimon there); `data` is
+    a local folder for Spark's caches; `jars` are the paths of Spark's Kafka connector and what it needs."""
 
     zookeeper: str
     kafka: str

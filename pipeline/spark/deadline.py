@@ -1,4 +1,5 @@
-"""A deadline for calls into libraries that have none of their own (HDFS and Delta clients wait for ever on a stopped server)."""
+"""A deadline for calls into libraries that have none of their own (HDFS and Delta clients wait for ever on a stopped
+server)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What a task of the buckets query does with the rows of one Kafka partition: it decodes them once and sends each shard the identities
-of all batches and the columns of those that the shard owns. The shard's answer is the only truth."""
+"""What a task of the buckets query does with the rows of one Kafka partition: it decodes them once and sends each
+shard the identities of all batches and the columns of those that the shard owns. The shard's answer is the only truth.
+"""
 
 from __future__ import annotations
 
@@ -176,6 +177,6 @@ def send(shard: Shard, range_: FeedRange) -> ShardOutcome:
 
 
 @lru_cache(maxsize=64)
-def _client(host: str, port: int, incarnation: str) -> FramedClient:
+def _client(host: str, port: int, _incarnation: str) -> FramedClient:
     """One connection for each shard and Python worker; it connects again by itself."""
     return FramedClient(service(), host, port, SEND_TIMEOUT_S)

@@ -1,5 +1,5 @@
-"""Whether a Kafka message is a batch that may be stored. The raw query and the buckets query ask the same question here, so that a
-message is dead for both or for none."""
+"""Whether a Kafka message is a batch that may be stored. The raw query and the buckets query ask the same question
+here, so that a message is dead for both or for none."""
 
 from __future__ import annotations
 

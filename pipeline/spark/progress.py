@@ -17,7 +17,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Standing:
-    """One shard. `next` is its own word; absent partitions stand at 0. `doubtful`: it failed, ask before sending more."""
+    """One shard. `next` is its own word; absent partitions stand at 0. `doubtful`: it failed, ask before sending
+    more."""
 
     shard: Shard
     next: dict[int, int] = field(default_factory=dict)
@@ -112,7 +113,8 @@ class Progress:
             return max((self._position[p] - standing.next.get(p, 0) for p in self._lacking(standing)), default=0)
 
     def chunk(self, id_: str, bounds: Mapping[int, Span], most: int) -> tuple[dict[int, int], dict[int, int]]:
-        """What to read for a shard, [start, end) of every partition: at most `most` messages each, none beyond the query itself."""
+        """What to read for a shard, [start, end) of every partition: at most `most` messages each, none beyond the
+        query itself."""
         with self._lock:
             at = self._standings[id_].next
             start, end = {}, {}

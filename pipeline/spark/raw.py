@@ -1,7 +1,8 @@
 """The raw query: samples from Kafka into the Delta table on HDFS, each exactly once.
 
-The truth is the table. At every start the newest append says where to read on and what has been seen; Spark's checkpoint is a fresh
-folder each time and may vanish at any moment. A driver that was overtaken by another loses its next commit and begins again.
+The truth is the table. At every start the newest append says where to read on and what has been seen; Spark's
+checkpoint is a fresh folder each time and may vanish at any moment. A driver that was overtaken by another loses its
+next commit and begins again.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ Probe = Callable[[str], None]
 """Called at the named points "written" and "committed": tests kill the process there."""
 
 
+def no_probe(_point: str) -> None:
+    """What a probe is outside tests."""
+
+
 class OffsetsMissing(RuntimeError):
     """The rows of a micro-batch do not continue the table: the query must start again from it."""
 
@@ -51,7 +56,7 @@ class RawQuery:
         healthy: Callable[[], None],
         on_append: Callable[[], None] = lambda: None,
         clock: Clock = SYSTEM_CLOCK,
-        probe: Probe = lambda point: None,
+        probe: Probe = no_probe,
     ) -> None:
         self._config, self._session, self._healthy, self._on_append = config, session, healthy, on_append
         self._clock, self._probe = clock, probe
@@ -100,7 +105,8 @@ class RawQuery:
         }
 
     def _pace(self) -> dict[str, str]:
-        """Options that make Spark wait for half a batch or the interval, whichever comes first: a backlog drains at full speed."""
+        """Options that make Spark wait for half a batch or the interval, whichever comes first: a backlog drains at
+        full speed."""
         return {
             "minOffsetsPerTrigger": str(max(1, self._config.raw_messages // 2)),
             "maxTriggerDelay": f"{int(self._config.raw_interval_s * 1000)}ms",

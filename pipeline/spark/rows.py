@@ -1,4 +1,5 @@
-"""Batches of one partition to one Parquet file: sorted by (source, series, time), with the statistics that Delta wants."""
+"""Batches of one partition to one Parquet file: sorted by (source, series, time), with the statistics that Delta
+wants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The one Spark session of the application: a small JVM, two pools of equal right, Arrow batches that fit large values."""
+"""The one Spark session of the application: a small JVM, two pools of equal right, Arrow batches that fit large
+values."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from pyspark.sql import SparkSession
 from pipeline.spark.config import SparkConfig
 
 MAX_SOCKET_FOLDER = 40
-"""Spark makes the names of its Unix sockets in its temporary folder; the system allows 107 bytes in all. Beyond: TCP on loopback."""
+"""Spark makes the names of its Unix sockets in its temporary folder; the system allows 107 bytes in all. Beyond: TCP
+on loopback."""
 
 _POOLS = """<?xml version="1.0"?>
 <allocations>
@@ -42,7 +44,9 @@ def _settings(config: SparkConfig, pools: Path) -> dict[str, str]:
     settings = {
         "spark.driver.memory": config.driver_memory,
         "spark.driver.extraJavaOptions": (
-            f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -XX:ReservedCodeCacheSize=96m -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
+            # the JVM only moves bytes from Kafka to the tasks: the second compiler costs more than it gives
+            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -XX:ReservedCodeCacheSize=96m"
+            " -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
             f" -Djava.net.preferIPv4Stack=true -Djava.io.tmpdir={temporary}"
         ),
         "spark.driver.bindAddress": "127.0.0.1",

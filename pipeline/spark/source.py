@@ -30,8 +30,8 @@ def stream(
     messages: int,
     more: Mapping[str, str],
 ) -> Any:
-    """A streaming frame of COLUMNS that begins at `start`, at most `messages` a micro-batch. Lost offsets are found by us:
-    Spark is told to go on."""
+    """A streaming frame of COLUMNS that begins at `start`, at most `messages` a micro-batch. Lost offsets are found
+    by us: Spark is told to go on."""
     reader = session.readStream.format("kafka").options(**_options(config, info), **more)
     reader = reader.option("startingOffsets", offsets(info.topic, start)).option("maxOffsetsPerTrigger", str(messages))
     return reader.load().select(*COLUMNS)

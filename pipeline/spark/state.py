@@ -1,7 +1,8 @@
-"""What the raw table says of itself: which part of the log it holds and which batches it has seen. Pure: no I/O, no clock.
+"""What the raw table says of itself: which part of the log it holds and which batches it has seen. Pure: no I/O, no
+clock.
 
-Appends form a chain: each carries the whole state after it, and is admitted only on top of the append that it was made from.
-The JSON form is a contract: docs/formats/raw.md.
+Appends form a chain: each carries the whole state after it, and is admitted only on top of the append that it was
+made from. The JSON form is a contract: docs/formats/raw.md.
 """
 
 from __future__ import annotations

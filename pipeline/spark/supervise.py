@@ -17,8 +17,8 @@ STEADY_S = 60.0
 
 
 class Supervised:
-    """A thread that calls `run(stop)` again and again until `stop`. `problem` is the reason of the last failure, "" once `run`
-    says by `healthy()` that it works."""
+    """A thread that calls `run(stop)` again and again until `stop`. `problem` is the reason of the last failure, ""
+    once `run` says by `healthy()` that it works."""
 
     def __init__(
         self, name: str, run: Callable[[threading.Event], None], stop: threading.Event, clock: Clock = SYSTEM_CLOCK

@@ -1,7 +1,7 @@
 """The raw table and the table of sources on HDFS: what is in them, and the one way to add to them.
 
-Both are Delta tables that this program alone appends to. An append is a compare-and-set on the table's version; whether it went
-through is decided by reading the head, never by the answer of the commit. docs/formats/raw.md.
+Both are Delta tables that this program alone appends to. An append is a compare-and-set on the table's version;
+whether it went through is decided by reading the head, never by the answer of the commit. docs/formats/raw.md.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class ChainBroken(TableError):
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file that a task has written and closed. `path` is relative to the table; `stats` is Delta's JSON of statistics."""
+    """A file that a task has written and closed. `path` is relative to the table; `stats` is Delta's JSON of
+    statistics."""
 
     path: str
     size: int
@@ -106,7 +107,8 @@ class _Table:
             return DeltaTable(self.uri)  # another process made it at the same time, or the reason shows here
 
     def commit(self, new: Sequence[DataFile], metadata: dict[str, Any], app: Transaction | None = None) -> None:
-        """One commit on exactly the version last refreshed. Raises DeltaError or OSError: the outcome is then unknown."""
+        """One commit on exactly the version last refreshed. Raises DeltaError or OSError: the outcome is then
+        unknown."""
         table = self._table
         if table is None:
             raise TableError(f"{self.uri} is not open")
@@ -135,7 +137,8 @@ class RawTable(_Table):
         self._head: tuple[int, RawState] | None = None
 
     def head(self) -> tuple[int, RawState]:
-        """Version of the newest append and its state; (0, RawState()) for a table without one. Raises TableError, OSError."""
+        """Version of the newest append and its state; (0, RawState()) for a table without one. Raises TableError,
+        OSError."""
         table = self.refresh()
         newest = table.version()
         known = self._head[0] if self._head else 0
@@ -151,8 +154,8 @@ class RawTable(_Table):
     def append(self, new: Sequence[DataFile], before: RawState, after: RawState) -> int:
         """Add files and state in one commit, on top of `before`; the version of the commit.
 
-        Raises ChainBroken if another append stands there, TableError if HDFS keeps failing (nothing was added as far as can be
-        known: read the head before going on)."""
+        Raises ChainBroken if another append stands there, TableError if HDFS keeps failing (nothing was added as far
+        as can be known: read the head before going on)."""
         failure: Exception | None = None
         for _ in range(COMMIT_ATTEMPTS):
             version, head = self.head()
@@ -160,7 +163,8 @@ class RawTable(_Table):
                 return version
             if head.key != before.key:
                 raise ChainBroken(
-                    f"{self.uri}: append {head.append} of writer {head.writer} stands where {before.append} was expected"
+                    f"{self.uri}: append {head.append} of writer {head.writer} stands where"
+                    f" {before.append} was expected"
                 )
             try:
                 self.commit(new, {METADATA_KEY: to_json(after, before)}, Transaction(APP_ID, after.append))
@@ -174,7 +178,8 @@ class RawTable(_Table):
 
 
 class HeadReader:
-    """Follows the newest append by reading commits only: cheap enough to ask every few seconds. Used by one thread at a time."""
+    """Follows the newest append by reading commits only: cheap enough to ask every few seconds. Used by one thread at
+    a time."""
 
     def __init__(self, hdfs: str) -> None:
         self._uri = raw_uri(hdfs)
@@ -206,7 +211,8 @@ class HeadReader:
         self._looked_at = newest
 
     def _next(self) -> RawState | None:
-        """The state in the commit after the last one looked at, an empty one if it carries none; None if there is no commit."""
+        """The state in the commit after the last one looked at, an empty one if it carries none; None if there is no
+        commit."""
         try:
             state = read_state(self._uri, self._looked_at + 1)
         except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""What a task of the raw query does with the rows of one Kafka partition: it decodes, drops repeats, sorts and writes Parquet itself,
-and gives the driver file names and counts only. Samples never go back to the JVM."""
+"""What a task of the raw query does with the rows of one Kafka partition: it decodes, drops repeats, sorts and writes
+Parquet itself, and gives the driver file names and counts only. Samples never go back to the JVM."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class RawPlan:
 
 @dataclass(slots=True)
 class RawResult:
-    """What a task answers for its partition. When `unknown` is not empty it wrote nothing: allot these sources and run again."""
+    """What a task answers for its partition. When `unknown` is not empty it wrote nothing: allot these sources and
+    run again."""
 
     partition: int
     first: int
@@ -99,7 +100,8 @@ class RawResult:
 
 
 def records_of(batches: Iterable[Any]) -> Iterator[tuple[int, Record]]:
-    """Partition and record of each row of Spark's Arrow batches (partition, offset, timestamp, value), in their order."""
+    """Partition and record of each row of Spark's Arrow batches (partition, offset, timestamp, value), in their
+    order."""
     for batch in batches:
         partitions, offsets = (batch.column(i).to_numpy() for i in range(2))
         stamps = batch.column(2).cast(pa.int64()).to_numpy() // 1000
@@ -184,7 +186,8 @@ class _Writer:
         self._parts, self._bytes = {}, 0
 
     def _give_up(self) -> None:
-        """A source without a number: nothing of this attempt may stay, the rest is only looked through for more such names."""
+        """A source without a number: nothing of this attempt may stay, the rest is only looked through for more such
+        names."""
         self._parts, self._bytes = {}, 0
         for file in self.result.files:
             files.delete(f"{self._plan.table}/{file.path}")

@@ -1,4 +1,5 @@
-"""What the driver asks Kafka itself: which topic it is, where its log begins and ends, and single messages for the dead letters."""
+"""What the driver asks Kafka itself: which topic it is, where its log begins and ends, and single messages for the
+dead letters."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ class Topic:
         return {tp.partition: (starts[tp], ends[tp]) for tp in wanted}
 
     def bury(self, letters: Sequence[DeadLetter], graveyard: str) -> None:
-        """Copy each message to the topic `graveyard`, with its reason; on return all are acknowledged. Raises TopicError."""
+        """Copy each message to the topic `graveyard`, with its reason; on return all are acknowledged. Raises
+        TopicError."""
         try:
             producer = KafkaProducer(bootstrap_servers=self.bootstrap, acks="all", max_block_ms=TIMEOUT_MS)
         except (KafkaError, OSError) as error:

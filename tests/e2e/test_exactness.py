@@ -73,7 +73,7 @@ def disturb(stack: Stack) -> list[Callable[[], object]]:
         stack.wait_healthy(120, [part])
 
     def delete_checkpoints() -> None:
-        for folder in (stack.data / "spark").iterdir():
+        for folder in (stack.data / "spark" / "checkpoints").iterdir():
             shutil.rmtree(folder, ignore_errors=True)
 
     return [

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.raw import Probe, RawQuery
+from pipeline.spark.raw import Probe, RawQuery, no_probe
 from pipeline.spark.supervise import Supervised
 
 DEADLINE_S = 120.0
@@ -42,7 +42,7 @@ def running(name: str, run: Callable[[threading.Event], None]) -> Iterator[Super
 
 @contextmanager
 def raw_query(
-    config: SparkConfig, session: SparkSession, probe: Probe = lambda point: None, name: str = "raw"
+    config: SparkConfig, session: SparkSession, probe: Probe = no_probe, name: str = "raw"
 ) -> Iterator[RawQuery]:
     lives: list[Supervised] = []
     query = RawQuery(config, session, lambda: lives[0].healthy() if lives else None, probe=probe)

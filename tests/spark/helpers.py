@@ -90,7 +90,7 @@ def table_rows(config: SparkConfig) -> Ledger:
 
 
 def _ms(moment: Any) -> int:
-    return int(round(moment.timestamp() * 1000))
+    return round(float(moment.timestamp()) * 1000)
 
 
 def config_for(folder: Path, zookeeper: str, kafka: str, hdfs: str, name: str, jars: list[str]) -> SparkConfig:

@@ -1,4 +1,5 @@
-"""A shard that only keeps what it is fed: the same Thrift service and the same rules of offsets and repeats as the real one."""
+"""A shard that only keeps what it is fed: the same Thrift service and the same rules of offsets and repeats as the
+real one."""
 
 from __future__ import annotations
 

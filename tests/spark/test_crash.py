@@ -1,4 +1,5 @@
-"""The whole application as a process of its own, killed with -9 at the worst moments: the table stays exact, and so do the acks."""
+"""The whole application as a process of its own, killed with -9 at the worst moments: the table stays exact, and so
+do the acks."""
 
 from __future__ import annotations
 

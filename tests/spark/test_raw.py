@@ -44,7 +44,19 @@ def test_every_value_arrives_exact(config: SparkConfig, session: SparkSession) -
     """All four types, their extremes, rows that end a series, samples hours late or ahead, in the classes told."""
     (sender,) = senders(config, 1)
     at = now_ms()
-    values: list[Value | None] = [2**63 - 1, -(2**63), 2**53 + 1, float("nan"), float("-inf"), -0.0, True, False, "", "naïve ☃ 𝄞", None]
+    values: list[Value | None] = [
+        2**63 - 1,
+        -(2**63),
+        2**53 + 1,
+        float("nan"),
+        float("-inf"),
+        -0.0,
+        True,
+        False,
+        "",
+        "naïve ☃ 𝄞",
+        None,
+    ]
     rows = [(fingerprint(f"v{i}{{}}"), at - i * 3_600_000, at, value) for i, value in enumerate(values)]
     sender.send("shop/host/0", rows)
     sender.send("shop/host/0", [(fingerprint("ahead{}"), at + 600_000, at, 1), (1, at, at, 2)], keep="short")
@@ -199,7 +211,7 @@ def test_a_log_cut_at_its_start_is_named_lost(config: SparkConfig, session: Spar
 
 def test_hdfs_not_reachable_at_start(config: SparkConfig, session: SparkSession) -> None:
     lost = replace(config, hdfs="hdfs://127.0.0.1:1/x")
-    with pytest.raises(OSError, match="NameNode at hdfs://127.0.0.1:1 is not reachable"):
+    with pytest.raises(OSError, match=r"NameNode at hdfs://127\.0\.0\.1:1 is not reachable"):
         RawQuery(lost, session, lambda: None).run(threading.Event())
 
 

@@ -49,7 +49,7 @@ def test_any_batches_come_out_sorted_and_whole(drawn: list[tuple[int, list[Row]]
 
 
 def _ms(moment: Any) -> int:
-    return int(round(moment.timestamp() * 1000))
+    return round(float(moment.timestamp()) * 1000)
 
 
 def _value(read: dict[str, object]) -> object:

@@ -1,0 +1,48 @@
+"""The application as a process: what is missing is named and waited for, and one path never waits for the other."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+from kazoo.client import KazooClient
+
+from artimon.model.health import Health, read_health
+from pipeline.spark.config import SparkConfig
+from tests.spark.driving import eventually
+from tests.spark.helpers import Sender
+from tests.spark.recorder import RecordingShard
+from tests.spark.test_crash import NEVER, application
+
+pytestmark = pytest.mark.stack
+
+
+def health(config: SparkConfig) -> Health | None:
+    return read_health(config.health) if config.health else None
+
+
+def test_buckets_flow_while_hdfs_cannot_be_reached(config: SparkConfig, client: KazooClient) -> None:
+    blind = replace(config, hdfs="hdfs://127.0.0.1:1/x")
+    sender = Sender(config.kafka, config.samples_topic)
+    shard = RecordingShard("0", ["0"])
+    shard.start(client)
+    with application(blind, "never", NEVER) as process:
+        sender.numbers("a/h/0", 7)
+        eventually(lambda: sum(shard.rows.values()) == 7, "the first samples in the shard")
+        sender.numbers("a/h/0", 7, 50)
+        eventually(lambda: sum(shard.rows.values()) == 14, "samples after the failure of the other path")
+        eventually(lambda: "raw: OSError: the NameNode at" in problem(blind), "the problem in the health file", 30)
+        assert process.poll() is None
+        process.terminate()
+        began = time.monotonic()
+        assert process.wait(15) == 0
+        assert time.monotonic() - began < 10
+    assert "the NameNode at hdfs://127.0.0.1:1 is not reachable" in (config.data / "driver.log").read_text()
+    shard.stop(client)
+    sender.close()
+
+
+def problem(config: SparkConfig) -> str:
+    said = health(config)
+    return said.problem if said else ""
