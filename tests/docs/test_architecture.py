@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-CODE = re.compile(r"`((?:artimon|bookkeeper|sources|pipeline|varstore|query_dsl|scripts|tests|examples)/[\w./-]+\.\w+)`")
+FOLDERS = "artimon|bookkeeper|sources|pipeline|varstore|query_dsl|scripts|tests|examples"
+CODE = re.compile(rf"`((?:{FOLDERS})/[\w./-]+\.\w+)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
