@@ -82,4 +82,4 @@ def words(figure: Line) -> str:
 
 
 if __name__ == "__main__":
-    run(json="--json" in sys.argv)
+    run()

@@ -47,6 +47,7 @@ class AcksPublisher:
             self._turn()
             self._wake.wait(self._config.acks_interval_s)
             self._wake.clear()
+        self._topic.close()
 
     def _turn(self) -> None:
         problem = ""

@@ -36,8 +36,8 @@ def run_application(
     """Run until `stop`. What is missing (ZooKeeper, Kafka, HDFS, shards) is named in log and health and waited for.
 
     Raises SessionLost if the JVM dies."""
-    for chatty in ("py4j", "kafka", "kazoo"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    for chatty in ("py4j", "kafka", "kazoo"):  # what fails is raised, and said once by our own log
+        logging.getLogger(chatty).setLevel(logging.CRITICAL)
     health = HealthFile(config.health or config.data / "health.json", "spark", clock)
     health.write("starting", "Spark is starting")
     shutil.rmtree(config.data / "checkpoints", ignore_errors=True)  # caches of an earlier run

@@ -69,6 +69,7 @@ class BucketsQuery:
             ended.set()
             helper.join(timeout=5)
             remove(checkpoint)
+            self._topic.close()
 
     def figures(self) -> dict[str, Any]:
         """What `artimon status` shows."""

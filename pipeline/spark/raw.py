@@ -85,6 +85,7 @@ class RawQuery:
             life.ended = True
             life.forget_sources()
             remove(checkpoint)
+            self._topic.close()
 
     def figures(self) -> dict[str, Any]:
         """What `artimon status` shows."""

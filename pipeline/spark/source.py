@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,12 @@ def follow(
             raise
 
     session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-    writer = frame.writeStream.queryName(name).foreachBatch(guarded).option("checkpointLocation", checkpoint.as_uri())
+    # a name of its own each time: one that is slow to stop must not keep the next from starting
+    writer = (
+        frame.writeStream.queryName(f"{name}-{uuid.uuid4().hex[:8]}")
+        .foreachBatch(guarded)
+        .option("checkpointLocation", checkpoint.as_uri())
+    )
     query = writer.trigger(processingTime=f"{int(every_s * 1000)} milliseconds").start()
     waited = LOOK_S
     try:

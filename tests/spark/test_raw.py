@@ -22,7 +22,7 @@ from pipeline.spark import files
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import RawQuery
 from pipeline.spark.state import END_OF_LOG
-from pipeline.spark.table import RawTable, SourcesTable, raw_uri, read_raw
+from pipeline.spark.table import RawTable, SourcesTable, raw_uri, read_raw, read_state
 from tests.spark.driving import eventually, raw_query, reached
 from tests.spark.helpers import Ledger, Sender, make_topics, now_ms, table_rows
 
@@ -138,6 +138,13 @@ def behind_by(queries: tuple[RawQuery, ...], batches: int, most: int) -> bool:
     return bool(max(query.figures()["batches"] for query in queries) >= batches - most)
 
 
+def appends(config: SparkConfig) -> Counter[str]:
+    """How many appends each writer made."""
+    version, _ = RawTable(config.hdfs).head()
+    states = [read_state(raw_uri(config.hdfs), v) for v in range(1, version + 1)]
+    return Counter(state.writer for state in states if state is not None)
+
+
 def test_two_drivers_at_once(config: SparkConfig, session: SparkSession) -> None:
     """Both write files; each append is one driver's, and the other begins again from it."""
     both = senders(config, 2)
@@ -148,6 +155,9 @@ def test_two_drivers_at_once(config: SparkConfig, session: SparkSession) -> None
                 sender.numbers(f"s{i}/h/0", 5, n * 10)
             eventually(partial(behind_by, (one, two), 2 * n, 6), "progress")
         eventually(partial(behind_by, (one, two), 20, 0), "everything")
+        eventually(lambda: one.figures()["append"] == two.figures()["append"], "both at the head")
+    assert min(appends(config).values()) > 0
+    assert len(appends(config)) > 1
     assert table_rows(config) == ledger(*both)
 
 
@@ -166,7 +176,7 @@ def test_a_driver_that_was_overtaken_begins_again(config: SparkConfig, session: 
     with raw_query(config, session, hold) as zombie:
         eventually(held.is_set, "files written")
         with raw_query(other, session, name="raw-2") as query:
-            eventually(reached(query, 1), "the other's append")
+            eventually(reached(query, 1), "the other's append", 50)
         go_on.set()
         sender.numbers("a/h/0", 5, 50)
         eventually(reached(zombie, 2), "the first driver goes on")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,7 @@ from pipeline.spark.state import (
     from_json,
     to_json,
 )
+from pipeline.spark.table import RAW_SCHEMA
 
 
 def begun(partitions: int = 2) -> RawState:
@@ -139,3 +141,23 @@ def test_a_chain_holds_what_its_steps_brought(steps: list[tuple[int, int, list[i
     for partition, expected in numbers.items():
         lanes = state.lanes.get(partition, LaneRanges())
         assert {n for n in range(21) if lanes.seen(A, n)} == expected
+
+
+def test_golden_state() -> None:
+    """The bytes of docs/formats/raw.md, section 3: a change here is a change of the format."""
+    state = advance(begun(), "w", step(0, 5, A, 0, 1, 4, at=1_795_000_000_000))
+    state = close_gaps(state, "v", "cluster", "artimon.samples", "topic-1", 2, [Gap("lost", 1, 0, 7)])
+    before = state
+    state = advance(state, "v", step(1, 9, B, 3, at=1_795_000_030_000))
+    golden = Path(__file__).parents[1] / "golden" / "raw" / "state.json"
+    assert to_json(state, before) == json.loads(golden.read_text())
+    assert from_json(json.loads(golden.read_text())) == state
+
+
+def test_every_field_is_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "formats" / "raw.md").read_text()
+    fields = to_json(begun(), RawState())
+    assert [
+        name for name in (*fields, *fields["topics"][0]) if f"`{name}`" not in page and f".{name}`" not in page
+    ] == []
+    assert [name for name in RAW_SCHEMA.names if f"| `{name}` |" not in page] == []
