@@ -15,6 +15,7 @@ from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import Probe, RawQuery, no_probe
+from pipeline.spark.retention import Retention
 from pipeline.spark.session import make_session
 from pipeline.spark.supervise import Supervised
 
@@ -71,6 +72,7 @@ def _run(
     for life in lives:
         life.start()
     publisher.start()
+    threading.Thread(target=Retention(config, clock).run, args=(stop,), name="retention", daemon=True).start()
     while not clock.wait(stop, HEALTH_S):
         if not is_alive(session):
             health.write("failing", "Spark's JVM ended")

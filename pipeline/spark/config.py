@@ -28,6 +28,10 @@ class SparkConfig:
     bucket_messages: int = 4_000
     """Messages per micro-batch of the buckets query at most."""
     acks_interval_s: float = 10.0
+    kafka_keep_s: float = 76 * 3600.0
+    """Messages that the table holds stay this long in Kafka: the reach of the coarsest level and some more, so that a
+    shard that begins empty can be filled from there."""
+    trim_interval_s: float = 600.0
 
     @property
     def samples_topic(self) -> str:

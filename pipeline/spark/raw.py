@@ -11,6 +11,7 @@ import logging
 import shutil
 import threading
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from pipeline.spark.topic import DeadLetter, Topic, TopicError, TopicInfo
 log = logging.getLogger(__name__)
 
 ALLOT_ATTEMPTS = 8
+MAX_UNREACHED = 1_000
 CUT_CHECKS = 5
 CUT_PAUSE_S = 3.0
 
@@ -65,6 +67,8 @@ class RawQuery:
         self._version, self._last_commit_ms = 0, 0
         self._state = RawState()
         self._log_end: Mapping[int, int] = {}
+        self._unreached: deque[tuple[int, Mapping[int, int]]] = deque()
+        """When the log was seen to end where; only ends that the table has not reached, oldest first."""
 
     def run(self, stop: threading.Event) -> None:
         """One life of the query: from the head of the table until `stop` or a failure, which is raised."""
@@ -78,9 +82,10 @@ class RawQuery:
             "raw: append %d, reading %s (%s) from %s", state.append, info.topic, info.topic_id, dict(state.until())
         )
         checkpoint = self._config.data / "checkpoints" / f"raw-{uuid.uuid4().hex}"
+        every = min(1.0, self._config.raw_interval_s / 4)
         try:
             frame = stream(self._session, self._config, info, state.until(), self._config.raw_messages, self._pace())
-            follow(self._session, "raw", frame, life.on_batch, 0.25, checkpoint, stop, lambda: self._look(info))
+            follow(self._session, "raw", frame, life.on_batch, every, checkpoint, stop, lambda: self._look(info))
         finally:
             life.ended = True
             life.forget_sources()
@@ -90,8 +95,6 @@ class RawQuery:
     def figures(self) -> dict[str, Any]:
         """What `artimon status` shows."""
         state, totals = self._state, self._state.totals
-        behind = any(end > state.until().get(p, 0) for p, end in self._log_end.items())
-        lag = self._clock.now_ms() - state.newest_append_ms if behind and state.newest_append_ms else 0
         return {
             "version": self._version,
             "append": state.append,
@@ -102,7 +105,7 @@ class RawQuery:
             "until": {str(p): at for p, at in state.until().items()},
             "log_end": {str(p): at for p, at in self._log_end.items()},
             "last_commit_ms": self._last_commit_ms,
-            "lag_ms": max(0, lag),
+            "lag_ms": self._lag_ms(),
         }
 
     def _pace(self) -> dict[str, str]:
@@ -118,7 +121,16 @@ class RawQuery:
         if self._topic.describe().topic_id != info.topic_id:
             raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
         self._log_end = {p: end for p, (_, end) in self._topic.bounds(info.partitions).items()}
+        if len(self._unreached) < MAX_UNREACHED:
+            self._unreached.append((self._clock.now_ms(), self._log_end))
         self._healthy()
+
+    def _lag_ms(self) -> int:
+        """How long ago the log first ended beyond what the table holds; 0 if the table holds all that was seen."""
+        until = self._state.until()
+        while self._unreached and all(end <= until.get(p, 0) for p, end in self._unreached[0][1].items()):
+            self._unreached.popleft()
+        return self._clock.now_ms() - self._unreached[0][0] if self._unreached else 0
 
     def _close_gaps(self, table: RawTable, state: RawState, info: TopicInfo, stop: threading.Event) -> RawState:
         """The state from which the log can be read on; a commit names what was lost."""

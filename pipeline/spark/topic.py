@@ -88,6 +88,22 @@ class Topic:
                 raise TopicError(f"Kafka at {self.bootstrap}, offsets of {self.topic}: {error!r}") from error
         return {tp.partition: (starts[tp], ends[tp]) for tp in wanted}
 
+    def trim(self, until: Mapping[int, int], before_ms: int) -> dict[int, int]:
+        """Delete messages below `until` that are older than `before_ms`; the new log starts. Raises TopicError."""
+        wanted = {TopicPartition(self.topic, p): before_ms for p in until}
+        with self._lock:
+            try:
+                found = self._reader().offsets_for_times(wanted, timeout_ms=TIMEOUT_MS)
+                # no message is that young: all of them are old
+                ends = self._reader().end_offsets(list(wanted), timeout_ms=TIMEOUT_MS)
+                cuts = {tp: min(until[tp.partition], found[tp].offset if found.get(tp) else ends[tp]) for tp in wanted}
+                if cuts:
+                    self._admin_client().delete_records(cuts, timeout_ms=TIMEOUT_MS)
+            except (KafkaError, OSError) as error:
+                self._close()
+                raise TopicError(f"Kafka at {self.bootstrap}, trimming {self.topic}: {error!r}") from error
+        return {tp.partition: cut for tp, cut in cuts.items()}
+
     def bury(self, letters: Sequence[DeadLetter], graveyard: str) -> None:
         """Copy each message to the topic `graveyard`, with its reason; on return all are acknowledged. Raises
         TopicError."""
