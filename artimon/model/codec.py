@@ -27,6 +27,7 @@ from artimon.model.batch import (
     SeriesBlock,
     SeriesInfo,
 )
+from artimon.model.ipc import ZSTD, read_ipc, write_ipc
 from artimon.model.values import Kind, ValueType
 
 MAGIC = b"ARTB"
@@ -41,7 +42,6 @@ _COLUMNS = {
     ValueType.BOOLEAN: ("boolean", pa.bool_()),
     ValueType.STRING: ("string", pa.utf8()),
 }
-_WRITE = pa.ipc.IpcWriteOptions(compression="zstd")
 SAMPLE_SCHEMA = pa.schema([("series", pa.uint64()), ("time", pa.int64()), ("birth", pa.int64()), *_COLUMNS.values()])
 _SERIES_SCHEMA = pa.schema(
     [
@@ -61,7 +61,7 @@ def encode_samples(
     """The one byte form of these samples under this identity. Raises BatchError beyond 10,000 samples or 512 KiB."""
     if len(samples) > MAX_SAMPLES:
         raise BatchError(f"{len(samples)} samples of {source}: split into batches of at most {MAX_SAMPLES}")
-    body = _ipc(_sample_table(samples))
+    body = write_ipc(_sample_table(samples), ZSTD)
     return _seal(BatchKind.SAMPLES, id, source, endpoint, birth_ms, poll_ms, len(samples), 0, keep, body)
 
 
@@ -72,7 +72,7 @@ def encode_series(agent: str, block: SeriesBlock) -> Batch:
     rows = [(s.text, s.type, s.kind, s.help, s.unit, s.first_seen_ms) for s in block.series]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(_SERIES_SCHEMA)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _SERIES_SCHEMA, strict=True)]
-    body = _ipc(pa.record_batch(arrays, schema=_SERIES_SCHEMA))
+    body = write_ipc(pa.record_batch(arrays, schema=_SERIES_SCHEMA), ZSTD)
     id = BatchId(agent, 0, NO_LANE, 0)
     return _seal(
         BatchKind.SERIES,
@@ -292,17 +292,9 @@ def _numpy(body: Any, name: str) -> Any:
     return body.column(at).to_numpy(zero_copy_only=True)
 
 
-def _ipc(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=_WRITE) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
-
-
 def _read_ipc(header: BatchHeader, data: bytes) -> Any:
     try:
-        with pa.ipc.open_stream(pa.py_buffer(data).slice(header.body_at)) as reader:
-            body = reader.read_next_batch()
+        body = read_ipc(data, header.body_at)
     except (pa.ArrowException, StopIteration, OSError, ValueError) as error:
         raise BatchError(f"body of {header.id}: {error}") from error
     if len(body) != header.rows:

@@ -1,10 +1,8 @@
 """What the buckets job sends to the shards: for a range of one partition the identities of *all* batches in offset
-order, and the
-columns of those that the shard owns. docs/formats/feed.md.
+order, and the columns of those that the shard owns. docs/formats/feed.md.
 
 A shard drops repeats by identity, applies what is at or above its next offset, trims what is below, and refuses a gap
-by answering
-its next offset: its answer is the only truth.
+by answering its next offset: its answer is the only truth.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from artimon.model.batch import BatchError, BatchId, Samples
+from artimon.model.ipc import read_ipc, write_ipc
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +121,13 @@ def encode_range(range_: FeedRange) -> list[bytes]:
         names=["series", "time", "birth", "type", "cell"],
     )
     strings = pa.record_batch([pa.array(s.strings, pa.utf8())], names=["strings"])
-    return [_write(part) for part in (entries, samples, strings)]
+    return [write_ipc(part) for part in (entries, samples, strings)]
 
 
 def decode_range(parts: Sequence[bytes]) -> FeedRange:
     """Inverse of `encode_range`; raises BatchError for anything else."""
     try:
-        entries, samples, strings = (_read(part) for part in parts)
+        entries, samples, strings = (read_ipc(part) for part in parts)
         meta = entries.schema.metadata
         columns = [c.to_pylist() for c in entries.columns]
         made = tuple(
@@ -182,15 +181,3 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
         np.concatenate(cells),
         tuple(strings),
     )
-
-
-def _write(batch: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
-
-
-def _read(data: bytes) -> Any:
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        return reader.read_next_batch()

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from artimon.model.grid import Grid
+from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.values import Kind, ValueType
 
 STATISTICS = ("last", "last_time", "min", "max", "sum", "count")
@@ -164,16 +165,12 @@ def encode_buckets(buckets: Buckets) -> bytes:
     table = table.replace_schema_metadata(
         {b"artimon": json.dumps(meta).encode(), b"births": buckets.births.astype(BIRTH_TYPE).tobytes()}
     )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_batch(table)
-    return bytes(sink.getvalue())
+    return write_ipc(table)
 
 
 def decode_buckets(data: bytes) -> Buckets:
     """Inverse of `encode_buckets`; arrays are read-only views."""
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        table = reader.read_next_batch()
+    table = read_ipc(data)
     meta = json.loads(table.schema.metadata[b"artimon"])
     births = np.frombuffer(table.schema.metadata[b"births"], BIRTH_TYPE)
     grid = Grid(*meta["grid"])
