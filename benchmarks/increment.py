@@ -2,7 +2,7 @@
 
 `increment.handle`: a held handle's `add`, against a held child's `inc`. `increment.call`: the module function with a
 name and a dict of labels, against `labels(route=…, code=…).inc()`, which like ours takes names and values;
-`increment.call.positional` is the same call of ours against `labels("…", "…").inc()`, the shorter way of the peer.
+`increment.call@positional` is the same call of ours against `labels("…", "…").inc()`, the shorter way of the peer.
 All are timed in turn, and the best of the rounds counts for each.
 """
 
@@ -68,10 +68,10 @@ def measure(rounds: int, loops: int) -> list[Line]:
     return [
         line("increment.handle", handle, "ns", "prometheus_client held child", child / handle),
         line("increment.call", call, "ns", "prometheus_client labels(name=value).inc()", labels / call),
-        line("increment.call.positional", call, "ns", "prometheus_client labels(value).inc()", positional / call),
+        line("increment.call@positional", call, "ns", "prometheus_client labels(value).inc()", positional / call),
         line("peer.prometheus_client.handle", child, "ns"),
         line("peer.prometheus_client.call", labels, "ns"),
-        line("peer.prometheus_client.call.positional", positional, "ns"),
+        line("peer.prometheus_client.call@positional", positional, "ns"),
     ]
 
 
