@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -23,10 +23,12 @@ class Partition(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """Invariant: every batch below `next_offset` has been applied or was a repeat, and its number stands in `lanes`."""
+    """Invariant: every batch below `next_offset` has been applied or was a repeat, and its number stands in `lanes`.
 
+    `lanes` is shared by all partitions of all topics: what agents send again to a topic made anew is a repeat."""
+
+    lanes: LaneRanges
     next_offset: int = 0
-    lanes: LaneRanges = field(default_factory=LaneRanges)
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from artimon.model.feed import FeedAnswer, FeedRange
 from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.labels import LabelError, parse_canonical
+from artimon.model.ranges import LaneRanges
 from artimon.model.routing import VIRTUAL_SHARDS, virtual_shard
 from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series
 from artimon.model.values import ValueType
@@ -65,6 +66,7 @@ class Shard:
         self._index = Index()
         self._versions: dict[tuple[str, int], int] = {}
         self._progress: dict[Partition, Progress] = {}
+        self._lanes = LaneRanges()  # of all partitions: a lane has one in each topic, and outlives a topic
         self._feeding, self._cells, self._reading = threading.Lock(), FairLock(), threading.Lock()
         self._counts = _Counts(Tally())
         self._newest_ms = 0
@@ -84,7 +86,7 @@ class Shard:
             if self.broken:
                 raise ShardBroken(self.broken)
             key = Partition(range_.topic_id, range_.partition)
-            progress = self._progress.get(key) or Progress()
+            progress = self._progress.get(key) or Progress(self._lanes)
             if not range_.start <= progress.next_offset < range_.until:  # a gap, or nothing new
                 return FeedAnswer(progress.next_offset)
             return self._apply(key, progress, range_)

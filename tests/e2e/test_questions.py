@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
+from urllib.parse import urlencode
 
 import pytest
 
@@ -38,6 +40,15 @@ def host_known(whole_stack: Stack) -> None:
 
 def test_each_cpu_has_one_row(whole_stack: Stack, host_known: None) -> None:
     assert len(answered(whole_stack, CPU)) == os.cpu_count()
+
+
+def test_the_api_answers_the_same(whole_stack: Stack, host_known: None) -> None:
+    address = f"{whole_stack.addresses()['ARTIMON_API']}/api/query?{urlencode({'q': CPU})}"
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        matrix = json.load(answer)
+    assert len(matrix["series"]) == os.cpu_count()
+    assert not matrix["partial"]
+    assert any(value is not None for value in matrix["series"][0]["values"])
 
 
 def test_find_lists_canonical_texts(whole_stack: Stack, host_known: None) -> None:

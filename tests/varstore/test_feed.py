@@ -85,6 +85,13 @@ def test_partitions_and_topics_have_positions_of_their_own(shard: Shard) -> None
     assert count(shard) == 4
 
 
+def test_what_agents_send_again_to_a_topic_made_anew_is_a_repeat(shard: Shard) -> None:
+    """The old topic is gone, its offsets mean nothing, but a batch keeps its identity for ever."""
+    shard.feed(range_of(LOG, 0, 4))
+    assert shard.feed(range_of(LOG[2:], 0, 4, topic="topic-two")) == FeedAnswer(4, applied=2, repeated=2)
+    assert count(shard) == 6
+
+
 def test_what_is_no_batch_or_not_ours_only_takes_an_offset(shard: Shard) -> None:
     """Identities of batches that others own are noted; poison has none."""
     mine = LOG[0]

@@ -1,0 +1,105 @@
+"""A real server on a free port over a small store, and a client that says little."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from artimon.api.app import make_app
+from artimon.api.limits import Limits
+from artimon.api.server import ApiServer
+from artimon.model.clock import ManualClock
+from artimon.model.select import Store
+from artimon.model.values import Kind
+from tests.query_dsl.plain_store import MINUTE, PlainStore
+
+NOW = 1_700_000_100_000
+STATUS: Mapping[str, Any] = {"healthy": True, "hops": [{"name": "agent: accepted", "count": 7}], "shards": {"0": {}}}
+
+
+def small_store() -> PlainStore:
+    """Two routes counting up by 60 a minute, a value that is NaN, one that is missing now and then."""
+    edge = NOW // MINUTE * MINUTE
+    counting = [(edge - i * MINUTE - 1, 60_000 - 60 * i) for i in range(30)]
+    store = PlainStore()
+    store.add("http.requests", {"route": "/"}, counting, Kind.COUNTER, birth=edge - 60 * MINUTE)
+    store.add("http.requests", {"route": "/a"}, counting, Kind.COUNTER, birth=edge - 60 * MINUTE)
+    store.add("heat", {}, [(edge - MINUTE - 1, float("nan")), (edge - 3 * MINUTE - 1, 20.5)], Kind.GAUGE)
+    return store
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> str:
+        return str(self.json["error"]["message"])
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    port: int
+
+    def send(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """One request on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, body, dict(headers or {}))
+            found = connection.getresponse()
+            return Answer(found.status, {k.lower(): v for k, v in found.getheaders()}, found.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **parameters: object) -> Answer:
+        return self.send("GET", f"{path}?{urlencode(parameters)}" if parameters else path)
+
+    def ask(self, text: str, **parameters: object) -> Answer:
+        return self.get("/api/query", q=text, **parameters)
+
+    def raw(self, sent: bytes) -> socket.socket:
+        """A connection on which `sent` was sent."""
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        connection.sendall(sent)
+        return connection
+
+
+def everything(connection: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    found = b""
+    with connection:
+        try:
+            while more := connection.recv(65536):
+                found += more
+        except ConnectionResetError:
+            pass
+    return found
+
+
+@contextmanager
+def served(
+    store: Store | None = None, limits: Limits | None = None, status: Callable[[], Mapping[str, Any]] = lambda: STATUS
+) -> Iterator[Client]:
+    """A server for as long as the block lasts."""
+    bounds = limits or Limits()
+    app = make_app(store or small_store(), status, ManualClock(NOW), bounds)
+    server = ApiServer(app, bounds)
+    server.start()
+    try:
+        yield Client(server.port)
+    finally:
+        server.stop()

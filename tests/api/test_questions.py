@@ -1,0 +1,146 @@
+"""Questions over HTTP: the same answers as in Python, errors with their place."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import urlencode
+
+import pytest
+
+from query_dsl import evaluate, parse
+from tests.api.serving import NOW, STATUS, Client, small_store
+from tests.query_dsl.plain_store import MINUTE
+
+RATE = "fetch('http.requests').rate('2m').sum(by=['route']).range('10m')"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+JSON = {"Content-Type": "application/json"}
+
+
+def test_a_good_question_is_answered_with_its_matrix(client: Client) -> None:
+    answer = client.ask(RATE)
+    assert answer.status == 200, answer.body
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json == evaluate(parse(RATE), small_store(), NOW).to_dict()
+    assert [series["labels"] for series in answer.json["series"]] == [{"route": "/"}, {"route": "/a"}]
+    assert set(answer.json["series"][0]["values"]) == {1.0}
+    assert answer.json["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        (FORM, urlencode({"q": RATE, "time_ms": NOW})),
+        (JSON, json.dumps({"q": RATE, "time_ms": NOW})),
+        ({"Content-Type": "application/json; charset=utf-8"}, json.dumps({"q": RATE})),
+    ],
+)
+def test_a_posted_question_has_the_same_answer(client: Client, headers: dict[str, str], body: str) -> None:
+    assert client.send("POST", "/api/query", body.encode(), headers).json == client.ask(RATE).json
+
+
+def test_time_is_that_of_the_question(client: Client) -> None:
+    then = NOW - 5 * MINUTE
+    grid = client.ask(RATE, time_ms=then).json["grid"]
+    assert grid["end_ms"] == client.ask(RATE).json["grid"]["end_ms"] - 5 * MINUTE
+    assert client.ask(RATE, time_ms="soon").status == 400
+    assert "time_ms" in client.ask(RATE, time_ms=-1).error
+
+
+def test_missing_is_null_and_nan_is_a_text(client: Client) -> None:
+    values = client.ask("fetch('heat').map(last, '1m').range('4m')").json["series"][0]["values"]
+    assert values.count(None) == 2
+    assert values.count("NaN") == 1
+    assert values.count(20.5) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "marked", "told"),
+    [
+        ("fetch('http.requests').raet()", "raet", "rate"),
+        ("fetch('http.requests'", None, ""),
+        ("fetch('http.request')", None, "http.requests"),
+        ("fetch('http.requests').sum(by=['roote'])", None, "route"),
+        ("__import__('os').system('true')", "system", ""),
+        ("(" * 200, None, "nest"),
+        ("fetch('http.requests{route=~\"(\"}')", None, ""),
+    ],
+)
+def test_a_bad_question_is_told_what_and_where(client: Client, text: str, marked: str | None, told: str) -> None:
+    answer = client.ask(text)
+    assert answer.status == 400
+    error = answer.json["error"]
+    assert set(error) == {"message", "position", "length"}
+    assert isinstance(error["position"], int)
+    assert 0 <= error["position"] <= len(text)
+    assert error["length"] >= 1
+    assert told in error["message"]
+    if marked is not None:
+        assert text[error["position"] :].startswith(marked)
+    assert b"Traceback" not in answer.body
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        (FORM, b"time_ms=5", 400),
+        (FORM, b"q=%ff", 400),
+        (FORM, b"&".join(b"a%d=1" % i for i in range(40)), 400),
+        (FORM, b"q=fetch(%27heat%27)&time_ms=1e9", 400),
+        (JSON, b"{", 400),
+        (JSON, b"[" * 50_000, 400),
+        (JSON, b'{"q": 5}', 400),
+        (JSON, b'{"q": "\\ud800"}', 400),
+        (JSON, b'{"q": "fetch(\'heat\')", "time_ms": true}', 400),
+        (JSON, b'["q"]', 400),
+        ({"Content-Type": "text/plain"}, b"fetch('heat')", 415),
+        ({**JSON, "Content-Encoding": "gzip"}, b"x", 415),
+    ],
+)
+def test_a_bad_body_is_refused_with_a_text(client: Client, headers: dict[str, str], body: bytes, status: int) -> None:
+    answer = client.send("POST", "/api/query", body, headers)
+    assert (answer.status, bool(answer.error)) == (status, True)
+
+
+def test_half_surrogates_in_a_label_are_escaped(client: Client) -> None:
+    answer = client.ask("fetch('heat').named('\\ud800')")
+    assert answer.status in (200, 400)
+    assert answer.json
+
+
+def test_find_lists_and_says_when_there_is_more(client: Client) -> None:
+    found = client.get("/api/find", selector="http.*").json
+    assert [row["series"] for row in found["series"]] == ['http.requests{route="/"}', 'http.requests{route="/a"}']
+    assert found["series"][0]["kind"] == "COUNTER"
+    assert not found["truncated"]
+    first = client.get("/api/find", selector="http.*", limit=1).json
+    assert (len(first["series"]), first["truncated"]) == (1, True)
+    assert client.get("/api/find", selector="nothing").json == {"series": [], "truncated": False}
+
+
+def test_find_refuses_too_many_and_bad_selectors(client: Client) -> None:
+    assert client.get("/api/find", selector="http.*", limit=10_001).status == 413
+    assert client.get("/api/find", selector="http.*", limit=0).status == 400
+    assert client.get("/api/find").status == 400
+    bad = client.get("/api/find", selector="a{b=")
+    assert bad.status == 400
+    assert bad.json["error"]["position"] is not None
+
+
+def test_status_and_health(client: Client) -> None:
+    assert client.get("/api/status").json == STATUS
+    assert client.get("/api/health").json == {"state": "ok"}
+
+
+def test_openapi_without_pages_of_others(client: Client) -> None:
+    paths = client.get("/openapi.json").json["paths"]
+    assert set(paths) == {"/api/query", "/api/find", "/api/status", "/api/health"}
+    assert set(paths["/api/query"]) == {"get", "post"}
+    for path in ("/docs", "/redoc", "/nothing"):
+        answer = client.get(path)
+        assert (answer.status, bool(answer.error)) == (404, True)
+    assert client.send("DELETE", "/api/query").status == 405
+
+
+def test_a_name_that_another_site_points_here_is_refused(client: Client) -> None:
+    assert client.send("GET", "/api/health", headers={"Host": "evil.example"}).status == 400
+    assert client.send("GET", "/api/health", headers={"Host": f"localhost:{client.port}"}).status == 200
