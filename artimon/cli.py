@@ -329,6 +329,20 @@ def spark(
     )
 
 
+@app.command()
+def api(
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
+    port: Annotated[int, typer.Option(help="Port to listen on, 0 for any.")] = 8780,
+    health: HealthOption = None,
+) -> None:
+    """Run the HTTP API on 127.0.0.1."""
+    from artimon import processes
+
+    place = located(data)
+    processes.api(zookeeper=zookeeper or place.zookeeper, data=place.data, port=port, health=health)
+
+
 # ---- questions -------------------------------------------------------------------------------------------------------
 
 

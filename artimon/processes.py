@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from artimon.stack.stack import Stack
     from pipeline.agent import Agent
     from sources.artimon_source import ArtimonSource
+    from varstore.client import VarstoreClient
 
 log = logging.getLogger("artimon")
 HEALTH_S = 1.0
@@ -171,6 +172,34 @@ def spark(
         health=health,
     )
     run_application(config, stop)
+
+
+def api(*, zookeeper: str, data: Path, port: int, health: Path | None) -> None:
+    """Run the HTTP API over the memory shards until SIGTERM; its status is of the stack on `data`, if one runs."""
+    from artimon.api.app import make_app
+    from artimon.api.server import run_server
+    from varstore.client import VarstoreClient
+
+    stop = begin()
+    with VarstoreClient(zookeeper) as store:
+        run_server(make_app(store, lambda: _api_status(store, data), SYSTEM_CLOCK), port, health, stop)
+
+
+def _api_status(store: VarstoreClient, data: Path) -> dict[str, Any]:
+    """Parts and hops by the health files of `data`, each shard as it says itself; "stack" says why there are none."""
+    from artimon.stack.errors import NotRunning
+    from artimon.stack.status import read_status
+    from varstore.client import StoreUnavailable
+
+    try:
+        found = read_status(data).to_json()
+        status = {name: found[name] for name in ("healthy", "parts", "hops", "problems")}
+    except NotRunning as problem:
+        status = {"healthy": True, "parts": [], "hops": [], "problems": [], "stack": str(problem)}
+    try:
+        return {**status, "shards": store.statuses()}
+    except StoreUnavailable as problem:
+        return {**status, "healthy": False, "shards": {}, "problems": [*status["problems"], str(problem)]}
 
 
 def query(text: str, *, zookeeper: str, as_json: bool) -> int:

@@ -20,7 +20,7 @@ from artimon.model.values import Kind, ValueType
 
 STATISTICS = ("last", "last_time", "min", "max", "sum", "count")
 """`last`, `min` and `max` are cells (64 bits in the series' own type); `last_time` epoch ms; `sum` float64 bits for
-DOUBLE, for the others an int64 modulo 2^64; `count` samples in the bucket. A cell has a meaning only where count > 0."""
+DOUBLE, for others an int64 modulo 2^64; `count` samples in the bucket. A cell has a meaning only where count > 0."""
 
 NAME = "__name__"
 

@@ -112,6 +112,22 @@ class Shard(OwnPart):
         ]
 
 
+class Api(OwnPart):
+    """The HTTP API. It answers without shards too, if only that there are none."""
+
+    name = "api"
+    after = ("zookeeper",)
+    ports = MappingProxyType({"api.http": 8780})
+    memory_mb = 512
+
+    def arguments(self, context: Context) -> list[str]:
+        port = str(context.port("api.http"))
+        return ["api", *_servers(context, "zookeeper"), "--data", str(context.data), "--port", port]
+
+    def addresses(self, context: Context) -> dict[str, str]:
+        return {"ARTIMON_API": f"http://{context.address('api.http')}"}
+
+
 class Spark(OwnPart):
     """The Spark application with both queries: a Python driver, its JVM, its Python workers."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from artimon.stack.errors import UnknownPart
 from artimon.stack.hdfs import DataNode, NameNode
 from artimon.stack.kafka import Kafka
-from artimon.stack.own import Agent, Collector, Shard, Spark
+from artimon.stack.own import Agent, Api, Collector, Shard, Spark
 from artimon.stack.part import Part
 from artimon.stack.zookeeper import ZooKeeper
 
@@ -22,6 +22,7 @@ _MAKERS: dict[str, Callable[[], Part]] = {
     "spark": Spark,
     "collector-0": Collector,
     "agent": Agent,
+    "api": Api,
 }
 ALL_PARTS = tuple(_MAKERS)
 GROUPS = {

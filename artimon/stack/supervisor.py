@@ -173,9 +173,9 @@ class Supervisor:
 
     def _publish(self, runners: dict[str, Runner], guard: Guard) -> None:
         states = {name: runner.state() for name, runner in runners.items()}
+        if states == self._states:  # written by this thread only
+            return
+        self._listener(list(states.values()), guard.pid)  # first: who waited then reads stack.json
         with self._changed:
-            if states == self._states:
-                return
             self._states = states
             self._changed.notify_all()
-        self._listener(list(states.values()), guard.pid)

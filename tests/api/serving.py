@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from fastapi import FastAPI
+
 from artimon.api.app import make_app
 from artimon.api.limits import Limits
 from artimon.api.server import ApiServer
@@ -88,6 +90,11 @@ def everything(connection: socket.socket) -> bytes:
         except ConnectionResetError:
             pass
     return found
+
+
+def small_app() -> FastAPI:
+    """The application over the small store."""
+    return make_app(small_store(), lambda: STATUS, ManualClock(NOW))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +14,8 @@ import pytest
 from artimon.api.limits import Limits
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.select import Buckets, SelectRequest
-from tests.api.serving import Client, everything, served, small_store
-from tests.query_dsl.plain_store import PlainStore
+from tests.api.serving import NOW, Client, everything, served, small_store
+from tests.query_dsl.plain_store import MINUTE, PlainStore
 from varstore.client import StoreUnavailable
 
 FETCH = "fetch('http.requests')"
@@ -184,6 +185,20 @@ def test_failures_of_the_store_have_their_status(failure: Exception, status: int
         assert b"secret" not in answer.body
         assert b"Traceback" not in answer.body
         assert alive(client)
+
+
+def test_who_does_not_read_the_answer_is_closed() -> None:
+    store = PlainStore()
+    for i in range(10_000):  # more than the system buffers for a connection
+        store.add("wide", {"host": f"{i}-{'x' * 900}"}, [(NOW - MINUTE, i)])
+    with served(store, replace(LIMITS, write_s=0.5, idle_s=60, header_s=60, connections=2)) as client:
+        connection = client.raw(b"GET /api/query?q=fetch('wide').range('2m') HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
+        deadline = SYSTEM_CLOCK.monotonic() + 20
+        while not alive(client):  # with the stuck one there are too many connections
+            assert SYSTEM_CLOCK.monotonic() < deadline
+            threading.Event().wait(0.05)
+        assert 0 < len(everything(connection)) < 9_000_000
 
 
 def test_connections_over_the_limit_are_refused() -> None:

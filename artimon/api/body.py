@@ -1,0 +1,95 @@
+"""Requests come whole or not at all: the body is read here, bounded in size and time, before anything else runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from artimon.api.errors import ApiError
+from artimon.api.limits import Limits
+
+HEADERS = [
+    (b"content-type", b"application/json"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+]
+
+
+class Gone(Exception):
+    """The client closed the connection."""
+
+
+class BoundedBody:
+    """ASGI middleware. Bytes are counted as they arrive, whatever Content-Length says; a refusal closes."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._app, self._limits = app, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await self._read(scope, receive)
+        except Gone:
+            return
+        except ApiError as problem:
+            await refuse(send, problem)
+            return
+        await self._app(scope, _replay(body, receive), send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        headers = dict(scope["headers"])
+        size = len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(k) + len(v) for k, v in scope["headers"])
+        if size > self._limits.header_bytes:  # uvicorn bounds what is incomplete, not what comes in one piece
+            raise ApiError(431, f"address and headers have {size} bytes, the limit is {self._limits.header_bytes}")
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise ApiError(415, "compressed bodies are not taken: send it plain")
+        declared = headers.get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > self._limits.body_bytes:
+            raise self._too_large()
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                return await self._collect(receive)
+        except TimeoutError as late:
+            raise ApiError(408, f"the body did not come within the limit of {self._limits.body_s:g} s") from late
+
+    async def _collect(self, receive: Receive) -> bytes:
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            body += message.get("body", b"")
+            if len(body) > self._limits.body_bytes:
+                raise self._too_large()
+            if not message.get("more_body", False):
+                return bytes(body)
+
+    def _too_large(self) -> ApiError:
+        return ApiError(413, f"the body is larger than the limit of {self._limits.body_bytes} bytes")
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The whole body first, then what the client does."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def next_message() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return next_message
+
+
+async def refuse(send: Send, problem: ApiError) -> None:
+    """Answer and close: what else the client sends is not read."""
+    body = problem.body()
+    length = (b"content-length", str(len(body)).encode())
+    await send(
+        {
+            "type": "http.response.start",
+            "status": problem.status,
+            "headers": [*HEADERS, length, (b"connection", b"close")],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})

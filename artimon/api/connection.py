@@ -1,0 +1,73 @@
+"""What uvicorn lacks: a connection has to bring its headers and take its answer within a time, or it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from artimon.api.limits import Limits
+
+
+class DeadlineProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 with two deadlines; bytes that drip in or out do not move them."""
+
+    limits = Limits()
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._header: asyncio.TimerHandle | None = None
+        self._write: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_header()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            _cancel(self._header)
+            self._header = None
+        else:
+            self._await_header()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._write is None:
+            self._write = self.loop.call_later(self.limits.write_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        _cancel(self._write)
+        self._write = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._header, self._write):
+            _cancel(timer)
+        self._header = self._write = None
+        super().connection_lost(exc)
+
+    def _await_header(self) -> None:
+        if self._header is None:
+            self._header = self.loop.call_later(self.limits.header_s, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        self._header = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+def protocol_with(limits: Limits) -> type[DeadlineProtocol]:
+    """The protocol class for these limits; uvicorn takes a class, not an instance."""
+
+    class LimitedProtocol(DeadlineProtocol):
+        pass
+
+    LimitedProtocol.limits = limits
+    return LimitedProtocol

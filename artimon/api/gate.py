@@ -1,0 +1,67 @@
+"""Work off the event loop, so much at once: who comes later waits a little, then is told to come again."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from artimon.api.errors import ApiError
+from artimon.api.limits import Limits
+
+T = TypeVar("T")
+
+
+class Gate:
+    """Belongs to one event loop. Invariant: as many slots are taken as threads work, also for requests given up."""
+
+    def __init__(self, limits: Limits, running: int, name: str) -> None:
+        self._limits, self._running = limits, running
+        self._slots = asyncio.Semaphore(running)
+        self._threads = ThreadPoolExecutor(running, thread_name_prefix=name)
+        self._waiting = 0
+
+    async def run(self, work: Callable[[], T], stop: threading.Event | None = None) -> T:
+        """The result of `work`, run in a thread. ApiError 503 if its turn does not come, 504 if it takes too long;
+        then `stop` is set, so that the work can notice."""
+        await self._enter()
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        future.add_done_callback(self._leave)
+        try:
+            done, _ = await asyncio.wait({future}, timeout=self._limits.query_s)
+            if not done:
+                raise ApiError(
+                    504, f"no answer within the limit of {self._limits.query_s:g} s: ask for less, or try again"
+                )
+            return future.result()
+        finally:
+            if stop is not None:
+                stop.set()
+
+    async def _enter(self) -> None:
+        if not self._slots.locked():
+            await self._slots.acquire()  # at once: a free slot is no reason to count as waiting
+            return
+        if self._waiting >= self._limits.waiting:
+            raise ApiError(503, f"{self._running} requests run and {self._limits.waiting} wait: try again later")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self._limits.wait_s):
+                await self._slots.acquire()
+        except TimeoutError as late:
+            raise ApiError(
+                503, f"{self._running} requests run; no turn within {self._limits.wait_s:g} s: try again later"
+            ) from late
+        finally:
+            self._waiting -= 1
+
+    def _leave(self, future: asyncio.Future[T]) -> None:
+        self._slots.release()
+        if not future.cancelled():
+            future.exception()  # seen: that of a request given up has nobody else to look at it
+
+    def close(self) -> None:
+        """Start nothing more; what runs ends by itself."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

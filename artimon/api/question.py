@@ -1,0 +1,77 @@
+"""From a request to the text of a question, within its limits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs
+
+from artimon.api.errors import ApiError
+from artimon.api.limits import Limits
+
+TIME_MAX_MS = 253_402_300_799_999  # the end of the year 9999
+MAX_FIELDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was asked, as it came. `time_ms` None means now."""
+
+    text: str | None
+    time_ms: int | None
+
+    def checked(self, limits: Limits) -> str:
+        """The text. Raises ApiError where it is missing, no Unicode, or too long."""
+        if self.text is None:
+            raise ApiError(400, "the parameter q is missing: give it a question, such as q=fetch('host.cpu.ms').rate()")
+        try:
+            size = len(self.text.encode())
+        except UnicodeEncodeError as problem:
+            raise ApiError(400, "q holds half a surrogate pair: send Unicode", problem.start, 1) from problem
+        if size > limits.query_bytes:
+            raise ApiError(413, f"the text has {size} bytes, the limit is {limits.query_bytes}")
+        return self.text
+
+
+def read_question(content_type: str, body: bytes) -> Question:
+    """The question in a form or a JSON object. Raises ApiError."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "application/json":
+        return _question(_object(body))
+    if kind == "application/x-www-form-urlencoded":
+        return _question(_form(body))
+    raise ApiError(415, "send application/x-www-form-urlencoded or application/json")
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as problem:
+        raise ApiError(400, "the body is no JSON") from problem
+    if not isinstance(found, dict):
+        raise ApiError(400, 'the body must be a JSON object, such as {"q": "fetch(\'host.cpu.ms\').rate()"}')
+    return found
+
+
+def _form(body: bytes) -> dict[str, Any]:
+    try:
+        fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+    except ValueError as problem:
+        raise ApiError(400, f"the body is no form in UTF-8 of at most {MAX_FIELDS} fields") from problem
+    found: dict[str, Any] = {name: values[-1] for name, values in fields.items()}
+    time_text = found.get("time_ms")
+    if isinstance(time_text, str) and time_text.isascii() and time_text.isdigit() and len(time_text) <= 15:
+        found["time_ms"] = int(time_text)
+    return found
+
+
+def _question(found: dict[str, Any]) -> Question:
+    text, time_ms = found.get("q"), found.get("time_ms")
+    if text is not None and not isinstance(text, str):
+        raise ApiError(400, "q must be a text")
+    if time_ms is None:
+        return Question(text, None)
+    if isinstance(time_ms, bool) or not isinstance(time_ms, int) or not 0 <= time_ms <= TIME_MAX_MS:
+        raise ApiError(400, f"time_ms must be whole epoch milliseconds, 0 to {TIME_MAX_MS}")
+    return Question(text, time_ms)

@@ -1,0 +1,96 @@
+"""The process of the API: uvicorn in a thread of its own, health from outside of its loop."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import socket
+import threading
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from artimon.api.connection import protocol_with
+from artimon.api.limits import Limits
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.health import HealthFile
+
+HOST = "127.0.0.1"
+BACKLOG = 128
+HEALTH_S = 1.0
+ASK_S = 5.0
+STOP_S = 5
+
+
+class ApiServer:
+    """One listening application; `start` once, `stop` once."""
+
+    def __init__(self, app: FastAPI, limits: Limits | None = None, host: str = HOST, port: int = 0) -> None:
+        bounds = limits or Limits()
+        config = uvicorn.Config(
+            app,
+            http=protocol_with(bounds),
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=bounds.connections,
+            timeout_keep_alive=max(1, round(bounds.idle_s)),
+            timeout_graceful_shutdown=STOP_S,
+            h11_max_incomplete_event_size=bounds.header_bytes,
+        )
+        self._host, self._wished = host, port
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
+        self.port = 0
+
+    def start(self) -> None:
+        """Listen and serve. OSError if the port is taken."""
+        self._socket = socket.create_server((self._host, self._wished), backlog=BACKLOG)
+        self.port = int(self._socket.getsockname()[1])
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.serve([self._socket]))
+
+    def problem(self) -> str:
+        """ "" if the server answers, else why not. At most some seconds."""
+        if not self._thread.is_alive():
+            return "the server has ended"
+        connection = http.client.HTTPConnection(self._host, self.port, timeout=ASK_S)
+        try:
+            connection.request("GET", "/api/health")
+            connection.getresponse().read(4096)  # also "too many connections" is an answer
+        except (OSError, http.client.HTTPException) as error:
+            return f"does not answer itself: {error!r}"
+        finally:
+            connection.close()
+        return ""
+
+    def stop(self) -> None:
+        """Take no more connections, let answers under way end, at most some seconds."""
+        self._server.should_exit = True
+        self._thread.join(2 * STOP_S)
+        self._socket.close()
+
+
+def run_server(
+    app: FastAPI, port: int, health: Path | None, stop: threading.Event, clock: Clock = SYSTEM_CLOCK
+) -> None:
+    """Serve until `stop`. Raises OSError if the port is taken."""
+    server = ApiServer(app, port=port)
+    file = HealthFile(health, "api", clock) if health else None
+    server.start()
+    try:
+        while not stop.is_set():
+            problem = server.problem()
+            if file is not None:
+                file.write("failing" if problem else "ok", problem, port=server.port)
+            clock.wait(stop, HEALTH_S)
+    finally:
+        server.stop()

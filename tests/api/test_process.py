@@ -1,0 +1,70 @@
+"""The process: says how it is, answers without shards, ends when told."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from artimon.api.server import ApiServer, run_server
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.health import Health, read_health
+from tests.api.serving import Client, small_app
+
+
+def until_ok(path: Path, seconds: float = 30) -> Health:
+    """The first health that says "ok"."""
+    deadline = SYSTEM_CLOCK.monotonic() + seconds
+    while SYSTEM_CLOCK.monotonic() < deadline:
+        health = read_health(path)
+        if health is not None and health.state == "ok":
+            return health
+        threading.Event().wait(0.05)
+    raise AssertionError(f"no good health in {path} for {seconds} s")
+
+
+def test_it_says_how_it_is_until_it_is_stopped(tmp_path: Path) -> None:
+    stop, file = threading.Event(), tmp_path / "api.json"
+    thread = threading.Thread(target=run_server, args=(small_app(), 0, file, stop))
+    thread.start()
+    try:
+        port = until_ok(file).figures["port"]
+        assert Client(port).get("/api/health").status == 200
+    finally:
+        stop.set()
+        thread.join(20)
+    assert not thread.is_alive()
+    with pytest.raises(ConnectionRefusedError):
+        Client(port).get("/api/health")
+
+
+def test_a_taken_port_is_told_at_once() -> None:
+    first = ApiServer(small_app())
+    first.start()
+    try:
+        with pytest.raises(OSError, match="in use"):
+            ApiServer(small_app(), port=first.port).start()
+    finally:
+        first.stop()
+
+
+def test_the_command_answers_without_any_server_and_ends_by_sigterm(tmp_path: Path) -> None:
+    file = tmp_path / "health" / "api.json"
+    words = ["api", "--zookeeper", "127.0.0.1:1", "--data", str(tmp_path), "--port", "0", "--health", str(file)]
+    with subprocess.Popen([sys.executable, "-m", "artimon.cli", *words], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            client = Client(until_ok(file).figures["port"])
+            status = client.get("/api/status")
+            assert status.status == 200
+            assert json.loads(status.body)["healthy"] is False
+            process.send_signal(signal.SIGTERM)
+            _, told = process.communicate(timeout=30)
+            assert process.returncode == 0, told
+            assert "Traceback" not in told
+        finally:
+            process.kill()
