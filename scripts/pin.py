@@ -83,6 +83,9 @@ def write(path: Path, what: str, pins: Iterable[str], hashes: dict[str, set[str]
 def main() -> None:
     """Pins, then hashes platform by platform, then both files."""
     pins = installed()
+    missing = [name for name in BUILD if name not in pins]
+    if missing:
+        sys.exit(f"lock: the environment lacks {', '.join(missing)}: make it with ./scripts/setup first")
     hashes: dict[str, set[str]] = defaultdict(set)
     binary = [pin for name, pin in pins.items() if name not in SOURCE_ONLY]
     for name, tags in PLATFORMS.items():
