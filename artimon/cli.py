@@ -71,6 +71,30 @@ def located(data: Path | None = None) -> Settings:
     )
 
 
+def asked_store(zookeeper: str | None, data: Path | None) -> str:
+    """Where questions go: the ZooKeeper named, else that of the stack on `data`; a folder named must have a stack."""
+    if zookeeper:
+        return zookeeper
+    if data is not None:
+        from artimon.stack.status import running_state
+
+        return running_state(located(data).data).addresses["ARTIMON_ZOOKEEPER"]
+    return located().zookeeper
+
+
+def _duration(text: str) -> str:
+    """Refuses at the command line what is no period of at least a second."""
+    from artimon.processes import duration_ms
+
+    try:
+        good = duration_ms(text) >= 1000
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    if not good:
+        raise typer.BadParameter(f"{text} is too short: use at least 1s")
+    return text
+
+
 def _chosen(value: str, default: str, running: str | None) -> str:
     return running if running and value == default else value
 
@@ -82,11 +106,14 @@ def _chosen(value: str, default: str, running: str | None) -> str:
 def up(
     data: DataOption = None,
     parts: Annotated[str, typer.Option(help="Parts or groups (base, hdfs, shards, all), by comma.")] = "all",
-    poll: Annotated[str, typer.Option(help="Period of the agent's polls.")] = "60s",
-    level: Annotated[str, typer.Option(help="Ack level: kafka or hdfs.")] = "hdfs",
-    capacity: Annotated[int, typer.Option(help="Series a shard makes room for at first.")] = 20_000,
-    base_port: Annotated[int | None, typer.Option(help="Take free ports from here on, not the default ones.")] = None,
-    prove: Annotated[int | None, typer.Option(help="Run so many seconds, prove the figures, exit 0 or 1.")] = None,
+    poll: Annotated[str, typer.Option(help="Period of the agent's polls.", callback=_duration)] = "60s",
+    level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
+    capacity: Annotated[int, typer.Option(min=1, help="Series that a shard has room for.")] = 1_000_000,
+    base_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_000, help="Free ports from here on (a folder keeps those of its last run)."),
+    ] = None,
+    prove: Annotated[int | None, typer.Option(min=1, help="Run so many seconds, then prove the figures.")] = None,
     detach: Annotated[bool, typer.Option(help="Return when everything is up.")] = False,
 ) -> None:
     """Start the whole stack on this machine and keep it running until Ctrl-C."""
@@ -232,7 +259,7 @@ def collector(
     identity: Annotated[str, typer.Option("--id")] = "collector-0",
     zookeeper: ZookeeperOption = None,
     kafka: KafkaOption = None,
-    port: Annotated[int, typer.Option(help="Port to listen on, 0 for any.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any.")] = 0,
     health: HealthOption = None,
 ) -> None:
     """Run a collector."""
@@ -253,7 +280,7 @@ def agent(
     name: Annotated[str, typer.Option(help="Name of the agent, for ever the same.")] = "local",
     zookeeper: ZookeeperOption = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the log and the source's state.")] = None,
-    poll: Annotated[str, typer.Option(help="Period of the polls, such as 60s.")] = "60s",
+    poll: Annotated[str, typer.Option(help="Period of the polls, such as 60s.", callback=_duration)] = "60s",
     level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
     host_metrics: Annotated[bool, typer.Option(help="Read this host's own figures too.")] = True,
     labels_rules: Annotated[Path | None, typer.Option(help="Rules that give labels by address.")] = None,
@@ -281,8 +308,8 @@ def shard(
     members: Annotated[str, typer.Option(help="Ids of all shards, by comma.")] = "0",
     zookeeper: ZookeeperOption = None,
     kafka: KafkaOption = None,
-    port: Annotated[int, typer.Option(help="Port to listen on, 0 for any.")] = 0,
-    capacity: Annotated[int, typer.Option(help="Series to make room for at first.")] = 20_000,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any.")] = 0,
+    capacity: Annotated[int, typer.Option(min=1, help="Series that there is room for.")] = 1_000_000,
     health: HealthOption = None,
 ) -> None:
     """Run a memory shard."""
@@ -309,7 +336,9 @@ def spark(
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[4,4]",
     driver_memory: Annotated[str, typer.Option(help="Heap of the driver's JVM.")] = "1g",
     jars: Annotated[str, typer.Option(help="The connector's jars, by comma.")] = "",
-    raw_interval: Annotated[str, typer.Option(help="How often the raw table gets an append.")] = "30s",
+    raw_interval: Annotated[
+        str, typer.Option(help="How often the raw table gets an append.", callback=_duration)
+    ] = "30s",
     health: HealthOption = None,
 ) -> None:
     """Run the Spark application: raw table and buckets."""
@@ -333,7 +362,7 @@ def spark(
 def api(
     zookeeper: ZookeeperOption = None,
     data: DataOption = None,
-    port: Annotated[int, typer.Option(help="Port to listen on, 0 for any.")] = 8780,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any.")] = 8780,
     health: HealthOption = None,
 ) -> None:
     """Run the HTTP API on 127.0.0.1."""
@@ -356,7 +385,7 @@ def query(
     """Ask the memory shards."""
     from artimon import processes
 
-    raise typer.Exit(processes.query(text, zookeeper=zookeeper or located(data).zookeeper, as_json=as_json))
+    raise typer.Exit(processes.query(text, zookeeper=asked_store(zookeeper, data), as_json=as_json))
 
 
 @app.command()
@@ -370,7 +399,7 @@ def find(
     """List the series that a selector matches."""
     from artimon import processes
 
-    place = zookeeper or located(data).zookeeper
+    place = asked_store(zookeeper, data)
     raise typer.Exit(processes.find(selector, zookeeper=place, limit=limit, as_json=as_json))
 
 

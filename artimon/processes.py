@@ -33,8 +33,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 def begin() -> threading.Event:
     """Set up logging and signals of a process; the event is set by SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for noisy in ("kazoo", "kafka", "py4j"):
-        logging.getLogger(noisy).setLevel(logging.ERROR)
+    quiet()
     stop = threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -43,6 +42,12 @@ def begin() -> threading.Event:
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     return stop
+
+
+def quiet() -> None:
+    """Clients of servers log every attempt; what matters of it our own messages say."""
+    for noisy in ("kazoo", "kafka", "py4j"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
 
 
 def duration_ms(text: str) -> int:
@@ -135,13 +140,17 @@ def shard(
     health: Path | None,
 ) -> None:
     """Run a memory shard until SIGTERM."""
-    from varstore.server import ShardConfig, run_shard
+    from varstore.server import NotAMember, ShardConfig, run_shard
 
     stop = begin()
     config = ShardConfig(
         id=identity, members=members, zookeeper=zookeeper, kafka=kafka, port=port, capacity=capacity, health=health
     )
-    run_shard(config, stop)
+    try:
+        run_shard(config, stop)
+    except NotAMember as problem:
+        log.error("%s", problem)
+        raise SystemExit(1) from None
 
 
 def spark(
@@ -202,21 +211,30 @@ def _api_status(store: VarstoreClient, data: Path) -> dict[str, Any]:
         return {**status, "healthy": False, "shards": {}, "problems": [*status["problems"], str(problem)]}
 
 
+def asking(zookeeper: str) -> VarstoreClient:
+    """A client for one question; what fails is said once, by the answer. Raises SelectError for a bad address."""
+    from artimon.model.select import SelectError
+    from varstore.client import VarstoreClient
+
+    quiet()
+    try:
+        return VarstoreClient(zookeeper)
+    except ValueError as problem:
+        raise SelectError(f"{zookeeper} is no address of a ZooKeeper: write host:port ({problem})") from None
+
+
 def query(text: str, *, zookeeper: str, as_json: bool) -> int:
     """Ask the memory shards and print the matrix; 1 and a message when the question is wrong."""
     from artimon.model.select import SelectError
     from query_dsl import QueryError, evaluate, parse, render_table
-    from varstore.client import VarstoreClient
 
     try:
-        with VarstoreClient(zookeeper) as store:
+        with asking(zookeeper) as store:
             matrix = evaluate(parse(text), store, SYSTEM_CLOCK.now_ms())
     except (QueryError, SelectError) as problem:
         print(f"artimon: {problem}", file=sys.stderr)
         return 1
     print(matrix.to_json() if as_json else render_table(matrix))
-    for note in matrix.notes:
-        print(f"note: {note}", file=sys.stderr)
     return 0
 
 
@@ -225,16 +243,17 @@ def find(selector: str, *, zookeeper: str, limit: int, as_json: bool) -> int:
     from artimon.model.labels import canonical
     from artimon.model.select import SelectError
     from query_dsl import QueryError, parse_selector
-    from varstore.client import VarstoreClient
+    from query_dsl.render import printable
 
     try:
-        with VarstoreClient(zookeeper) as store:
+        with asking(zookeeper) as store:
             found = store.find(parse_selector(selector).matchers, limit)
     except (QueryError, SelectError) as problem:
         print(f"artimon: {problem}", file=sys.stderr)
         return 1
     for series in found:
         text = canonical(series.name, series.labels)
+        text = text if as_json else printable(text)
         kind = f"{series.type.name.lower()} {series.kind.name.lower()}"
         print(json.dumps({"series": text, "kind": kind}, ensure_ascii=False) if as_json else f"{text}  {kind}")
     if not found:

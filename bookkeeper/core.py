@@ -111,7 +111,7 @@ class Bookkeeper(Variables):
             chosen = settings.read(self._given)
         except settings.SettingsError as error:
             self._note(VariableRefused("settings", str(error)))
-            chosen = settings.read({**self._given, "context": settings.fitting(settings.program_name())}, {})
+            chosen = settings.read(self._given, lenient=True)
         if chosen.disabled:
             self.online = False
             return None

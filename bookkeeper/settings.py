@@ -31,10 +31,13 @@ class Settings:
     disabled: bool = False
 
 
-def read(given: Mapping[str, str | None], environment: Mapping[str, str] | None = None) -> Settings:
+def read(
+    given: Mapping[str, str | None], environment: Mapping[str, str] | None = None, *, lenient: bool = False
+) -> Settings:
     """Settings from what was `given` by hand, then the environment.
 
-    A context or instance that is not allowed raises SettingsError; the program's name is made to fit instead."""
+    A context or instance that is not allowed raises SettingsError; if `lenient`, such a context gives way to the
+    program's name and such an instance to a number. The program's name is made to fit."""
     env = os.environ if environment is None else environment
 
     def one(name: str) -> str | None:
@@ -42,6 +45,9 @@ def read(given: Mapping[str, str | None], environment: Mapping[str, str] | None 
 
     context = one("context")
     instance = one("instance")
+    if lenient:
+        context = context if context is None or _allowed("context", context) else None
+        instance = instance if instance is None or _allowed("instance", instance) else None
     return Settings(
         context=fitting(program_name()) if context is None else checked("context", context),
         zookeeper=one("zookeeper") or ZOOKEEPER,
@@ -67,6 +73,14 @@ def checked(what: str, name: str) -> str:
     if problem:
         raise SettingsError(f"{what} {name!r:.80}: {problem}")
     return name
+
+
+def _allowed(what: str, name: str) -> bool:
+    try:
+        checked(what, name)
+    except SettingsError:
+        return False
+    return True
 
 
 def fitting(name: str) -> str:

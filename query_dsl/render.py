@@ -17,13 +17,13 @@ def render_table(matrix: Matrix, max_series: int = MAX_SERIES, max_columns: int 
     first = max(0, matrix.grid.n - max_columns)
     head = ["series", *(_clock(t, matrix.grid.step_ms) for t in matrix.times[first:])]
     rows = [
-        [_safe(name), *(_cell(v) for v in matrix.tolist(i)[first:])]
+        [printable(name), *(_cell(v) for v in matrix.tolist(i)[first:])]
         for i, name in enumerate(matrix.series[:max_series])
     ]
     lines = [_title(matrix, first), *(_aligned([head, *rows]) if rows else [])]
     if len(matrix) > max_series:
         lines.append(f"... and {len(matrix) - max_series} more series")
-    lines += [f"note: {_safe(note)}" for note in matrix.notes]
+    lines += [f"note: {printable(note)}" for note in matrix.notes]
     return "\n".join(lines)
 
 
@@ -53,11 +53,11 @@ def _cell(value: Scalar) -> str:
         return "NaN" if math.isnan(value) else f"{value:.6g}"
     if isinstance(value, int):
         return str(value)
-    text = _safe(value)
+    text = printable(value)
     return f'"{text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"}"'
 
 
-def _safe(text: str) -> str:
+def printable(text: str) -> str:
     """Labels come from anywhere: what could move a terminal's cursor is shown as an escape."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 

@@ -25,6 +25,8 @@ from varstore.merge import has_twins, unite
 from varstore.service import idl
 
 DEADLINE_S = 10.0
+CONNECT_S = 5.0
+"""How long the first question waits for ZooKeeper."""
 THREADS = 32
 _IDLE_KEPT = 4
 MiB = 1 << 20
@@ -57,6 +59,7 @@ class VarstoreClient:
         self, zookeeper: str | KazooClient, deadline_s: float = DEADLINE_S, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._owns_client = isinstance(zookeeper, str)
+        self._hosts = zookeeper if isinstance(zookeeper, str) else "its address"
         self._zookeeper = zookeeper_client(zookeeper) if isinstance(zookeeper, str) else zookeeper
         if self._owns_client:
             self._connecting = self._zookeeper.start_async()
@@ -172,7 +175,9 @@ class VarstoreClient:
 
     def _shards(self, deadline: float) -> Shards:
         if self._owns_client and not self._connecting.is_set():  # just made: give it its first chance
-            self._connecting.wait(max(0.0, deadline - self._clock.monotonic()))
+            self._connecting.wait(min(CONNECT_S, max(0.0, deadline - self._clock.monotonic())))
+            if not self._connecting.is_set():
+                raise StoreUnavailable(f"ZooKeeper at {self._hosts} does not answer: is the stack running?")
         return self._directory.read()
 
     def _reason(self) -> str:

@@ -130,9 +130,10 @@ def _stack(data: Path, running: StackState | None) -> Iterator[Check]:
         yield Check("stack", Mark.WARNING, str(NotRunning(data)).partition(":")[0], "start one with `artimon up`")
         return
     for part in read_status(data).parts:
-        mark = Mark.GOOD if part.healthy else Mark.FAILED
-        fix = "" if part.healthy else f"see `artimon logs {part.name}`"
-        yield Check(f"part {part.name}", mark, f"{part.state} {part.problem}".strip(), fix)
+        mark = Mark.FAILED if not part.healthy else Mark.WARNING if part.problem else Mark.GOOD
+        fix = "" if mark is Mark.GOOD else f"see `artimon logs {part.name}`"
+        problem = part.problem.removeprefix(f"{part.state}:").strip()
+        yield Check(f"part {part.name}", mark, f"{part.state} {problem}".strip(), fix)
 
 
 def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:

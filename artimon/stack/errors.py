@@ -90,6 +90,17 @@ class NotHealthy(StackError):
         return f"after {self.waited_s:.0f} s not healthy: {what}. See `artimon logs PART` and `artimon doctor`"
 
 
+class UnusableFolder(StackError):
+    """The data folder cannot be made or written."""
+
+    def __init__(self, data: Path, problem: OSError) -> None:
+        super().__init__(data, problem)
+        self.data, self.problem = data, problem
+
+    def __str__(self) -> str:
+        return f"{self.data} cannot be the data folder: {self.problem.strerror}; name another with --data"
+
+
 class NotRunning(StackError):
     """There is no stack on the data folder."""
 

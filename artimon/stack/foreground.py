@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from artimon.settings import child_environment
-from artimon.stack.errors import NotHealthy, StackError
+from artimon.stack.errors import NotHealthy, StackError, UnusableFolder
 from artimon.stack.process import same_process
 from artimon.stack.runner import now_s
 from artimon.stack.stack import UP_S, Stack
@@ -89,8 +89,12 @@ def _announce(stack: Stack, say: Say, took_s: float) -> None:
 def start_detached(arguments: list[str], data: Path, say: Say) -> None:
     """Run `artimon up` with `arguments` in the background and return when it is healthy. Raises StackError."""
     log = data / "logs" / "up.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as out:
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        out = log.open("ab")
+    except OSError as problem:
+        raise UnusableFolder(data, problem) from None
+    with out:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "artimon.cli", "up", *arguments],
             stdin=subprocess.DEVNULL,

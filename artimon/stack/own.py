@@ -108,7 +108,7 @@ class Shard(OwnPart):
         return [
             *("shard", "--id", str(self.number), "--members", members, *_servers(context, "zookeeper", "kafka")),
             *("--port", str(context.port(f"{self.name}.rpc"))),
-            *("--capacity", context.options.get("capacity", "20000")),
+            *("--capacity", context.options.get("capacity", "1000000")),
         ]
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from artimon.stack import guard
-from artimon.stack.errors import AlreadyRunning
+from artimon.stack.errors import AlreadyRunning, UnusableFolder
 from artimon.stack.process import same_process
 
 FILE = "stack.json"
@@ -69,9 +69,12 @@ class DataLock:
     """At most one stack a data folder: an exclusive lock on `<data>/lock`, given back when the process ends."""
 
     def __init__(self, data: Path) -> None:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as problem:
+            raise UnusableFolder(data, problem) from None
         self._data = data
-        self._file = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

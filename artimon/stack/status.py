@@ -157,8 +157,11 @@ def _shard_hop(name: str, figures: Mapping[str, Any]) -> Hop:
     for word in ("late", "future", "conflicts"):
         if figures.get(word):
             detail += f", {figures[word]} {word}"
+    refilling = figures.get("refilling")
+    if refilling:
+        detail += "; refilling from Kafka, its answers are partial"
     lag = max(0, SYSTEM_CLOCK.now_ms() - int(newest)) if newest else None
-    return Hop(f"{name}: in memory", figures.get("applied"), "samples", lag, detail, True)
+    return Hop(f"{name}: in memory", figures.get("applied"), "samples", lag, detail, not refilling)
 
 
 def running_state(data: Path) -> StackState:

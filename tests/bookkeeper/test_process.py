@@ -12,7 +12,7 @@ import pytest
 
 from bookkeeper import instances
 from bookkeeper.addresses import bracketed, choose, hosts
-from bookkeeper.settings import SettingsError, checked, fitting, read
+from bookkeeper.settings import SettingsError, checked, fitting, program_name, read
 from tests.bookkeeper.polling import REPOSITORY, application, end, hear, rows, say
 
 NOWHERE = "127.0.0.1:1"
@@ -307,3 +307,16 @@ def test_addresses() -> None:
     assert choose("127.0.0.1:2181", "[2001:db8::1]", "::").bind == ["::"]
     assert bracketed("2001:db8::1") == "[2001:db8::1]"
     assert hosts("a:1, [::1]:2,[::1],b/x/y") == [("a", 1), ("::1", 2), ("::1", 2181), ("b", 2181)]
+
+
+def test_a_bad_context_costs_no_other_setting() -> None:
+    """The rest of the environment still holds: where ZooKeeper is, and whether anything goes out at all."""
+    environment = {
+        "ARTIMON_CONTEXT": "a/b",
+        "ARTIMON_INSTANCE": "7",
+        "ARTIMON_ZOOKEEPER": "zk:1",
+        "ARTIMON_DISABLED": "1",
+    }
+    found = read({}, environment, lenient=True)
+    assert found.context == fitting(program_name())
+    assert (found.instance, found.zookeeper, found.disabled) == ("7", "zk:1", True)

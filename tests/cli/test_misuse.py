@@ -1,0 +1,56 @@
+"""What a person gets who calls `artimon` wrongly: one clear message, no traceback, and nothing started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from artimon.processes import duration_ms
+
+
+def artimon(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "artimon.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("up", "--poll", "5x"), 2, "no duration"),
+        (("up", "--poll", "0s"), 2, "too short"),
+        (("up", "--level", "foo"), 2, "kafka"),
+        (("up", "--capacity", "-5"), 2, "--capacity"),
+        (("up", "--base-port", "99999"), 2, "65000"),
+        (("up", "--parts", "nonsense"), 1, "zookeeper"),
+        (("up", "--data", "/dev/null", "--parts", "zookeeper"), 1, "--data"),
+        (("up", "--data", "/dev/null/x", "--parts", "zookeeper", "--detach"), 1, "--data"),
+        (("agent", "--poll", "5x"), 2, "no duration"),
+        (("shard", "--port", "99999"), 2, "65535"),
+        (("query", "--zookeeper", "127.0.0.1:abc", "1"), 1, "host:port"),
+        (("find", "--zookeeper", "127.0.0.1:1", "host.*"), 1, "does not answer"),
+        (("bench", "nonsense"), 2, "pipeline"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_misuse_is_one_clear_message(words: tuple[str, ...], code: int, told: str) -> None:
+    answer = artimon(*words)
+    assert answer.returncode == code, answer.stderr
+    assert told in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert not answer.stdout
+
+
+@pytest.mark.parametrize("command", ["query", "status", "env"])
+def test_a_folder_without_a_stack_is_named(tmp_path: Path, command: str) -> None:
+    words = [command, "fetch('host.load')"] if command == "query" else [command]
+    answer = artimon(*words, "--data", str(tmp_path))
+    assert answer.returncode == 1
+    assert str(tmp_path) in answer.stderr
+
+
+@pytest.mark.parametrize(("text", "ms"), [("500ms", 500), ("10s", 10_000), ("1.5m", 90_000), ("2h", 7_200_000)])
+def test_durations(text: str, ms: int) -> None:
+    assert duration_ms(text) == ms
