@@ -187,6 +187,9 @@ def logs(
 
     folder = located(data).data / "logs"
     paths = {path.stem: path for path in sorted(folder.glob("*.log"))}
+    if not paths:
+        say(f"artimon: no stack has run on {folder.parent}: there are no logs")
+        raise typer.Exit(1)
     if part is not None and part not in paths:
         raise UnknownPart(part, sorted(paths))
     chosen = paths if part is None else {part: paths[part]}
