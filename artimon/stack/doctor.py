@@ -104,7 +104,8 @@ def _disk(data: Path) -> Iterator[Check]:
     good = free >= DISK_FREE_GB
     fix = "" if good else f"free some, or choose another folder with --data; {DISK_FREE_GB} GiB are wanted"
     yield Check("disk", Mark.GOOD if good else Mark.WARNING, f"{free:.1f} GiB free at {there}", fix)
-    if not os.access(there, os.W_OK | os.X_OK) or (data.exists() and not data.is_dir()):
+    nearest = next(path for path in (data, *data.parents) if path.exists())
+    if nearest != there or not os.access(there, os.W_OK | os.X_OK):
         yield Check("data folder", Mark.FAILED, f"{data} cannot be made or written", "name another with --data")
 
 
