@@ -283,14 +283,17 @@ def test_a_forked_child_never_touches_its_parents_session(
 
 MULTIPROCESSING = """
 import bookkeeper, multiprocessing, sys
-def work():
+def work(go):
     bookkeeper.add_to_integer_var("n", {}, 5)
-    e = bookkeeper.default().endpoint
-    while not (e.registration and e.registration.registered.is_set()): e._closing.wait(0.01)
     print("ready", flush=True)
+    go.wait()
 if __name__ == "__main__":
-    child = multiprocessing.get_context("fork").Process(target=work)
+    context = multiprocessing.get_context("fork")
+    go = context.Event()
+    child = context.Process(target=work, args=(go,))
     child.start()
+    sys.stdin.readline()
+    go.set()
     child.join()
 """
 
@@ -300,18 +303,9 @@ def test_children_of_multiprocessing_serve_a_last_poll(
 ) -> None:
     """They end without atexit, but not without handing over."""
     (tmp_path / "run").mkdir()
-    seen: list[Node] = []
-    watch = threading.Event()
-
-    def look(names: list[str]) -> bool:
-        seen.extend(node for node in nodes(zk, context) if node not in seen)
-        if seen and not names:
-            watch.set()
-        return not watch.is_set()
-
-    zk.ensure_path(f"{CONTEXTS}/{context}")
-    zk.ChildrenWatch(f"{CONTEXTS}/{context}", look)
     process = start(tmp_path, zookeeper, context, MULTIPROCESSING)
-    assert watch.wait(20)
-    assert rows(seen[0].port)[1] == {("n", "{}"): 5}
+    (node,) = until(lambda: len(found := nodes_if_possible(zk, context)) == 1 and found)
+    say(process, "")
+    until(lambda: not nodes_if_possible(zk, context))
+    assert rows(node.port)[1] == {("n", "{}"): 5}
     end(process)
