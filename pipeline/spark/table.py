@@ -292,12 +292,6 @@ def read_sources(uri: str) -> dict[int, str]:
     return {id_: name for name, id_ in _read_ids(DeltaTable(uri)).items()}
 
 
-def count_rows(uri: str) -> int:
-    """Rows of the table by its files' statistics, without reading them."""
-    actions = pa.table(DeltaTable(uri).get_add_actions(flatten=True))
-    return int(sum(actions.column("num_records").to_pylist()))
-
-
 def _read_ids(table: DeltaTable) -> dict[str, int]:
     rows = table.to_pyarrow_dataset().to_table()
     return dict(zip(rows.column("source").to_pylist(), rows.column("id").to_pylist(), strict=True))
