@@ -243,7 +243,10 @@ def bench(
 
 
 @app.command()
-def setup(verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False) -> None:
+def setup(
+    verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False,
+    programs: Annotated[str, typer.Option(help="Debian programs to have too, by comma, or all.")] = "",
+) -> None:
     """Find a fit Java and retrieve the jars of the servers; ./scripts/setup calls this."""
     from artimon.stack import jars
     from artimon.stack.java import find_java
@@ -252,6 +255,25 @@ def setup(verify: Annotated[bool, typer.Option(help="Check the digest of every j
     java = find_java(place)
     folder = jars.ensure(place, java, {jar.jar_set for jar in jars.read_lock()}, say, verify=verify)
     say(f"Java {java.version} at {java.program}; jars in {folder}")
+    if programs:
+        _setup_programs(programs, place)
+
+
+def _setup_programs(names: str, place: Settings) -> None:
+    """Without a program what needs it is left out; where nobody would read that (CI) it is a failure."""
+    from artimon.stack.programs import NEEDS, ProgramsMissing, ensure
+
+    wanted = list(NEEDS) if names == "all" else names.split(",")
+    unknown = sorted(set(wanted) - set(NEEDS))
+    if unknown:
+        raise typer.BadParameter(f"no program {unknown[0]!r}; there are {', '.join(NEEDS)}")
+    try:
+        for name, program in ensure(wanted, place.cache, say).items():
+            say(f"{name} at {program.path}")
+    except ProgramsMissing as problem:
+        if place.ci:
+            raise
+        say(f"artimon: {problem}; what needs it is left out")
 
 
 # ---- the processes of the stack --------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ class Settings:
     java_home: Path | None
     venv: Path | None
     no_color: bool
+    ci: bool
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
@@ -45,6 +46,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         java_home=Path(java) if java else None,
         venv=Path(venv).expanduser().absolute() if venv else None,
         no_color=bool(env.get("NO_COLOR")),
+        ci=bool(env.get("CI")),
     )
 
 

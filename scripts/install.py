@@ -86,8 +86,8 @@ def install(venv: Path) -> None:
     run([*pip, "--no-build-isolation", "--no-deps", "-e", ROOT / "bookkeeper", "-e", ROOT], "see the lines above")
 
 
-def set_up(venv: Path) -> None:
-    """All steps, one process at a time."""
+def set_up(venv: Path, arguments: Sequence[str]) -> None:
+    """All steps, one process at a time; `arguments` go to `artimon setup`."""
     stamp, wanted = venv / STAMP, wanted_stamp()
     venv.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(venv.parent / f".{venv.name.lstrip('.')}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -97,7 +97,7 @@ def set_up(venv: Path) -> None:
         make_environment(venv)
         install(venv)
         stamp.write_text(wanted)
-    run([venv / "bin" / "python", "-m", "artimon.cli", "setup"], "see the lines above")
+    run([venv / "bin" / "python", "-m", "artimon.cli", "setup", *arguments], "see the lines above")
 
 
 def main() -> int:
@@ -105,7 +105,7 @@ def main() -> int:
     settings = settings_module.load()
     try:
         find_java(settings)
-        set_up(settings.venv or ROOT / ".venv")
+        set_up(settings.venv or ROOT / ".venv", sys.argv[1:])
     except JavaMissing as problem:
         say(str(problem))
         return 2

@@ -1,0 +1,205 @@
+"""Debian programs that the screenshot and some tests use. What is not here is fetched: installed by apt where
+we are root, else unpacked into the cache folder, where it changes nothing for anybody else."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from artimon.settings import child_environment
+from artimon.stack.errors import StackError
+
+STEP_S = 600.0
+PROBE_S = 20.0
+Say = Callable[[str], None]
+
+
+class ProgramsMissing(StackError):
+    """Programs that could not be had; `reasons` by name."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(dict(reasons))
+        self.reasons = dict(reasons)
+
+    def __str__(self) -> str:
+        return "; ".join(f"{name} is not here: {reason}" for name, reason in self.reasons.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Where it is, and what must be added to the environment of a process that runs it."""
+
+    path: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """`commands` to look for on the path, `files` of the unpacked packages, `packages` of Debian, arguments that prove
+    that it runs."""
+
+    commands: tuple[str, ...]
+    files: tuple[str, ...]
+    packages: tuple[str, ...]
+    probe: tuple[str, ...]
+
+
+NEEDS: Mapping[str, Need] = {
+    "chromium": Need(
+        ("chromium", "chromium-browser", "google-chrome"),
+        ("usr/lib/chromium/chromium",),
+        ("chromium", "fonts-dejavu-core"),
+        ("--version",),
+    ),
+    "thrift": Need(("thrift",), ("usr/bin/thrift",), ("thrift-compiler",), ("--version",)),
+    "perl-thrift": Need(("perl",), ("usr/bin/perl",), ("perl", "libthrift-perl"), ("-MThrift", "-e", "1")),
+}
+
+
+def find(name: str, cache: Path) -> Program | None:
+    """The program on the path or unpacked in `cache`, if it runs."""
+    need, root = NEEDS[name], _root(cache)
+    unpacked = _unpacked_environment(root) if root.is_dir() else {}
+    found = [Program(Path(path)) for command in need.commands if (path := shutil.which(command))]
+    found += [
+        Program(program.path, unpacked) for program in found if unpacked
+    ]  # perl of the system, module of the cache
+    found += [Program(root / file, unpacked) for file in need.files if (root / file).is_file()]
+    return next((program for program in found if _runs(program, need.probe)), None)
+
+
+def ensure(names: Iterable[str], cache: Path, say: Say) -> dict[str, Program]:
+    """Find the programs, fetch what is not there. Raises ProgramsMissing with what could not be had."""
+    wanted = list(names)
+    if not all(find(name, cache) for name in wanted):
+        with _alone(cache):  # a run beside this one fetches the same
+            return _fetched(wanted, cache, say)
+    return {name: program for name in wanted if (program := find(name, cache))}
+
+
+def _fetched(wanted: Sequence[str], cache: Path, say: Say) -> dict[str, Program]:
+    missing = [name for name in wanted if not find(name, cache)]
+    reason = "it was fetched and does not run"
+    if missing:
+        packages = sorted({package for name in missing for package in NEEDS[name].packages})
+        say(f"fetching {', '.join(packages)} and what they need")
+        try:
+            _fetch(packages, cache)
+        except (OSError, subprocess.SubprocessError) as problem:
+            reason = _first_error(problem)
+    found = {name: find(name, cache) for name in wanted}
+    lost = {name: f"{reason}; `apt-get install {' '.join(NEEDS[name].packages)}`" for name in wanted if not found[name]}
+    if lost:
+        raise ProgramsMissing(lost)
+    return {name: program for name, program in found.items() if program}
+
+
+def _root(cache: Path) -> Path:
+    return cache / "debian" / "root"
+
+
+def _runs(program: Program, probe: Sequence[str]) -> bool:
+    try:
+        done = subprocess.run(
+            [program.path, *probe],
+            env=child_environment(program.environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _unpacked_environment(root: Path) -> dict[str, str]:
+    triplet = f"{platform.machine()}-linux-gnu"
+    libraries = [root / "usr/lib" / triplet, root / "lib" / triplet, root / "usr/lib"]
+    modules = [root / "usr/share/perl5", root / "usr/lib" / triplet / "perl5"]
+    return {
+        "LD_LIBRARY_PATH": ":".join(map(str, libraries)),
+        "PERL5LIB": ":".join(map(str, modules)),
+        "FONTCONFIG_FILE": str(root / "fonts.conf"),
+    }
+
+
+def _fetch(packages: Sequence[str], cache: Path) -> None:
+    """By apt. Raises OSError or SubprocessError."""
+    if shutil.which("apt-get") is None:
+        raise FileNotFoundError("this system has no apt-get")
+    if os.geteuid() == 0:
+        _run(["apt-get", "update"])
+        _run(["apt-get", "install", "--yes", "--no-install-recommends", *packages])
+    else:
+        _unpack(packages, cache / "debian")
+
+
+def _unpack(packages: Sequence[str], folder: Path) -> None:
+    """Download what the packages need beyond what this system has, with lists of our own, and unpack it."""
+    lists, archives, root = folder / "lists", folder / "archives", folder / "root"
+    for place in (lists / "partial", archives / "partial", root):
+        place.mkdir(parents=True, exist_ok=True)
+    own = [
+        *("-o", f"Dir::State::lists={lists}"),
+        *("-o", f"Dir::Cache={folder}"),
+        *("-o", f"Dir::Cache::archives={archives}"),
+        *("-o", "Debug::NoLocking=1"),
+    ]
+    _run(["apt-get", *own, "update"])
+    planned = _run(["apt-get", *own, "--simulate", "--no-install-recommends", "install", *packages])
+    names = [line.split()[1] for line in planned.splitlines() if line.startswith("Inst ")]
+    if names:
+        _run(["apt-get", *own, "download", *names], archives)
+    for archive in sorted(archives.glob("*.deb")):
+        _run(["dpkg-deb", "--extract", str(archive), str(root)])
+        archive.unlink()
+    (root / "fonts.conf").write_text(
+        '<?xml version="1.0"?><fontconfig>'
+        f"<dir>{root / 'usr/share/fonts'}</dir><dir>/usr/share/fonts</dir><cachedir>{folder / 'fonts'}</cachedir>"
+        '<include ignore_missing="yes">/etc/fonts/fonts.conf</include></fontconfig>\n'
+    )
+    shutil.rmtree(lists)
+
+
+def _run(command: Sequence[str], folder: Path | None = None) -> str:
+    """Standard output of a step. Raises OSError or SubprocessError."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=child_environment({"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=STEP_S,
+        check=False,
+    )
+    if done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, command[0], done.stdout, done.stderr)
+    return done.stdout
+
+
+def _first_error(problem: Exception) -> str:
+    """One line of what a step said."""
+    if isinstance(problem, subprocess.CalledProcessError):
+        lines = [line for line in problem.stderr.splitlines() if line.startswith("E:")] or problem.stderr.splitlines()
+        return f"{problem.cmd} failed: {lines[0] if lines else f'exit code {problem.returncode}'}"
+    return str(problem)
+
+
+@contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    cache.mkdir(parents=True, exist_ok=True)
+    lock = os.open(cache / "debian.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
