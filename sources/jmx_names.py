@@ -1,0 +1,176 @@
+"""Patterns of the mapping rules: `<word>` stands for any text and gives it a name. Pure.
+
+A bean's name is `domain:key=value,key=value` in any order of its keys; `<_>` matches without giving a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+MAX_PLACES = 3
+"""Places in one pattern: each may make a match slower by the length of the text."""
+_PLACE = re.compile(r"<([a-z_]+)>")
+_USE = re.compile(r"<(tag\.\w+|[a-z_]+)(?:\|([a-z]+))?>")
+
+
+def camel(text: str) -> str:
+    """As Java writes a method's name: `SendHeartbeat` -> `sendHeartbeat`."""
+    return text[:1].lower() + text[1:]
+
+
+def snake(text: str) -> str:
+    """Words joined by underscores: `WriteBlock` -> `write_block`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", text).lower()
+
+
+FILTERS: Mapping[str, Callable[[str], str]] = {"camel": camel, "snake": snake}
+
+
+class PatternError(ValueError):
+    """A pattern or a template that cannot be used: what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Text with places; without any it matches itself only."""
+
+    text: str
+    places: tuple[str, ...]
+    regex: re.Pattern[str] | None
+
+    @property
+    def literal(self) -> bool:
+        return self.regex is None
+
+    def match(self, text: str) -> dict[str, str] | None:
+        """What stands at each named place, None if the text is another."""
+        if self.regex is None:
+            return {} if text == self.text else None
+        found = self.regex.fullmatch(text)
+        return found.groupdict() if found else None
+
+
+def parse_pattern(text: str) -> Pattern:
+    """Raises PatternError."""
+    pieces = _PLACE.split(text)
+    places = [place for place in pieces[1::2] if place != "_"]
+    if "<" in "".join(pieces[0::2]):
+        raise PatternError(f"{text!r}: a place is <word>, of small letters and _")
+    if len(pieces) // 2 > MAX_PLACES:
+        raise PatternError(f"{text!r}: at most {MAX_PLACES} places")
+    if len(set(places)) < len(places):
+        raise PatternError(f"{text!r}: one name at two places")
+    if any(piece == "" for piece in pieces[2:-1:2]):
+        raise PatternError(f"{text!r}: two places need something between them")
+    if len(pieces) == 1:
+        return Pattern(text, (), None)
+    parts = [re.escape(p) if i % 2 == 0 else _group(p) for i, p in enumerate(pieces)]
+    return Pattern(text, tuple(places), re.compile("".join(parts), re.DOTALL))
+
+
+def _group(place: str) -> str:
+    return ".+" if place == "_" else f"(?P<{place}>.+)"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Text in which `<word>` is replaced by what a pattern found, `<word|camel>` by a form of it."""
+
+    pieces: tuple[tuple[str, str, str], ...]
+    """(text, then the name that follows it or "", its filter or "")."""
+
+    @property
+    def uses(self) -> frozenset[str]:
+        return frozenset(name for _, name, _ in self.pieces if name)
+
+    def render(self, found: Mapping[str, str]) -> str:
+        """A tag that a bean lacks is empty."""
+        text = ""
+        for before, name, filter_ in self.pieces:
+            value = found.get(name, "") if name else ""
+            text += before + (FILTERS[filter_](value) if filter_ else value)
+        return text
+
+
+def parse_template(text: str) -> Template:
+    """Raises PatternError."""
+    pieces: list[tuple[str, str, str]] = []
+    at = 0
+    for found in _USE.finditer(text):
+        filter_ = found[2] or ""
+        if filter_ and filter_ not in FILTERS:
+            raise PatternError(f"{text!r}: no filter {filter_}; there are {', '.join(FILTERS)}")
+        pieces.append((text[at : found.start()], found[1], filter_))
+        at = found.end()
+    pieces.append((text[at:], "", ""))
+    if "<" in "".join(before for before, _, _ in pieces):
+        raise PatternError(f"{text!r}: what is put in is <word>, <word|filter> or <tag.Name>")
+    return Template(tuple(pieces))
+
+
+def split_bean_name(name: str) -> tuple[str, dict[str, str]] | None:
+    """Domain and key properties of a bean's name, None if it is no such name. Quoted values keep their quotes.
+
+    >>> split_bean_name("java.lang:type=MemoryPool,name=Eden Space")
+    ('java.lang', {'type': 'MemoryPool', 'name': 'Eden Space'})
+    """
+    domain, colon, rest = name.partition(":")
+    if not colon or not rest:
+        return None
+    properties: dict[str, str] = {}
+    for part in _outside_quotes(rest):
+        key, equals, value = part.partition("=")
+        if not key or not equals or key in properties:
+            return None
+        properties[key] = value
+    return domain, properties
+
+
+def _outside_quotes(text: str) -> list[str]:
+    """Parts between commas that stand outside quotes."""
+    if '"' not in text:
+        return text.split(",")
+    return re.findall(r'(?:[^,"]|"(?:[^"\\]|\\.)*")+', text)
+
+
+@dataclass(frozen=True, slots=True)
+class BeanPattern:
+    """Matches names with exactly these keys; `more` allows others besides (written `,*`)."""
+
+    domain: Pattern
+    properties: Mapping[str, Pattern]
+    more: bool
+
+    @property
+    def places(self) -> frozenset[str]:
+        found = [*self.domain.places, *(p for pattern in self.properties.values() for p in pattern.places)]
+        return frozenset(found)
+
+    def match(self, domain: str, properties: Mapping[str, str]) -> dict[str, str] | None:
+        """What stands at the places, None for a bean of another name."""
+        if len(properties) < len(self.properties) or (len(properties) > len(self.properties) and not self.more):
+            return None
+        found = self.domain.match(domain)
+        for key, pattern in self.properties.items():
+            here = pattern.match(properties[key]) if found is not None and key in properties else None
+            if here is None:
+                return None
+            found = {**(found or {}), **here}
+        return found
+
+
+def parse_bean_pattern(text: str) -> BeanPattern:
+    """Raises PatternError."""
+    more = text.endswith(",*")
+    split = split_bean_name(text[:-2] if more else text)
+    if split is None:
+        raise PatternError(f"{text!r} is no name of a bean: write domain:key=value,key=value")
+    domain, properties = split
+    patterns = {key: parse_pattern(value) for key, value in properties.items()}
+    pattern = BeanPattern(parse_pattern(domain), patterns, more)
+    count = len(pattern.domain.places) + sum(len(p.places) for p in patterns.values())
+    if len(pattern.places) < count:
+        raise PatternError(f"{text!r}: one name at two places")
+    return pattern
