@@ -59,7 +59,12 @@ NEEDS: Mapping[str, Need] = {
         ("--version",),
     ),
     "thrift": Need(("thrift",), ("usr/bin/thrift",), ("thrift-compiler",), ("--version",)),
-    "perl-thrift": Need(("perl",), ("usr/bin/perl",), ("perl", "libthrift-perl"), ("-MThrift", "-e", "1")),
+    "perl-thrift": Need(  # the package of Thrift does not name all that it needs
+        ("perl",),
+        ("usr/bin/perl",),
+        ("perl", "libthrift-perl", "libbit-vector-perl", "libclass-accessor-perl"),
+        ("-MThrift::BinaryProtocol", "-MClass::Accessor", "-e", "1"),
+    ),
 }
 
 
@@ -123,7 +128,8 @@ def _runs(program: Program, probe: Sequence[str]) -> bool:
 def _unpacked_environment(root: Path) -> dict[str, str]:
     triplet = f"{platform.machine()}-linux-gnu"
     libraries = [root / "usr/lib" / triplet, root / "lib" / triplet, root / "usr/lib"]
-    modules = [root / "usr/share/perl5", root / "usr/lib" / triplet / "perl5"]
+    compiled = root / "usr/lib" / triplet / "perl5"
+    modules = [root / "usr/share/perl5", compiled, *sorted(compiled.glob("5.*"))]
     return {
         "LD_LIBRARY_PATH": ":".join(map(str, libraries)),
         "PERL5LIB": ":".join(map(str, modules)),

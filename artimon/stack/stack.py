@@ -167,6 +167,11 @@ class Stack:
         self._running().want(name, False)
         self._wait(name, lambda state: state.state == Phase.STOPPED)
 
+    def kill_part(self, name: str) -> None:
+        """Kill a part with SIGKILL and leave it dead; returns when it is. `start_part` lets it run again."""
+        self._running().kill(name)
+        self.stop_part(name)
+
     def start_part(self, name: str) -> None:
         """Let a stopped part run again. See `wait_healthy`."""
         self._running().want(name, True)
