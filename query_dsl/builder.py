@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from query_dsl import nodes
+from query_dsl.collecting import Collector, collector_of, shared
 from query_dsl.errors import QueryError
 from query_dsl.mappers import MAPPERS
 from query_dsl.names import function_name, look_up
@@ -22,6 +23,11 @@ from query_dsl.reducers import REDUCERS
 from query_dsl.selector import parse_selector
 from query_dsl.timing import parse_duration, parse_instant
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from query_dsl.matrix import Matrix
+
 MAX_DEPTH = 100
 NULLS = ("skip", "propagate", "error")
 
@@ -31,17 +37,35 @@ Operand = "Expr | int | float | bool | str"
 class Expr:
     """A query that has not run. Operators + - * / compare & | ~ pair series by their labels."""
 
-    __slots__ = ("depth", "node", "text")
+    __slots__ = ("collector", "depth", "node", "text")
     __array_ufunc__ = None  # numpy arrays leave the operators to us
     __hash__ = object.__hash__
 
-    def __init__(self, node: Node, depth: int = 1, text: str | None = None) -> None:
+    def __init__(self, node: Node, depth: int = 1, text: str | None = None, collector: Collector | None = None) -> None:
         if depth > MAX_DEPTH:
             raise QueryError(f"the query is nested more than {MAX_DEPTH} deep")
-        self.node, self.depth, self.text = node, depth, text
+        self.node, self.depth, self.text, self.collector = node, depth, text, collector
 
     def _wrap(self, node: Node) -> Expr:
-        return Expr(node, self.depth + 1)
+        return Expr(node, self.depth + 1, collector=self.collector)
+
+    # --- answers ---
+
+    def bound(self, collector: Collector) -> Expr:
+        """The same query, to be answered by `collector`; what is built from it is too."""
+        return Expr(self.node, self.depth, self.text, shared(self.collector, collector))
+
+    def collect(self, at: object = None) -> Matrix:
+        """Run the query as of the instant `at` (None: now): in its session, or in the one opened last."""
+        return collector_of(self.collector).query(self, at)
+
+    def to_pandas(self, at: object = None) -> pd.DataFrame:
+        """`collect` and `Matrix.to_pandas` in one."""
+        return self.collect(at).to_pandas()
+
+    def plot(self, ax: Any = None, at: object = None, **options: Any) -> Any:
+        """`collect` and `Matrix.plot` in one."""
+        return self.collect(at).plot(ax, **options)
 
     # --- time ---
 
@@ -275,7 +299,7 @@ class Expr:
         )
 
     def __iter__(self) -> NoReturn:
-        raise QueryError("a query has no elements before it runs: evaluate it first")
+        raise QueryError("a query has no elements before it runs: run it first, with .collect() in a session")
 
     def equals(self, other: Expr) -> bool:
         """Whether both are the same tree."""
@@ -334,7 +358,9 @@ def apply(
     )
     # a sum of many terms is one level: left operands of operators are evaluated in a loop
     left_depth = first.depth if isinstance(first.node, nodes.Binary) else first.depth + 1
-    return Expr(nodes.Binary(operator.name, first.node, second.node, match), max(left_depth, second.depth + 1))
+    collector = shared(first.collector, second.collector)
+    node = nodes.Binary(operator.name, first.node, second.node, match)
+    return Expr(node, max(left_depth, second.depth + 1), collector=collector)
 
 
 def _operand(value: object, op: str) -> Expr:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from artimon.model.select import Buckets, SelectError, SelectRequest, Store
@@ -16,12 +18,18 @@ SERIES_LIMIT = 100_000
 class Context:
     """Belongs to one evaluation and one thread."""
 
-    def __init__(self, store: Store, plan: Plan) -> None:
+    def __init__(self, store: Store, plan: Plan, check: Callable[[], None] | None = None) -> None:
         self.store, self.plan = store, plan
+        self._check = check
         self.notes: list[str] = []
         self.complete = True
         self.partial = False
         self._answers: dict[SelectRequest, Buckets] = {}
+
+    def check(self) -> None:
+        """Go on, or raise what whoever asked wants raised."""
+        if self._check is not None:
+            self._check()
 
     def note(self, *notes: str) -> None:
         """Say something once."""

@@ -27,11 +27,13 @@ from query_dsl.points import POINTS, apply_point, invert
 from query_dsl.timing import format_duration
 
 
-def evaluate(expr: Expr, store: Store, now_ms: int) -> Matrix:
-    """The answer to `expr` at `now_ms`; QueryError (or the store's SelectError) says why there is none."""
+def evaluate(expr: Expr, store: Store, now_ms: int, check: Callable[[], None] | None = None) -> Matrix:
+    """The answer to `expr` at `now_ms`; QueryError (or the store's SelectError) says why there is none.
+
+    `check` is called before each node and may raise, to end an evaluation that nobody waits for."""
     try:
         planned = plan(expr.node, store.levels(), now_ms)
-        context = Context(store, planned)
+        context = Context(store, planned, check)
         context.note(*planned.notes)
         value = _run(expr.node, planned.grid, context)
         if not isinstance(value, Matrix):
@@ -45,6 +47,7 @@ def evaluate(expr: Expr, store: Store, now_ms: int) -> Matrix:
 
 def _run(node: Node, grid: Grid, context: Context) -> Value:
     """Value of a node on `grid`; errors get the place of the innermost node."""
+    context.check()
     try:
         return _RUN[type(node)](node, grid, context)
     except QueryError as problem:

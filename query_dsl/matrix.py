@@ -26,10 +26,10 @@ class Matrix:
 
     `keys`, `types`: one a series. `cells`, `present`: (series, grid.n), read-only; a cell is 64 bits of its own type.
     `notes`: what a reader must know. `complete`: whether the store held the whole grid. `partial`: whether a shard did
-    not answer.
+    not answer. `query`: its text where it is known; like the notes it takes no part in equality.
     """
 
-    __slots__ = ("_column", "complete", "grid", "keys", "notes", "partial", "strings")
+    __slots__ = ("_column", "complete", "grid", "keys", "notes", "partial", "query", "strings")
 
     def __init__(
         self,
@@ -40,9 +40,10 @@ class Matrix:
         notes: tuple[str, ...] = (),
         complete: bool = True,
         partial: bool = False,
+        query: str = "",
     ) -> None:
         self.keys, self.grid, self.strings, self.notes = keys, grid, strings, notes
-        self.complete, self.partial = complete, partial
+        self.complete, self.partial, self.query = complete, partial, query
         self._column = Cells(column.types.view(), column.cells.view(), column.present.view())
         for view in self._column:
             view.flags.writeable = False
@@ -161,7 +162,12 @@ class Matrix:
 
     def with_notes(self, notes: tuple[str, ...], complete: bool, partial: bool) -> Matrix:
         """The same values with what must be said about them."""
-        return Matrix(self.keys, self.grid, self._column, self.strings, notes, complete, partial)
+        return Matrix(self.keys, self.grid, self._column, self.strings, notes, complete, partial, self.query)
+
+    def with_query(self, query: str) -> Matrix:
+        """The same values with the text of the query that they answer."""
+        column, flags = self._column, (self.complete, self.partial)
+        return Matrix(self.keys, self.grid, column, self.strings, self.notes, *flags, query)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: NA is None, NaN "NaN", infinities "Infinity" and "-Infinity"; integers exact."""
@@ -209,10 +215,21 @@ class Matrix:
             return pd.arrays.FloatingArray(data, mask)
         return pd.arrays.BooleanArray(data, mask) if self.types[i] == BOOLEAN else pd.arrays.IntegerArray(data, mask)
 
+    def plot(self, ax: Any = None, *, title: str | None = None, legend: int = 12, **line: Any) -> Any:
+        """Draw a line a series and return matplotlib's Axes; missing values are gaps. See query_dsl/plot.py."""
+        from query_dsl.plot import plot_matrix
+
+        return plot_matrix(self, ax, title=title, legend=legend, **line)
+
     def __repr__(self) -> str:
         from query_dsl.render import render_table
 
         return render_table(self)
+
+    def _repr_html_(self) -> str:
+        from query_dsl.render import render_html
+
+        return render_html(self)
 
 
 def _json_value(value: Scalar) -> Scalar:

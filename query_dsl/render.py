@@ -1,7 +1,8 @@
-"""A matrix as a table of plain text."""
+"""A matrix as a table of plain text, or of HTML for notebooks."""
 
 from __future__ import annotations
 
+import html
 import math
 
 from query_dsl.matrix import Matrix, Scalar
@@ -14,17 +15,40 @@ MAX_TEXT = 24
 
 def render_table(matrix: Matrix, max_series: int = MAX_SERIES, max_columns: int = MAX_COLUMNS) -> str:
     """Title, a line a series with its newest values (times in UTC), what was left out, and the notes."""
+    title, rows, remarks = _pieces(matrix, max_series, max_columns)
+    return "\n".join([title, *(_aligned(rows) if len(rows) > 1 else []), *remarks])
+
+
+def render_html(matrix: Matrix, max_series: int = MAX_SERIES, max_columns: int = MAX_COLUMNS) -> str:
+    """The same as a table of HTML, every text escaped."""
+    title, rows, remarks = _pieces(matrix, max_series, max_columns)
+    lines = [f"<p>{html.escape(title)}</p>"]
+    if len(rows) > 1:
+        head, *body = rows
+        lines.append(f"<table><thead><tr>{''.join(_html(cell, 'th', 'col') for cell in head)}</tr></thead><tbody>")
+        for name, *cells in body:
+            lines.append(f"<tr>{_html(name, 'th', 'row')}{''.join(_html(cell, 'td') for cell in cells)}</tr>")
+        lines.append("</tbody></table>")
+    lines += [f"<p>{html.escape(remark)}</p>" for remark in remarks]
+    return "<div>" + "\n".join(lines) + "</div>"
+
+
+def _html(text: str, tag: str, scope: str = "") -> str:
+    side = "left" if scope == "row" else "right"
+    about = f' scope="{scope}"' if scope else ""
+    return f'<{tag}{about} style="text-align: {side}">{html.escape(text)}</{tag}>'
+
+
+def _pieces(matrix: Matrix, max_series: int, max_columns: int) -> tuple[str, list[list[str]], list[str]]:
+    """Title, head and rows as cells, remarks."""
     first = max(0, matrix.grid.n - max_columns)
     head = ["series", *(_clock(t, matrix.grid.step_ms) for t in matrix.times[first:])]
     rows = [
         [printable(name), *(_cell(v) for v in matrix.tolist(i)[first:])]
         for i, name in enumerate(matrix.series[:max_series])
     ]
-    lines = [_title(matrix, first), *(_aligned([head, *rows]) if rows else [])]
-    if len(matrix) > max_series:
-        lines.append(f"... and {len(matrix) - max_series} more series")
-    lines += [f"note: {printable(note)}" for note in matrix.notes]
-    return "\n".join(lines)
+    more = [f"... and {len(matrix) - max_series} more series"] if len(matrix) > max_series else []
+    return _title(matrix, first), [head, *rows], [*more, *(f"note: {printable(note)}" for note in matrix.notes)]
 
 
 def _title(matrix: Matrix, first: int) -> str:

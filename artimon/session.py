@@ -1,0 +1,187 @@
+"""What a notebook talks to: one connection to the memory store, expressions that run in it, and finding one's way."""
+
+from __future__ import annotations
+
+import html
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, overload
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.labels import canonical
+from artimon.model.select import SelectError, Series, Store
+from artimon.stack.locate import asked_store
+from query_dsl import Expr, Matrix, QueryError, evaluate, parse, parse_selector
+from query_dsl import fetch as fetch_unbound
+from query_dsl.collecting import close_collector, open_collector
+from query_dsl.render import printable
+from query_dsl.timing import parse_instant
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from varstore.client import VarstoreClient
+
+FOUND = 1_000
+COMPLETIONS = 5_000
+_SHOWN = 40
+
+
+class Session:
+    """Questions to one store. A context manager; threads may share it.
+
+    `fetch` and `parse` give expressions that run here; nothing runs before `collect`, `to_pandas` or `plot`."""
+
+    def __init__(self, store: Store, where: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._store: Store | None = store
+        self._where, self._clock = where, clock
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back; questions raise QueryError from now on. Idempotent."""
+        store, self._store = self._store, None
+        close_collector(self)
+        close = getattr(store, "close", None)
+        if close is not None:
+            close()
+
+    def _open_store(self) -> Store:
+        if self._store is None:
+            raise QueryError("this session is closed: open another one with artimon.connect()")
+        return self._store
+
+    # --- questions ---
+
+    def fetch(self, selector: str) -> Expr:
+        """Series that fit the selector, as an expression that runs here: `session.fetch('shop.requests')`."""
+        return fetch_unbound(selector).bound(self)
+
+    def parse(self, text: str) -> Expr:
+        """A query in text, as the API and alert rules take it, as an expression that runs here."""
+        return parse(text).bound(self)
+
+    def query(self, query: str | Expr, at: object = None) -> Matrix:
+        """The answer to a text or an expression as of the instant `at`: ISO 8601, a datetime, epoch ms or "now-1h".
+
+        With `at` the same question has the same answer as long as memory holds the range. Raises QueryError,
+        SelectError."""
+        expression = parse(query) if isinstance(query, str) else query
+        now_ms = self._clock.now_ms()
+        if at is not None:
+            now_ms = parse_instant(at, "at").resolve(now_ms)
+        return evaluate(expression, self._open_store(), now_ms).with_query(str(expression))
+
+    # --- finding ---
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Names of variables that begin with `prefix`, sorted."""
+        return [name for name in self._open_store().names() if name.startswith(prefix)]
+
+    def find(self, selector: str, limit: int = FOUND) -> Found:
+        """Series that fit the selector, at most `limit`, whether or not they have values now."""
+        found = self._open_store().find(parse_selector(selector).matchers, limit + 1)
+        return Found(found[:limit], more=len(found) > limit)
+
+    def labels(self) -> list[str]:
+        """Names of all labels, sorted."""
+        return self._open_store().label_values(None)
+
+    def label_values(self, label: str, limit: int = 10_000) -> list[str]:
+        """Values of a label, sorted."""
+        return self._open_store().label_values(label, limit)
+
+    def __getitem__(self, selector: str) -> Expr:
+        """The same as `fetch`; notebooks complete names in it: `session["shop.<tab>`."""
+        return self.fetch(selector)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """Names for the tab key; none where the store does not answer, as a key press shows no error."""
+        try:
+            return self.names()[:COMPLETIONS]
+        except (QueryError, SelectError):
+            return []
+
+    def __repr__(self) -> str:
+        return f"<artimon session: {self._where}{'' if self._store is not None else ', closed'}>"
+
+
+class Found(Sequence[Series]):
+    """Series that were found, in canonical order; `more` says that the limit cut them."""
+
+    def __init__(self, series: Sequence[Series], more: bool = False) -> None:
+        self._series, self.more = tuple(series), more
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    @overload
+    def __getitem__(self, index: int) -> Series: ...
+    @overload
+    def __getitem__(self, index: slice) -> Found: ...
+    def __getitem__(self, index: int | slice) -> Series | Found:
+        if isinstance(index, slice):
+            return Found(self._series[index])
+        return self._series[index]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A frame with the name, type and kind of each series and a column a label."""
+        import pandas as pd
+
+        rows = [
+            {"name": one.name, "type": one.type.name, "kind": one.kind.name.lower(), **one.labels}
+            for one in self._series
+        ]
+        return pd.DataFrame(rows, columns=None if rows else ["name", "type", "kind"])
+
+    def _rows(self) -> list[tuple[str, str]]:
+        return [
+            (printable(canonical(one.name, one.labels)), f"{one.type.name.lower()} {one.kind.name.lower()}")
+            for one in self._series[:_SHOWN]
+        ]
+
+    def _footer(self) -> str:
+        rest = f", {_SHOWN} shown" if len(self) > _SHOWN else ""
+        return f"{len(self)} series{' or more' if self.more else ''}{rest}"
+
+    def __repr__(self) -> str:
+        return "\n".join([*(f"{text}  {kind}" for text, kind in self._rows()), self._footer()])
+
+    def _repr_html_(self) -> str:
+        side = 'style="text-align: left"'
+        rows = (
+            f"<tr><td {side}>{html.escape(text)}</td><td>{html.escape(kind)}</td></tr>" for text, kind in self._rows()
+        )
+        head = f'<tr><th scope="col" {side}>series</th><th scope="col">type and kind</th></tr>'
+        table = f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>" if self else ""
+        return f"<div>{table}<p>{self._footer()}</p></div>"
+
+
+def open_session(zookeeper: str | None = None, data: Path | str | None = None) -> Session:
+    """See artimon.connect."""
+    where = asked_store(zookeeper, Path(data) if data is not None else None)
+    session = Session(_client(where), f"ZooKeeper {where}")
+    open_collector(session)
+    return session
+
+
+def _client(zookeeper: str) -> VarstoreClient:
+    """Raises SelectError for what is no address."""
+    from varstore.client import VarstoreClient
+
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # what matters of its lines our errors say
+    try:
+        return VarstoreClient(zookeeper)
+    except ValueError as problem:
+        raise SelectError(f"{zookeeper} is no address of a ZooKeeper: write host:port ({problem})") from None

@@ -1,0 +1,83 @@
+"""The example shop and its visitors as parts of the stack: group `examples`, for a checkout of the repository."""
+
+from __future__ import annotations
+
+import http.client
+import sys
+from pathlib import Path
+from types import MappingProxyType
+
+from artimon.stack.errors import ExampleMissing
+from artimon.stack.part import HOST, Context, Part
+from artimon.stack.process import Command
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples"
+ASK_S = 3.0
+
+
+class Example(Part):
+    """A program of the folder `examples/`. Raises ExampleMissing where it is not there."""
+
+    file = ""
+    layer = 2  # it ends before the agent, which so polls it once more
+    memory_mb = 256
+    stop_s = 15.0
+
+    def __init__(self) -> None:
+        self.program = FOLDER / self.file
+        if not self.program.is_file():
+            raise ExampleMissing(self.program)
+
+    def arguments(self, context: Context) -> list[str]:
+        """What stands after the program on its command line."""
+        raise NotImplementedError
+
+    def command(self, context: Context) -> Command:
+        environment = {
+            "PYTHONUNBUFFERED": "1",
+            "ARTIMON_ZOOKEEPER": context.server("zookeeper.client") or context.settings.zookeeper,
+            "ARTIMON_CONTEXT": self.name,
+        }
+        return Command([sys.executable, "-P", str(self.program), *self.arguments(context)], environment)
+
+
+class Shop(Example):
+    """The instrumented web shop; its context is `shop`."""
+
+    name = "shop"
+    file = "shop.py"
+    after = ("zookeeper",)
+    ports = MappingProxyType({"shop.http": 8790})
+    hung_s = 30.0
+
+    def arguments(self, context: Context) -> list[str]:
+        return ["--port", str(context.port("shop.http"))]
+
+    def check(self, context: Context) -> str:
+        connection = http.client.HTTPConnection(HOST, context.port("shop.http"), timeout=ASK_S)
+        try:
+            connection.request("GET", "/health")
+            status = connection.getresponse().status
+        except http.client.HTTPException as problem:
+            return f"does not speak HTTP: {problem!r}"
+        finally:
+            connection.close()
+        return "" if status == 200 else f"/health answers {status}"
+
+    def addresses(self, context: Context) -> dict[str, str]:
+        return {"ARTIMON_SHOP": f"http://{context.address('shop.http')}"}
+
+
+class ShopLoad(Example):
+    """Its visitors, about 20 requests a second. While the shop is down they count failures."""
+
+    name = "shop-load"
+    file = "shop_load.py"
+    after = ("shop",)
+
+    def arguments(self, context: Context) -> list[str]:
+        place = context.server("shop.http") or f"{HOST}:8790"
+        return ["--url", f"http://{place}", "--rate", context.options.get("shop_rate", "20")]
+
+    def check(self, context: Context) -> str:  # noqa: ARG002
+        return ""  # that it runs is all there is to know

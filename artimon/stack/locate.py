@@ -1,0 +1,45 @@
+"""Where the servers are: settings, in which the places of a running stack replace the defaults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from artimon import settings as defaults
+from artimon.settings import Settings
+from artimon.stack.state import read_state
+from artimon.stack.status import running_state
+
+
+def located(data: Path | None = None) -> Settings:
+    """Settings in which the default places are replaced by those of the running stack on the data folder."""
+    found = defaults.load()
+    found = replace(found, data=(data or found.data).expanduser().absolute())
+    state = read_state(found.data)
+    if state is None or not state.alive():
+        return found
+    places = state.addresses
+    return replace(
+        found,
+        zookeeper=_chosen(found.zookeeper, defaults.DEFAULT_ZOOKEEPER, places.get("ARTIMON_ZOOKEEPER")),
+        kafka=_chosen(found.kafka, defaults.DEFAULT_KAFKA, places.get("ARTIMON_KAFKA")),
+        hdfs=_chosen(found.hdfs, defaults.DEFAULT_HDFS, places.get("ARTIMON_HDFS")),
+        api=_chosen(found.api, defaults.DEFAULT_API, places.get("ARTIMON_API")),
+        matrix=_chosen(found.matrix, defaults.DEFAULT_MATRIX, places.get("ARTIMON_MATRIX")),
+        smtp=_chosen(found.smtp, defaults.DEFAULT_SMTP, places.get("ARTIMON_SMTP")),
+    )
+
+
+def asked_store(zookeeper: str | None, data: Path | None) -> str:
+    """Where questions go: the ZooKeeper named, else that of the stack on `data`; a folder named must have a stack.
+
+    Raises NotRunning if `data` is named and no stack runs on it."""
+    if zookeeper:
+        return zookeeper
+    if data is not None:
+        return running_state(located(data).data).addresses["ARTIMON_ZOOKEEPER"]
+    return located().zookeeper
+
+
+def _chosen(value: str, default: str, running: str | None) -> str:
+    return running if running and value == default else value

@@ -1,0 +1,55 @@
+"""Who answers an expression: an expression holds its collector, or goes to the one that was opened last.
+
+The language knows nothing of servers; a session (artimon/session.py) is a collector."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from query_dsl.errors import QueryError
+
+if TYPE_CHECKING:
+    from query_dsl.builder import Expr
+    from query_dsl.matrix import Matrix
+
+
+class Collector(Protocol):
+    """What runs an expression."""
+
+    def query(self, query: Expr, at: object = None) -> Matrix:
+        """The answer as of the instant `at` (None: now)."""
+        ...
+
+
+class _Last:
+    """The collector that was opened last: one for the process, as a notebook has one kernel."""
+
+    collector: Collector | None = None
+
+
+def open_collector(collector: Collector) -> None:
+    """Let expressions without a collector of their own go to this one."""
+    _Last.collector = collector
+
+
+def close_collector(collector: Collector) -> None:
+    """Forget it, if it is still the last one."""
+    if _Last.collector is collector:
+        _Last.collector = None
+
+
+def collector_of(own: Collector | None) -> Collector:
+    """`own`, else the one that was opened last. QueryError where there is none."""
+    found = own or _Last.collector
+    if found is None:
+        raise QueryError(
+            "nobody answers this query: open a session first with artimon.connect(), or begin with session.fetch(...)"
+        )
+    return found
+
+
+def shared(left: Collector | None, right: Collector | None) -> Collector | None:
+    """The collector of two operands. QueryError if they have different ones."""
+    if left is not None and right is not None and left is not right:
+        raise QueryError("the operands belong to two sessions: a query runs in one, so fetch both from the same")
+    return left if left is not None else right
