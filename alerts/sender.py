@@ -1,0 +1,146 @@
+"""Takes letters from the outbox to the SMTP server, in order for each alert and address, until each is sent or refused.
+
+A letter is marked as sent after the server's 250. A crash between the two sends it once more, with the same Message-ID:
+that window is the only one in which a mail can come twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from alerts.database import Database, Waiting, _nothing
+from alerts.message import Writer
+from alerts.smtp import Conversation, Later, Refused, SmtpSettings, Unreachable
+from artimon.model.clock import Clock
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 5.0
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
+FIRST_LATER_S, LONGEST_LATER_S = 10.0, 900.0
+GIVE_UP_MS = 3 * 86_400_000
+"""A letter that the server puts off for so long counts as refused. A server that is away may be so for any time."""
+BATCH = 50
+
+
+@dataclass(slots=True)
+class SenderFigures:
+    """Counts since the start."""
+
+    sent: int = 0
+    failed: int = 0
+    problem: str = ""
+
+
+class Sender:
+    """One thread. `wake` tells it that there are letters."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: SmtpSettings,
+        writer: Writer,
+        clock: Clock,
+        hook: Callable[[str], None] = _nothing,
+    ) -> None:
+        self._database, self._settings, self._writer, self._clock, self._hook = (
+            database,
+            settings,
+            writer,
+            clock,
+            hook,
+        )
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._failures = 0
+        self.figures = SenderFigures()
+        self._thread = threading.Thread(target=self._run, name="alert mails", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There may be letters."""
+        self._wake.set()
+
+    def stop(self, timeout_s: float = 12.0) -> None:
+        """End after the letter under way; letters that wait stay in the outbox."""
+        self._stop.set()
+        self._wake.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.clear()
+            try:
+                more, wait_s = self.round()
+            except Exception as error:  # a defect must not end the thread: the letters would wait for ever
+                log.exception("sending mails")
+                self.figures.problem = f"{type(error).__name__}: {error}"
+                more, wait_s = False, LONGEST_WAIT_S
+            if wait_s:
+                self._stop.wait(wait_s)
+            elif not more:
+                self._wake.wait(IDLE_S)
+
+    def round(self) -> tuple[bool, float]:
+        """Send what is due, at most a batch; returns whether there may be more, and how long to stay away (seconds)."""
+        due = self._database.due(self._clock.now_ms(), BATCH)
+        if not due:
+            return False, 0.0
+        try:
+            with Conversation(self._settings) as conversation:
+                for waiting in due:
+                    if self._stop.is_set():
+                        return False, 0.0
+                    self._one(conversation, waiting)
+        except Unreachable as problem:
+            self._failures += 1
+            wait_s = min(FIRST_WAIT_S * 2 ** min(self._failures - 1, 10), LONGEST_WAIT_S)
+            if str(problem) != self.figures.problem:
+                log.warning("mails wait: %s", problem)
+            self.figures.problem = str(problem)
+            return True, wait_s
+        self._failures, self.figures.problem = 0, ""
+        return True, 0.0
+
+    def _one(self, conversation: Conversation, waiting: Waiting) -> None:
+        letter = waiting.letter
+        try:
+            mail = self._writer.write(letter, self._clock.now_ms())
+            self._hook("sending")
+            conversation.send(mail, letter.address)
+        except Later as problem:
+            self._put_off(waiting, str(problem), FIRST_LATER_S)
+        except Refused as problem:
+            self._give_up(waiting, str(problem))
+        except Unreachable as problem:
+            # others go first next time: it may be this letter on which the server breaks
+            self._put_off(waiting, str(problem), FIRST_WAIT_S)
+            raise
+        except (ValueError, LookupError, UnicodeError, TypeError) as problem:
+            self._give_up(waiting, f"the mail cannot be written: {type(problem).__name__}: {problem}")
+        else:
+            self._hook("accepted")
+            self._database.sent(waiting.seq)
+            self._hook("marked")
+            self.figures.sent += 1
+            self._failures = 0
+
+    def _put_off(self, waiting: Waiting, problem: str, first_s: float) -> None:
+        now_ms = self._clock.now_ms()
+        if now_ms - waiting.made_ms > GIVE_UP_MS:
+            self._give_up(waiting, f"put off for {GIVE_UP_MS // 86_400_000} days: {problem}")
+            return
+        wait_s = min(first_s * 2 ** min(waiting.attempts, 20), LONGEST_LATER_S)
+        self._database.later(waiting.seq, now_ms + int(wait_s * 1000), problem)
+        log.info("mail for %s waits: %s", waiting.letter.address, problem)
+
+    def _give_up(self, waiting: Waiting, problem: str) -> None:
+        log.error("mail about %s is not sent: %s", waiting.letter.notification.rule, problem)
+        self._database.failed(waiting.seq, problem)
+        self.figures.failed += 1

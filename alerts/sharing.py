@@ -1,0 +1,183 @@
+"""A store that asks the real one once where many rules ask the same, or ask for parts of the same variable."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.grid import Grid
+from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest, Series, Store
+from query_dsl import nodes
+from query_dsl.nodes import Node, walk
+from query_dsl.selector import accepts
+from varstore.client import StoreUnavailable
+
+SHARED_FROM = 16
+"""So many different selectors of one variable are answered from one question about all of it."""
+SHARED_CELLS = 4_000_000
+SHARED_SERIES = 50_000
+
+Rows = npt.NDArray[np.intp]
+
+
+def popular_names(trees: Iterable[Node]) -> frozenset[str]:
+    """Names of variables of which the queries ask for many different parts."""
+    selectors = {
+        node.selector.matchers for tree in trees for node in walk(tree) if isinstance(node, nodes.Fetch | nodes.Absent)
+    }
+    counts = Counter(name for matchers in selectors if (name := _one_name(matchers)) is not None)
+    return frozenset(name for name, count in counts.items() if count >= SHARED_FROM)
+
+
+def _one_name(matchers: tuple[Matcher, ...]) -> str | None:
+    names = [m.value for m in matchers if m.label == NAME and m.op == "="]
+    return names[0] if len(names) == 1 else None
+
+
+class SharedStore:
+    """The store of one evaluation; belongs to one thread.
+
+    Once no shard answered, nothing more is asked: the same error answers. `begin` starts what `asked` and `partial`
+    tell of one rule."""
+
+    def __init__(self, store: Store, popular: frozenset[str] = frozenset()) -> None:
+        self._store, self._popular = store, popular
+        self._answers: dict[SelectRequest, Buckets] = {}
+        self._whole: dict[tuple[str, Grid, tuple[str, ...]], _Whole | None] = {}
+        self._levels: tuple[tuple[int, int], ...] | None = None
+        self._gone: StoreUnavailable | None = None
+        self.asked: list[Buckets] = []
+        self.questions = 0
+
+    def begin(self) -> None:
+        """A new rule asks from here on."""
+        self.asked = []
+
+    @property
+    def partial(self) -> str:
+        """Why an answer to this rule is not whole, "" if all are."""
+        for buckets in self.asked:
+            if buckets.partial:
+                return "; ".join(buckets.notes) or "a shard did not answer"
+        return ""
+
+    # Store
+
+    def select(self, request: SelectRequest) -> Buckets:
+        """See Store."""
+        found = self._answers.get(request)
+        if found is None:
+            found = self._from_whole(request) or self._ask(request)
+            self._answers[request] = found
+        self.asked.append(found)
+        return found
+
+    def levels(self) -> tuple[tuple[int, int], ...]:
+        """See Store."""
+        if self._levels is None:
+            self._levels = self._store.levels()
+        return self._levels
+
+    def names(self) -> list[str]:
+        """Nothing: only hints in messages come from here, and 10,000 of them would be 10,000 questions."""
+        return []
+
+    def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:  # noqa: ARG002
+        """See `names`."""
+        return []
+
+    def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:  # noqa: ARG002
+        """See `names`."""
+        return []
+
+    def _ask(self, request: SelectRequest) -> Buckets:
+        if self._gone is not None:
+            raise self._gone
+        self.questions += 1
+        try:
+            return self._store.select(request)
+        except StoreUnavailable as problem:
+            self._gone = problem
+            raise
+
+    def _from_whole(self, request: SelectRequest) -> Buckets | None:
+        """The part of the whole variable, if it is popular and not too large."""
+        name = _one_name(request.matchers)
+        if name not in self._popular or name is None:
+            return None
+        key = (name, request.grid, request.statistics)
+        if key not in self._whole:
+            self._whole[key] = self._fetch_whole(name, request)
+        whole = self._whole[key]
+        return None if whole is None else whole.part(request.matchers)
+
+    def _fetch_whole(self, name: str, request: SelectRequest) -> _Whole | None:
+        limit = min(SHARED_SERIES, SHARED_CELLS // (request.grid.n * len(request.statistics)))
+        if limit < 1:
+            return None
+        try:
+            return _Whole(self._ask(replace(request, matchers=(Matcher(NAME, "=", name),), limit=limit)))
+        except StoreUnavailable:
+            raise
+        except SelectError:  # too many series: each rule asks for its own
+            return None
+
+
+class _Whole:
+    """All series of a variable, with an index of their labels."""
+
+    def __init__(self, buckets: Buckets) -> None:
+        self._buckets = buckets
+        self._births = buckets.births
+        self._starts = np.searchsorted(buckets.births["row"], np.arange(len(buckets.series) + 1))
+        self._index: dict[str, dict[str, Rows]] = {}
+
+    def part(self, matchers: tuple[Matcher, ...]) -> Buckets:
+        """The rows that fit, as the store itself would answer."""
+        rows: Rows | None = None
+        for matcher in matchers:
+            if matcher.label != NAME:
+                fit = self._fit(matcher)
+                rows = fit if rows is None else np.intersect1d(rows, fit, assume_unique=True)
+        whole = self._buckets
+        if rows is None:
+            return whole
+        chosen = rows.tolist()
+        return Buckets(
+            whole.grid,
+            tuple(whole.series[row] for row in chosen),
+            {name: matrix[rows] for name, matrix in whole.statistics.items()},
+            whole.strings,
+            self._lives(chosen),
+            whole.ended_ms[rows],
+            whole.newest_ms[rows],
+            whole.notes,
+            whole.partial,
+        )
+
+    def _lives(self, rows: list[int]) -> npt.NDArray[np.void]:
+        parts = []
+        for place, row in enumerate(rows):
+            lives = self._births[self._starts[row] : self._starts[row + 1]].copy()
+            lives["row"] = place
+            parts.append(lives)
+        return np.concatenate(parts) if parts else self._births[:0]
+
+    def _fit(self, matcher: Matcher) -> Rows:
+        values = self._values(matcher.label)
+        if matcher.op == "=":
+            return values.get(matcher.value, np.zeros(0, np.intp))
+        fit = [rows for value, rows in values.items() if accepts(matcher, value)]
+        return np.sort(np.concatenate(fit)) if fit else np.zeros(0, np.intp)
+
+    def _values(self, label: str) -> dict[str, Rows]:
+        if label not in self._index:
+            rows: dict[str, list[int]] = {}
+            for row, series in enumerate(self._buckets.series):
+                rows.setdefault(series.labels.get(label, ""), []).append(row)
+            self._index[label] = {value: np.array(places, np.intp) for value, places in rows.items()}
+        return self._index[label]

@@ -1,0 +1,151 @@
+"""Seconds that an evaluation of 10,000 rules takes, over a shard in a process of its own with 10,000 series.
+
+    alerts.10000          nothing changes: rules of four kinds, each with its own selector where it has one
+    alerts.10000.firing   4,000 alerts begin to fire, each with its mail put into the outbox
+    alerts.10000.load     the rule file is read and checked for the first time
+
+An evaluation is all of it: rule files, questions over TCP, decisions, commit to disk (fsync), JSON of the display.
+"""
+
+import json
+import multiprocessing
+import statistics
+import tempfile
+from multiprocessing.connection import Connection
+from pathlib import Path
+from time import perf_counter
+from types import SimpleNamespace
+from typing import Any
+
+from alerts.database import open_database
+from alerts.engine import Engine, EngineConfig
+from alerts.message import Writer
+from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
+from artimon.model.clock import ManualClock
+from artimon.model.feed import FeedEntry, FeedRange, join_samples
+from artimon.model.fingerprint import fingerprint
+from artimon.model.values import Kind, ValueType
+from benchmarks.common import emit
+from bookkeeper.framed import FramedServer
+from varstore.client import VarstoreClient
+from varstore.directory import Place, Shards
+from varstore.service import ShardService, idl
+from varstore.shard import Shard
+
+HOSTS = 5_000
+START = 1_800_000_000_000
+MINUTE = 60_000
+WARM = 10
+ROUNDS = 5
+
+
+def texts() -> list[str]:
+    """Canonical texts: two variables of every host."""
+    return [f'bench.{name}{{host="h{i}",rack="r{i % 100}"}}' for name in ("requests", "up") for i in range(HOSTS)]
+
+
+def rows(minute: int, down: bool) -> list[tuple[int, int, int, int]]:
+    """One sample a series: requests grow, the first 4,000 hosts are down if `down`."""
+    time_ms = START + minute * MINUTE - 5_000
+    values = [minute * 600 + i for i in range(HOSTS)] + [int(not (down and i < 4_000)) for i in range(HOSTS)]
+    return [(fingerprint(text), time_ms, START - MINUTE, v) for text, v in zip(texts(), values, strict=True)]
+
+
+def feed(shard: Shard, minute: int, down: bool) -> None:
+    """As the buckets job does."""
+    samples = Samples.of(rows(minute, down))
+    batch = BatchId("bench", 1, 0, minute)
+    append_ms = START + minute * MINUTE - 4_000
+    entry = FeedEntry(minute, append_ms, batch, "bench", append_ms, len(samples), True, 0)
+    shard.feed(FeedRange("bench", 0, minute, minute + 1, (entry,), join_samples([samples])))
+
+
+def serve(port: Connection) -> None:
+    """The shard's process: a message (minute, down) feeds a minute."""
+    shard = Shard("0", capacity=4 * HOSTS)
+    infos = [SeriesInfo(text, ValueType.INTEGER, Kind.UNKNOWN) for text in texts()]
+    for block in range(0, len(infos), 1_000):
+        shard.announce(SeriesBlock("bench", block // 1_000, 1, tuple(infos[block : block + 1_000])))
+    server = FramedServer(idl().Shard, ShardService(shard), "127.0.0.1", 0)
+    port.send(server.start())
+    while (order := port.recv()) is not None:
+        feed(shard, *order)
+        port.send(True)
+    server.stop()
+
+
+def rule_file() -> str:
+    """10,000 rules as JSON, which is YAML: 4,000 by host, 3,000 rates by host, 2,000 by rack, 1,000 on one question."""
+    rules = [rule(f"down-{i}", f"fetch('bench.up{{host=\"h{i}\"}}')", "< 1") for i in range(4_000)]
+    rules += [rule(f"busy-{i}", f"fetch('bench.requests{{host=\"h{i}\"}}').rate('5m')", "> 1e9") for i in range(3_000)]
+    rules += [
+        rule(f"rack-{i}", f"fetch('bench.up{{rack=\"r{i % 100}\"}}').sum(by=['rack']) + {i}", "< 0")
+        for i in range(2_000)
+    ]
+    rules += [rule(f"all-{i}", "fetch('bench.up').sum(by=['rack'])", f"< -{i + 1}") for i in range(1_000)]
+    return json.dumps({"rules": rules}, indent=1)
+
+
+def rule(name: str, expr: str, threshold: str) -> dict[str, Any]:
+    """One rule."""
+    return {"name": name, "expr": expr, "threshold": threshold, "for": "0s", "missing": "keep", "labels": {"a": "b"}}
+
+
+def one(engine: Engine, clock: ManualClock, port: Connection, minute: int, down: bool) -> float:
+    """Seconds of the evaluation of a minute."""
+    port.send((minute, down))
+    port.recv()
+    clock.advance(MINUTE)
+    began = perf_counter()
+    if not engine.evaluate_due():
+        raise RuntimeError("nothing was due")
+    engine.display({})
+    took = perf_counter() - began
+    if engine.snapshot.failing or engine.snapshot.problems:
+        raise RuntimeError(f"{engine.snapshot.failing} {engine.snapshot.problems[:3]}")
+    return took
+
+
+def measure(port: Connection, folder: Path) -> None:
+    """All figures."""
+    (folder / "rules").mkdir()
+    (folder / "rules" / "rules.yaml").write_text(rule_file())
+    clock = ManualClock(START + 15_000)
+    database, memory, _ = open_database(folder / "data", clock.now_ms())
+    place = Place("0", "127.0.0.1", port.recv(), "bench")
+    store = VarstoreClient(SimpleNamespace())  # the places are told, so no ZooKeeper is asked
+    known = SimpleNamespace(read=lambda: Shards(("0",), (place,)), forget=lambda: None, stale="")
+    store._directory = known  # type: ignore[assignment]
+    writer = Writer("artimon@localhost", "http://127.0.0.1:8780")
+    engine = Engine(EngineConfig("bench", folder / "rules", ("a@localhost",), writer), store, database, memory, clock)
+    for minute in range(WARM):
+        port.send((minute, False))
+        port.recv()
+        clock.advance(MINUTE)
+    clock.advance(-MINUTE)
+    first = one(engine, clock, port, WARM, False)
+    steady = [one(engine, clock, port, WARM + i, False) for i in range(1, ROUNDS)]
+    firing = one(engine, clock, port, WARM + ROUNDS, True)
+    if engine.snapshot.alerts != {"pending": 0, "firing": 4_000} or database.counts()["pending"] != 4_000:
+        raise RuntimeError(f"expected 4,000 alerts and mails: {engine.snapshot}, {database.counts()}")
+    emit("alerts.10000", statistics.median(steady), "s")
+    emit("alerts.10000.firing", firing, "s")
+    emit("alerts.10000.load", first - statistics.median(steady), "s")
+    emit("alerts.10000.questions", engine.snapshot.questions, "selects")
+    store.close()
+    database.close()
+
+
+def main() -> None:
+    """Run all."""
+    ours, theirs = multiprocessing.Pipe()
+    shard = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
+    shard.start()
+    with tempfile.TemporaryDirectory() as folder:
+        measure(ours, Path(folder))
+    ours.send(None)
+    shard.join(10)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""Real SMTP servers, and a world in which an engine runs minute by minute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.alerts.mailboxes import Mailbox, mailbox
+from tests.alerts.worlds import World
+
+
+@pytest.fixture
+def mails() -> Iterator[Mailbox]:
+    """A server that takes every mail."""
+    with mailbox() as box:
+        yield box
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """An engine over a plain store, with its own folders."""
+    made = World(tmp_path)
+    yield made
+    made.close()

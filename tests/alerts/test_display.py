@@ -1,0 +1,93 @@
+"""What is shown: bounded, valid JSON, the important first; read back and merged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from alerts.display import ALERTS_PATH, MAX_BYTES, encode_display, read_alerts
+from artimon.model.registration import Registration, zookeeper_client
+from tests.alerts.mailboxes import eventually
+from tests.alerts.worlds import World, rule_text
+
+
+def test_the_display_holds_what_was_agreed(world: World) -> None:
+    world.write(rule_text("1m"))
+    world.tick({"a": 0, "b": float("nan")})
+    world.tick({"a": 0, "b": 0})
+    shown = json.loads(world.engine.display({"pending": 1, "sent": 0, "problem": ""}))
+    assert (shown["id"], shown["time_ms"], shown["truncated"]) == ("test", world.time, 0)
+    assert shown["mail"]["pending"] == 1
+    (rule,) = shown["rules"]
+    assert {**rule, "duration_ms": 0} == {
+        "name": "down", "file": "rules.yaml", "line": 3, "expr": "fetch('up')", "threshold": "< 1", "for_ms": 60_000,
+        "state": "firing", "error": "", "duration_ms": 0, "receivers": [],
+    }  # fmt: skip
+    first, second = shown["alerts"]
+    assert (first["state"], second["state"], second["labels"]["host"]) == ("firing", "pending", "b")
+    assert first["summary"] == "a is 0"
+    assert first["link"] == "http://127.0.0.1:8780/?q=fetch%28%27up%27%29"
+    assert {"rule", "labels", "state", "since_ms", "fired_ms", "resolved_ms", "value", "summary", "link"} <= set(first)
+
+
+def test_nan_is_shown_as_text(world: World) -> None:
+    world.write(rule_text().replace('"< 1"', '"!= 1"'))
+    world.tick({"a": float("nan")})
+    shown = json.loads(world.engine.display({}))
+    assert shown["alerts"][0]["value"] == "NaN"
+
+
+@pytest.mark.parametrize(("rules", "alerts"), [(10_000, 10_000), (10_000, 1), (1, 10_000)])
+def test_the_display_is_bounded_and_counts_what_it_leaves_out(rules: int, alerts: int) -> None:
+    one = {"name": "é" * 50, "text": "x" * 100}
+    data = encode_display({"id": "a"}, [one] * rules, [one] * alerts)
+    shown = json.loads(data)
+    assert len(data) <= MAX_BYTES
+    assert shown["truncated"] == rules + alerts - len(shown["rules"]) - len(shown["alerts"])
+    assert min(len(shown["rules"]), len(shown["alerts"])) >= 1
+
+
+@pytest.fixture
+def client(zookeeper: str) -> Iterator[KazooClient]:
+    """A client of a folder of its own."""
+    root = zookeeper_client(zookeeper)
+    root.start(timeout=15)
+    root.ensure_path("/h6.display")
+    made = zookeeper_client(f"{zookeeper}/h6.display")
+    made.start(timeout=15)
+    yield made
+    root.delete("/h6.display", recursive=True)
+    for one in (made, root):
+        one.stop()
+        one.close()
+
+
+@pytest.mark.stack
+def test_engines_are_read_back_and_merged(client: KazooClient, world: World) -> None:
+    assert "no alert engine runs" in read_alerts(client)["problem"]
+    world.write(rule_text())
+    world.tick({"a": 0})
+    registration = Registration(client, f"{ALERTS_PATH}/one", world.engine.display({"pending": 1}))
+    registration.start()
+    eventually(lambda: registration.registered)
+    found = read_alerts(client)
+    assert [found["problem"], found["truncated"], len(found["rules"]), len(found["alerts"])] == ["", 0, 1, 1]
+    assert found["engines"] == [{"id": "test", "time_ms": world.time, "mail": {"pending": 1}, "problems": []}]
+    world.tick({"a": 1})
+    registration.update(world.engine.display({"pending": 2}))
+    eventually(lambda: read_alerts(client)["engines"][0]["mail"]["pending"] == 2)
+    client.create(f"{ALERTS_PATH}/two", b'{"id": 5', ephemeral=True)
+    assert "engine two cannot be read" in read_alerts(client)["problem"]
+    assert len(read_alerts(client)["alerts"]) == 1
+    registration.stop()
+    assert read_alerts(client)["engines"] == []
+
+
+def test_without_zookeeper_there_is_a_reason() -> None:
+    client = zookeeper_client("127.0.0.1:1")
+    found = read_alerts(client)
+    assert "ZooKeeper does not name" in found["problem"]
+    client.close()

@@ -1,0 +1,413 @@
+"""The engine minute by minute: policies for missing data, restarts, changed rules, errors; and that each change is told
+exactly once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from alerts.database import FILE
+from alerts.errors import AlertsError
+from alerts.verdicts import MISSING_MS
+from artimon.model.select import Buckets, SelectRequest
+from tests.alerts.worlds import MINUTE, World, rule_text
+from tests.query_dsl.plain_store import PlainStore, RawSeries
+from varstore.client import StoreUnavailable
+
+
+def test_fires_after_for_and_resolves(world: World) -> None:
+    world.write(rule_text("1m"))
+    world.tick({"a": 1, "b": 1})
+    assert world.states() == {}
+    world.tick({"a": 0, "b": 1})
+    assert world.states() == {"a": "pending"}
+    world.tick({"a": 0, "b": 0})
+    assert world.states() == {"a": "firing", "b": "pending"}
+    note = world.letters()[0].notification
+    assert (note.since_ms, note.fired_ms, note.value, note.summary) == (world.time - MINUTE, world.time, 0, "a is 0")
+    assert dict(note.labels) == {"host": "a", "severity": "page"}
+    world.tick({"a": 1, "b": 1})
+    assert world.states() == {"a": "resolved"}
+    for _ in range(15):
+        world.tick({"a": 1, "b": 1})
+    assert world.states() == {}
+    assert world.told() == ["firing a", "resolved a"]
+
+
+def test_the_recovery_threshold_keeps_it_firing(world: World) -> None:
+    world.write(rule_text().replace("for:", 'resolve: ">= 5"\n    for:'))
+    for value in (0, 3, 4, 5, 3):
+        world.tick({"a": value})
+    assert world.told() == ["firing a", "resolved a"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "told", "state"),
+    [
+        ("resolve", ["firing a", "resolved a"], "resolved"),
+        ("keep", ["firing a"], "firing"),
+        ("fire", ["firing a", "firing b"], "firing"),
+    ],
+)
+def test_missing_data(world: World, missing: str, told: list[str], state: str) -> None:
+    """a fires and goes silent; b is well and goes silent; nobody said that they ended."""
+    world.write(rule_text("0s", missing))
+    world.tick({"a": 0, "b": 1, "c": 1})
+    world.tick({"c": 1})
+    world.tick({"c": 1})
+    assert world.states()["a"] == state
+    assert world.told() == told
+    world.tick({"a": 1, "b": 1, "c": 1})
+    assert [one for one in world.told() if one.startswith("resolved")] == [
+        one.replace("firing", "resolved") for one in told if one.startswith("firing") and state == "firing"
+    ]
+
+
+@pytest.mark.parametrize("missing", ["resolve", "keep", "fire"])
+def test_a_series_that_ended_resolves_whatever_the_policy(world: World, missing: str) -> None:
+    world.write(rule_text("0s", missing))
+    world.tick({"a": 0, "b": 1})
+    for host in ("a", "b"):
+        world.series(host).ended = world.time + 5_000
+    world.tick({"c": 1})
+    assert world.letters()[0].notification.kind == "firing"
+    assert world.told() == ["firing a", "resolved a"]
+    assert world.engine._shown_alerts()[0]["reason"] == "the source says that the series ended"
+
+
+def test_an_end_is_seen_behind_a_reduction(world: World) -> None:
+    """One of two series of a class ended: the other one keeps the class; both: it ended."""
+    text = rule_text("0s", "keep").replace("fetch('up')", "fetch('up').sum(by=['dc'])")
+    world.write(text.replace("{host}", "{dc}"))
+    for host in ("a", "b"):
+        world.store.add("up", {"host": host, "dc": "x"}, [(world.time + MINUTE - 10_000, 0)])
+    world.tick()
+    world.store.series[0].ended = world.time + 5_000
+    world.tick()
+    assert world.engine._shown_alerts()[0]["state"] == "firing"
+    world.store.series[1].ended = world.time + 5_000
+    world.tick()
+    assert world.engine._shown_alerts()[0]["state"] == "resolved"
+
+
+def test_no_policy_holds_an_alert_for_ever(world: World) -> None:
+    world.write(rule_text("0s", "keep"))
+    world.tick({"a": 0, "b": 1})
+    for _ in range(30):
+        world.tick({"b": 1}, minutes=60)
+    assert world.told() == ["firing a", "resolved a"]
+    assert MISSING_MS < 30 * 60 * MINUTE
+
+
+def test_a_pipeline_that_lags_is_not_missing_data(world: World) -> None:
+    """Nothing at all in the newest bucket while a shard was fed just before: nobody resolves, for five minutes."""
+    world.write(rule_text("0s", "resolve"))
+    world.tick({"a": 0})
+    world.newest = [world.time - 5_000]
+    world.tick()
+    assert world.states() == {"a": "firing"}
+    world.tick(minutes=6)
+    assert world.states() == {"a": "resolved"}
+
+
+def test_a_restart_keeps_everything_and_says_nothing_twice(world: World) -> None:
+    world.write(rule_text("2m"))
+    world.tick({"a": 0, "b": 1})
+    world.start()
+    world.tick({"a": 0, "b": 0})
+    world.start()
+    world.tick({"a": 0, "b": 0})
+    assert world.states() == {"a": "firing", "b": "pending"}
+    world.start()
+    world.tick({"a": 0, "b": 0})
+    assert world.states() == {"a": "firing", "b": "firing"}
+    world.start()
+    world.tick({"a": 1, "b": 0})
+    assert world.told() == ["firing a", "firing b", "resolved a"]
+
+
+def test_missed_minutes_are_counted_and_for_goes_on_by_time(world: World) -> None:
+    world.write(rule_text("10m"))
+    world.tick({"a": 0})
+    world.tick({"a": 0}, minutes=11)
+    assert (world.engine.missed, world.states()) == (10, {"a": "firing"})
+    world.tick({"b": 0})
+    world.tick({"b": 0}, minutes=90)
+    assert world.states()["b"] == "pending"
+
+
+def test_the_same_minute_is_evaluated_once(world: World) -> None:
+    world.write(rule_text("0s", "keep"))
+    world.tick({"a": 0})
+    assert not world.engine.evaluate_due()
+    world.start()
+    assert not world.engine.evaluate_due()
+    world.clock.advance(-MINUTE)
+    assert not world.engine.evaluate_due()
+    world.clock.advance(-10 * MINUTE)
+    assert world.engine.evaluate_due()
+    assert world.told() == ["firing a"]
+
+
+def test_rules_that_go_resolve_with_a_reason(world: World) -> None:
+    world.write(rule_text())
+    world.tick({"a": 0})
+    world.write(rule_text().replace("summary", "receivers: [nobody]\n    summary"))
+    world.tick({"a": 0})
+    assert world.states() == {"a": "firing"}
+    assert "unknown receiver 'nobody'" in world.engine.snapshot.problems[0]
+    world.write(rule_text().replace("< 1", "< 2"))
+    world.tick({"a": 0})
+    notes = [letter.notification for letter in world.letters()]
+    assert [world.told(), notes[0].kind] == [["firing a", "resolved a", "firing a"], "firing"]
+    (world.rules / "rules.yaml").unlink()
+    world.tick({"a": 0})
+    assert world.states() == {"a": "firing"}  # one absence may be an editor's
+    world.tick({"a": 0})
+    (letter,) = world.letters()
+    assert (letter.notification.kind, letter.notification.reason) == ("resolved", "the rule was removed")
+    assert letter.notification.summary == "a is 0"
+
+
+def test_a_bad_file_stops_no_other_and_its_last_good_version_holds(world: World) -> None:
+    world.write(rule_text())
+    world.write(rule_text().replace("name: down", "name: other"), "other.yaml")
+    world.tick({"a": 0})
+    world.write("rules: [", "rules.yaml")
+    world.tick({"a": 0})
+    world.start()  # the last good version outlives the process
+    world.tick({"a": 1})
+    assert sorted(world.told()) == ["firing a"] * 2 + ["resolved a"] * 2
+    assert any("rules.yaml" in problem and "no YAML" in problem for problem in world.engine.snapshot.problems)
+    world.write("rules: []", "rules.yaml")
+    world.tick({"a": 0})
+    assert list(world.engine._force.rules) == ["other"]
+    assert world.engine.snapshot.problems == ()
+
+
+def test_a_new_file_takes_the_blame_for_a_name_that_is_taken(world: World) -> None:
+    world.write(rule_text(), "z.yaml")
+    world.tick({"a": 1})
+    world.write(rule_text() + "  - {name: more, expr: fetch('up'), threshold: '< 1', missing: keep}\n", "a.yaml")
+    world.tick({"a": 1})
+    assert list(world.engine._force.rules) == ["down"]
+    assert world.engine._force.rules["down"].file == "z.yaml"
+    assert world.engine.snapshot.problems == ("a.yaml:3:11: a rule 'down' stands in z.yaml:3 already",)
+
+
+def test_receivers_of_all_files_are_known_to_all(world: World) -> None:
+    world.write("receivers: {night: {mail: [n1@example.org, n2@example.org]}}", "receivers.yaml")
+    world.write(rule_text().replace("summary", "receivers: [night, default]\n    summary"))
+    world.tick({"a": 0})
+    assert [letter.address for letter in world.letters()] == ["n1@example.org", "n2@example.org", "ops@example.org"]
+    (world.rules / "rules.yaml").write_text(rule_text())
+    world.tick({"a": 1})  # those who were told of it hear of its end
+    assert len(world.told()) == 6
+
+
+def test_an_unreadable_folder_changes_nothing(world: World, tmp_path: Path) -> None:
+    world.write(rule_text())
+    world.tick({"a": 0})
+    world.rules.rename(tmp_path / "away")
+    for _ in range(3):
+        world.tick({"a": 0})
+    assert world.states() == {"a": "firing"}
+    assert "cannot be read" in world.engine.snapshot.problems[0]
+    (tmp_path / "away").rename(world.rules)
+    world.tick({"a": 1})
+    assert world.told() == ["firing a", "resolved a"]
+
+
+class Broken(PlainStore):
+    """A store that fails on command."""
+
+    failure: Exception | None = None
+
+    def select(self, request: SelectRequest) -> Buckets:
+        if self.failure:
+            self.requests.append(request)
+            raise self.failure
+        return super().select(request)
+
+
+def test_a_store_that_does_not_answer_changes_nothing_and_is_asked_once(tmp_path: Path) -> None:
+    store = Broken()
+    world = World(tmp_path, store)
+    rules = [
+        rule_text().replace("name: down", f"name: r{i}").replace("'up'", f"'up{{host=\"h{i}\"}}'") for i in range(9)
+    ]
+    for i, text in enumerate(rules):
+        world.write(text, f"{i}.yaml")
+    world.tick({"h1": 0, "h2": 1})
+    store.failure = StoreUnavailable("no shard answered")
+    store.requests.clear()
+    world.tick()
+    assert len(store.requests) == 1
+    assert world.engine.snapshot.rules == {"inactive": 0, "pending": 0, "firing": 0, "error": 9}
+    assert "no shard answered" in world.error("r1")
+    assert world.states() == {"h1": "firing"}
+    store.failure = None
+    world.tick({"h1": 1})
+    assert world.told() == ["firing h1", "resolved h1"]
+    world.close()
+
+
+@pytest.mark.parametrize("nothing_fits", [False, True])
+def test_an_answer_that_is_not_whole_decides_nothing(world: World, nothing_fits: bool) -> None:
+    world.write(rule_text())
+    world.tick({"a": 0})
+    world.store.partial, world.store.notes = True, ("shard 1 is not there",)
+    if nothing_fits:
+        held, world.store.series = world.store.series, []
+    world.tick()
+    assert world.states() == {"a": "firing"}
+    assert world.error() == "the answer is not whole: shard 1 is not there"
+    world.store.partial = False
+    if nothing_fits:
+        world.store.series = held
+    world.tick({"a": 1})
+    assert world.told() == ["firing a", "resolved a"]
+
+
+@pytest.mark.parametrize(
+    ("expr", "threshold", "told"),
+    [
+        ("fetch('up').sum(by=['hots'])", "< 1", "hots"),
+        ("fetch('word')", "< 1", "compares with a number"),
+        ("fetch('up') > 1", "== 'x'", "compares with a text"),
+        ("fetch('up')", "== true", "asks for true or false"),
+        ("fetch('both.*')", "< 1", "would be one alert"),
+        ("fetch('up').bucketize('sum', '7s')", "< 1", "7s"),
+    ],
+)
+def test_a_rule_that_cannot_be_judged_is_in_error_alone(world: World, expr: str, threshold: str, told: str) -> None:
+    world.write(rule_text())
+    world.write(f'rules:\n- {{name: odd, expr: "{expr}", threshold: "{threshold}", missing: keep}}\n', "odd.yaml")
+    for name, value in (("both.x", 0), ("both.y", 0), ("word", "well")):
+        world.store.add(name, {"host": "a"}, [(world.time + MINUTE - 10_000, value)])
+    world.tick({"a": 0})
+    assert told in world.error("odd")
+    assert world.told() == ["firing a"]
+
+
+def test_nothing_selected_is_no_error(world: World) -> None:
+    world.write(rule_text())
+    world.tick()
+    assert (world.error(), world.states()) == ("", {})
+
+
+def test_an_absent_variable_can_be_asked_for(world: World) -> None:
+    world.write("rules: [{name: gone, expr: \"absent('up')\", threshold: '== true', missing: keep}]")
+    world.tick({"a": 1})
+    world.tick()
+    world.tick({"a": 1})
+    assert [one.split()[0] for one in world.told()] == ["firing", "resolved"]
+
+
+def test_rules_share_their_questions(world: World) -> None:
+    """Thirty parts of one variable are one question, and answers are those of thirty questions."""
+    texts = []
+    for i in range(30):
+        matcher = ('host="h%d"', 'host=~"h%d|x"', 'host!="",host="h%d"')[i % 3] % i
+        texts.append(rule_text().replace("name: down", f"name: r{i}").replace("'up'", f"'up{{{matcher}}}'"))
+    for i, text in enumerate(texts):
+        world.write(text, f"{i}.yaml")
+    world.tick({f"h{i}": i % 2 for i in range(30)})
+    assert len(world.store.requests) == 1
+    assert world.told() == [f"firing h{i}" for i in sorted(range(0, 30, 2), key=lambda i: f"{i}.yaml")]
+    assert all(world.error(f"r{i}") == "" for i in range(30))
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "bit"])
+def test_a_damaged_file_is_set_aside(world: World, damage: str) -> None:
+    world.write(rule_text())
+    world.tick({"a": 0})
+    world.told()
+    world.close()
+    path = world.folder / "data" / FILE
+    raw = bytearray(path.read_bytes())
+    if damage == "cut":
+        raw = raw[: len(raw) // 2]
+    elif damage == "text":
+        raw[:100] = b"x" * 100
+    else:
+        at = raw.find(b'"phase"')
+        raw[at + 30] ^= 1
+    path.write_bytes(raw)
+    world.start()
+    assert "set aside" in world.damage
+    assert len(list(path.parent.glob("*.damaged-*"))) == 1
+    world.tick({"a": 0})
+    assert world.told() == ["firing a"]  # it begins anew, and says so
+
+
+def test_a_full_disk_is_no_damage(world: World) -> None:
+    world.start()
+    world.close()
+    path = world.folder / "data" / FILE
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(AlertsError, match="cannot be opened"):
+        world.start()
+
+
+def test_an_evaluation_that_cannot_be_stored_did_not_happen(world: World) -> None:
+    world.write(rule_text())
+    world.tick({"a": 1})
+    failing = [True]
+
+    def hook(step: str) -> None:
+        if step == "committing" and failing:
+            raise OSError("disk full")
+
+    world.hook = hook
+    world.start()
+    with pytest.raises(OSError, match="disk full"):
+        world.tick({"a": 0})
+    assert (world.letters(), world.states()) == ([], {})
+    failing.clear()
+    assert world.engine.evaluate_due()
+    assert world.told() == ["firing a"]
+
+
+Minute = st.tuples(st.sampled_from([0, 1, None]), st.booleans(), st.integers(1, 3))
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@given(st.lists(Minute, min_size=1, max_size=14), st.integers(0, 3), st.sampled_from(["resolve", "keep", "fire"]))
+def test_random_histories_with_restarts(
+    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[int | None, bool, int]], hold: int, missing: str
+) -> None:
+    """Bad, well or missing, restarts anywhere, missed minutes: what is told is what a plain reference tells."""
+    world = World(tmp_path_factory.mktemp("world"))
+    world.write(rule_text(f"{hold}m", missing))
+    world.tick({"a": 1, "b": 1})
+    since, firing, seen, expect = -1, False, world.time, []
+    for value, restart, minutes in history:
+        if restart:
+            world.start()
+        world.tick({"b": 1} | ({} if value is None else {"a": value}), minutes=minutes)
+        bad = value == 0 or (value is None and missing == "fire")
+        well = value == 1 or (value is None and missing == "resolve")
+        if bad:
+            since = world.time if since < 0 else since
+            if not firing and world.time - since >= hold * MINUTE:
+                firing = True
+                expect.append("firing a")
+        elif well:
+            expect += ["resolved a"] if firing else []
+            since, firing = -1, False
+    assert seen
+    assert world.told() == expect
+    assert world.states().get("a", "") in (("firing",) if firing else ("pending",) if since >= 0 else ("", "resolved"))
+    world.close()
+
+
+def test_series_of_the_store_are_as_written(world: World) -> None:
+    """The world's own helper: a second value goes to the same series."""
+    world.tick({"a": 1})
+    world.tick({"a": 2})
+    assert [type(s) for s in world.store.series] == [RawSeries]

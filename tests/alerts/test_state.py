@@ -1,0 +1,116 @@
+"""The state machine: a table of single steps, and random histories against a plain reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.state import GAP_MS, SHOWN_MS, Alert, Change, Phase, Says, Verdict, step
+
+MINUTE = 60_000
+NOW = 100 * MINUTE
+BAD, WELL = Verdict(Says.TRUE, 0), Verdict(Says.FALSE, 1)
+BETWEEN, KEEP = Verdict(Says.BETWEEN, 1), Verdict(Says.KEEP)
+PENDING = Alert(Phase.PENDING, NOW - MINUTE, NOW - MINUTE, NOW - MINUTE, 0)
+FIRING = Alert(Phase.FIRING, NOW - 2 * MINUTE, NOW - MINUTE, NOW - MINUTE, 0, fired_ms=NOW - MINUTE)
+RESOLVED = Alert(Phase.RESOLVED, 1, 1, 1, 1, fired_ms=2, resolved_ms=NOW - MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("before", "verdict", "hold", "phase", "change"),
+    [
+        pytest.param(None, WELL, 0, None, None, id="well_stays_well"),
+        pytest.param(None, KEEP, 0, None, None, id="nothing_known_of_nothing"),
+        pytest.param(None, BETWEEN, 0, None, None, id="between_does_not_begin"),
+        pytest.param(None, BAD, MINUTE, Phase.PENDING, None, id="first_true_waits"),
+        pytest.param(None, BAD, 0, Phase.FIRING, Change.FIRING, id="without_for_it_fires_at_once"),
+        pytest.param(PENDING, BAD, MINUTE, Phase.FIRING, Change.FIRING, id="held_long_enough"),
+        pytest.param(PENDING, BAD, MINUTE + 1, Phase.PENDING, None, id="not_yet"),
+        pytest.param(PENDING, WELL, MINUTE, None, None, id="one_false_deletes_pending"),
+        pytest.param(PENDING, BETWEEN, MINUTE, None, None, id="between_deletes_pending"),
+        pytest.param(PENDING, KEEP, 0, Phase.PENDING, None, id="without_data_pending_never_fires"),
+        pytest.param(FIRING, BAD, 0, Phase.FIRING, None, id="fires_on_without_a_word"),
+        pytest.param(FIRING, BETWEEN, 0, Phase.FIRING, None, id="not_recovered_yet"),
+        pytest.param(FIRING, KEEP, 0, Phase.FIRING, None, id="kept"),
+        pytest.param(FIRING, WELL, 0, Phase.RESOLVED, Change.RESOLVED, id="resolves"),
+        pytest.param(RESOLVED, WELL, 0, Phase.RESOLVED, None, id="shown_for_a_while"),
+        pytest.param(RESOLVED, BAD, 0, Phase.FIRING, Change.FIRING, id="fires_anew"),
+        pytest.param(RESOLVED, BAD, MINUTE, Phase.PENDING, None, id="waits_anew"),
+    ],
+)
+def test_one_step(
+    before: Alert | None, verdict: Verdict, hold: int, phase: Phase | None, change: Change | None
+) -> None:
+    after, told = step(before, verdict, NOW, hold)
+    assert (after.phase if after else None, told) == (phase, change)
+
+
+def test_what_resolved_is_forgotten_in_time() -> None:
+    assert step(RESOLVED, WELL, RESOLVED.resolved_ms + SHOWN_MS - 1, 0)[0] == RESOLVED
+    assert step(RESOLVED, WELL, RESOLVED.resolved_ms + SHOWN_MS, 0) == (None, None)
+
+
+def test_for_goes_on_over_a_gap_but_not_over_a_long_one() -> None:
+    alert, change = step(PENDING, BAD, PENDING.true_ms + GAP_MS, 2 * MINUTE)
+    assert (change, alert and alert.since_ms) == (Change.FIRING, PENDING.since_ms)
+    later = PENDING.true_ms + GAP_MS + MINUTE
+    alert, change = step(PENDING, BAD, later, 2 * MINUTE)
+    assert (change, alert and alert.since_ms) == (None, later)
+
+
+def test_a_clock_that_went_back_makes_nothing_negative() -> None:
+    alert, change = step(PENDING, BAD, PENDING.since_ms - 10 * MINUTE, 5 * MINUTE)
+    assert change is None
+    assert alert is not None
+    assert alert.since_ms == PENDING.since_ms - 10 * MINUTE
+
+
+def test_times_and_values_of_a_life() -> None:
+    alert, _ = step(None, Verdict(Says.TRUE, 3), 10 * MINUTE, 2 * MINUTE)
+    alert, _ = step(alert, Verdict(Says.TRUE, 4), 11 * MINUTE, 2 * MINUTE)
+    alert, change = step(alert, Verdict(Says.TRUE, 5), 12 * MINUTE, 2 * MINUTE)
+    assert change is Change.FIRING
+    assert alert is not None
+    assert (alert.since_ms, alert.fired_ms, alert.value) == (10 * MINUTE, 12 * MINUTE, 5)
+    alert, _ = step(alert, KEEP, 13 * MINUTE, 0)
+    assert alert is not None
+    assert (alert.value, alert.data_ms) == (5, 12 * MINUTE)
+    alert, change = step(alert, Verdict(Says.FALSE, 9, ""), 14 * MINUTE, 0)
+    assert alert is not None
+    assert (change, alert.resolved_ms, alert.value) == (Change.RESOLVED, 14 * MINUTE, 9)
+
+
+@dataclass
+class Plain:
+    """The rules of client_alerts in the plainest words: since when it holds, and whether it was told."""
+
+    since: int = -1
+    firing: bool = False
+
+    def feed(self, says: Says, now: int, hold: int) -> str:
+        if says is Says.TRUE:
+            self.since = now if self.since < 0 else self.since
+            if not self.firing and now - self.since >= hold:
+                self.firing = True
+                return "firing"
+        elif says is Says.FALSE or (says is Says.BETWEEN and not self.firing):
+            was, self.firing, self.since = self.firing, False, -1
+            return "resolved" if was else ""
+        return ""
+
+
+@given(st.lists(st.sampled_from(Says), max_size=40), st.integers(0, 4))
+def test_random_histories_change_as_the_reference_does(history: list[Says], hold_minutes: int) -> None:
+    """Each transition is told once: never two of a kind in a row, the first one fires."""
+    alert: Alert | None = None
+    plain = Plain()
+    told = []
+    for minute, says in enumerate(history, 1):
+        alert, change = step(alert, Verdict(says, 1), minute * MINUTE, hold_minutes * MINUTE)
+        assert (change or "") == plain.feed(says, minute * MINUTE, hold_minutes * MINUTE)
+        assert (alert is not None and alert.phase is Phase.FIRING) == plain.firing
+        told += [change] if change else []
+    assert told == [Change.FIRING, Change.RESOLVED] * (len(told) // 2) + [Change.FIRING] * (len(told) % 2)

@@ -1,0 +1,130 @@
+"""An engine minute by minute over a plain store: the test says what each minute holds, and restarts it at will."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from alerts.database import Database, open_database
+from alerts.engine import Engine, EngineConfig
+from alerts.message import Writer
+from alerts.notification import Letter
+from alerts.sender import Sender
+from alerts.smtp import load_settings
+from artimon.model.clock import ManualClock
+from artimon.model.values import Value
+from tests.query_dsl.plain_store import PlainStore, RawSeries, Sample
+
+MINUTE = 60_000
+START = 1_800_000_000_000
+RULE = """
+rules:
+  - name: down
+    expr: fetch('up')
+    threshold: "< 1"
+    for: {hold}
+    missing: {missing}
+    labels: {{severity: page}}
+    summary: "{{host}} is {{value}}"
+"""
+
+
+def rule_text(hold: str = "0s", missing: str = "resolve") -> str:
+    """The usual rule."""
+    return RULE.format(hold=hold, missing=missing)
+
+
+@dataclass
+class World:
+    """`tick` moves a minute on, puts the given values into the bucket that ends there, and evaluates it."""
+
+    folder: Path
+    store: PlainStore = field(default_factory=PlainStore)
+    newest: list[int] = field(default_factory=list)
+    hook: Callable[[str], None] = lambda _step: None
+    to: tuple[str, ...] = ("ops@example.org",)
+
+    def __post_init__(self) -> None:
+        self.rules = self.folder / "rules"
+        self.rules.mkdir()
+        self.clock = ManualClock(START + 15_000)
+        self.time = START
+        self._database: Database | None = None
+        self.damage = ""
+        self.writer = Writer("artimon@example.org", "http://127.0.0.1:8780")
+
+    @property
+    def engine(self) -> Engine:
+        if self._database is None:
+            self.start()
+        return self._engine
+
+    @property
+    def database(self) -> Database:
+        assert self.engine
+        assert self._database is not None
+        return self._database
+
+    def start(self) -> None:
+        """As after a start of the process."""
+        self.close()
+        self._database, memory, self.damage = open_database(self.folder / "data", self.clock.now_ms(), self.hook)
+        config = EngineConfig("test", self.rules, self.to, self.writer)
+        self._engine = Engine(
+            config, self.store, self._database, memory, self.clock, newest_samples=lambda: self.newest, hook=self.hook
+        )
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+        self._database = None
+
+    def write(self, text: str, name: str = "rules.yaml") -> None:
+        """A rule file."""
+        (self.rules / name).write_text(text)
+
+    def put(self, values: Mapping[str, Value], name: str = "up", label: str = "host") -> None:
+        """One sample a series, 10 s before the end of the current bucket."""
+        for value_label, value in values.items():
+            labels = {label: value_label}
+            found = [s for s in self.store.series if s.name == name and s.labels == labels]
+            if not found:
+                self.store.add(name, labels, [(self.time - 10_000, value)])
+            else:
+                found[0].samples.append(Sample(self.time - 10_000, value))
+
+    def series(self, host: str, name: str = "up") -> RawSeries:
+        return next(s for s in self.store.series if s.name == name and s.labels.get("host") == host)
+
+    def tick(self, values: Mapping[str, Value] | None = None, minutes: int = 1) -> None:
+        """Minutes pass, all but the last without evaluation."""
+        self.time += minutes * MINUTE
+        self.clock.advance(minutes * MINUTE)
+        self.put(values or {})
+        assert self.engine.evaluate_due()
+
+    def letters(self) -> list[Letter]:
+        """All that waits in the outbox."""
+        return [waiting.letter for waiting in self.database.due(2**60, 10_000)]
+
+    def told(self) -> list[str]:
+        """Every letter ever made, as KIND host, in order; they count as sent."""
+        out: list[str] = []
+        while due := self.database.due(2**60, 1000):
+            for waiting in due:
+                note = waiting.letter.notification
+                out.append(f"{note.kind} {dict(note.labels).get('host', '')}".strip())
+                self.database.sent(waiting.seq)
+        return out
+
+    def states(self) -> dict[str, str]:
+        """host -> state of its alert."""
+        return {shown["labels"].get("host", ""): shown["state"] for shown in self.engine._shown_alerts()}
+
+    def error(self, name: str = "down") -> str:
+        return self.engine._judged[name].error
+
+    def sender(self, address: str) -> Sender:
+        """A sender whose rounds the test makes."""
+        return Sender(self.database, load_settings(address, "artimon@example.org"), self.writer, self.clock, self.hook)
