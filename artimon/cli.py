@@ -23,6 +23,9 @@ app = typer.Typer(
     add_completion=True,
 )
 
+rules_app = typer.Typer(no_args_is_help=True, help="Rule files of alerts.")
+app.add_typer(rules_app, name="rules")
+
 DataOption = Annotated[Path | None, typer.Option("--data", help="Data folder of the stack (ARTIMON_DATA).")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ZookeeperOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_ZOOKEEPER, else the running stack's).")]
@@ -52,34 +55,16 @@ def main() -> None:
 
 def located(data: Path | None = None) -> Settings:
     """Settings in which the default places are replaced by those of the running stack on the data folder."""
-    from dataclasses import replace
+    from artimon.stack import locate
 
-    from artimon.stack.state import read_state
-
-    found = settings_module.load()
-    found = replace(found, data=(data or found.data).expanduser().absolute())
-    state = read_state(found.data)
-    if state is None or not state.alive():
-        return found
-    places = state.addresses
-    return replace(
-        found,
-        zookeeper=_chosen(found.zookeeper, settings_module.DEFAULT_ZOOKEEPER, places.get("ARTIMON_ZOOKEEPER")),
-        kafka=_chosen(found.kafka, settings_module.DEFAULT_KAFKA, places.get("ARTIMON_KAFKA")),
-        hdfs=_chosen(found.hdfs, settings_module.DEFAULT_HDFS, places.get("ARTIMON_HDFS")),
-        api=_chosen(found.api, settings_module.DEFAULT_API, places.get("ARTIMON_API")),
-    )
+    return locate.located(data)
 
 
 def asked_store(zookeeper: str | None, data: Path | None) -> str:
     """Where questions go: the ZooKeeper named, else that of the stack on `data`; a folder named must have a stack."""
-    if zookeeper:
-        return zookeeper
-    if data is not None:
-        from artimon.stack.status import running_state
+    from artimon.stack import locate
 
-        return running_state(located(data).data).addresses["ARTIMON_ZOOKEEPER"]
-    return located().zookeeper
+    return locate.asked_store(zookeeper, data)
 
 
 def _duration(text: str) -> str:
@@ -95,8 +80,30 @@ def _duration(text: str) -> str:
     return text
 
 
-def _chosen(value: str, default: str, running: str | None) -> str:
-    return running if running and value == default else value
+def _bean_servers(texts: list[str] | None) -> list[str]:
+    """Refuses at the command line what names no bean server."""
+    from sources.errors import TargetError
+    from sources.jmx_target import parse_target
+
+    try:
+        for text in texts or ():
+            parse_target(text)
+    except TargetError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    return texts or []
+
+
+def _mapping_rules(paths: list[Path] | None) -> list[Path]:
+    """Refuses at the command line what is no file of mapping rules, with line and column."""
+    from sources.errors import JmxRulesError
+    from sources.jmx_rule_file import read_rules
+
+    try:
+        for path in paths or ():
+            read_rules(path)
+    except JmxRulesError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    return paths or []
 
 
 # ---- the stack -------------------------------------------------------------------------------------------------------
@@ -105,7 +112,7 @@ def _chosen(value: str, default: str, running: str | None) -> str:
 @app.command()
 def up(
     data: DataOption = None,
-    parts: Annotated[str, typer.Option(help="Parts or groups (base, hdfs, shards, all), by comma.")] = "all",
+    parts: Annotated[str, typer.Option(help="Parts or groups (base, hdfs, shards, all, examples), by comma.")] = "all",
     poll: Annotated[str, typer.Option(help="Period of the agent's polls.", callback=_duration)] = "60s",
     level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
     capacity: Annotated[int, typer.Option(min=1, help="Series that a shard has room for.")] = 1_000_000,
@@ -309,6 +316,15 @@ def agent(
     level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
     host_metrics: Annotated[bool, typer.Option(help="Read this host's own figures too.")] = True,
     labels_rules: Annotated[Path | None, typer.Option(help="Rules that give labels by address.")] = None,
+    dropin: Annotated[Path | None, typer.Option(help="Folder of drop-in files (ARTIMON_DROPIN).")] = None,
+    jmx: Annotated[
+        list[str] | None,
+        typer.Option(help="A bean server, CONTEXT=http://HOST:PORT/jmx; may be repeated.", callback=_bean_servers),
+    ] = None,
+    jmx_rules: Annotated[
+        list[Path] | None,
+        typer.Option(help="A file of mapping rules besides the shipped ones.", callback=_mapping_rules),
+    ] = None,
     health: HealthOption = None,
 ) -> None:
     """Run an agent."""
@@ -323,6 +339,9 @@ def agent(
         level=level,
         host_metrics=host_metrics,
         labels_rules=labels_rules,
+        dropin=dropin or place.dropin,
+        jmx=jmx or (),
+        jmx_rules=jmx_rules or (),
         health=health,
     )
 
@@ -387,14 +406,80 @@ def spark(
 def api(
     zookeeper: ZookeeperOption = None,
     data: DataOption = None,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any.")] = 8780,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of HTTP, 0 for any.")] = 8780,
+    thrift_port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of Thrift, 0 for any.")] = 8781,
+    limit: Annotated[list[str] | None, typer.Option(help="NAME=NUMBER: another limit, see docs/api.md.")] = None,
     health: HealthOption = None,
 ) -> None:
-    """Run the HTTP API on 127.0.0.1."""
+    """Run the API on 127.0.0.1: HTTP with the page, and the Thrift service Matrix."""
+    from artimon import processes
+    from artimon.api.limits import BadLimit, Limits
+
+    try:
+        Limits().changed(limit or ())
+    except BadLimit as problem:
+        raise typer.BadParameter(str(problem)) from None
+    place = located(data)
+    processes.api(
+        zookeeper=zookeeper or place.zookeeper,
+        data=place.data,
+        port=port,
+        thrift_port=thrift_port,
+        health=health,
+        limits=limit or (),
+    )
+
+
+@app.command()
+def smtp(
+    zookeeper: ZookeeperOption = None,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any.")] = 8725,
+    data: DataOption = None,
+    health: HealthOption = None,
+) -> None:
+    """Run an SMTP server on 127.0.0.1 that keeps every mail in the folder `mail` of the data folder."""
     from artimon import processes
 
     place = located(data)
-    processes.api(zookeeper=zookeeper or place.zookeeper, data=place.data, port=port, health=health)
+    processes.smtp(zookeeper=zookeeper or place.zookeeper, port=port, data=place.data, health=health)
+
+
+@app.command()
+def alerts(
+    zookeeper: ZookeeperOption = None,
+    rules: Annotated[Path | None, typer.Option(help="Folder of the rule files.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the engine's state, of one engine only.")] = None,
+    smtp: Annotated[str | None, typer.Option(help="host:port of the mail server (ARTIMON_SMTP).")] = None,
+    smtp_settings: Annotated[
+        Path | None, typer.Option(help="JSON file, mode 0600: starttls, ca, user, password, sender.")
+    ] = None,
+    link: Annotated[str | None, typer.Option(help="Address of the page, for the links in mails.")] = None,
+    to: Annotated[list[str] | None, typer.Option(help="Where mails of rules without receivers go.")] = None,
+    sender: Annotated[str, typer.Option(help="From whom mails are.")] = "artimon@localhost",
+    settle: Annotated[
+        str, typer.Option(help="How long after its end a bucket counts as settled.", callback=_duration)
+    ] = "15s",
+    identity: Annotated[str, typer.Option("--id", help="Name of this engine.")] = "alerts",
+    health: HealthOption = None,
+) -> None:
+    """Run the alert engine."""
+    from artimon import processes
+
+    place = located()
+    folder = data or place.data / "alerts"
+    processes.alerts(
+        zookeeper=zookeeper or place.zookeeper,
+        rules=rules or folder / "rules",
+        data=folder,
+        smtp=smtp or place.smtp,
+        link=place.api if link is None else link,
+        to=tuple(to or ("artimon@localhost",)),
+        sender=sender,
+        smtp_settings=smtp_settings,
+        settle=settle,
+        identity=identity,
+        health=health,
+    )
 
 
 # ---- questions -------------------------------------------------------------------------------------------------------
@@ -426,6 +511,29 @@ def find(
 
     place = asked_store(zookeeper, data)
     raise typer.Exit(processes.find(selector, zookeeper=place, limit=limit, as_json=as_json))
+
+
+@app.command()
+def mail(
+    data: DataOption = None,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=1, help="So many newest mails.")] = 20,
+    full: Annotated[bool, typer.Option(help="Print the text of each mail too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the mails that the stack's SMTP server has kept, newest last."""
+    from artimon import processes
+
+    raise typer.Exit(processes.mail(located(data).data, count=lines, as_json=as_json, full=full))
+
+
+@rules_app.command("check")
+def rules_check(
+    files: Annotated[list[Path], typer.Argument(help="Rule files; those that belong together at once.")],
+) -> None:
+    """Say everything that is wrong with rule files, with line and column; exit 1 if anything is."""
+    from artimon import processes
+
+    raise typer.Exit(processes.check_rules(files))
 
 
 if __name__ == "__main__":

@@ -9,16 +9,18 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.health import HealthFile
+from artimon.model.own_process import LEAVE_S, OwnProcess, instance_of, publishing
 from artimon.model.protocols import Sink
 
 if TYPE_CHECKING:
+    from artimon.api.latest import Latest
     from artimon.stack.stack import Stack
     from pipeline.agent import Agent
     from sources.artimon_source import ArtimonSource
@@ -46,7 +48,7 @@ def begin() -> threading.Event:
 
 def quiet() -> None:
     """Clients of servers log every attempt; what matters of it our own messages say."""
-    for noisy in ("kazoo", "kafka", "py4j"):
+    for noisy in ("kazoo", "kafka", "py4j", "bookkeeper.zookeeper"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
 
 
@@ -63,7 +65,9 @@ def collector(*, identity: str, zookeeper: str, kafka: str, port: int, health: P
     from pipeline.collector import CollectorConfig, run_collector
 
     stop = begin()
-    run_collector(CollectorConfig(id=identity, zookeeper=zookeeper, kafka=kafka, port=port, health=health), stop)
+    with publishing("collector", instance_of("collector", identity), zookeeper, stop) as publish:
+        config = CollectorConfig(id=identity, zookeeper=zookeeper, kafka=kafka, port=port, health=health)
+        run_collector(config, stop, publish=publish)
 
 
 def agent(
@@ -75,6 +79,9 @@ def agent(
     level: Literal["kafka", "hdfs"],
     host_metrics: bool,
     labels_rules: Path | None,
+    dropin: Path | None = None,
+    jmx: Sequence[str] = (),
+    jmx_rules: Sequence[Path] = (),
     health: Path | None,
     wrap_sink: Callable[[Sink], Sink] | None = None,
 ) -> None:
@@ -82,11 +89,13 @@ def agent(
     from pipeline.agent import Agent, AgentConfig
     from sources.artimon_source import ArtimonSource
     from sources.config import SourceConfig
+    from sources.jmx_target import parse_target
 
     stop = begin()
     config = AgentConfig(name=name, data=data, zookeeper=zookeeper, level=level)
     running = Agent(config, SYSTEM_CLOCK)
     running.start()
+    own = OwnProcess("agent", instance_of("agent", name), zookeeper, stop)
     try:
         sink = wrap_sink(running.sink) if wrap_sink else running.sink
         source = ArtimonSource(
@@ -97,24 +106,32 @@ def agent(
                 period_ms=duration_ms(poll),
                 host_metrics=host_metrics,
                 rules=labels_rules,
+                dropin=dropin,
+                jmx=tuple(parse_target(text) for text in jmx),
+                jmx_rules=tuple(jmx_rules),
             ),
             sink,
             SYSTEM_CLOCK,
         )
-        asyncio.run(_run_source(running, source, stop, HealthFile(health, "agent") if health else None))
+        asyncio.run(_run_source(running, source, own, stop, HealthFile(health, "agent", publish=own)))
     finally:
         running.stop()
+        own.end()
 
 
-async def _run_source(running: Agent, source: ArtimonSource, stop: threading.Event, health: HealthFile | None) -> None:
-    """Run the source until `stop`, saying every second how the agent is."""
+async def _run_source(
+    running: Agent, source: ArtimonSource, own: OwnProcess, stop: threading.Event, health: HealthFile
+) -> None:
+    """Run the source until `stop`, saying every second how the agent is; then until it has polled the agent itself,
+    whose last figures are then in the log."""
     ended = asyncio.Event()
     polling = asyncio.create_task(source.run(ended))
     while not stop.is_set() and not polling.done():
-        if health is not None:
-            problem = running.failing
-            health.write("failing" if problem else "ok", problem, **_joined(running.figures(), source.figures()))
+        problem = running.failing
+        health.write("failing" if problem else "ok", problem, **_joined(running.figures(), source.figures()))
         await asyncio.wait([polling], timeout=HEALTH_S)
+    if not polling.done():
+        await asyncio.to_thread(own.left.wait, LEAVE_S)
     ended.set()
     await polling
 
@@ -125,6 +142,8 @@ def _joined(log_figures: dict[str, Any], source_figures: dict[str, Any]) -> dict
         **log_figures,
         **source_figures,
         "refused": {**log_figures["refused"], **source_figures["refused"]},
+        "log_refused": log_figures["refused"],
+        "source_refused": source_figures["refused"],
         "problems": [*log_figures["problems"], *source_figures["problems"]],
     }
 
@@ -143,14 +162,17 @@ def shard(
     from varstore.server import NotAMember, ShardConfig, run_shard
 
     stop = begin()
+    own = OwnProcess("shard", instance_of("shard", identity), zookeeper, stop)
     config = ShardConfig(
         id=identity, members=members, zookeeper=zookeeper, kafka=kafka, port=port, capacity=capacity, health=health
     )
     try:
-        run_shard(config, stop)
+        run_shard(config, stop, publish=own)
     except NotAMember as problem:
         log.error("%s", problem)
         raise SystemExit(1) from None
+    finally:
+        own.end()
 
 
 def spark(
@@ -169,6 +191,7 @@ def spark(
     from pipeline.spark.application import SparkConfig, run_application
 
     stop = begin()
+    own = OwnProcess("spark", "spark", zookeeper, stop)
     config = SparkConfig(
         zookeeper=zookeeper,
         kafka=kafka,
@@ -180,35 +203,147 @@ def spark(
         raw_interval_s=duration_ms(raw_interval) / 1000,
         health=health,
     )
-    run_application(config, stop)
+    try:
+        run_application(config, stop, publish=own)
+    finally:
+        own.end()
 
 
-def api(*, zookeeper: str, data: Path, port: int, health: Path | None) -> None:
-    """Run the HTTP API over the memory shards until SIGTERM; its status is of the stack on `data`, if one runs."""
+def api(
+    *,
+    zookeeper: str,
+    data: Path,
+    port: int,
+    thrift_port: int,
+    health: Path | None,
+    limits: Sequence[str] = (),
+) -> None:
+    """Run the API, HTTP and Thrift, over the memory shards until SIGTERM; its status is of the stack on `data`, if one
+    runs. `limits` are changes of artimon/api/limits.py."""
+    from alerts.display import read_alerts
     from artimon.api.app import make_app
+    from artimon.api.latest import Latest
+    from artimon.api.limits import Limits
     from artimon.api.server import run_server
+    from artimon.model.registration import zookeeper_client
     from varstore.client import VarstoreClient
 
+    bounds = Limits().changed(limits)
     stop = begin()
-    with VarstoreClient(zookeeper) as store:
-        run_server(make_app(store, lambda: _api_status(store, data), SYSTEM_CLOCK), port, health, stop)
+    client = zookeeper_client(zookeeper)
+    client.start_async()
+    try:
+        with publishing("api", "api", zookeeper, stop) as publish, VarstoreClient(zookeeper) as store:
+            shards = Latest("the shards", store.statuses, SYSTEM_CLOCK)
+            engines = Latest("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
+            status, alerts = (lambda: _api_status(shards, data)), (lambda: _api_alerts(engines))
+            app = make_app(store, status, SYSTEM_CLOCK, bounds, alerts=alerts)
+            run_server(app, port, health, stop, publish=publish, thrift_port=thrift_port)
+    finally:
+        client.stop()
+        client.close()
 
 
-def _api_status(store: VarstoreClient, data: Path) -> dict[str, Any]:
-    """Parts and hops by the health files of `data`, each shard as it says itself; "stack" says why there are none."""
+def _api_alerts(engines: Latest[dict[str, Any]]) -> dict[str, Any]:
+    """What the engines say, within two seconds; "problem" says why it may be old or nothing."""
+    told = engines.get()
+    found = told.value or {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
+    return {**found, "problem": "; ".join(text for text in (told.problem, found["problem"]) if text)}
+
+
+def _api_status(shards: Latest[dict[str, dict[str, Any]]], data: Path) -> dict[str, Any]:
+    """Parts and hops by the health files of `data`, each shard as it says itself, all within two seconds; "problems"
+    says what is not known, "stack" why there are no parts."""
     from artimon.stack.errors import NotRunning
     from artimon.stack.status import read_status
-    from varstore.client import StoreUnavailable
 
     try:
         found = read_status(data).to_json()
         status = {name: found[name] for name in ("healthy", "parts", "hops", "problems")}
     except NotRunning as problem:
         status = {"healthy": True, "parts": [], "hops": [], "problems": [], "stack": str(problem)}
+    told = shards.get()
+    if not told.problem:
+        return {**status, "shards": told.value or {}}
+    return {**status, "healthy": False, "shards": told.value or {}, "problems": [*status["problems"], told.problem]}
+
+
+def smtp(*, zookeeper: str, port: int, data: Path, health: Path | None) -> None:
+    """Run the local SMTP server until SIGTERM; mails stay in `<data>/mail`."""
+    from artimon.stack.smtp import run_smtp
+
+    stop = begin()
+    with publishing("mail", "mail", zookeeper, stop) as publish:
+        run_smtp(port, data, health, stop, publish=publish)
+
+
+def mail(data: Path, *, count: int, as_json: bool, full: bool) -> int:
+    """Print the newest mails of the stack on `data`, newest last."""
+    from artimon.stack.mail_view import read_mails, show_mails
+    from artimon.stack.mailbox import FOLDER
+
+    mails = read_mails(data / FOLDER, count)
+    if as_json:
+        print(json.dumps([one.to_json(full=full) for one in mails], indent=1))
+    elif mails:
+        print(show_mails(mails, full=full))
+    else:
+        print(f"artimon: no mail is kept in {data / FOLDER}", file=sys.stderr)
+    return 0
+
+
+def alerts(
+    *,
+    zookeeper: str,
+    rules: Path,
+    data: Path,
+    smtp: str,
+    link: str,
+    to: tuple[str, ...],
+    sender: str,
+    smtp_settings: Path | None,
+    settle: str,
+    identity: str,
+    health: Path | None,
+) -> None:
+    """Run the alert engine until SIGTERM; 1 and a message if it cannot run as it is told to."""
+    from alerts.errors import AlertsError
+    from alerts.process import AlertsConfig, run_alerts
+
+    stop = begin()
+    config = AlertsConfig(
+        zookeeper=zookeeper,
+        rules=rules,
+        data=data,
+        smtp=smtp,
+        id=identity,
+        link=link,
+        to=to,
+        sender=sender,
+        smtp_settings=smtp_settings,
+        settle_ms=duration_ms(settle),
+        health=health,
+    )
     try:
-        return {**status, "shards": store.statuses()}
-    except StoreUnavailable as problem:
-        return {**status, "healthy": False, "shards": {}, "problems": [*status["problems"], str(problem)]}
+        with publishing("alerts", identity, zookeeper, stop) as publish:
+            run_alerts(config, stop, publish=publish)
+    except AlertsError as problem:
+        log.error("%s", problem)
+        raise SystemExit(1) from None
+
+
+def check_rules(paths: Sequence[Path]) -> int:
+    """Print everything that is wrong with rule files, `file:line:column: text`; 1 if anything is."""
+    from alerts.rulebook import check_files
+
+    try:
+        problems = check_files(paths)
+    except OSError as error:
+        print(f"artimon: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
 
 
 def asking(zookeeper: str) -> VarstoreClient:

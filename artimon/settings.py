@@ -11,6 +11,9 @@ DEFAULT_ZOOKEEPER = "127.0.0.1:2181"
 DEFAULT_KAFKA = "127.0.0.1:9092"
 DEFAULT_HDFS = "hdfs://127.0.0.1:8020"
 DEFAULT_API = "http://127.0.0.1:8780"
+DEFAULT_MATRIX = "127.0.0.1:8781"
+DEFAULT_SMTP = "127.0.0.1:8725"
+DEFAULT_DROPIN = Path("/var/run/artimon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,10 @@ class Settings:
     kafka: str
     hdfs: str
     api: str
+    matrix: str
+    smtp: str
     data: Path
+    dropin: Path
     cache: Path
     java_home: Path | None
     venv: Path | None
@@ -41,7 +47,10 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         kafka=env.get("ARTIMON_KAFKA") or DEFAULT_KAFKA,
         hdfs=env.get("ARTIMON_HDFS") or DEFAULT_HDFS,
         api=env.get("ARTIMON_API") or DEFAULT_API,
+        matrix=env.get("ARTIMON_MATRIX") or DEFAULT_MATRIX,
+        smtp=env.get("ARTIMON_SMTP") or DEFAULT_SMTP,
         data=Path(env.get("ARTIMON_DATA") or share / "artimon" / "default").expanduser(),
+        dropin=Path(env.get("ARTIMON_DROPIN") or DEFAULT_DROPIN).expanduser(),
         cache=cache.expanduser() / "artimon",
         java_home=Path(java) if java else None,
         venv=Path(venv).expanduser().absolute() if venv else None,

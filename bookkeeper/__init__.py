@@ -52,6 +52,7 @@ __all__ = [
     "set_string_var",
     "string",
     "use",
+    "write_dropin",
 ]
 
 _book = Bookkeeper()
@@ -201,6 +202,16 @@ def configure(
     _book.configure(
         context=context, instance=instance, zookeeper=zookeeper, advertise=advertise, bind=bind, strict=strict
     )
+
+
+def write_dropin(name: str | None = None, folder: str | None = None) -> int:
+    """Writes the variables of this process into a drop-in file, for the agent of the host; how many there were.
+
+    For a program that cannot be polled, once before it ends; `bookkeeper.dropin.Writer` can do more. DropinError if the
+    file cannot be written."""
+    from bookkeeper import dropin  # not at the top: most programs never need it
+
+    return dropin.write(name, folder, book=_book)
 
 
 def refusals() -> dict[str, int]:

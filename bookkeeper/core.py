@@ -131,13 +131,18 @@ class Bookkeeper(Variables):
         self.refuse(error)
         self.strict = strict
 
-    def close(self) -> None:
-        """What happens at exit: deletes the znode, serves one more poll (at most 5 s), closes. Counting still works."""
+    def close(self, last_poll_s: float | None = None) -> None:
+        """What happens at exit: deletes the znode, serves one more poll (at most `last_poll_s`, 5 s), closes. Counting
+        still works."""
         with self._switch:
             old, self._endpoint = self._endpoint, None
             self.online = False
-        if old is not None:
+        if old is None:
+            return
+        if last_poll_s is None:
             old.close()
+        else:
+            old.close(last_poll_s)
 
     @property
     def endpoint(self) -> Endpoint | None:

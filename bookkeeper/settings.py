@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 ZOOKEEPER = "127.0.0.1:2181"
+DROPIN = "/var/run/artimon"
 NAME_BYTES = 255
 
 
@@ -73,6 +74,12 @@ def checked(what: str, name: str) -> str:
     if problem:
         raise SettingsError(f"{what} {name!r:.80}: {problem}")
     return name
+
+
+def dropin_folder(given: str | os.PathLike[str] | None = None, environment: Mapping[str, str] | None = None) -> str:
+    """The folder of drop-in files: `given`, else ARTIMON_DROPIN, else the default."""
+    env = os.environ if environment is None else environment
+    return os.fspath(given) if given is not None else env.get("ARTIMON_DROPIN") or DROPIN
 
 
 def _allowed(what: str, name: str) -> bool:

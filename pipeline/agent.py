@@ -117,6 +117,8 @@ class Agent:
         return {
             "accepted_batches": self._intake.batches,
             "accepted_samples": self._intake.samples,
+            "accepted_bytes": self._intake.bytes,
+            "level": self.config.level,
             **self._sender.figures(),
             "log_bytes": self.log.used_bytes,
             "log_quota_bytes": self.log.quota_bytes,

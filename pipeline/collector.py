@@ -17,7 +17,7 @@ import xxhash
 from artimon.model.batch import BatchError, BatchHeader, BatchKind
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import verify
-from artimon.model.health import HealthFile
+from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.registration import Registration, zookeeper_client
 from artimon.model.routing import partition_of
 from bookkeeper.framed import FramedServer
@@ -133,11 +133,13 @@ class Collector:
             return True
 
 
-def run_collector(config: CollectorConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK) -> None:
+def run_collector(
+    config: CollectorConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
+) -> None:
     """Serve until `stop`; raises OSError if the port is taken. Kafka and ZooKeeper may come, go and come back."""
     broker = Broker(config.kafka, clock)
     collector = Collector(broker, config.topic_prefix, clock)
-    health = HealthFile(config.health, f"collector-{config.id}", clock) if config.health else None
+    health = HealthFile(config.health, f"collector-{config.id}", clock, publish)
     server = FramedServer(
         collector_idl().Collector,
         collector,
@@ -170,7 +172,7 @@ def run_collector(config: CollectorConfig, stop: threading.Event, clock: Clock =
 
 
 def _wait_for_kafka(
-    broker: Broker, config: CollectorConfig, stop: threading.Event, health: HealthFile | None, clock: Clock
+    broker: Broker, config: CollectorConfig, stop: threading.Event, health: HealthFile, clock: Clock
 ) -> bool:
     """True once Kafka describes the topic; until then no agent is told of this collector."""
     while not stop.is_set():
@@ -179,8 +181,7 @@ def _wait_for_kafka(
             return True
         except BrokerError as error:
             log.warning("collector %s waits: %s", config.id, error)
-            if health:
-                health.write("starting", str(error))
+            health.write("starting", str(error))
         clock.wait(stop, _KAFKA_RETRY_S)
     return False
 
@@ -190,13 +191,12 @@ def _watch(
     registration: Registration,
     port: int,
     stop: threading.Event,
-    health: HealthFile | None,
+    health: HealthFile,
     clock: Clock,
 ) -> None:
     while not stop.is_set():
         problem = "" if registration.registered else "not registered in ZooKeeper: agents that start now do not find us"
         if registration.conflict:
             problem = "another collector is registered under this id"
-        if health:
-            health.write("ok", problem, port=port, **collector.figures())
+        health.write("ok", problem, port=port, **collector.figures())
         clock.wait(stop, _HEALTH_S)

@@ -37,7 +37,7 @@ class Intake:
         self._next = wal.next_sequences
         self._order = threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="intake")
-        self.batches = self.samples = 0
+        self.batches = self.samples = self.bytes = 0
         """Accepted since start; samples with a value."""
         self.refused: Counter[str] = Counter()
 
@@ -102,6 +102,7 @@ class Intake:
             for entry in entries:
                 if entry.type == RecordType.BATCH:
                     self.batches += 1
+                    self.bytes += len(entry.payload)
                     self.samples += sum(samples for _, samples in entry.minutes)
 
     def _entries(self, polled: Iterable[Polled], numbers: list[int]) -> Iterator[Entry]:

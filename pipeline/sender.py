@@ -94,15 +94,18 @@ class Sender:
     def figures(self) -> dict[str, Any]:
         """Counts for health."""
         with self._cond:
-            oldest = self._tracker.oldest_ms()
+            now_ms = self._clock.now_ms()
+            oldest, unsent = self._tracker.oldest_ms(), self._tracker.oldest_unsent_ms()
             return {
                 "pending_batches": self._tracker.pending,
+                "unsent_batches": self._tracker.unsent,
                 "sent_batches": self._tracker.sent_count,
                 "acked_batches": self._tracker.acked_count,
                 "resent_batches": self._tracker.resent_count,
                 "damaged_batches": self.damaged,
                 "nacks": dict(self._tracker.nacks),
-                "oldest_unacked_ms": 0 if oldest is None else max(0, self._clock.now_ms() - oldest),
+                "oldest_unacked_ms": 0 if oldest is None else max(0, now_ms - oldest),
+                "oldest_unsent_ms": 0 if unsent is None else max(0, now_ms - unsent),
                 "collectors": len(self.collectors),
                 "collectors_up": self.collectors.up(),
             }

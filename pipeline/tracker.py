@@ -67,6 +67,8 @@ class Lane:
     held: list[Item] = field(default_factory=list)
     """Refused one by one for what they are; they come back when their time has come."""
     busy: bool = False
+    flying: Item | None = None
+    """The oldest of the group that is on its way."""
     failures: int = 0
     not_before: float = 0.0
 
@@ -124,7 +126,7 @@ class Tracker:
                 continue
             self._bring_back(lane, now)
             if lane.ready:
-                lane.busy = True
+                lane.busy, lane.flying = True, lane.ready[0]
                 return Group(lane_id, tuple(self._fill(lane)))
         return None
 
@@ -137,7 +139,7 @@ class Tracker:
     def answered(self, group: Group, answers: Sequence[Answer], now: float) -> Outcome:
         """The collector answered, one answer an item."""
         lane = self._lanes[group.lane]
-        lane.busy = False
+        lane.busy, lane.flying = False, None
         outcome = Outcome([], [])
         back: list[Item] = []
         for item, answer in zip(group.items, answers, strict=True):
@@ -159,7 +161,7 @@ class Tracker:
     def failed(self, group: Group, now: float) -> None:
         """No answer: the group may or may not be in Kafka, and goes again."""
         lane = self._lanes[group.lane]
-        lane.busy = False
+        lane.busy, lane.flying = False, None
         for item in group.items:
             item.state = State.LOGGED
         lane.ready.extendleft(reversed(group.items))
@@ -169,7 +171,7 @@ class Tracker:
         """The log itself can no longer read these: they are given up, and the rest of the group goes again."""
         gone = set(map(id, items))
         lane = self._lanes[group.lane]
-        lane.busy = False
+        lane.busy, lane.flying = False, None
         for item in reversed(group.items):
             if id(item) in gone:
                 self.pending -= 1
@@ -199,16 +201,28 @@ class Tracker:
 
     def oldest_ms(self) -> int | None:
         """When the oldest batch that is not acked was logged."""
-        return min((item.logged_ms for item in self._items()), default=None)
+        times = (item.logged_ms for items in (self._sent.values(), self._unsent()) for item in items)
+        return min(times, default=None)
+
+    def oldest_unsent_ms(self) -> int | None:
+        """When the oldest batch that Kafka does not have was logged."""
+        return min((item.logged_ms for item in self._unsent()), default=None)
+
+    @property
+    def unsent(self) -> int:
+        """Items that Kafka does not have, as far as we know."""
+        return self.pending - len(self._sent)
 
     def lanes(self) -> Iterator[tuple[LaneId, Lane]]:
         return iter(self._lanes.items())
 
-    def _items(self) -> Iterator[Item]:
-        """The oldest of each lane, and all that are sent: enough for ages, not all items."""
-        yield from self._sent.values()
+    def _unsent(self) -> Iterator[Item]:
+        """Of the items that are not sent the oldest of each lane: enough for ages."""
         for lane in self._lanes.values():
-            yield from list(lane.ready)[:1]
+            if lane.flying is not None:
+                yield lane.flying
+            if lane.ready:
+                yield lane.ready[0]
             yield from lane.held
 
     def _lane(self, lane_id: LaneId) -> Lane:

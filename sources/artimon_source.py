@@ -15,9 +15,11 @@ from sources.address import Endpoint
 from sources.config import SourceConfig
 from sources.delivery import Delivery
 from sources.discovery import Discovery, Listing
+from sources.dropin import DropinFolder
 from sources.figures import Figures
 from sources.follower import Follower, Shared
 from sources.host import Host
+from sources.jmx import bean_sources, end_removed, load_rules
 from sources.local import LocalSource
 from sources.names import Placement
 from sources.owners import Owners
@@ -38,11 +40,12 @@ _SELF_PHASE = 0.25
 class ArtimonSource:
     """One for each agent. Everything runs in the event loop of `run`, except ZooKeeper, files and name look-ups.
 
-    Raises RulesError at once if the placement rules cannot be read."""
+    Raises RulesError or JmxRulesError at once if the placement rules or the mapping rules cannot be read."""
 
     def __init__(self, config: SourceConfig, sink: Sink, clock: Clock, hostname: str | None = None) -> None:
         self._config, self._sink, self._clock = config, sink, clock
         rules = read_rules(config.rules) if config.rules else ()
+        self._bean_rules = load_rules(config)
         config.folder.mkdir(parents=True, exist_ok=True)
         self._figures = Figures()
         self._store = SeriesStore(config.folder, config.max_series)
@@ -63,6 +66,7 @@ class ArtimonSource:
         )
         self._followers: dict[Endpoint, tuple[Follower, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._dropin: DropinFolder | None = None
         self._discovery = Discovery(config.zookeeper, config.reconcile_s, self._heard, self._listed)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -72,6 +76,7 @@ class ArtimonSource:
         self._discovery.start(asyncio.get_running_loop())
         try:
             await self._start_local()
+            await self._start_jmx()
             self._spawn(self._store.write_forever(), "source state")
             await stop.wait()
         finally:
@@ -81,6 +86,7 @@ class ArtimonSource:
         """Counts, refusals and problems, for the health file; may be called from any thread."""
         up, down = self._statuses.counts()
         figures = {"endpoints_up": up, "endpoints_down": down, **self._figures.to_json()}
+        figures["problems"] = [*figures["problems"], *self._statuses.who_vanished(self._clock.now_ms())]
         bad = dict(self._discovery.bad_nodes)
         if bad:
             figures["refused"]["bad znode"] = len(bad)
@@ -115,6 +121,9 @@ class ArtimonSource:
             series = self._store.get(f"host/{host}")
             source = LocalSource(series, self._delivery, machine.maker(), machine.read, labels)
             self._spawn(source.run(self._clock, phase_ms(series.name, period), period), "host")
+        if self._config.dropin is not None:
+            self._dropin = DropinFolder(self._config.dropin, self._delivery, self._shared.owners, labels)
+            self._spawn(self._dropin.run(self._clock, phase_ms(f"file/{host}", period), period), "drop-in files")
         series = self._store.get(f"agent/{host}/{self._config.agent}")
         maker = ReadingMaker(uuid.uuid4().bytes, self._clock.now_ms())
         source = LocalSource(series, self._delivery, maker, self._own_variables, {})
@@ -122,8 +131,16 @@ class ArtimonSource:
         first = self._clock.now_ms() + (period if series.live else 0)
         self._spawn(source.run(self._clock, round(period * _SELF_PHASE), period, first), "agent")
 
+    async def _start_jmx(self) -> None:
+        await end_removed(self._shared)
+        for source in bean_sources(self._shared, self._bean_rules):
+            self._spawn(source.run(), str(source.target))
+
     async def _own_variables(self) -> Sequence[Variable]:
-        variables = self._statuses.variables(self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        variables = self._statuses.variables(now_ms)
+        if self._dropin is not None:
+            variables += self._dropin.variables(now_ms)
         await asyncio.to_thread(self._statuses.save)
         return variables
 
@@ -135,6 +152,8 @@ class ArtimonSource:
             await asyncio.wait(tasks, timeout=5)
         await asyncio.to_thread(self._discovery.stop)
         self._placement.close()
+        if self._dropin is not None:
+            self._dropin.close()
         await self._store.flush()
         await asyncio.to_thread(self._statuses.save)
 

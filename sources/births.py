@@ -38,15 +38,18 @@ class Seen:
     kind: Bytes
 
 
-def births(known: Known, seen: Seen, process_ms: int, poll_before_ms: int | None) -> Ints:
+def births(
+    known: Known, seen: Seen, process_ms: int, poll_before_ms: int | None, appeared_ms: int | None = None
+) -> Ints:
     """Birth of each of n samples.
 
-    `process_ms`: start of the process; `poll_before_ms`: the poll before *of this process*, None at its first.
+    `process_ms`: start of the process; `poll_before_ms`: the poll before *of this process*, None at its first;
+    `appeared_ms`: birth of what is not live, None for the poll before.
     """
     if poll_before_ms is None:
         return np.full(len(seen.cell), process_ms, np.int64)
-    anew = ~known.live | fallen(known, seen)
-    return np.where(anew, np.int64(poll_before_ms), known.birth_ms)
+    born = np.where(fallen(known, seen), np.int64(poll_before_ms), known.birth_ms)
+    return np.where(known.live, born, np.int64(poll_before_ms if appeared_ms is None else appeared_ms))
 
 
 def fallen(known: Known, seen: Seen) -> Flags:

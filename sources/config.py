@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from sources.jmx_target import JmxTarget
+
 MEBIBYTE = 1 << 20
 
 
@@ -35,6 +37,14 @@ class SourceConfig:
     """A process that takes leave serves for at most 5 s: after this time it is asked whether it is gone."""
     vanished_ms: int = 3_600_000
     """How long `artimon.endpoint.up` says 0 for a process that went without goodbye."""
+    dropin: Path | None = None
+    """Folder of drop-in files; None: none are read."""
+    jmx: tuple[JmxTarget, ...] = ()
+    """Bean servers that are polled."""
+    jmx_rules: tuple[Path, ...] = ()
+    """Files of mapping rules besides the shipped ones."""
+    max_bean_series: int = 5_000
+    """Per bean server."""
 
     @property
     def folder(self) -> Path:

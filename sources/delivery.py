@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from artimon.model.clock import Clock
 from artimon.model.protocols import Sink, SinkRefused
@@ -39,6 +39,14 @@ class Delivery:
             await self._accept(series, prepared)
         return len(prepared.row)
 
+    async def take(self, series: SourceSeries, prepare: Callable[[], Prepared]) -> int:
+        """As `send`, for what prepares itself; what has nothing to say is not handed on."""
+        async with series.lock:
+            prepared = prepare()
+            if any(part.blocks or len(part.samples) for part in prepared.polled):
+                await self._accept(series, prepared)
+        return prepared.samples
+
     async def end(self, series: SourceSeries) -> None:
         """Say that every live series of the source ended. SinkRefused: not said."""
         async with series.lock:
@@ -55,5 +63,5 @@ class Delivery:
             raise
         self.figures.problem(about, "")
         series.commit(prepared)
-        self.figures.samples += len(prepared.row)
+        self.figures.samples += prepared.samples
         self.store.touch(series)

@@ -26,5 +26,35 @@ class RulesError(SourceError, ValueError):
     """The file of placement rules cannot be used. The text says which entry and what is wanted."""
 
 
+class TargetError(SourceError, ValueError):
+    """What names a bean server cannot be used: the text says what is wanted."""
+
+
+class JmxRulesError(SourceError, ValueError):
+    """A file of mapping rules cannot be used. `line` and `column` begin at 1."""
+
+    def __init__(self, file: str, line: int, column: int, text: str) -> None:
+        super().__init__(file, line, column, text)
+        self.file, self.line, self.column, self.text = file, line, column, text
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.text}"
+
+
 class StateError(SourceError):
     """A state file is damaged: the source starts without it (its next poll counts as a first one)."""
+
+
+class LineError(SourceError, ValueError):
+    """A line of a drop-in file that says nothing. The text says what is wrong with it; who reads adds file and line."""
+
+
+class FileRefused(SourceError):
+    """A drop-in file, or the folder of them, that is not read. The text names it and says why."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(reason, text)
+        self.reason, self.text = reason, text
+
+    def __str__(self) -> str:
+        return self.text

@@ -49,6 +49,10 @@ class Reading:
     strings: tuple[str, ...] = ()
     context: str = ""
     instance: str = ""
+    resumes: bool = False
+    """What is counted goes on while it is not read: a series that comes back in the same process keeps its birth."""
+    appeared_ms: int | None = None
+    """Birth of a series that the process did not have before; None: the poll before."""
 
 
 @dataclass(frozen=True, slots=True)

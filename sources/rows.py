@@ -70,10 +70,10 @@ class Rows:
         self.by_fingerprint[fingerprint] = row
 
     def stale(self, before_ms: int) -> list[int]:
-        """Rows whose series ended and was last seen before `before_ms`."""
+        """Rows whose series ended and was last seen before `before_ms`; one without a sample was seen when it came."""
         state = self.state
         rows: list[int] = np.flatnonzero(~state["live"] & (state["last_ms"] < before_ms)).tolist()
-        return rows
+        return [row for row in rows if state["last_ms"][row] or self.described[row].first_seen_ms < before_ms]
 
 
 def block_of(row: int) -> int:

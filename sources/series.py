@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,25 @@ class Prepared:
     time_ms: int
     announced: tuple[tuple[int, int], ...]
     """(block, version)."""
+    sampled_ms: npt.NDArray[np.int64] | int
+    """Time of the newest sample of each row; of all of them, where that is the poll's."""
+
+    @property
+    def samples(self) -> int:
+        """How many values there are."""
+        return sum(len(part.samples) for part in self.polled) - len(self.ended)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Samples with times of their own, and for each row that they belong to what will be remembered of the newest."""
+
+    samples: Samples
+    row: npt.NDArray[np.int64]
+    cell: npt.NDArray[np.int64]
+    birth_ms: npt.NDArray[np.int64]
+    sampled_ms: npt.NDArray[np.int64]
+    ended: npt.NDArray[np.int64]
 
 
 class SourceSeries:
@@ -69,6 +88,10 @@ class SourceSeries:
         self.uuid = NO_PROCESS
         self.process_ms = 0
         self.last_poll_ms = 0
+        self.whole_ms = 0
+        """Of a drop-in file: the newest time in it when it was last read whole."""
+        self.sync = False
+        """Its state must survive a loss of power: without it the samples that a file holds would count again."""
         self.meta: dict[str, Any] = {}
         """Where the process of this source was last polled: context, ip, port, labels; kept with the state."""
         self.lock = asyncio.Lock()
@@ -87,23 +110,27 @@ class SourceSeries:
         refused = Counter(bound.refused)
         problems = [f"{self.name}: {reason}: {text}" for reason, text in bound.examples.items()]
         kept: list[tuple[int, Column]] = []
-        spare: list[int] | None = None
-        for column in bound.columns:
-            row = self.rows.by_fingerprint.get(column.fingerprint)
-            if row is None and self.rows.size >= self.max_series and spare is None:
-                spare = self.rows.stale(now_ms - FORGET_MS)
-            reason = "" if row is not None else self._add(column, now_ms, spare)
-            if row is not None:
-                reason = self._meet(row, column)
+        for column, row, reason in self.settle(bound.columns, now_ms, now_ms):
             if reason:
                 refused[reason] += 1
                 if refused[reason] == 1:
                     problems.append(f"{self.name}: {reason}: {column.text}")
                 continue
-            kept.append((self.rows.by_fingerprint[column.fingerprint], column))
+            kept.append((row, column))
         return _placed(bound, kept, refused, problems)
 
-    def _add(self, column: Column, now_ms: int, spare: list[int] | None) -> str:
+    def settle(self, columns: Iterable[Column], now_ms: int, last_ms: int) -> Iterator[tuple[Column, int, str]]:
+        """The row of each column, found or made, or -1 and the reason why it has none; a new one was last seen at
+        `last_ms`."""
+        spare: list[int] | None = None
+        for column in columns:
+            row = self.rows.by_fingerprint.get(column.fingerprint)
+            if row is None and self.rows.size >= self.max_series and spare is None:
+                spare = self.rows.stale(now_ms - FORGET_MS)
+            reason = self._add(column, now_ms, last_ms, spare) if row is None else self._meet(row, column)
+            yield column, -1 if reason else self.rows.by_fingerprint[column.fingerprint], reason
+
+    def _add(self, column: Column, now_ms: int, last_ms: int, spare: list[int] | None) -> str:
         """Make a row for a series seen for the first time; the answer is the reason for a refusal."""
         description = Description(column.text, column.kind, column.help, column.unit, now_ms)
         if spare is None:
@@ -113,7 +140,7 @@ class SourceSeries:
             self.rows.put(row, column.fingerprint, column.type, description)
         else:
             return "too many series"
-        self.rows.state["last_ms"][row] = now_ms
+        self.rows.state["last_ms"][row] = last_ms
         self._adopt(row, column.fingerprint)
         self._touch(row)
         return ""
@@ -148,10 +175,13 @@ class SourceSeries:
         row = placed.row
         cell = reading.cells if placed.whole else reading.cells[placed.at]
         state = self.rows.state
-        known = Known(state["cell"][row], state["birth_ms"][row], state["live"][row])
+        live = state["live"][row]
+        if reading.resumes:
+            live = live | (state["birth_ms"][row] >= reading.birth_ms)
+        known = Known(state["cell"][row], state["birth_ms"][row], live)
         seen = Seen(cell, placed.type, placed.kind)
         same = self.uuid == reading.uuid
-        born = births(known, seen, reading.birth_ms, self.last_poll_ms if same else None)
+        born = births(known, seen, reading.birth_ms, self.last_poll_ms if same else None, reading.appeared_ms)
         born = np.minimum(born, time_ms)
         gone = state["live"].copy()
         gone[row] = False
@@ -182,6 +212,23 @@ class SourceSeries:
         none = np.zeros(0, np.int64)
         return self._prepared(samples, self.uuid, self.process_ms, time_ms, none, none, none, ended)
 
+    def prepare_taken(self, taken: Taken, now_ms: int) -> Prepared:
+        """As `prepare`, for samples that have times and births of their own; `ended` series had their last value before
+        now."""
+        time_ms = self._after_last(now_ms)
+        state, ended, new = self.rows.state, taken.ended, taken.samples
+        samples = Samples(
+            np.concatenate([new.fingerprint, state["fingerprint"][ended]]),
+            np.concatenate([new.time_ms, np.maximum(time_ms, state["last_ms"][ended])]),
+            np.concatenate([new.birth_ms, state["birth_ms"][ended]]),
+            np.concatenate([new.type, np.full(len(ended), ValueType.ENDED, np.uint8)]),
+            np.concatenate([new.cell, np.zeros(len(ended), np.int64)]),
+            new.strings,
+        )
+        return self._prepared(
+            samples, NO_PROCESS, 0, time_ms, taken.row, taken.cell, taken.birth_ms, ended, taken.sampled_ms
+        )
+
     def _prepared(
         self,
         samples: Samples,
@@ -192,6 +239,7 @@ class SourceSeries:
         cell: npt.NDArray[np.int64],
         birth_ms: npt.NDArray[np.int64],
         ended: npt.NDArray[np.int64],
+        sampled_ms: npt.NDArray[np.int64] | None = None,
     ) -> Prepared:
         blocks = self._announcements(time_ms)
         polled = [
@@ -199,7 +247,8 @@ class SourceSeries:
             for i, part in enumerate(_split(samples))
         ]
         announced = tuple((block.block, block.version) for block in blocks)
-        return Prepared(tuple(polled), row, cell, birth_ms, ended, uuid, process_ms, time_ms, announced)
+        when: npt.NDArray[np.int64] | int = time_ms if sampled_ms is None else sampled_ms
+        return Prepared(tuple(polled), row, cell, birth_ms, ended, uuid, process_ms, time_ms, announced, when)
 
     def commit(self, prepared: Prepared) -> None:
         """Remember a poll that the sink has accepted."""
@@ -207,7 +256,7 @@ class SourceSeries:
         row = prepared.row
         state["cell"][row] = prepared.cell
         state["birth_ms"][row] = prepared.birth_ms
-        state["last_ms"][row] = prepared.time_ms
+        state["last_ms"][row] = prepared.sampled_ms
         state["live"][row] = True
         state["live"][prepared.ended] = False
         self.uuid, self.process_ms, self.last_poll_ms = prepared.uuid, prepared.process_ms, prepared.time_ms
@@ -261,9 +310,9 @@ class SourceSeries:
         if polled.poll_ms < self.last_poll_ms or not len(polled.samples):
             return
         samples = polled.samples
-        columns = (samples.fingerprint, samples.cell, samples.birth_ms, samples.type)
-        for print_, cell, birth_ms, type_ in zip(*(c.tolist() for c in columns), strict=True):
-            self._orphans[print_] = (cell, birth_ms, type_, polled.poll_ms)
+        columns = (samples.fingerprint, samples.cell, samples.birth_ms, samples.type, samples.time_ms)
+        for print_, cell, birth_ms, type_, time_ms in zip(*(c.tolist() for c in columns), strict=True):
+            self._orphans[print_] = (cell, birth_ms, type_, time_ms)
             row = self.rows.by_fingerprint.get(print_)
             if row is not None:
                 self._adopt(row, print_)
@@ -289,7 +338,9 @@ class SourceSeries:
         state = self.rows.state
         known = ValueType(int(state["type"][row]))
         live = type_ != ValueType.ENDED
-        state["live"][row], state["birth_ms"][row], state["last_ms"][row] = live, birth_ms, time_ms
+        state["live"][row], state["birth_ms"][row] = live, birth_ms
+        if live or not state["last_ms"][row]:  # when it ended is not when it had its last value
+            state["last_ms"][row] = time_ms
         if live and type_ == known:
             state["cell"][row] = cell
         elif live and may_become(ValueType(type_), known):

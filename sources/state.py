@@ -8,6 +8,7 @@ Both are replaced whole and end with a checksum: one that was damaged is set asi
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def encode_values(series: SourceSeries) -> bytes:
         "uuid": series.uuid.hex(),
         "process_ms": series.process_ms,
         "last_poll_ms": series.last_poll_ms,
+        "whole_ms": series.whole_ms,
     }
     return _seal(json.dumps(head).encode() + b"\n" + series.rows.state.tobytes())
 
@@ -83,6 +85,7 @@ def _restore(series: SourceSeries, data: bytes) -> None:
                 state[row] = one
     series.uuid = bytes.fromhex(content["uuid"])
     series.process_ms, series.last_poll_ms = int(content["process_ms"]), int(content["last_poll_ms"])
+    series.whole_ms = int(content.get("whole_ms", 0))
 
 
 def read(path: Path, max_series: int) -> SourceSeries:
@@ -98,10 +101,14 @@ def read(path: Path, max_series: int) -> SourceSeries:
         return decode(described, None, max_series)
 
 
-def write(path: Path, data: bytes) -> None:
-    """Replace the file at `path` whole."""
+def write(path: Path, data: bytes, sync: bool = False) -> None:
+    """Replace the file at `path` whole; with `sync` it is on the disk before it takes the place of the old one."""
     fresh = path.with_name(path.name + ".new")
-    fresh.write_bytes(data)
+    with fresh.open("wb") as file:
+        file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
     fresh.replace(path)
 
 

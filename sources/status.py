@@ -61,6 +61,11 @@ class Statuses:
         up = sum(status.up for status in self._by_key.values())
         return up, len(self._by_key) - up
 
+    def who_vanished(self, now_ms: int, limit: int = 10) -> list[str]:
+        """A sentence on each process that went without goodbye, the last ones first."""
+        gone = sorted(((s.gone_ms, key) for key, s in list(self._by_key.items()) if s.gone_ms), reverse=True)
+        return [f"{key} went without goodbye {max(0, now_ms - at) // 1000} s ago" for at, key in gone[:limit]]
+
     def variables(self, now_ms: int) -> list[Variable]:
         """One reading of the agent: `up` of every endpoint, time and samples of those that are still asked."""
         self._expire(now_ms)

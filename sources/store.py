@@ -83,12 +83,12 @@ class SeriesStore:
                 series.changed = True
                 log.warning("state of %s not written: %s", series.name, error)
 
-    def _encoded(self, series: SourceSeries) -> tuple[str, bytes | None, bytes]:
+    def _encoded(self, series: SourceSeries) -> tuple[str, bytes | None, bytes, bool]:
         described = state.encode_series(series) if series.changed else None
         series.changed = False
-        return state.key_of(series.name), described, state.encode_values(series)
+        return state.key_of(series.name), described, state.encode_values(series), series.sync
 
-    def _write(self, key: str, described: bytes | None, values: bytes) -> None:
+    def _write(self, key: str, described: bytes | None, values: bytes, sync: bool) -> None:
         if described is not None:
-            state.write(self._folder / (key + state.SERIES), described)
-        state.write(self._folder / (key + state.VALUES), values)
+            state.write(self._folder / (key + state.SERIES), described, sync)
+        state.write(self._folder / (key + state.VALUES), values, sync)

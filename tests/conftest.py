@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from artimon.stack.stack import Stack
+from tests.e2e.whole import whole_stack
+
+__all__ = ["whole_stack"]  # one stack for the end-to-end tests and those of the page
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TEST_PORTS = 21000

@@ -63,6 +63,7 @@ class VarstoreClient:
         self._zookeeper = zookeeper_client(zookeeper) if isinstance(zookeeper, str) else zookeeper
         if self._owns_client:
             self._connecting = self._zookeeper.start_async()
+        self._met = not self._owns_client
         self._directory = Directory(self._zookeeper, min(3.0, deadline_s), clock)
         self._deadline_s, self._clock = deadline_s, clock
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="varstore-client")
@@ -174,10 +175,11 @@ class VarstoreClient:
         return answered, tuple(notes)
 
     def _shards(self, deadline: float) -> Shards:
-        if self._owns_client and not self._connecting.is_set():  # just made: give it its first chance
+        if not self._met:  # just made: give it its first chance; later the shards are where they were
             self._connecting.wait(min(CONNECT_S, max(0.0, deadline - self._clock.monotonic())))
             if not self._connecting.is_set():
                 raise StoreUnavailable(f"ZooKeeper at {self._hosts} does not answer: is the stack running?")
+            self._met = True
         return self._directory.read()
 
     def _reason(self) -> str:

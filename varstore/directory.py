@@ -56,6 +56,9 @@ class Directory:
         with self._lock:
             now = self._clock.monotonic()
             if now - self._read_at >= FRESH_S:
+                if self._known.live and not self._client.connected:  # waiting would only hold questions up
+                    self.stale = "ZooKeeper is gone: the shards are taken to be where they were"
+                    return self._known
                 try:
                     self._known, self.stale = self._ask(), ""
                 except (KazooException, KazooTimeoutError, ValueError, KeyError, TypeError) as error:

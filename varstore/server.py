@@ -18,7 +18,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import DEFAULT_LEVELS, Level
-from artimon.model.health import HealthFile
+from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.registration import Registration, zookeeper_client
 from artimon.model.routing import ownership
 from bookkeeper.framed import FramedServer
@@ -96,11 +96,11 @@ def agree_membership(client: KazooClient, config: ShardConfig) -> Membership:
 class ShardProcess:
     """Everything that runs in one shard process; `start` once, `stop` once."""
 
-    def __init__(self, config: ShardConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, config: ShardConfig, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished) -> None:
         self._config, self._clock = config, clock
         self._client = zookeeper_client(config.zookeeper)
         self._registration: Registration | None = None
-        self._health = HealthFile(config.health, f"shard-{config.id}", clock) if config.health else None
+        self._health = HealthFile(config.health, f"shard-{config.id}", clock, publish)
         self.port = 0
 
     def start(self, stop: threading.Event) -> None:
@@ -124,9 +124,10 @@ class ShardProcess:
             self.shard.announce,
             self._clock,
         )
+        self._service = ShardService(self.shard, self.notes)
         self._server = FramedServer(
             idl().Shard,
-            ShardService(self.shard, self.notes),
+            self._service,
             config.host,
             config.port,
             max_frame=FEED_BYTES,
@@ -185,7 +186,12 @@ class ShardProcess:
         if status["refused"]:
             problems.append(f"capacity of {status['capacity']} series reached: samples of new series are refused")
         starting = bool(problems) and not self._announcements.caught_up
-        figures = {**status, "port": self.port, "refilling": self.missing()}
+        figures = {
+            **status,
+            "port": self.port,
+            "refilling": self.missing(),
+            "questions": self._service.figures(),
+        }
         self.say("starting" if starting else "ok", "; ".join(problems), **figures)
 
     def confirm(self) -> None:
@@ -199,8 +205,7 @@ class ShardProcess:
 
     def say(self, state: str, problem: str = "", **figures: Any) -> None:
         """One health report."""
-        if self._health is not None:
-            self._health.write(state, problem, **figures)
+        self._health.write(state, problem, **figures)
 
     def stop(self) -> None:
         """Leave ZooKeeper first, so that nobody asks us any more; never raises, at most some seconds."""
@@ -213,9 +218,11 @@ class ShardProcess:
         self._client.close()
 
 
-def run_shard(config: ShardConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK) -> None:
+def run_shard(
+    config: ShardConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
+) -> None:
     """Run a shard until `stop`. Raises ShardBroken, NotAMember, OSError (port): start the process again, empty."""
-    process = ShardProcess(config, clock)
+    process = ShardProcess(config, clock, publish)
     try:
         process.start(stop)
         while not stop.is_set():

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import thriftpy2
@@ -41,6 +42,21 @@ class ShardService:
     def __init__(self, shard: Shard, notes: Notes = tuple) -> None:
         self._shard, self._notes = shard, notes
         self._selects = threading.BoundedSemaphore(SELECTS_AT_ONCE)
+        self._counting = threading.Lock()
+        """Guards the counts below."""
+        self._answered = self._refused = 0
+        self._took_s = 0.0
+
+    def figures(self) -> dict[str, int]:
+        """Questions for buckets since the start: how many, their time together, how many were refused."""
+        with self._counting:
+            return {"selects": self._answered, "selects_ms": int(self._took_s * 1000), "refused": self._refused}
+
+    def _count(self, began: float, answered: bool) -> None:
+        with self._counting:
+            self._took_s += monotonic() - began
+            self._answered += answered
+            self._refused += not answered
 
     def feed(self, parts: Sequence[bytes]) -> Any:
         """Apply a range."""
@@ -59,6 +75,16 @@ class ShardService:
 
     def select(self, request: bytes) -> bytes:
         """JSON request, Arrow answer."""
+        began = monotonic()
+        try:
+            answer = self._select(request)
+        except Exception:
+            self._count(began, False)
+            raise
+        self._count(began, True)
+        return answer
+
+    def _select(self, request: bytes) -> bytes:
         if not self._selects.acquire(timeout=SELECT_WAIT_S):
             raise idl().ShardError(message=f"shard {self._shard.id} is busy with {SELECTS_AT_ONCE} other questions")
         try:

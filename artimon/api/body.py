@@ -13,6 +13,9 @@ HEADERS = [
     (b"content-type", b"application/json"),
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
 ]
 
 
@@ -43,7 +46,11 @@ class BoundedBody:
         headers = dict(scope["headers"])
         size = len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(k) + len(v) for k, v in scope["headers"])
         if size > self._limits.header_bytes:  # uvicorn bounds what is incomplete, not what comes in one piece
-            raise ApiError(431, f"address and headers have {size} bytes, the limit is {self._limits.header_bytes}")
+            raise ApiError(
+                431,
+                f"address and headers have {size} bytes, the limit header_bytes is {self._limits.header_bytes}: send a "
+                "long question by POST",
+            )
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise ApiError(415, "compressed bodies are not taken: send it plain")
         declared = headers.get(b"content-length", b"0")
@@ -53,7 +60,7 @@ class BoundedBody:
             async with asyncio.timeout(self._limits.body_s):
                 return await self._collect(receive)
         except TimeoutError as late:
-            raise ApiError(408, f"the body did not come within the limit of {self._limits.body_s:g} s") from late
+            raise ApiError(408, f"the body did not come within body_s = {self._limits.body_s:g} s") from late
 
     async def _collect(self, receive: Receive) -> bytes:
         body = bytearray()
@@ -68,7 +75,7 @@ class BoundedBody:
                 return bytes(body)
 
     def _too_large(self) -> ApiError:
-        return ApiError(413, f"the body is larger than the limit of {self._limits.body_bytes} bytes")
+        return ApiError(413, f"the body is larger than body_bytes = {self._limits.body_bytes}: ask a shorter question")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

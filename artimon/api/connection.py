@@ -11,7 +11,7 @@ from artimon.api.limits import Limits
 
 
 class DeadlineProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with two deadlines; bytes that drip in or out do not move them."""
+    """uvicorn's HTTP/1.1 with deadlines; bytes that drip in or out do not move them."""
 
     limits = Limits()
 
@@ -19,6 +19,7 @@ class DeadlineProtocol(H11Protocol):
         super().__init__(*arguments, **named)
         self._header: asyncio.TimerHandle | None = None
         self._write: asyncio.TimerHandle | None = None
+        self._whole: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -36,16 +37,23 @@ class DeadlineProtocol(H11Protocol):
         super().pause_writing()
         if self._write is None:
             self._write = self.loop.call_later(self.limits.write_s, self.transport.abort)
+        if self._whole is None:
+            self._whole = self.loop.call_later(self.limits.answer_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         _cancel(self._write)
         self._write = None
 
+    def on_response_complete(self) -> None:
+        _cancel(self._whole)  # what is left of the answer fits the buffers: `_write` watches it
+        self._whole = None
+        super().on_response_complete()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._header, self._write):
+        for timer in (self._header, self._write, self._whole):
             _cancel(timer)
-        self._header = self._write = None
+        self._header = self._write = self._whole = None
         super().connection_lost(exc)
 
     def _await_header(self) -> None:

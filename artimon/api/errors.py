@@ -6,15 +6,21 @@ import json
 
 from artimon.model.select import SelectError
 from query_dsl import QueryError
+from query_dsl.render import printable
 from varstore.client import StoreUnavailable
 
 
 class ApiError(Exception):
-    """An answer other than 200. `position` and `length` count characters of `q`."""
+    """An answer other than 200; its text moves no terminal's cursor. `position`, `length` count characters of `q`."""
 
-    def __init__(self, status: int, message: str, position: int | None = None, length: int | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, position: int | None = None, length: int | None = None, reason: str = ""
+    ) -> None:
+        """`reason`: a word for programs where the status alone does not say it."""
+        message = printable(message)
         super().__init__(message)
         self.status, self.message, self.position, self.length = status, message, position, length
+        self.reason = reason
 
     def body(self) -> bytes:
         """The JSON that is answered."""
@@ -39,7 +45,7 @@ def refusal(error: QueryError | SelectError) -> ApiError:
     while cause is not None:
         for kind, status in _STATUS:
             if isinstance(cause, kind):
-                return ApiError(status, str(cause))
+                return ApiError(status, str(cause), reason="unavailable" if kind is StoreUnavailable else "")
         cause = cause.__cause__
     if isinstance(error, QueryError):
         length = None if error.position is None else error.length

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from artimon.api.errors import ApiError
 from artimon.api.limits import Limits
@@ -23,36 +23,47 @@ class Gate:
         self._threads = ThreadPoolExecutor(running, thread_name_prefix=name)
         self._waiting = 0
 
-    async def run(self, work: Callable[[], T], stop: threading.Event | None = None) -> T:
-        """The result of `work`, run in a thread. ApiError 503 if its turn does not come, 504 if it takes too long;
-        then `stop` is set, so that the work can notice."""
-        await self._enter()
-        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        future.add_done_callback(self._leave)
+    async def run(
+        self, work: Callable[[], T], stop: threading.Event | None = None, gone: Awaitable[object] | None = None
+    ) -> T:
+        """The result of `work`, run in a thread. ApiError 503 if its turn does not come, 504 if it takes too long,
+        499 if `gone` comes first; then `stop` is set, so that the work can notice."""
+        left = None if gone is None else asyncio.ensure_future(gone)
         try:
-            done, _ = await asyncio.wait({future}, timeout=self._limits.query_s)
-            if not done:
-                raise ApiError(
-                    504, f"no answer within the limit of {self._limits.query_s:g} s: ask for less, or try again"
-                )
-            return future.result()
+            await self._enter()
+            future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+            future.add_done_callback(self._leave)
+            awaited: set[asyncio.Future[Any]] = {future} if left is None else {future, left}
+            await asyncio.wait(awaited, timeout=self._limits.query_s, return_when=asyncio.FIRST_COMPLETED)
+            if future.done():
+                return future.result()
+            if left is not None and left.done():
+                raise ApiError(499, "the client closed the connection")
+            raise ApiError(504, f"no answer within query_s = {self._limits.query_s:g} s: ask for less, or try again")
         finally:
             if stop is not None:
                 stop.set()
+            if left is not None:
+                left.cancel()
 
     async def _enter(self) -> None:
         if not self._slots.locked():
             await self._slots.acquire()  # at once: a free slot is no reason to count as waiting
             return
         if self._waiting >= self._limits.waiting:
-            raise ApiError(503, f"{self._running} requests run and {self._limits.waiting} wait: try again later")
+            raise ApiError(
+                503,
+                f"running = {self._running} requests run and waiting = {self._limits.waiting} wait: try again later",
+            )
         self._waiting += 1
         try:
             async with asyncio.timeout(self._limits.wait_s):
                 await self._slots.acquire()
         except TimeoutError as late:
             raise ApiError(
-                503, f"{self._running} requests run; no turn within {self._limits.wait_s:g} s: try again later"
+                503,
+                f"running = {self._running} requests run; no turn within wait_s = {self._limits.wait_s:g} s: "
+                "try again later",
             ) from late
         finally:
             self._waiting -= 1

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 
 KiB = 1024
+MiB = 1024 * KiB
+
+
+class BadLimit(ValueError):
+    """A limit that is set to what it cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +23,16 @@ class Limits:
     """Request line and headers together."""
     series: int = 20_000
     """Series that one selector of a query may match."""
-    cells_read: int = 1_000_000
+    cells_read: int = 2_000_000
     """Series times buckets that one fetch may make room for, windows included."""
-    cells_answered: int = 500_000
+    cells_answered: int = 1_000_000
     """Series times buckets of an answer."""
+    answer_bytes: int = 96 * MiB
+    """An answer as it is written, before it is packed."""
+    unsent_bytes: int = 192 * MiB
+    """All answers of the process that clients have not taken yet, packed where they are."""
     found: int = 10_000
-    """Series that /api/find lists."""
+    """Series, names, values or endpoints that a list holds."""
     query_s: float = 20.0
     """From the start of an evaluation to 504."""
     running: int = 4
@@ -37,4 +47,28 @@ class Limits:
     """Between two requests of a connection."""
     write_s: float = 30.0
     """How long a client may leave an answer unread."""
+    answer_s: float = 120.0
+    """How long a client may take for a whole answer, once it is slower than we are."""
     connections: int = 256
+    thrift_connections: int = 64
+    thrift_idle_s: float = 300.0
+    thrift_request_bytes: int = 64 * KiB
+    thrift_answer_bytes: int = 16_000_000
+    """A reply of the Thrift service; Apache's clients refuse frames of more than 16,384,000 bytes."""
+
+    def changed(self, changes: Iterable[str]) -> Limits:
+        """With "name=value" in place of the defaults. Raises BadLimit."""
+        types = {field.name: type(getattr(self, field.name)) for field in fields(self)}
+        found: dict[str, float] = {}
+        for change in changes:
+            name, _, text = change.partition("=")
+            if name not in types:
+                raise BadLimit(f"{name!r} is no limit: there are {', '.join(types)}")
+            try:
+                value = types[name](text)
+            except ValueError:
+                raise BadLimit(f"{name} is {text!r}: write {name}=NUMBER") from None
+            if not 0 < value <= 1 << 40:
+                raise BadLimit(f"{name} is {text}: it must be more than 0 and at most {1 << 40}")
+            found[name] = value
+        return replace(self, **found)  # type: ignore[arg-type]

@@ -16,10 +16,11 @@ MAX_FIELDS = 16
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked, as it came. `time_ms` None means now."""
+    """What was asked, as it came. `time_ms` None means now; `format` None leaves it to the header Accept."""
 
     text: str | None
-    time_ms: int | None
+    time_ms: int | None = None
+    format: str | None = None
 
     def checked(self, limits: Limits) -> str:
         """The text. Raises ApiError where it is missing, no Unicode, or too long."""
@@ -30,7 +31,11 @@ class Question:
         except UnicodeEncodeError as problem:
             raise ApiError(400, "q holds half a surrogate pair: send Unicode", problem.start, 1) from problem
         if size > limits.query_bytes:
-            raise ApiError(413, f"the text has {size} bytes, the limit is {limits.query_bytes}")
+            raise ApiError(
+                413,
+                f"the text has {size} bytes, the limit query_bytes is {limits.query_bytes}: write a pattern with =~ in "
+                "place of a long list",
+            )
         return self.text
 
 
@@ -67,11 +72,13 @@ def _form(body: bytes) -> dict[str, Any]:
 
 
 def _question(found: dict[str, Any]) -> Question:
-    text, time_ms = found.get("q"), found.get("time_ms")
+    text, time_ms, named = found.get("q"), found.get("time_ms"), found.get("format")
     if text is not None and not isinstance(text, str):
         raise ApiError(400, "q must be a text")
+    if named is not None and not isinstance(named, str):
+        raise ApiError(400, "format must be a text, such as csv")
     if time_ms is None:
-        return Question(text, None)
+        return Question(text, None, named)
     if isinstance(time_ms, bool) or not isinstance(time_ms, int) or not 0 <= time_ms <= TIME_MAX_MS:
         raise ApiError(400, f"time_ms must be whole epoch milliseconds, 0 to {TIME_MAX_MS}")
-    return Question(text, time_ms)
+    return Question(text, time_ms, named)

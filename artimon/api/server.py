@@ -13,8 +13,9 @@ from fastapi import FastAPI
 
 from artimon.api.connection import protocol_with
 from artimon.api.limits import Limits
+from artimon.api.matrix_service import MatrixServer
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.health import HealthFile
+from artimon.model.health import HealthFile, Publish, unpublished
 
 HOST = "127.0.0.1"
 BACKLOG = 128
@@ -80,17 +81,26 @@ class ApiServer:
 
 
 def run_server(
-    app: FastAPI, port: int, health: Path | None, stop: threading.Event, clock: Clock = SYSTEM_CLOCK
+    app: FastAPI,
+    port: int,
+    health: Path | None,
+    stop: threading.Event,
+    clock: Clock = SYSTEM_CLOCK,
+    publish: Publish = unpublished,
+    thrift_port: int = 0,
 ) -> None:
-    """Serve until `stop`. Raises OSError if the port is taken."""
-    server = ApiServer(app, port=port)
-    file = HealthFile(health, "api", clock) if health else None
+    """Serve both faces with the limits of `app` until `stop`. Raises OSError if a port is taken."""
+    server = ApiServer(app, app.state.desk.limits, port=port)
+    matrices = MatrixServer(app.state.desk, port=thrift_port)
+    file = HealthFile(health, "api", clock, publish)
     server.start()
     try:
+        matrices.start()
+        ports = {"port": server.port, "thrift_port": matrices.port}
         while not stop.is_set():
             problem = server.problem()
-            if file is not None:
-                file.write("failing" if problem else "ok", problem, port=server.port)
+            file.write("failing" if problem else "ok", problem, **ports, **app.state.counts.figures())
             clock.wait(stop, HEALTH_S)
     finally:
+        matrices.stop()
         server.stop()

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+
+Publish = Callable[[str, Mapping[str, Any]], None]
+"""Takes state and figures as they are told, from one thread. It must neither raise nor wait."""
+
+
+def unpublished(_state: str, _figures: Mapping[str, Any]) -> None:
+    """Figures go to the file only: what components do unless their process says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +32,21 @@ class Health:
 
 
 class HealthFile:
-    """Writes `Health` to `path`; readers see the old or the new file, never half of one."""
+    """Writes `Health` to `path` (None: nowhere); readers see the old or the new file, never half of one."""
 
-    def __init__(self, path: Path, part: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._path, self._part, self._clock = path, part, clock
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(
+        self, path: Path | None, part: str, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
+    ) -> None:
+        """`publish` gets the same figures: artimon/model/own.py makes variables of them."""
+        self._path, self._part, self._clock, self._publish = path, part, clock, publish
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
 
     def write(self, state: str = "ok", problem: str = "", **figures: Any) -> None:
-        """Replace the file; `figures` must be JSON."""
+        """Replace the file and publish; `figures` must be JSON."""
+        self._publish(state, figures)
+        if self._path is None:
+            return
         health = {
             "part": self._part,
             "state": state,

@@ -121,3 +121,17 @@ class UnknownPart(StackError):
 
     def __str__(self) -> str:
         return f"there is no part {self.name!r}: known are {', '.join(self.known)}"
+
+
+class ExampleMissing(StackError):
+    """A program of the repository's examples that is not there."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} does not exist: the examples come with the repository, not with the installed package; "
+            "run `artimon up` from a clone, or leave out the group `examples`"
+        )

@@ -13,6 +13,7 @@ from types import FrameType
 
 from artimon.settings import child_environment
 from artimon.stack.errors import NotHealthy, StackError, UnusableFolder
+from artimon.stack.own_stack import StackVariables
 from artimon.stack.process import same_process
 from artimon.stack.runner import now_s
 from artimon.stack.stack import UP_S, Stack
@@ -50,11 +51,12 @@ def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], in
     Returns the job's exit code, 0 after a signal without a job, 130 if a signal cut the job short."""
     interrupts = Interrupts()
     interrupts.install()
-    began, code = now_s(), 0
+    began, code, variables = now_s(), 0, StackVariables(stack)
     try:
         say(f"starting {', '.join(part.name for part in stack.parts)} on {stack.data}")
         stack.start()
         stack.wait_healthy(UP_S)
+        variables.start()
         _announce(stack, say, now_s() - began)
         if job is None:
             interrupts.asked.wait()
@@ -64,6 +66,7 @@ def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], in
         code = 0 if job is None else 130
     finally:
         interrupts.asked.set()
+        variables.stop()
         _stop(stack, say)
     return code
 

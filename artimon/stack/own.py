@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import MappingProxyType
 
 from artimon.model.clock import SYSTEM_CLOCK
@@ -84,13 +85,31 @@ class Agent(OwnPart):
     after = ("zookeeper",)
     memory_mb = 1024
 
+    @staticmethod
+    def _dropin(context: Context) -> Path:
+        return context.data / "dropin"
+
+    def prepare(self, context: Context) -> list[Command]:
+        self._dropin(context).mkdir(parents=True, exist_ok=True)
+        return super().prepare(context)
+
+    def addresses(self, context: Context) -> dict[str, str]:
+        return {"ARTIMON_DROPIN": str(self._dropin(context))}
+
     def arguments(self, context: Context) -> list[str]:
         option = context.options.get
         return [
             *("agent", "--name", option("agent_name", "local"), *_servers(context, "zookeeper")),
-            *("--data", str(context.folder("agent"))),
+            *("--data", str(context.folder("agent")), "--dropin", str(self._dropin(context))),
             *("--poll", option("poll", "60s"), "--level", option("level", "hdfs")),
+            *_bean_servers(context),
         ]
+
+
+def _bean_servers(context: Context) -> list[str]:
+    """Flags that name the bean servers of this stack's own HDFS."""
+    servers = {"hdfs-namenode": context.server("namenode.http"), "hdfs-datanode": context.server("datanode.http")}
+    return [word for name, place in servers.items() if place for word in ("--jmx", f"{name}=http://{place}/jmx")]
 
 
 class Shard(OwnPart):
@@ -113,19 +132,58 @@ class Shard(OwnPart):
 
 
 class Api(OwnPart):
-    """The HTTP API. It answers without shards too, if only that there are none."""
+    """The API, HTTP and Thrift. It answers without shards too, if only that there are none."""
 
     name = "api"
     after = ("zookeeper",)
-    ports = MappingProxyType({"api.http": 8780})
+    ports = MappingProxyType({"api.http": 8780, "api.thrift": 8781})
     memory_mb = 512
 
     def arguments(self, context: Context) -> list[str]:
-        port = str(context.port("api.http"))
-        return ["api", *_servers(context, "zookeeper"), "--data", str(context.data), "--port", port]
+        ports = ["--port", str(context.port("api.http")), "--thrift-port", str(context.port("api.thrift"))]
+        return ["api", *_servers(context, "zookeeper"), "--data", str(context.data), *ports]
 
     def addresses(self, context: Context) -> dict[str, str]:
-        return {"ARTIMON_API": f"http://{context.address('api.http')}"}
+        http, thrift = context.address("api.http"), context.address("api.thrift")
+        return {"ARTIMON_API": f"http://{http}", "ARTIMON_MATRIX": thrift}
+
+
+class MailServer(OwnPart):
+    """The local SMTP server, which keeps every mail in the data folder."""
+
+    name = "mail"
+    after = ()
+    ports = MappingProxyType({"mail.smtp": 8725})
+    memory_mb = 256
+
+    def arguments(self, context: Context) -> list[str]:
+        port = str(context.port("mail.smtp"))
+        return ["smtp", *_servers(context, "zookeeper"), "--port", port, "--data", str(context.data)]
+
+    def addresses(self, context: Context) -> dict[str, str]:
+        return {"ARTIMON_SMTP": context.address("mail.smtp")}
+
+
+class Alerts(OwnPart):
+    """The alert engine. The rules of a new stack are the shipped examples; from then on the folder is its owner's."""
+
+    name = "alerts"
+    after = ("zookeeper",)
+    memory_mb = 768
+
+    def prepare(self, context: Context) -> list[Command]:
+        from alerts.examples import seed_rules
+
+        seed_rules(context.folder(self.name) / "rules")
+        return super().prepare(context)
+
+    def arguments(self, context: Context) -> list[str]:
+        folder, page = context.folder(self.name), context.server("api.http")
+        return [
+            *("alerts", *_servers(context, "zookeeper"), "--rules", str(folder / "rules"), "--data", str(folder)),
+            *("--smtp", context.server("mail.smtp") or context.settings.smtp),
+            *("--link", f"http://{page}" if page else context.settings.api),
+        ]
 
 
 class Spark(OwnPart):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from artimon.stack.errors import UnknownPart
+from artimon.stack.examples import Shop, ShopLoad
 from artimon.stack.hdfs import DataNode, NameNode
 from artimon.stack.kafka import Kafka
-from artimon.stack.own import Agent, Api, Collector, Shard, Spark
+from artimon.stack.own import Agent, Alerts, Api, Collector, MailServer, Shard, Spark
 from artimon.stack.part import Part
 from artimon.stack.zookeeper import ZooKeeper
 
@@ -23,20 +24,25 @@ _MAKERS: dict[str, Callable[[], Part]] = {
     "collector-0": Collector,
     "agent": Agent,
     "api": Api,
+    "mail": MailServer,
+    "alerts": Alerts,
 }
 ALL_PARTS = tuple(_MAKERS)
+_EXAMPLES: dict[str, Callable[[], Part]] = {"shop": Shop, "shop-load": ShopLoad}
+_KNOWN = {**_MAKERS, **_EXAMPLES}
 GROUPS = {
     "hdfs": ("namenode", "datanode"),
     "base": ("zookeeper", "kafka", "namenode", "datanode"),
     "shards": ("shard-0", "shard-1"),
     "all": ALL_PARTS,
+    "examples": tuple(_EXAMPLES),
 }
 
 
 def choose_parts(names: Iterable[str]) -> list[Part]:
-    """The named parts and members of the named groups, in start order. Raises UnknownPart."""
+    """The named parts and members of the named groups, in start order. Raises UnknownPart, ExampleMissing."""
     chosen = {member for name in names for member in GROUPS.get(name, (name,))}
-    unknown = chosen - set(ALL_PARTS)
+    unknown = chosen - set(_KNOWN)
     if unknown:
-        raise UnknownPart(min(unknown), sorted({*ALL_PARTS, *GROUPS}))
-    return [make() for name, make in _MAKERS.items() if name in chosen]
+        raise UnknownPart(min(unknown), sorted({*_KNOWN, *GROUPS}))
+    return [make() for name, make in _KNOWN.items() if name in chosen]

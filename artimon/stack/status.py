@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import Health, read_health
+from artimon.stack import lag
 from artimon.stack.errors import NotRunning
 from artimon.stack.process import same_process, session_rss
 from artimon.stack.runner import Phase
@@ -42,6 +43,8 @@ class Hop:
     lag_ms: int | None
     detail: str
     healthy: bool
+    reason: str = ""
+    """Why it is unhealthy: see artimon/stack/lag.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +65,19 @@ class Status:
         return asdict(self)
 
 
-def read_status(data: Path) -> Status:
+def read_status(data: Path, clock: Clock = SYSTEM_CLOCK) -> Status:
     """The status of the stack on `data`. Raises NotRunning."""
     state = read_state(data)
     if state is None or not state.alive():
         raise NotRunning(data)
     healths = {part.name: read_health(data / "health" / f"{part.name}.json") for part in state.parts}
     rss = session_rss([part.pid for part in state.parts if part.pid])
-    now_s = SYSTEM_CLOCK.now_ms() / 1000
+    now_s = clock.now_ms() / 1000
     parts = [_part_status(part, healths[part.name], rss.get(part.pid, 0), now_s) for part in state.parts]
     figures = {part.name: part.figures for part in parts}
-    hops = hops_of(figures)
+    hops = hops_of(figures, {part.name: part.uptime_s for part in parts}, clock)
     problems = [f"{part.name}: {part.problem}" for part in parts if part.problem]
+    problems += [f"{hop.name}: {hop.reason}" for hop in hops if hop.reason]
     problems += [f"{name}: {text}" for name, values in figures.items() for text in values.get("problems", [])]
     return Status(
         data=str(data),
@@ -104,64 +108,83 @@ def _part_status(part: PartState, health: Health | None, rss: int, now_s: float)
     )
 
 
-def hops_of(figures: Mapping[str, Mapping[str, Any]]) -> list[Hop]:
-    """The hops of the parts that are there, in the order in which a sample takes them; `figures` by part."""
+def hops_of(
+    figures: Mapping[str, Mapping[str, Any]],
+    uptimes: Mapping[str, float] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> list[Hop]:
+    """The hops of the parts that are there, in the order in which a sample takes them; `figures` by part.
+
+    `uptimes`, in seconds by part: parts that are young are not judged; what is not in it is old enough."""
+    known, now_ms = uptimes or {}, clock.now_ms()
+    settled = {name for name in figures if known.get(name, lag.GRACE_S) >= lag.GRACE_S}
     hops: list[Hop] = []
+    agent, spark = figures.get("agent") or {}, figures.get("spark") or {}
+    raw, buckets = spark.get("raw") or {}, spark.get("buckets") or {}
     if "agent" in figures:
-        hops.append(_agent_hop(figures["agent"]))
-    collectors = {name: values for name, values in figures.items() if name.startswith("collector-")}
-    hops += [_collector_hop(name, values) for name, values in collectors.items()]
+        hops.append(_agent_hop(agent, lag.agent_reason(agent, raw) if "agent" in settled else ""))
+    for name, values in _named(figures, "collector-"):
+        silent = lag.collector_reason(values, agent, now_ms) if {name, "agent"} <= settled else ""
+        hops.append(_collector_hop(name, values, silent))
     if "spark" in figures:
-        hops += [_raw_hop(figures["spark"].get("raw") or {}), _buckets_hop(figures["spark"].get("buckets") or {})]
-    shards = {name: values for name, values in figures.items() if name.startswith("shard-")}
-    return hops + [_shard_hop(name, values) for name, values in shards.items()]
+        late = "spark" in settled
+        young = [name.removeprefix("shard-") for name in figures.keys() - settled]
+        hops.append(_raw_hop(raw, lag.raw_reason(raw) if late else ""))
+        hops.append(_buckets_hop(buckets, lag.buckets_reason(buckets, young) if late else ""))
+    for name, values in _named(figures, "shard-"):
+        hops.append(_shard_hop(name, values, lag.shard_reason(values) if name in settled else "", now_ms))
+    return hops
 
 
-def _agent_hop(figures: Mapping[str, Any]) -> Hop:
+def _named(figures: Mapping[str, Mapping[str, Any]], prefix: str) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(name, values) for name, values in figures.items() if name.startswith(prefix)]
+
+
+def _agent_hop(figures: Mapping[str, Any], reason: str) -> Hop:
     up, down = figures.get("endpoints_up", 0), figures.get("endpoints_down", 0)
     refused = sum((figures.get("refused") or {}).values())
     detail = f"{figures.get('pending_batches', 0)} batches not acked; {up} endpoints up, {down} down"
     if refused:
         detail += f"; {refused} refused"
-    lag = figures.get("oldest_unacked_ms")
-    return Hop("agent: accepted", figures.get("accepted_samples"), "samples", lag, detail, True)
+    lag_ms = figures.get("oldest_unacked_ms")
+    return Hop("agent: accepted", figures.get("accepted_samples"), "samples", lag_ms, detail, not reason, reason)
 
 
-def _collector_hop(name: str, figures: Mapping[str, Any]) -> Hop:
-    nacks = {reason: count for reason, count in (figures.get("nacks") or {}).items() if count}
-    detail = ", ".join(f"{count} nacks {reason}" for reason, count in nacks.items()) or "no nacks"
-    return Hop(f"{name}: to Kafka", figures.get("batches"), "batches", None, detail, True)
+def _collector_hop(name: str, figures: Mapping[str, Any], reason: str) -> Hop:
+    nacks = {why: count for why, count in (figures.get("nacks") or {}).items() if count}
+    detail = ", ".join(f"{count} nacks {why}" for why, count in nacks.items()) or "no nacks"
+    return Hop(f"{name}: to Kafka", figures.get("batches"), "batches", None, detail, not reason, reason)
 
 
 def _behind(reached: Mapping[str, int], ends: Mapping[str, int]) -> int:
     return sum(max(0, end - int(reached.get(partition, 0))) for partition, end in ends.items())
 
 
-def _raw_hop(raw: Mapping[str, Any]) -> Hop:
+def _raw_hop(raw: Mapping[str, Any], reason: str) -> Hop:
     behind = _behind(raw.get("until") or {}, raw.get("log_end") or {})
     detail = f"version {raw.get('version', '?')}, {behind} batches of Kafka to go"
     if raw.get("duplicates") or raw.get("dead_letters"):
         detail += f"; {raw.get('duplicates', 0)} repeats, {raw.get('dead_letters', 0)} dead letters"
-    return Hop("spark: raw table", raw.get("rows"), "rows", raw.get("lag_ms"), detail, True)
+    return Hop("spark: raw table", raw.get("rows"), "rows", raw.get("lag_ms"), detail, not reason, reason)
 
 
-def _buckets_hop(buckets: Mapping[str, Any]) -> Hop:
+def _buckets_hop(buckets: Mapping[str, Any], reason: str) -> Hop:
     lagging = buckets.get("lagging") or []
     detail = f"shards behind: {', '.join(map(str, lagging))}" if lagging else "all shards follow"
-    return Hop("spark: to the shards", buckets.get("ranges"), "ranges", buckets.get("lag_ms"), detail, not lagging)
+    lag_ms = buckets.get("lag_ms")
+    return Hop("spark: to the shards", buckets.get("ranges"), "ranges", lag_ms, detail, not reason, reason)
 
 
-def _shard_hop(name: str, figures: Mapping[str, Any]) -> Hop:
+def _shard_hop(name: str, figures: Mapping[str, Any], reason: str, now_ms: int) -> Hop:
     newest = figures.get("newest_sample_ms")
     detail = f"{figures.get('series', 0)} series"
     for word in ("late", "future", "conflicts"):
         if figures.get(word):
             detail += f", {figures[word]} {word}"
-    refilling = figures.get("refilling")
-    if refilling:
+    if figures.get("refilling"):
         detail += "; refilling from Kafka, its answers are partial"
-    lag = max(0, SYSTEM_CLOCK.now_ms() - int(newest)) if newest else None
-    return Hop(f"{name}: in memory", figures.get("applied"), "samples", lag, detail, not refilling)
+    age_ms = max(0, now_ms - int(newest)) if newest else None
+    return Hop(f"{name}: in memory", figures.get("applied"), "samples", age_ms, detail, not reason, reason)
 
 
 def running_state(data: Path) -> StackState:

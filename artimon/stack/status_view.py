@@ -70,5 +70,5 @@ def _hops(hops: list[Hop]) -> Table:
     for hop in hops:
         count = "?" if hop.count is None else f"{hop.count:,}"
         lag = "-" if hop.lag_ms is None else f"{hop.lag_ms / 1000:.1f} s"
-        table.add_row(hop.name, count, hop.unit, lag, hop.detail)
+        table.add_row(Text(hop.name, style="" if hop.healthy else "red"), count, hop.unit, lag, hop.detail)
     return table

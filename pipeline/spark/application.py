@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.health import HealthFile
+from artimon.model.health import HealthFile, Publish, unpublished
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig
@@ -32,14 +32,18 @@ class SessionLost(RuntimeError):
 
 
 def run_application(
-    config: SparkConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, probe: Probe = no_probe
+    config: SparkConfig,
+    stop: threading.Event,
+    clock: Clock = SYSTEM_CLOCK,
+    probe: Probe = no_probe,
+    publish: Publish = unpublished,
 ) -> None:
     """Run until `stop`. What is missing (ZooKeeper, Kafka, HDFS, shards) is named in log and health and waited for.
 
     Raises SessionLost if the JVM dies."""
     for chatty in ("py4j", "kafka", "kazoo"):  # what fails is raised, and said once by our own log
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
-    health = HealthFile(config.health or config.data / "health.json", "spark", clock)
+    health = HealthFile(config.health or config.data / "health.json", "spark", clock, publish)
     health.write("starting", "Spark is starting")
     shutil.rmtree(config.data / "checkpoints", ignore_errors=True)  # caches of an earlier run
     session = make_session(config)
@@ -80,7 +84,8 @@ def _run(
         problems = [f"{life.name}: {life.problem}" for life in lives if life.problem]
         problems += [f"acks: {acks.problem}"] if acks.problem else []
         state = "ok" if not problems else "starting" if all(life.restarts == 0 for life in lives) else "failing"
-        health.write(state, "; ".join(problems), raw=raw.figures(), buckets=buckets.figures())
+        restarts = {life.name: life.restarts for life in lives}
+        health.write(state, "; ".join(problems), raw=raw.figures(), buckets=buckets.figures(), restarts=restarts)
     acks.wake()
     for life in lives:
         life.join(STOP_S)

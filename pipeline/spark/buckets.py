@@ -9,6 +9,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -78,7 +79,8 @@ class BucketsQuery:
     def _look(self, info: TopicInfo, life: _Life) -> None:
         if self._topic.describe().topic_id != info.topic_id:
             raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
-        life.progress.log_end({p: end for p, (_, end) in self._topic.bounds(info.partitions).items()})
+        ends = {p: end for p, (_, end) in self._topic.bounds(info.partitions).items()}
+        life.progress.log_end(ends, self._clock.now_ms())
         life.look()
         self._healthy()
 
@@ -127,8 +129,10 @@ class _Life:
         """foreachBatch: feed every shard that stands where this micro-batch begins."""
         with self._handover:
             plan = FeedPlan(self._info.topic_id, tuple(self.progress.shards()), self.progress.behind())
+            began = monotonic()
             for result in self._run(frame, plan):
                 self.progress.moved(result)
+            self.progress.ran(monotonic() - began)
 
     def _run(self, frame: Any, plan: FeedPlan) -> list[FeedResult]:
         def task(batches: Iterable[Any]) -> Iterable[Any]:

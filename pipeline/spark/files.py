@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from functools import lru_cache
+from typing import Any
 from urllib.parse import urlsplit
 
 from hdfs_native import Client, WriteOptions
@@ -41,6 +42,34 @@ def read(uri: str) -> bytes:
     """The whole file. Raises FileNotFoundError, OSError."""
     authority, path = split(uri)
     return bytes(within(TIMEOUT_S, f"reading {uri}", lambda: _client(authority).read(path).read()))
+
+
+def open_reader(uri: str) -> Any:
+    """An open file (hdfs_native.FileReader): `size` and `read_range(offset, length)`, which have no deadline of their
+    own. Raises FileNotFoundError, OSError."""
+    authority, path = split(uri)
+    return within(TIMEOUT_S, f"opening {uri}", lambda: _client(authority).read(path))
+
+
+def open_writer(uri: str) -> Any:
+    """A new file to write to (hdfs_native.FileWriter): `write` and `close`, which have no deadline of their own.
+    Raises OSError."""
+    authority, path = split(uri)
+    options = WriteOptions(overwrite=False, create_parent=True)
+    return within(TIMEOUT_S, f"creating {uri}", lambda: _client(authority).create(path, options))
+
+
+def listing(uri: str) -> list[tuple[str, int, int]]:
+    """Every file below a folder: path relative to it, bytes, time of its last change in epoch ms. Raises
+    FileNotFoundError, OSError."""
+    authority, path = split(uri)
+    root = path.rstrip("/") + "/"
+
+    def run() -> list[tuple[str, int, int]]:
+        found = _client(authority).list_status(path, recursive=True)
+        return [(f.path.removeprefix(root), f.length, f.modification_time) for f in found if not f.isdir]
+
+    return within(TIMEOUT_S, f"listing {uri}", run)
 
 
 def delete(uri: str) -> None:

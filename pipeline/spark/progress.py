@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,8 @@ from pipeline.spark.shards import Shard
 from pipeline.spark.state import Span
 
 log = logging.getLogger(__name__)
+
+MAX_UNREACHED = 1_000
 
 
 @dataclass(slots=True)
@@ -38,8 +41,12 @@ class Progress:
         self._position: dict[int, int] = {}
         self._standings: dict[str, _Standing] = {}
         self._log_end: dict[int, int] = {}
-        self._ranges = 0
-        self._newest_append_ms = 0
+        self._unreached: deque[tuple[int, dict[int, int]]] = deque()
+        """When the log was seen to end where; only ends that the query has not reached, oldest first."""
+        self._lagging_since: dict[str, int] = {}
+        """Since when a shard was seen to lack something, each time it was looked at."""
+        self._ranges = self._runs = 0
+        self._run_ms = self._runs_ms = 0.0
 
     def say(self, shard: Shard, at: Mapping[int, int]) -> None:
         """What a shard answered when it was asked."""
@@ -129,7 +136,6 @@ class Progress:
         with self._lock:
             self._position[result.partition] = result.until
             self._ranges += 1
-            self._newest_append_ms = max(self._newest_append_ms, result.newest_append_ms)
             for id_, outcome in result.shards.items():
                 self._note(id_, result, outcome)
 
@@ -156,20 +162,43 @@ class Progress:
     def _lacking(self, standing: _Standing) -> list[int]:
         return [p for p, at in self._position.items() if standing.next.get(p, 0) < at]
 
-    def log_end(self, ends: Mapping[int, int]) -> None:
+    def log_end(self, ends: Mapping[int, int], now_ms: int) -> None:
+        """Where the log ends now."""
         with self._lock:
             self._log_end = dict(ends)
+            if len(self._unreached) < MAX_UNREACHED:
+                self._unreached.append((now_ms, self._log_end))
+
+    def ran(self, took_s: float) -> None:
+        """A micro-batch of the query is done."""
+        with self._lock:
+            self._runs, self._run_ms = self._runs + 1, took_s * 1000
+            self._runs_ms += self._run_ms
+
+    def _lag_ms(self, now_ms: int) -> int:
+        """How long ago the log first ended beyond what the query has fed; 0 if it has fed all that was seen. A log
+        that was quiet for long is no lag."""
+        reached = self._position
+        while self._unreached and all(end <= reached.get(p, 0) for p, end in self._unreached[0][1].items()):
+            self._unreached.popleft()
+        return max(0, now_ms - self._unreached[0][0]) if self._unreached else 0
 
     def figures(self, now_ms: int) -> dict[str, Any]:
         """What `artimon status` shows."""
         with self._lock:
-            behind = any(end > self._position.get(p, 0) for p, end in self._log_end.items())
+            lagging = sorted(id_ for id_, standing in self._standings.items() if self._lacking(standing))
+            self._lagging_since = {id_: self._lagging_since.get(id_, now_ms) for id_ in lagging}
             return {
                 "ranges": self._ranges,
+                "runs": self._runs,
+                "runs_ms": round(self._runs_ms),
+                "run_ms": round(self._run_ms),
+                "behind": sum(max(0, end - self._position.get(p, 0)) for p, end in self._log_end.items()),
                 "position": {str(p): at for p, at in sorted(self._position.items())},
-                "lag_ms": max(0, now_ms - self._newest_append_ms) if behind and self._newest_append_ms else 0,
+                "lag_ms": self._lag_ms(now_ms),
                 "shards": {id_: {str(p): at for p, at in sorted(s.next.items())} for id_, s in self._standings.items()},
                 "counts": {id_: dict(s.counts) for id_, s in self._standings.items()},
-                "lagging": sorted(id_ for id_, s in self._standings.items() if self._lacking(s)),
+                "lagging": lagging,
+                "lagging_ms": {id_: max(0, now_ms - since) for id_, since in self._lagging_since.items()},
                 "problems": {id_: s.error for id_, s in self._standings.items() if s.error},
             }

@@ -67,6 +67,8 @@ class RawQuery:
         self._version, self._last_commit_ms = 0, 0
         self._state = RawState()
         self._log_end: Mapping[int, int] = {}
+        self._appended, self._appends = Totals(), 0
+        self._append_ms = self._appends_ms = 0.0
         self._unreached: deque[tuple[int, Mapping[int, int]]] = deque()
         """When the log was seen to end where; only ends that the table has not reached, oldest first."""
 
@@ -102,6 +104,17 @@ class RawQuery:
             "batches": totals.batches,
             "duplicates": totals.duplicates,
             "dead_letters": totals.dead_letters,
+            "since_start": {
+                "rows": self._appended.rows,
+                "batches": self._appended.batches,
+                "duplicates": self._appended.duplicates,
+                "dead_letters": self._appended.dead_letters,
+                "appends": self._appends,
+                "appends_ms": round(self._appends_ms),
+            },
+            "append_ms": round(self._append_ms),
+            "interval_ms": round(self._config.raw_interval_s * 1000),
+            "behind": sum(max(0, end - state.until().get(p, 0)) for p, end in self._log_end.items()),
             "until": {str(p): at for p, at in state.until().items()},
             "log_end": {str(p): at for p, at in self._log_end.items()},
             "last_commit_ms": self._last_commit_ms,
@@ -160,6 +173,12 @@ class RawQuery:
         self._log_end = {p: end for p, (_, end) in bounds.items()}
         return states.find_gaps(state, info.topic_id, bounds)
 
+    def _count(self, counts: Totals, took_s: float) -> None:
+        """What one append stored, and how long it took from its first task to its commit."""
+        self._appended, self._appends = self._appended.plus(counts), self._appends + 1
+        self._append_ms = took_s * 1000
+        self._appends_ms += self._append_ms
+
     def _note(self, version: int, state: RawState) -> None:
         self._version, self._state = version, state
         self._last_commit_ms = self._clock.now_ms()
@@ -180,6 +199,7 @@ class _Life:
 
     def on_batch(self, frame: Any, _batch: int) -> None:
         """foreachBatch: run the tasks, then commit what they wrote."""
+        began = self._query._clock.monotonic()
         results = self._run_tasks(frame)
         if not results:
             return
@@ -192,6 +212,7 @@ class _Life:
         self._query._probe("committed")
         self._state = after
         self._query._note(version, after)
+        self._query._count(step.counts, self._query._clock.monotonic() - began)
         log.info(
             "raw: append %d, version %d, %d rows of %d batches",
             after.append,

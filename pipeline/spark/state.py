@@ -49,6 +49,15 @@ class Totals:
     duplicates: int = 0
     dead_letters: int = 0
 
+    def plus(self, more: Totals) -> Totals:
+        """Both together."""
+        return Totals(
+            self.rows + more.rows,
+            self.batches + more.batches,
+            self.duplicates + more.duplicates,
+            self.dead_letters + more.dead_letters,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RawState:
@@ -143,12 +152,7 @@ def advance(state: RawState, writer: str, step: Step) -> RawState:
         (*state.topics[:-1], replace(current, until=until, lost=lost)),
         _merge(state.lanes, step.seen, forgotten),
         {lane: at for lane, at in last_ms.items() if lane not in forgotten},
-        Totals(
-            state.totals.rows + step.counts.rows,
-            state.totals.batches + step.counts.batches,
-            state.totals.duplicates + step.counts.duplicates,
-            state.totals.dead_letters + step.counts.dead_letters,
-        ),
+        state.totals.plus(step.counts),
         newest,
         step.lost,
     )

@@ -69,8 +69,9 @@ class DataFile:
     partition: dict[str, str]
     stats: str
 
-    def action(self) -> AddAction:
-        return AddAction(self.path, self.size, self.partition, 0, True, self.stats)
+    def action(self, data_change: bool = True) -> AddAction:
+        """As a commit adds it; without `data_change` its rows stood in the table already."""
+        return AddAction(self.path, self.size, self.partition, 0, data_change, self.stats)
 
 
 class _Table:
@@ -260,6 +261,12 @@ class SourcesTable(_Table):
             self.commit([DataFile(path, len(data), len(names), {}, json.dumps({"numRecords": len(names)}))], {})
         except (DeltaError, OSError) as error:
             log.warning("sources not added: %s; reading them again", first_line(error))
+
+
+def folder(period: str, keep: str) -> str:
+    """Folder of a file, relative to the table: for people only, the partition values stand in the log."""
+    plain = keep if keep.isascii() and keep.replace("-", "").replace("_", "").isalnum() and len(keep) <= 64 else "other"
+    return f"period={period}/keep={plain}"
 
 
 def raw_uri(hdfs: str) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from artimon.model.batch import DEFAULT_KEEP, BatchError, BatchHeader
 from artimon.model.ranges import LaneId, LaneRanges
 from pipeline.spark import files, messages, rows
-from pipeline.spark.table import DataFile
+from pipeline.spark.table import DataFile, folder
 
 RESULT_SCHEMA = "result string"
 CHUNK_BYTES = 64 * 1024 * 1024
@@ -179,7 +179,7 @@ class _Writer:
         for (period, keep), parts in self._parts.items():
             table = rows.build(parts)
             data = rows.to_parquet(table)
-            path = f"{_folder(period, keep)}/{self.result.partition}-{self.result.first}-{uuid.uuid4().hex}.parquet"
+            path = f"{folder(period, keep)}/{self.result.partition}-{self.result.first}-{uuid.uuid4().hex}.parquet"
             files.write(f"{self._plan.table}/{path}", data)
             partition = {"period": period, "keep": keep}
             self.result.files.append(DataFile(path, len(data), len(table), partition, rows.statistics(table)))
@@ -197,9 +197,3 @@ class _Writer:
         self._flush()
         self.result.unknown = sorted(set(self.result.unknown))
         return self.result
-
-
-def _folder(period: str, keep: str) -> str:
-    """Folder of a file: for people only, the partition values stand in the log."""
-    plain = keep if keep.isascii() and keep.replace("-", "").replace("_", "").isalnum() and len(keep) <= 64 else "other"
-    return f"period={period}/keep={plain}"

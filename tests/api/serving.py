@@ -14,9 +14,12 @@ from urllib.parse import urlencode
 from fastapi import FastAPI
 
 from artimon.api.app import make_app
+from artimon.api.desk import Desk
 from artimon.api.limits import Limits
+from artimon.api.matrix_service import MatrixServer
+from artimon.api.pages import Pages
 from artimon.api.server import ApiServer
-from artimon.model.clock import ManualClock
+from artimon.model.clock import Clock, ManualClock
 from artimon.model.select import Store
 from artimon.model.values import Kind
 from tests.query_dsl.plain_store import MINUTE, PlainStore
@@ -53,7 +56,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Client:
+    """`thrift_port` and `desk` are those of a server of this process."""
+
     port: int
+    thrift_port: int = 0
+    desk: Desk | None = None
 
     def send(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -99,14 +106,21 @@ def small_app() -> FastAPI:
 
 @contextmanager
 def served(
-    store: Store | None = None, limits: Limits | None = None, status: Callable[[], Mapping[str, Any]] = lambda: STATUS
+    store: Store | None = None,
+    limits: Limits | None = None,
+    status: Callable[[], Mapping[str, Any]] = lambda: STATUS,
+    alerts: Callable[[], Mapping[str, Any]] | None = None,
+    pages: Pages | None = None,
+    clock: Clock | None = None,
 ) -> Iterator[Client]:
     """A server for as long as the block lasts."""
     bounds = limits or Limits()
-    app = make_app(store or small_store(), status, ManualClock(NOW), bounds)
-    server = ApiServer(app, bounds)
+    app = make_app(store or small_store(), status, clock or ManualClock(NOW), bounds, alerts=alerts, pages=pages)
+    server, matrices = ApiServer(app, bounds), MatrixServer(app.state.desk)
     server.start()
     try:
-        yield Client(server.port)
+        matrices.start()
+        yield Client(server.port, matrices.port, app.state.desk)
     finally:
+        matrices.stop()
         server.stop()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from artimon.api.limits import Limits
+from artimon.api.errors import Abandoned
+from artimon.api.guarded import GuardedStore
+from artimon.api.limits import BadLimit, Limits
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.select import Buckets, SelectRequest
+from query_dsl import evaluate, parse
 from tests.api.serving import NOW, Client, everything, served, small_store
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 from varstore.client import StoreUnavailable
@@ -116,19 +119,59 @@ def test_a_second_request_on_a_connection_has_a_deadline_too() -> None:
 
 
 def test_a_query_that_takes_too_long_ends_and_gives_its_turn_back() -> None:
+    """Its turn is free again although the store still holds its question."""
     store = HeldStore()
-    with served(store, replace(LIMITS, query_s=0.3, running=1, wait_s=0.2)) as client:
+    with served(store, replace(LIMITS, query_s=0.3, running=1, wait_s=2)) as client:
         late = client.ask(FETCH)
         assert late.status == 504
-        assert "0.3 s" in late.error
-        busy = client.ask(FETCH)  # its thread is not free yet
-        assert busy.status == 503
-        assert busy.headers["retry-after"]
-        assert alive(client)
+        assert "query_s = 0.3 s" in late.error
+        assert client.get("/api/names").status == 200
         assert client.get("/api/status").status == 200
+        assert not store.finished.acquire(blocking=False)
         store.release.set()
         assert store.finished.acquire(timeout=10)
         assert client.ask(FETCH).status == 200
+
+
+def test_a_busy_server_says_when_to_come_again() -> None:
+    store = HeldStore()
+    with served(store, replace(LIMITS, running=1, wait_s=0.2)) as client, ThreadPoolExecutor(1) as threads:
+        held = threads.submit(client.ask, FETCH)
+        assert store.entered.acquire(timeout=10)
+        busy = client.ask(FETCH)
+        assert busy.status == 503
+        assert "wait_s = 0.2 s" in busy.error
+        assert busy.headers["retry-after"]
+        store.release.set()
+        assert held.result(20).status == 200
+
+
+def test_a_long_computation_ends_between_its_steps() -> None:
+    """A question of many steps that nobody waits for does not run to its end."""
+    store, stop, steps = small_store(), threading.Event(), 0
+
+    def check() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 5:
+            stop.set()
+        guarded.check()
+
+    guarded = GuardedStore(store, LIMITS, stop)
+    with pytest.raises(Abandoned):
+        evaluate(parse(" + ".join(["fetch('heat')"] * 100)), guarded, NOW, check)
+    assert steps == 5
+    assert len(store.requests) == 1
+
+
+def test_a_client_that_leaves_frees_its_turn() -> None:
+    store = HeldStore()
+    with served(store, replace(LIMITS, running=1, wait_s=10)) as client:
+        leaving = client.raw(b"GET /api/query?q=fetch(%27heat%27) HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert store.entered.acquire(timeout=10)
+        leaving.close()
+        assert client.get("/api/names").status == 200
+        store.release.set()
 
 
 def test_so_many_wait_and_no_more() -> None:
@@ -187,18 +230,98 @@ def test_failures_of_the_store_have_their_status(failure: Exception, status: int
         assert alive(client)
 
 
-def test_who_does_not_read_the_answer_is_closed() -> None:
-    store = PlainStore()
-    for i in range(10_000):  # more than the system buffers for a connection
-        store.add("wide", {"host": f"{i}-{'x' * 900}"}, [(NOW - MINUTE, i)])
-    with served(store, replace(LIMITS, write_s=0.5, idle_s=60, header_s=60, connections=2)) as client:
-        connection = client.raw(b"GET /api/query?q=fetch('wide').range('2m') HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert connection.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
-        deadline = SYSTEM_CLOCK.monotonic() + 20
-        while not alive(client):  # with the stuck one there are too many connections
-            assert SYSTEM_CLOCK.monotonic() < deadline
-            threading.Event().wait(0.05)
+def wide_store() -> PlainStore:
+    """An answer of 9 MB: more than the system buffers for a connection."""
+    store = small_store()
+    for i in range(10_000):
+        store.add("wide", {"host": f"{i}-{'x' * 900}"}, [(NOW - MINUTE - 1, i)])
+    return store
+
+
+def stuck(client: Client, form: str = "json", encoding: str = "identity") -> socket.socket:
+    """A connection that asked for all of it and reads nothing but the first bytes."""
+    head = f"Host: localhost\r\nAccept-Encoding: {encoding}\r\n\r\n"
+    connection = client.raw(f"GET /api/query?q=fetch('wide').range('2m')&format={form} HTTP/1.1\r\n{head}".encode())
+    assert connection.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
+    return connection
+
+
+def until(holds: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = SYSTEM_CLOCK.monotonic() + seconds
+    while not holds():
+        assert SYSTEM_CLOCK.monotonic() < deadline
+        threading.Event().wait(0.02)
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "arrow"])
+def test_who_does_not_read_the_answer_is_closed(form: str) -> None:
+    with served(wide_store(), replace(LIMITS, write_s=1.5, idle_s=60, header_s=60)) as client:
+        assert client.desk is not None
+        purse = client.desk.purse
+        connection = stuck(client, form)
+        assert client.ask("fetch('http.requests')").status == 200  # others are served meanwhile
+        assert purse.held > 1_000_000
+        until(lambda: purse.held == 0)  # and what it took is given back
         assert 0 < len(everything(connection)) < 9_000_000
+        assert alive(client)
+
+
+def test_a_stuck_connection_no_longer_counts() -> None:
+    with served(wide_store(), replace(LIMITS, write_s=0.5, idle_s=60, header_s=60, connections=2)) as client:
+        connection = stuck(client)
+        until(lambda: alive(client))  # with the stuck one there are too many connections
+        connection.close()
+
+
+def test_who_reads_drop_by_drop_is_closed_too() -> None:
+    with served(wide_store(), replace(LIMITS, write_s=60, answer_s=0.7)) as client:
+        assert client.desk is not None
+        connection = stuck(client)
+        began, taken = SYSTEM_CLOCK.monotonic(), 0
+        try:
+            while more := connection.recv(100_000):
+                taken += len(more)
+                threading.Event().wait(0.02)
+        except ConnectionResetError:
+            pass
+        connection.close()
+        assert taken < 9_000_000
+        assert SYSTEM_CLOCK.monotonic() - began < 20
+        assert client.desk.purse.held == 0
+
+
+def test_answers_that_nobody_reads_have_one_bound_together() -> None:
+    with served(wide_store(), replace(LIMITS, write_s=30, unsent_bytes=12_000_000)) as client:
+        assert client.desk is not None
+        connection = stuck(client)
+        refused = client.ask("fetch('wide').range('2m')")
+        assert refused.status == 503
+        assert "unsent_bytes" in refused.error
+        assert refused.headers["retry-after"]
+        connection.close()
+        until(lambda: client.desk is not None and client.desk.purse.held == 0)
+        assert client.ask("fetch('wide').range('2m')").status == 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (("serie=5",), "serie"),
+        (("series=many",), "NUMBER"),
+        (("series=0",), "more than 0"),
+        (("series",), "NUMBER"),
+        (("query_s=nan",), "more than 0"),
+        (("series=1e3",), "NUMBER"),
+    ],
+)
+def test_limits_that_cannot_be(changes: tuple[str, ...], told: str) -> None:
+    with pytest.raises(BadLimit, match=told):
+        LIMITS.changed(changes)
+
+
+def test_limits_are_set_by_name() -> None:
+    found = LIMITS.changed(("series=5", "query_s=0.5"))
+    assert (found.series, found.query_s, found.cells_read) == (5, 0.5, LIMITS.cells_read)
 
 
 def test_connections_over_the_limit_are_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -11,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from artimon.api.matrix_service import idl
 from artimon.api.server import ApiServer, run_server
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.health import Health, read_health
+from bookkeeper.framed import FramedClient
 from tests.api.serving import Client, small_app
 
 
@@ -55,13 +56,38 @@ def test_a_taken_port_is_told_at_once() -> None:
 
 def test_the_command_answers_without_any_server_and_ends_by_sigterm(tmp_path: Path) -> None:
     file = tmp_path / "health" / "api.json"
-    words = ["api", "--zookeeper", "127.0.0.1:1", "--data", str(tmp_path), "--port", "0", "--health", str(file)]
+    words = [
+        "api",
+        "--zookeeper",
+        "127.0.0.1:1",
+        "--data",
+        str(tmp_path),
+        "--port",
+        "0",
+        "--thrift-port",
+        "0",
+        "--health",
+        str(file),
+    ]
     with subprocess.Popen([sys.executable, "-m", "artimon.cli", *words], stderr=subprocess.PIPE, text=True) as process:
         try:
-            client = Client(until_ok(file).figures["port"])
-            status = client.get("/api/status")
-            assert status.status == 200
-            assert json.loads(status.body)["healthy"] is False
+            figures = until_ok(file).figures
+            client = Client(figures["port"])
+            for _ in range(3):
+                began = SYSTEM_CLOCK.monotonic()
+                status = client.get("/api/status")
+                assert SYSTEM_CLOCK.monotonic() - began < 3
+                assert status.status == 200
+                assert status.json["healthy"] is False
+                assert "the shards" in status.json["problems"][-1]
+            began = SYSTEM_CLOCK.monotonic()
+            assert "the alerts" in client.get("/api/alerts").json["problem"]
+            assert SYSTEM_CLOCK.monotonic() - began < 3
+            assert client.get("/").status == 200
+            with FramedClient(idl().Matrix, "127.0.0.1", figures["thrift_port"], 20) as matrices:
+                with pytest.raises(idl().Refused, match="ZooKeeper") as caught:
+                    matrices.call("query", "fetch('a')", 0)
+                assert caught.value.reason == "unavailable"
             process.send_signal(signal.SIGTERM)
             _, told = process.communicate(timeout=30)
             assert process.returncode == 0, told

@@ -131,14 +131,28 @@ def test_status_and_health(client: Client) -> None:
     assert client.get("/api/health").json == {"state": "ok"}
 
 
-def test_openapi_without_pages_of_others(client: Client) -> None:
-    paths = client.get("/openapi.json").json["paths"]
-    assert set(paths) == {"/api/query", "/api/find", "/api/status", "/api/health"}
-    assert set(paths["/api/query"]) == {"get", "post"}
-    for path in ("/docs", "/redoc", "/nothing"):
+def test_only_what_there_is(client: Client) -> None:
+    for path in ("/docs", "/redoc", "/nothing", "/api/", "/api/query/"):
         answer = client.get(path)
         assert (answer.status, bool(answer.error)) == (404, True)
-    assert client.send("DELETE", "/api/query").status == 405
+    for method in ("DELETE", "PUT", "PATCH", "OPTIONS"):
+        answer = client.send(method, "/api/query", headers={"Origin": "http://evil.example"})
+        assert answer.status == 405
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_a_form_of_another_kind_is_not_taken(client: Client) -> None:
+    """What a page of another site could send without asking first: only a form, whose answer it cannot read."""
+    for kind in ("text/plain", "multipart/form-data; boundary=x", ""):
+        assert client.send("POST", "/api/query", b"q=fetch('heat')", {"Content-Type": kind}).status == 415
+
+
+def test_error_texts_move_no_cursor(client: Client) -> None:
+    answer = client.ask("fetch('heat{a=\x1b[2J\"x\"}')")
+    assert answer.status == 400
+    assert answer.error.isprintable()
+    missing = client.send("GET", "/static/%1b%5b2J")
+    assert missing.error.isprintable()
 
 
 def test_a_name_that_another_site_points_here_is_refused(client: Client) -> None:

@@ -15,8 +15,9 @@ def main() -> None:
     arguments.add_argument("--level", choices=("kafka", "hdfs"), required=True)
     for name in ("name", "zookeeper", "poll"):
         arguments.add_argument(f"--{name}", required=True)
-    for name in ("data", "health", "ledger"):
+    for name in ("data", "health", "ledger", "dropin"):
         arguments.add_argument(f"--{name}", required=True, type=Path)
+    arguments.add_argument("--jmx", action="append", default=[])
     given = arguments.parse_args()
     processes.agent(
         name=given.name,
@@ -26,6 +27,8 @@ def main() -> None:
         level=given.level,
         host_metrics=True,
         labels_rules=None,
+        dropin=given.dropin,
+        jmx=given.jmx,
         health=given.health,
         wrap_sink=lambda sink: LedgerSink(sink, given.ledger),
     )

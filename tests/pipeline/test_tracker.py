@@ -178,6 +178,22 @@ def test_the_oldest_is_known_whatever_its_state() -> None:
     assert tracker.oldest_ms() == 5
 
 
+def test_what_kafka_does_not_have_ages_on_its_way_too() -> None:
+    tracker = Tracker()
+    tracker.restore_sent(header(0, 5), Place(1, 16, 10), position(5), 5)
+    assert (tracker.unsent, tracker.oldest_unsent_ms()) == (0, None)
+    tracker.add(header(1, 0), Place(1, 16, 10), 70)
+    tracker.add(header(1, 1), Place(1, 16, 10), 90)
+    assert (tracker.unsent, tracker.oldest_unsent_ms()) == (2, 70)
+    group = take(tracker)
+    assert (tracker.unsent, tracker.oldest_unsent_ms()) == (2, 70), "a call that hangs hides nothing"
+    tracker.failed(group, 0.0)
+    assert tracker.oldest_unsent_ms() == 70
+    group = take(tracker, 100.0)
+    tracker.answered(group, ok(group), 100.0)
+    assert (tracker.unsent, tracker.oldest_unsent_ms(), tracker.oldest_ms()) == (0, None, 5)
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["add", "ok", "nack", "ours", "fail", "judge"]), st.integers(0, 3)), max_size=60
 )

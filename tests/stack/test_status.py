@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from artimon.model.clock import ManualClock
+from artimon.model.health import HealthFile
 from artimon.stack.errors import NotRunning
+from artimon.stack.process import start_time
+from artimon.stack.runner import Phase
+from artimon.stack.state import PartState, StackState, write_state
 from artimon.stack.status import hops_of, read_status
 from artimon.stack.status_view import show
 
@@ -23,7 +29,7 @@ FIGURES: dict[str, dict[str, Any]] = {
     "collector-0": {"batches": 12, "nacks": {"buffer full": 2}},
     "spark": {
         "raw": {"version": 7, "rows": 1000, "until": {"0": 5, "1": 7}, "log_end": {"0": 8, "1": 7}, "lag_ms": 20_000},
-        "buckets": {"ranges": 9, "lag_ms": 900, "lagging": ["1"]},
+        "buckets": {"ranges": 9, "lag_ms": 900, "lagging": ["1"], "lagging_ms": {"1": 40_000}},
     },
     "shard-0": {"series": 40, "applied": 600, "late": 2},
 }
@@ -43,12 +49,33 @@ def test_hops_stand_in_the_order_of_a_sample() -> None:
     assert "2 nacks buffer full" in hops["collector-0: to Kafka"].detail
     assert "3 batches of Kafka to go" in hops["spark: raw table"].detail
     assert not hops["spark: to the shards"].healthy
+    assert "1 for 40 s" in hops["spark: to the shards"].reason
     assert "2 late" in hops["shard-0: in memory"].detail
 
 
 def test_parts_that_said_nothing_yet_are_unknown_not_zero() -> None:
     hops = hops_of({"agent": {}, "spark": {}, "shard-0": {}})
     assert [hop.count for hop in hops] == [None, None, None, None]
+
+
+def test_a_late_hop_makes_the_stack_unhealthy_and_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Over the files that a stack leaves: two parts that run for ten minutes, one of them late."""
+    pid, started = os.getpid(), start_time(os.getpid())
+    parts = [PartState(name, Phase.HEALTHY.value, pid, started) for name in ("agent", "spark")]
+    write_state(tmp_path, StackState(pid, started, {}, {}, parts))
+    HealthFile(tmp_path / "health" / "agent.json", "agent").write(problems=["shop/host/0 went without goodbye 9 s ago"])
+    HealthFile(tmp_path / "health" / "spark.json", "spark").write(raw={"lag_ms": 500_000}, buckets={})
+    begun = ManualClock(round(started * 1000))
+    assert read_status(tmp_path, begun).healthy, "a process that has just begun may be late"
+    begun.advance(600_000)
+    status = read_status(tmp_path, begun)
+    assert not status.healthy
+    assert status.problems == [
+        "spark: raw table: Kafka waits for the raw table for 500 s, at most 120 s",
+        "agent: shop/host/0 went without goodbye 9 s ago",
+    ]
+    show(status)
+    assert "! spark: raw table: Kafka waits" in capsys.readouterr().out
 
 
 def test_no_stack_is_an_error_with_a_remedy(tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""A matrix as an Arrow IPC stream: a row a cell, every value in a column of its own type, nothing rounded.
+
+Columns: `series`, `name` (dictionaries), `time` (timestamp[ms, UTC], the end of the bucket) and of `integer`, `double`,
+`boolean`, `string` those types that the matrix has. A missing value is null in all of them. The schema's metadata
+`artimon` is JSON: grid, complete, partial, notes, and for each entry of the dictionary of `series` its name, labels and
+type.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from artimon.model.values import ValueType
+from query_dsl import Matrix
+
+ROWS = 32_768
+"""Cells of a record batch, about: a whole number of series."""
+COLUMNS = {
+    ValueType.INTEGER: ("integer", pa.int64()),
+    ValueType.DOUBLE: ("double", pa.float64()),
+    ValueType.BOOLEAN: ("boolean", pa.bool_()),
+    ValueType.STRING: ("string", pa.dictionary(pa.int32(), pa.utf8())),
+}
+
+
+class _Sink:
+    """A file that keeps what was written until it is taken."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def write(self, data: Any) -> int:
+        self._held += memoryview(data)
+        return len(data)
+
+    def flush(self) -> None:
+        return None
+
+    def take(self) -> bytes:
+        taken, self._held = bytes(self._held), bytearray()
+        return taken
+
+
+def arrow_pieces(matrix: Matrix) -> Iterator[bytes]:
+    """The stream, batch by batch."""
+    sink = _Sink()
+    writer = _Writer(matrix)
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), writer.schema) as stream:
+        step = max(1, ROWS // max(1, matrix.grid.n))
+        for start in range(0, len(matrix), step):
+            stream.write_batch(writer.batch(start, min(start + step, len(matrix))))
+            if piece := sink.take():
+                yield piece
+    yield sink.take()
+
+
+class _Writer:
+    """Cuts a matrix into record batches that share their dictionaries."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self._matrix = matrix
+        self._kinds = [kind for kind in COLUMNS if (matrix.types == kind).any()]
+        self._series = _texts(matrix.series)
+        names = sorted(set(matrix.names))
+        place = {name: i for i, name in enumerate(names)}
+        self._names = _texts(names)
+        self._name_of = np.array([place[name] for name in matrix.names], np.int32)
+        self._strings = _texts([*matrix.strings])
+        text = pa.dictionary(pa.int32(), pa.utf8())
+        fields = [("series", text), ("name", text), ("time", pa.timestamp("ms", "UTC"))]
+        fields += [COLUMNS[kind] for kind in self._kinds]
+        self.schema = pa.schema(fields, {b"artimon": json.dumps(_about(matrix)).encode()})
+
+    def batch(self, start: int, stop: int) -> Any:
+        """The cells of series `start` to `stop`."""
+        matrix, n = self._matrix, self._matrix.grid.n
+        rows = np.repeat(np.arange(start, stop, dtype=np.int32), n)
+        columns = [
+            pa.DictionaryArray.from_arrays(pa.array(rows), self._series),
+            pa.DictionaryArray.from_arrays(pa.array(self._name_of[rows]), self._names),
+            pa.array(np.tile(matrix.grid.ends(), stop - start), pa.timestamp("ms", "UTC")),
+        ]
+        cells = np.ascontiguousarray(matrix.cells[start:stop]).reshape(-1)
+        present = matrix.present[start:stop].reshape(-1)
+        types = np.repeat(matrix.types[start:stop], n)
+        columns += [self._column(kind, cells, present & (types == kind)) for kind in self._kinds]
+        return pa.record_batch(columns, schema=self.schema)
+
+    def _column(self, kind: ValueType, cells: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_]) -> Any:
+        if kind is ValueType.DOUBLE:
+            return pa.array(cells.view(np.float64), mask=~valid)
+        if kind is ValueType.BOOLEAN:
+            return pa.array(cells != 0, mask=~valid)
+        if kind is ValueType.STRING:
+            return pa.DictionaryArray.from_arrays(pa.array(cells.astype(np.int32), mask=~valid), self._strings)
+        return pa.array(cells, mask=~valid)
+
+
+def _texts(texts: list[str]) -> Any:
+    """A lone surrogate, which UTF-8 cannot hold, becomes an escape."""
+    return pa.array([text.encode("utf-8", "backslashreplace").decode() for text in texts], pa.utf8())
+
+
+def _about(matrix: Matrix) -> dict[str, Any]:
+    grid = matrix.grid
+    return {
+        "grid": {"start_ms": grid.start_ms, "end_ms": grid.end_ms, "step_ms": grid.step_ms, "n": grid.n},
+        "complete": matrix.complete,
+        "partial": matrix.partial,
+        "notes": list(matrix.notes),
+        "series": [
+            {"name": key.name, "labels": dict(key.labels), "type": ValueType(int(kind)).name}
+            for key, kind in zip(matrix.keys, matrix.types.tolist(), strict=True)
+        ],
+    }

@@ -1,0 +1,90 @@
+"""Where questions are worked on, whoever brings them: HTTP and Thrift share its slots, its queue and its time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from artimon.api.errors import ApiError, refusal
+from artimon.api.gate import Gate
+from artimon.api.guarded import GuardedStore
+from artimon.api.limits import Limits
+from artimon.api.parcel import Purse
+from artimon.model.clock import Clock
+from artimon.model.select import SelectError, Store
+from query_dsl import QueryError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+GRACE_S = 5.0
+CALLS_A_SLOT = 4
+"""Threads for each slot in which stores are asked: a query that is given up leaves one behind until its store's own
+deadline, and must not keep the next one from asking."""
+
+
+class Desk:
+    """Belongs to the loop in which it was opened. Raises ApiError for whatever cannot be answered."""
+
+    def __init__(self, store: Store, clock: Clock, limits: Limits) -> None:
+        self.clock, self.limits = clock, limits
+        self.purse = Purse(limits.unsent_bytes)
+        self._store = store
+        self._gate: Gate | None = None
+        self._calls: ThreadPoolExecutor | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opened = threading.Event()
+
+    def open(self) -> None:
+        """Begin; called in the loop of the server."""
+        self._gate = Gate(self.limits, self.limits.running, "api-query")
+        self._calls = ThreadPoolExecutor(CALLS_A_SLOT * self.limits.running, thread_name_prefix="api-store")
+        self._loop = asyncio.get_running_loop()
+        self._opened.set()
+
+    def close(self) -> None:
+        """Take nothing more."""
+        gate, self._gate, self._loop = self._gate, None, None
+        if gate is not None:
+            gate.close()
+        if self._calls is not None:
+            self._calls.shutdown(wait=False, cancel_futures=True)
+
+    async def run(self, work: Callable[[GuardedStore], T], gone: Awaitable[object] | None = None) -> T:
+        """What `work` makes of the store, in a thread. When `gone` comes first nobody waits any more: 499."""
+        if self._gate is None:
+            raise ApiError(503, "the server begins or ends: try again")
+        stop = threading.Event()
+        store = GuardedStore(self._store, self.limits, stop, threads=self._calls)
+        return await self._gate.run(lambda: guarded(lambda: work(store)), stop, gone)
+
+    def wait_for(self, work: Callable[[GuardedStore], T]) -> T:
+        """The same for a thread outside of the loop. It waits no longer than a question may take."""
+        self._opened.wait(self.limits.wait_s)  # the other face may be quicker to begin
+        loop = self._loop
+        if loop is None:
+            raise ApiError(503, "the server begins or ends: try again")
+        asked: Future[T] = asyncio.run_coroutine_threadsafe(self.run(work), loop)
+        try:
+            return asked.result(self.limits.wait_s + self.limits.query_s + GRACE_S)
+        except TimeoutError as late:
+            asked.cancel()
+            raise ApiError(504, "no answer in time: try again") from late
+
+
+def guarded(work: Callable[[], T]) -> T:
+    """In a worker's thread: whatever goes wrong becomes an answer; a defect is told to the log only."""
+    try:
+        return work()
+    except ApiError:
+        raise
+    except (QueryError, SelectError) as problem:
+        raise refusal(problem) from problem
+    except MemoryError as problem:
+        raise ApiError(413, "the query needs more memory than there is: ask for less") from problem
+    except Exception as defect:
+        log.exception("a defect while answering")
+        raise ApiError(500, "internal error: the log of the api says more") from defect

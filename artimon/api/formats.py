@@ -1,0 +1,199 @@
+"""The forms in which a matrix is answered: which one a client asks for, and how it is written piece by piece."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from artimon.api.arrow_form import arrow_pieces
+from artimon.api.errors import ApiError
+from artimon.api.parcel import PIECE
+from artimon.model.values import ValueType
+from query_dsl import Matrix
+
+NOTES_BYTES = 4_000
+"""What a header holds of the notes; the rest is counted."""
+CSV_HEAD = "series,name,type,time_ms,time,value\r\n"
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?Infinity")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way to write a matrix. `smaller`: what to ask for instead where this one grows too large."""
+
+    name: str
+    kind: str
+    write: Callable[[Matrix], Iterator[bytes]]
+    smaller: str = ""
+    headers: Mapping[str, str] | None = None
+
+
+def choose(named: str | None, accept: str) -> Form:
+    """The form a client wants: by its name, else by its header Accept, else JSON. ApiError for an unknown name."""
+    if named is not None:
+        if named not in FORMS:
+            raise ApiError(400, f"format {named[:50]!r} is not known: write one of {', '.join(FORMS)}")
+        return FORMS[named]
+    best, best_weight = FORMS["json"], 0.0
+    for kind, weight in _accepted(accept):
+        form = next((form for form in FORMS.values() if form.kind.partition(";")[0] == kind), None)
+        if form is not None and weight > best_weight:
+            best, best_weight = form, weight
+    return best
+
+
+def _accepted(accept: str) -> Iterator[tuple[str, float]]:
+    for one in accept.lower().split(",")[:50]:
+        kind, *parameters = (part.strip() for part in one.split(";"))
+        weight = next((part[2:] for part in parameters if part.startswith("q=")), "1")
+        yield kind, float(weight) if re.fullmatch(r"[01](\.\d{0,3})?", weight) else 0.0
+
+
+def headers_of(form: Form, matrix: Matrix) -> dict[str, str]:
+    """What is said of the matrix beside its body: its type, and what a reader of CSV would not see."""
+    found = {
+        "content-type": form.kind,
+        "x-artimon-complete": str(matrix.complete).lower(),
+        "x-artimon-partial": str(matrix.partial).lower(),
+        **(form.headers or {}),
+    }
+    if matrix.notes:
+        found["x-artimon-notes"] = notes_text(matrix.notes)
+    return found
+
+
+def notes_text(notes: Iterable[str]) -> str:
+    """Notes as a JSON list in ASCII, cut to what a header may hold."""
+    kept: list[str] = []
+    left = list(notes)
+    while left and len(json.dumps([*kept, left[0]])) <= NOTES_BYTES:
+        kept.append(left.pop(0))
+    return json.dumps([*kept, f"and {len(left)} more"] if left else kept)
+
+
+def _pieces(texts: Iterable[str]) -> Iterator[bytes]:
+    """Texts joined to pieces of some size. A lone surrogate, which UTF-8 cannot hold, becomes an escape."""
+    held: list[str] = []
+    size = 0
+    for text in texts:
+        held.append(text)
+        size += len(text)
+        if size >= PIECE:
+            yield "".join(held).encode("utf-8", "backslashreplace")
+            held, size = [], 0
+    if held:
+        yield "".join(held).encode("utf-8", "backslashreplace")
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def json_pieces(matrix: Matrix) -> Iterator[bytes]:
+    """The text of `Matrix.to_json`, without having it whole."""
+    return _pieces(_json_texts(matrix))
+
+
+def _json_texts(matrix: Matrix) -> Iterator[str]:
+    empty = Matrix((), matrix.grid, matrix.column, (), matrix.notes, matrix.complete, matrix.partial)
+    head = json.dumps(empty.to_dict(), ensure_ascii=False)
+    yield head.removesuffix("]}")
+    for i, key in enumerate(matrix.keys):
+        row = {
+            "name": key.name,
+            "labels": dict(key.labels),
+            "type": _type(matrix, i).name,
+            "values": json_values(matrix, i),
+        }
+        yield (", " if i else "") + json.dumps(row, ensure_ascii=False, allow_nan=False)
+    yield "]}"
+
+
+def json_values(matrix: Matrix, i: int) -> list[int | float | bool | str | None]:
+    """Series i as JSON has it: null is missing; what JSON has no number for is a text."""
+    values = matrix.tolist(i)
+    if _type(matrix, i) is ValueType.DOUBLE and not np.isfinite(matrix.row(i).data).all():
+        return [_NOT_FINITE.get(repr(value), value) for value in values]
+    return values
+
+
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def _type(matrix: Matrix, i: int) -> ValueType:
+    return ValueType(int(matrix.types[i]))
+
+
+# ---- CSV -------------------------------------------------------------------------------------------------------------
+
+
+def csv_pieces(matrix: Matrix) -> Iterator[bytes]:
+    """RFC 4180, a line for each value that is there; missing values have no line."""
+    return _pieces(_csv_texts(matrix))
+
+
+def _csv_texts(matrix: Matrix) -> Iterator[str]:
+    yield CSV_HEAD
+    times = [f"{end},{_iso(end)}," for end in matrix.times]
+    for i, (series, key) in enumerate(zip(matrix.series, matrix.keys, strict=True)):
+        head = f"{csv_cell(series)},{csv_cell(key.name)},{_type(matrix, i).name},"
+        values = _csv_values(matrix, i)
+        yield "".join(
+            [f"{head}{time}{value}\r\n" for time, value in zip(times, values, strict=True) if value is not None]
+        )
+
+
+def _csv_values(matrix: Matrix, i: int) -> list[str | None]:
+    values = matrix.tolist(i)
+    match _type(matrix, i):
+        case ValueType.STRING:
+            return [None if value is None else csv_cell(str(value)) for value in values]
+        case ValueType.BOOLEAN:
+            return [None if value is None else "true" if value else "false" for value in values]
+        case ValueType.DOUBLE:
+            return [None if value is None else _NOT_FINITE.get(repr(value), repr(value)) for value in values]
+    return [None if value is None else str(value) for value in values]
+
+
+def _iso(ms: int) -> str:
+    """ISO 8601 in UTC with milliseconds."""
+    try:
+        return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
+    except (ValueError, OverflowError, OSError):
+        return ""  # beyond the years 1 to 9999: time_ms has it
+
+
+def csv_cell(text: str) -> str:
+    """A cell that a spreadsheet takes for text: what would be a formula gets an apostrophe, unless it is a number."""
+    if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text):
+        text = f"'{text}"
+    if any(char in text for char in '",\r\n'):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+FORMS: Mapping[str, Form] = {
+    form.name: form
+    for form in (
+        Form("json", "application/json", json_pieces, "format=arrow is smaller"),
+        Form(
+            "csv",
+            "text/csv; charset=utf-8",
+            csv_pieces,
+            "format=json and format=arrow are smaller",
+            {"content-disposition": 'attachment; filename="artimon.csv"'},
+        ),
+        Form(
+            "arrow",
+            "application/vnd.apache.arrow.stream",
+            arrow_pieces,
+            "",
+            {"content-disposition": 'attachment; filename="artimon.arrows"'},
+        ),
+    )
+}

@@ -1,0 +1,215 @@
+"""The Thrift face of the API: artimon/api/matrix.thrift over framed connections, worked on at the same desk as HTTP."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import thriftpy2
+
+from artimon.api.desk import Desk
+from artimon.api.errors import ApiError, TooLarge
+from artimon.api.guarded import GuardedStore, answer
+from artimon.api.parcel import Purse
+from artimon.api.question import TIME_MAX_MS, Question
+from artimon.model.labels import LabelError, validate_labels, validate_name
+from artimon.model.values import ValueType
+from bookkeeper.framed import FramedServer
+from query_dsl import Expr, Matrix, fetch, parse
+from query_dsl.selector import quote
+
+PREFIX = ".*"
+_LISTS = {
+    ValueType.INTEGER: "integers",
+    ValueType.DOUBLE: "doubles",
+    ValueType.BOOLEAN: "booleans",
+    ValueType.STRING: "strings",
+}
+_BLANK: Mapping[ValueType, int | float | bool | str] = {
+    ValueType.INTEGER: 0,
+    ValueType.DOUBLE: 0.0,
+    ValueType.BOOLEAN: False,
+    ValueType.STRING: "",
+}
+_WIDTH = {ValueType.INTEGER: 9, ValueType.DOUBLE: 9, ValueType.BOOLEAN: 2, ValueType.STRING: 5}
+_REASONS = {400: "bad", 413: "large", 503: "busy", 504: "late", 500: "defect"}
+
+
+@lru_cache(maxsize=1)
+def idl() -> Any:
+    """The loaded matrix.thrift: `.Matrix` is the service, `.Answer`, `.Row`, `.Grid`, `.Refused` its structs."""
+    return thriftpy2.load(str(Path(__file__).with_name("matrix.thrift")), module_name="artimon_matrix_thrift")
+
+
+class MatrixServer:
+    """The service on a port of its own; `start` once, `stop` once."""
+
+    def __init__(self, desk: Desk, host: str = "127.0.0.1", port: int = 0) -> None:
+        limits, handler = desk.limits, MatrixService(desk)
+        self._server = FramedServer(
+            idl().Matrix,
+            handler,
+            host,
+            port,
+            max_frame=limits.thrift_request_bytes,
+            max_reply=limits.thrift_answer_bytes,
+            max_connections=limits.thrift_connections,
+            idle_timeout=limits.thrift_idle_s,
+            request_timeout=limits.write_s,
+            name="api-thrift",
+            on_reply=handler.replied,
+        )
+        self.port = 0
+
+    def start(self) -> None:
+        """Listen and serve. OSError if the port is taken."""
+        self.port = self._server.start()
+
+    def stop(self) -> None:
+        """Take no more connections; calls under way get some seconds."""
+        self._server.stop()
+
+
+class MatrixService:
+    """Handler of the service Matrix. Whatever goes wrong is a Refused: a text for a person, a word for a program.
+
+    A thread serves one connection: what its reply takes stays out of the desk's purse until the reply is sent, or the
+    thread ends."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._held = desk, threading.local()
+
+    def query(self, q: str | None, time_ms: int | None) -> Any:
+        """See the IDL. An argument that is not sent is None."""
+        try:
+            text = Question(q).checked(self._desk.limits)
+            return self._answer(lambda: parse(text), _instant(time_ms))
+        except ApiError as problem:
+            raise _refused(problem) from problem
+
+    def fetch(self, name: str | None, labels: Mapping[str, str] | None, last_ms: int | None) -> Any:
+        """See the IDL."""
+        try:
+            return self._answer(lambda: _fetch(name or "", labels or {}, last_ms), 0)
+        except ApiError as problem:
+            raise _refused(problem) from problem
+
+    def replied(self, _method: str) -> None:
+        """The reply is with the kernel: it takes no more of our memory."""
+        self._held.reply = None
+
+    def _answer(self, question: Any, time_ms: int) -> Any:
+        now_ms = time_ms or self._desk.clock.now_ms()
+        limits, purse = self._desk.limits, self._desk.purse
+
+        def work(store: GuardedStore) -> tuple[Any, _Held]:
+            expr: Expr = question()
+            matrix = answer(expr, store, now_ms)
+            size = answer_size(matrix)
+            if size > limits.thrift_answer_bytes:
+                raise TooLarge(
+                    f"the answer has {size} bytes, more than the limit of {limits.thrift_answer_bytes} "
+                    "(thrift_answer_bytes): reduce by labels, add matchers, ask for a shorter range, or ask over HTTP"
+                )
+            held = _Held(purse, size)
+            return to_thrift(matrix), held
+
+        found, self._held.reply = self._desk.wait_for(work)
+        return found
+
+
+class _Held:
+    """Room taken out of the purse for as long as this lives."""
+
+    def __init__(self, purse: Purse, size: int) -> None:
+        purse.take(size)
+        self._purse, self._size = purse, size
+
+    def __del__(self) -> None:
+        if hasattr(self, "_purse"):
+            self._purse.give(self._size)
+
+
+def _instant(time_ms: int | None) -> int:
+    found = time_ms or 0
+    if not 0 <= found <= TIME_MAX_MS:
+        raise ApiError(400, f"time_ms is {found}: give epoch milliseconds, 0 to {TIME_MAX_MS}; 0 is now")
+    return found
+
+
+def _fetch(name: str, labels: Mapping[str, str], last_ms: int | None) -> Expr:
+    """`fetch` in the query language, of parts that are checked one by one: no text of a caller becomes syntax."""
+    try:
+        validate_name(name.removesuffix(PREFIX))
+        validate_labels(labels)
+    except LabelError as problem:
+        raise ApiError(400, str(problem)) from problem
+    if not last_ms or last_ms < 0:
+        raise ApiError(400, f"last_ms is {last_ms}: give milliseconds, such as 600000 for the last ten minutes")
+    pairs = ",".join(f"{label}={quote(value)}" for label, value in sorted(labels.items()))
+    return fetch(f"{name}{{{pairs}}}").range(f"{last_ms}ms")
+
+
+def _refused(problem: ApiError) -> Any:
+    position, length = problem.position, problem.length
+    return idl().Refused(
+        message=_text(problem.message),
+        position=-1 if position is None else position,
+        length=0 if position is None else length or 1,
+        reason=problem.reason or _REASONS.get(problem.status, "bad"),
+    )
+
+
+def to_thrift(matrix: Matrix) -> Any:
+    """The Answer of the IDL."""
+    grid = matrix.grid
+    return idl().Answer(
+        grid=idl().Grid(start_ms=grid.start_ms, end_ms=grid.end_ms, step_ms=grid.step_ms, n=grid.n),
+        rows=[_row(matrix, i, series) for i, series in enumerate(matrix.series)],
+        notes=[_text(note) for note in matrix.notes],
+        complete=matrix.complete,
+        partial=matrix.partial,
+    )
+
+
+def _row(matrix: Matrix, i: int, series: str) -> Any:
+    key, kind = matrix.keys[i], ValueType(int(matrix.types[i]))
+    blank = _BLANK[kind]
+    values = [blank if value is None else value for value in matrix.tolist(i)]
+    if kind is ValueType.STRING:
+        values = [_text(str(value)) for value in values]
+    row = idl().Row(
+        series=_text(series),
+        name=_text(key.name),
+        labels={_text(label): _text(value) for label, value in key.labels},
+        type=int(kind),
+        present=matrix.present[i].tolist(),
+    )
+    setattr(row, _LISTS[kind], values)
+    return row
+
+
+def _text(text: str) -> str:
+    """A lone surrogate, which UTF-8 cannot hold, becomes an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def answer_size(matrix: Matrix) -> int:
+    """Bytes of the reply, never too few and at most 100 a series too many."""
+    size = 200 + sum(4 + _length(note) for note in matrix.notes)
+    lengths = np.array([*(_length(text) for text in matrix.strings), 0], np.int64)
+    for i, (series, key) in enumerate(zip(matrix.series, matrix.keys, strict=True)):
+        kind = ValueType(int(matrix.types[i]))
+        size += 100 + _length(series) + _length(key.name) + matrix.grid.n * _WIDTH[kind]
+        size += sum(8 + _length(label) + _length(value) for label, value in key.labels)
+        if kind is ValueType.STRING:
+            size += int(lengths[np.where(matrix.present[i], matrix.cells[i], -1)].sum())
+    return size
+
+
+def _length(text: str) -> int:
+    return len(text.encode("utf-8", "backslashreplace"))

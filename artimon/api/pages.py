@@ -1,0 +1,133 @@
+"""The page that people look at: files of the package, read once, served from a fixed table of addresses."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import PurePosixPath
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from artimon.api.errors import ApiError
+
+INDEX = "index.html"
+TYPES: Mapping[str, str] = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".woff2": "font/woff2",
+    ".txt": "text/plain; charset=utf-8",
+    ".md": "text/plain; charset=utf-8",
+}
+"""What is served, by the end of its name; a file without a type here is not."""
+POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",
+    "vary": "accept-encoding",
+}
+MOST_BYTES = 16 << 20
+_WORTH_PACKING = 512
+
+
+class PagesTooLarge(ValueError):
+    """The files of the page would take too much memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file; `packed` is its gzip form, None where that is no smaller. `tag` names the content, not the form."""
+
+    body: bytes
+    packed: bytes | None
+    kind: str
+    tag: str
+
+
+class Pages:
+    """The table from addresses to files. An address that is not in it does not exist: no path is ever opened."""
+
+    def __init__(self, folder: Traversable | None = None) -> None:
+        """Raises PagesTooLarge. `folder` replaces the package's own in tests."""
+        self._files = dict(_read(folder or files("artimon.api").joinpath("static"), PurePosixPath()))
+        if (size := sum(len(file.body) for file in self._files.values())) > MOST_BYTES:
+            raise PagesTooLarge(f"the files of the page have {size} bytes, at most {MOST_BYTES} are read")
+
+    @property
+    def names(self) -> list[str]:
+        """What stands behind /static/."""
+        return sorted(self._files)
+
+    async def index(self, request: Request) -> Response:
+        """The page."""
+        return self._answer(INDEX, request)
+
+    async def file(self, request: Request) -> Response:
+        """One of its files."""
+        return self._answer(str(request.path_params["name"]), request)
+
+    def _answer(self, name: str, request: Request) -> Response:
+        file = self._files.get(name)
+        if file is None:
+            raise ApiError(404, f"there is no such file: {name[:200]}")
+        headers = {**HEADERS, "etag": file.tag, "content-type": file.kind}
+        if _matches(request.headers.get("if-none-match", ""), file.tag):
+            return Response(status_code=304, headers=headers)
+        if file.packed is not None and accepts_gzip(request.headers.get("accept-encoding", "")):
+            return Response(file.packed, headers={**headers, "content-encoding": "gzip"})
+        return Response(file.body, headers=headers)
+
+
+def _read(folder: Traversable, at: PurePosixPath) -> Iterator[tuple[str, File]]:
+    if not folder.is_dir():
+        return
+    for entry in folder.iterdir():
+        path = at / entry.name
+        if entry.is_dir():
+            yield from _read(entry, path)
+        elif kind := TYPES.get(path.suffix):
+            yield str(path), _file(entry.read_bytes(), kind)
+
+
+def _file(body: bytes, kind: str) -> File:
+    packed = gzip.compress(body, 9, mtime=0) if len(body) >= _WORTH_PACKING else body
+    tag = hashlib.sha256(body).hexdigest()[:32]
+    return File(body, packed if len(packed) < len(body) else None, kind, f'W/"{tag}"')
+
+
+def _matches(sent: str, tag: str) -> bool:
+    return any(one.strip() in ("*", tag, tag.removeprefix("W/")) for one in sent.split(","))
+
+
+def accepts_gzip(sent: str) -> bool:
+    """Whether a header Accept-Encoding takes gzip: named, or by `*`, and not with the weight 0."""
+    weights: dict[str, float] = {}
+    for one in sent.lower().split(","):
+        name, _, parameters = one.partition(";")
+        weights[name.strip()] = _weight(parameters)
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
+
+
+def _weight(parameters: str) -> float:
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0

@@ -1,0 +1,199 @@
+"""What each address does: reads parameters, has the desk work, hands the answer on. No arithmetic here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, TypeVar
+
+from fastapi import FastAPI, Query, Request, Response
+
+from artimon.api import listing
+from artimon.api.body import HEADERS
+from artimon.api.desk import Desk, guarded
+from artimon.api.endpoints import read_endpoints
+from artimon.api.errors import ApiError
+from artimon.api.formats import choose, headers_of
+from artimon.api.gate import Gate
+from artimon.api.guarded import GuardedStore, answer, checked
+from artimon.api.pages import accepts_gzip
+from artimon.api.parcel import Parcel, ParcelResponse, fill
+from artimon.api.question import TIME_MAX_MS, Question, read_question
+from artimon.model.labels import canonical
+from query_dsl import parse, parse_selector
+
+T = TypeVar("T")
+Status = Callable[[], Mapping[str, Any]]
+STATUS_AT_ONCE = 4
+NO_ENGINE: Mapping[str, Any] = {
+    "engines": [],
+    "rules": [],
+    "alerts": [],
+    "truncated": 0,
+    "problem": "no engine of alerts is known here: start one with `artimon alerts`",
+}
+
+TextParameter = Annotated[str | None, Query(description="The question, such as fetch('host.cpu.ms').rate(); 16 KiB")]
+TimeParameter = Annotated[
+    int | None, Query(ge=0, le=TIME_MAX_MS, description="As if it were this time, epoch milliseconds; default now")
+]
+FormatParameter = Annotated[
+    str | None, Query(description="json, csv or arrow; without it the header Accept decides, else json")
+]
+LimitParameter = Annotated[int, Query(ge=1, description="At most so many; more than `found` of the limits is refused")]
+PrefixParameter = Annotated[str, Query(max_length=2_000, description="How they begin")]
+
+
+class Routes:
+    """What the endpoints do. The gates are made when the server's loop runs."""
+
+    def __init__(self, desk: Desk, status: Status, alerts: Status | None) -> None:
+        self._desk, self._limits = desk, desk.limits
+        self._status, self._alerts = status, alerts or (lambda: NO_ENGINE)
+
+    @asynccontextmanager
+    async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
+        """Threads of their own for status, so that it answers while questions keep the others busy."""
+        self._desk.open()
+        self._statuses = Gate(self._limits, STATUS_AT_ONCE, "api-status")
+        try:
+            yield
+        finally:
+            self._desk.close()
+            self._statuses.close()
+
+    async def query(
+        self,
+        request: Request,
+        q: TextParameter = None,
+        time_ms: TimeParameter = None,
+        format: FormatParameter = None,
+    ) -> Response:
+        """Evaluate `q`: a matrix on one grid, in JSON, CSV or Arrow."""
+        return await self._answer(request, Question(q, time_ms, format))
+
+    async def query_posted(self, request: Request) -> Response:
+        """The same with `q`, `time_ms` and `format` in a form or a JSON object."""
+        question = read_question(request.headers.get("content-type", ""), await request.body())
+        return await self._answer(request, question)
+
+    async def _answer(self, request: Request, question: Question) -> Response:
+        text = question.checked(self._limits)
+        form = choose(question.format, request.headers.get("accept", ""))
+        gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
+        now_ms = self._desk.clock.now_ms() if question.time_ms is None else question.time_ms
+
+        def work(store: GuardedStore) -> tuple[Parcel, dict[str, str]]:
+            matrix = answer(parse(text), store, now_ms)
+            pieces = checked(form.write(matrix), store)
+            most = self._limits.answer_bytes
+            parcel = fill(pieces, self._desk.purse, most=most, gzip=gzip, smaller=form.smaller)
+            return parcel, headers_of(form, matrix)
+
+        parcel, headers = await self._desk.run(work, _gone(request))
+        return ParcelResponse(parcel, {**plain_headers(), **headers})
+
+    async def find(self, request: Request, selector: str, limit: LimitParameter = 1_000) -> Response:
+        """Series that fit a selector, in canonical order, whether or not they have samples now."""
+        self._check_limit(limit)
+        text = Question(selector, None).checked(self._limits)
+
+        def work(store: GuardedStore) -> Mapping[str, Any]:
+            found = store.find(parse_selector(text).matchers, limit + 1)
+            rows = [
+                {
+                    "series": canonical(one.name, one.labels),
+                    "name": one.name,
+                    "labels": dict(one.labels),
+                    "type": one.type.name,
+                    "kind": one.kind.name,
+                }
+                for one in found[:limit]
+            ]
+            return {"series": rows, "truncated": len(found) > limit}
+
+        return await self._ask(request, work)
+
+    async def names(self, request: Request, prefix: PrefixParameter = "", limit: LimitParameter = 1_000) -> Response:
+        """Names of variables, sorted."""
+        self._check_limit(limit)
+        return await self._list(request, "names", lambda store: listing.names(store, prefix, limit))
+
+    async def labels(self, request: Request, limit: LimitParameter = 1_000) -> Response:
+        """Names of labels, sorted."""
+        self._check_limit(limit)
+        return await self._list(request, "labels", lambda store: listing.labels(store, limit))
+
+    async def label_values(
+        self, request: Request, label: str, prefix: PrefixParameter = "", limit: LimitParameter = 1_000
+    ) -> Response:
+        """Values of one label, sorted; those of `__name__` are the names."""
+        self._check_limit(limit)
+        work = lambda store: listing.label_values(store, label, prefix, limit)  # noqa: E731
+        return await self._list(request, "values", work)
+
+    async def endpoints(self, request: Request, limit: LimitParameter = 1_000) -> Response:
+        """The processes that are polled, those that are down first."""
+        self._check_limit(limit)
+        now_ms = self._desk.clock.now_ms()
+        return await self._ask(request, lambda store: read_endpoints(store, now_ms, limit))
+
+    async def alerts(self, request: Request) -> Response:
+        """Rules and alerts of every engine that runs, as it said after its last evaluation."""
+        packed = self._packer(request)
+        return parcel_response(await self._statuses.run(lambda: guarded(lambda: packed(self._alerts()))))
+
+    async def status(self, request: Request) -> Response:
+        """How every hop and shard is."""
+        packed = self._packer(request)
+        return parcel_response(await self._statuses.run(lambda: guarded(lambda: packed(self._status()))))
+
+    async def health(self) -> Response:
+        """That this process answers; says nothing of the shards."""
+        return Response('{"state": "ok"}', headers=plain_headers())
+
+    async def _list(
+        self, request: Request, word: str, work: Callable[[GuardedStore], tuple[list[str], bool]]
+    ) -> Response:
+        def listed(store: GuardedStore) -> Mapping[str, Any]:
+            found, more = work(store)
+            return {word: found, "truncated": more}
+
+        return await self._ask(request, listed)
+
+    async def _ask(self, request: Request, work: Callable[[GuardedStore], Mapping[str, Any]]) -> Response:
+        packed = self._packer(request)
+        return parcel_response(await self._desk.run(lambda store: packed(work(store)), _gone(request)))
+
+    def _packer(self, request: Request) -> Callable[[Mapping[str, Any]], Parcel]:
+        """Makes JSON of an answer; a lone surrogate, which UTF-8 cannot hold, becomes an escape."""
+        gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
+
+        def packed(found: Mapping[str, Any]) -> Parcel:
+            text = json.dumps(found, ensure_ascii=False).encode("utf-8", "backslashreplace")
+            return fill([text], self._desk.purse, most=self._limits.answer_bytes, gzip=gzip)
+
+        return packed
+
+    def _check_limit(self, limit: int) -> None:
+        if limit > self._limits.found:
+            raise ApiError(
+                413, f"limit = {limit} is above found = {self._limits.found}: ask for fewer, or narrow the question"
+            )
+
+
+async def _gone(request: Request) -> None:
+    """Ends when the client closes the connection. The body was read before: what comes next is that."""
+    while (await request.receive())["type"] != "http.disconnect":
+        continue
+
+
+def parcel_response(parcel: Parcel) -> Response:
+    """An answer in JSON."""
+    return ParcelResponse(parcel, plain_headers())
+
+
+def plain_headers() -> dict[str, str]:
+    """Headers of every answer in JSON."""
+    return {name.decode(): value.decode() for name, value in HEADERS}

@@ -1,0 +1,93 @@
+// Questions to the API. Every request has a deadline and can be given up.
+
+const DEADLINE_MS = 25_000;
+
+/** An answer other than 200, or none at all (`status` 0). */
+export class ApiError extends Error {
+  /**
+   * @param {string} message
+   * @param {number} status
+   * @param {{position?: number|null, length?: number|null, retry_ms?: number}} [more]
+   */
+  constructor(message, status, more = {}) {
+    super(message);
+    this.status = status;
+    this.position = more.position ?? null;
+    this.length = more.length ?? null;
+    this.retry_ms = more.retry_ms ?? 0;
+  }
+}
+
+/**
+ * @typedef {object} Series
+ * @property {string} name
+ * @property {Record<string, string>} labels
+ * @property {"INTEGER"|"DOUBLE"|"BOOLEAN"|"STRING"} type
+ * @property {import("./format.js").Value[]} values oldest first; null is missing; "NaN", "Infinity", "-Infinity" are values
+ *
+ * @typedef {object} Matrix
+ * @property {{start_ms: number, end_ms: number, step_ms: number, n: number}} grid
+ * @property {boolean} complete
+ * @property {boolean} partial
+ * @property {string[]} notes
+ * @property {Series[]} series
+ */
+
+/**
+ * The address of a route, relative to the page, so that a proxy may put it under a path.
+ * @param {string} route
+ * @param {Record<string, string|number>} [parameters]
+ */
+export function address(route, parameters = {}) {
+  const query = new URLSearchParams(Object.entries(parameters).map(([key, value]) => [key, String(value)])).toString();
+  return `api/${route}${query ? `?${query}` : ""}`;
+}
+
+/**
+ * The JSON of a route.
+ * @param {string} route
+ * @param {Record<string, string|number>} parameters
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ * @throws {ApiError} also when no answer comes; AbortError when `signal` gives up
+ */
+export async function ask(route, parameters, signal) {
+  const deadline = AbortSignal.timeout(DEADLINE_MS);
+  const both = signal ? AbortSignal.any([signal, deadline]) : deadline;
+  const init = { signal: both, headers: { accept: "application/json" }, cache: /** @type {RequestCache} */ ("no-store") };
+  try {
+    const answer = await fetch(address(route, parameters), init);
+    const text = await answer.text();
+    if (!answer.ok) throw refusal(answer, text);
+    return parse(text);
+  } catch (problem) {
+    if (problem instanceof ApiError || signal?.aborted) throw problem;
+    if (deadline.aborted) throw new ApiError(`no answer within ${DEADLINE_MS / 1000} s`, 0);
+    throw new ApiError("the API does not answer", 0);
+  }
+}
+
+/** @param {Response} answer @param {string} text @returns {ApiError} */
+function refusal(answer, text) {
+  const retry_ms = Number(answer.headers.get("retry-after") ?? 0) * 1000;
+  try {
+    const { message, position, length } = JSON.parse(text).error;
+    return new ApiError(String(message), answer.status, { position, length, retry_ms });
+  } catch {
+    return new ApiError(`the API answered ${answer.status}`, answer.status, { retry_ms });
+  }
+}
+
+/**
+ * JSON whose integers beyond 2^53 become bigint, where the browser can tell; others come rounded, as JavaScript has them.
+ * @param {string} text
+ */
+export function parse(text) {
+  if (!/[\[,:]\s*-?\d{16,}\s*[,\]}]/.test(text)) return JSON.parse(text);
+  return JSON.parse(text, /** @type {any} */ (
+    (/** @type {string} */ _key, /** @type {any} */ value, /** @type {{source?: string}|undefined} */ context) =>
+      typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "")
+        ? BigInt(/** @type {string} */ (context?.source))
+        : value
+  ));
+}

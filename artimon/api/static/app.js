@@ -1,0 +1,180 @@
+// The page: joins the state in the address, the query box, the answer, and the panels that one clock refreshes.
+
+import { showAlerts } from "./alerts.js";
+import { ask } from "./api.js";
+import { Asking } from "./asking.js";
+import { byId, el } from "./dom.js";
+import { showEndpoints } from "./endpoints.js";
+import { EXAMPLES } from "./examples.js";
+import { Find } from "./find.js";
+import { duration } from "./format.js";
+import { listen } from "./keys.js";
+import { withRange } from "./language.js";
+import { Result } from "./result.js";
+import { Feed, sayAge, Scheduler } from "./scheduler.js";
+import { keep, kept, read, remember } from "./state.js";
+import { Suggestions } from "./suggestions.js";
+import { setHealth, showSystem } from "./system.js";
+
+const INTERVALS = /** @type {Record<string, number>} */ ({ off: 0, "10s": 10_000, "60s": 60_000 });
+const WORDS = { ago: duration };
+
+const state = read(location.search);
+const scheduler = new Scheduler();
+const result = new Result(state);
+const asking = new Asking((text) => run(text));
+const find = new Find(state, (text) => use(text));
+new Suggestions(asking);
+
+const query = new Feed({
+  load: async (signal) => {
+    const asked = { text: state.q, ...withRange(state.q, state.range) };
+    byId("result").setAttribute("aria-busy", "true");
+    query_asked = asked;
+    return { asked, matrix: await ask("query", { q: asked.q }, signal) };
+  },
+  show: ({ asked, matrix }) => {
+    asking.accept();
+    result.show(matrix, asked.q);
+  },
+  fail: (error) => {
+    const wrong = error.status >= 400 && error.status < 500 && error.status !== 429;
+    if (wrong || !result.matrix) asking.refuse(error, query_asked.text, query_asked.shift);
+    if (!result.matrix) result.clear([el("p", { class: "empty-title", text: "No answer" }), el("p", { text: "The message under the query says why." })]);
+  },
+  age: (feed) => {
+    byId("result").setAttribute("aria-busy", String(feed.running));
+    if (state.q && (feed.shown_ms || feed.running)) sayAge(byId("result-age"), feed, WORDS);
+    else byId("result-age").textContent = "";
+  },
+});
+let query_asked = { text: "", q: "", shift: 0 };
+
+/**
+ * A panel that asks one route again and again.
+ * @param {string} route @param {string[]} lines ids @param {(data: any) => void} show @param {() => void} [fail]
+ */
+function panel(route, lines, show, fail) {
+  const feed = new Feed({
+    load: (signal) => ask(route, {}, signal), show, fail,
+    age: (/** @type {Feed<any>} */ one) => lines.forEach((id) => sayAge(byId(id), one, WORDS)),
+  });
+  scheduler.add(feed);
+  return feed;
+}
+
+scheduler.add(query);
+panel("status", ["system-age", "parts-age"], showSystem, () => setHealth("idle", "No answer"));
+panel("alerts", ["alerts-age"], (data) => showAlerts(data, use));
+panel("endpoints", ["endpoints-age"], (data) => showEndpoints(data, use));
+
+/** Ask `text` from now on; another question begins with an empty answer. @param {string} text */
+function run(text) {
+  const other = text !== state.q;
+  if (other) Object.assign(state, { q: text, only: "", zoom: "" });
+  remember(state, other);
+  if (other) result.adopt();
+  start(other);
+}
+
+/** @param {boolean} fresh forget the answer that is shown */
+function start(fresh) {
+  query.enabled = state.q !== "";
+  if (fresh) {
+    query.shown_ms = 0;
+    result.clear([]);
+    asking.accept();
+  }
+  if (query.enabled) return void query.restart();
+  query.stop();
+  query.error = null;
+  asking.accept();
+  result.clear(welcome());
+}
+
+/** Put `text` in the box and run it. @param {string} text */
+function use(text) {
+  asking.write(text);
+  asking.submit();
+  byId("query").scrollIntoView({ block: "nearest" });
+}
+
+/** What is said before the first question. */
+function welcome() {
+  const examples = EXAMPLES.map(({ text, about }) => el("li", {},
+    el("button", { type: "button", class: "example", onclick: () => use(text) }, el("code", { text }), el("span", { class: "faint", text: about }))));
+  return [el("p", { class: "empty-title", text: "Ask a question, or begin with one of these" }), el("ul", { class: "examples" }, ...examples)];
+}
+
+/** @param {"chart"|"table"} view */
+function show(view) {
+  state.view = view;
+  for (const name of ["chart", "table"]) {
+    const tab = byId(`tab-${name}`);
+    tab.setAttribute("aria-selected", String(name === view));
+    tab.tabIndex = name === view ? 0 : -1;
+  }
+  remember(state, false);
+  result.update();
+}
+
+/** Take over what the address says. */
+function adopt() {
+  asking.write(state.q);
+  result.adopt();
+  choose("range", state.range);
+  /** @type {HTMLSelectElement} */ (byId("refresh")).value = state.refresh;
+  scheduler.every(INTERVALS[state.refresh]);
+  show(state.view);
+  find.adopt();
+  start(true);
+}
+
+/** @param {string} name of radio buttons @param {string} value */
+function choose(name, value) {
+  const chosen = /** @type {HTMLInputElement|null} */ (document.querySelector(`input[name="${name}"][value="${value}"]`));
+  if (chosen) chosen.checked = true;
+}
+
+function wire() {
+  for (const view of /** @type {const} */ (["chart", "table"])) {
+    byId(`tab-${view}`).addEventListener("click", () => show(view));
+    byId(`tab-${view}`).addEventListener("keydown", (event) => {
+      if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
+      const other = view === "chart" ? "table" : "chart";
+      show(other);
+      byId(`tab-${other}`).focus();
+    });
+  }
+  byId("range").addEventListener("change", (event) => {
+    Object.assign(state, { range: /** @type {HTMLInputElement} */ (event.target).value, zoom: "" });
+    result.adopt();
+    remember(state, true);
+    start(false);
+  });
+  byId("refresh").addEventListener("change", (event) => {
+    state.refresh = /** @type {HTMLSelectElement} */ (event.target).value;
+    remember(state, false);
+    scheduler.every(INTERVALS[state.refresh]);
+  });
+  byId("theme").addEventListener("change", (event) => {
+    const theme = /** @type {HTMLInputElement} */ (event.target).value;
+    keep("theme", theme);
+    if (theme === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    recolour();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+  addEventListener("popstate", () => { Object.assign(state, read(location.search)); adopt(); });
+  listen({ view: show, refresh: () => scheduler.feeds.forEach((feed) => feed.enabled && void feed.refresh()) });
+}
+
+function recolour() {
+  result.chart.recolour();
+  result.update();
+}
+
+choose("theme", kept("theme", "auto"));
+wire();
+adopt();
+scheduler.tick();

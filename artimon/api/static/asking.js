@@ -1,0 +1,134 @@
+// The query box: runs what is written, shows errors under their place, keeps a history.
+
+import { byId, el, fill } from "./dom.js";
+import { place, scan } from "./language.js";
+import { keep, kept } from "./state.js";
+
+const HISTORY_MOST = 50;
+const TALLEST_PX = 260;
+
+export class Asking {
+  /** @param {(text: string) => void} run told of each question */
+  constructor(run) {
+    this.run = run;
+    this.box = /** @type {HTMLTextAreaElement} */ (byId("query"));
+    this.backdrop = byId("backdrop");
+    /** @type {string[]} newest last */ this.history = past();
+    this.back = 0;
+    this.draft = "";
+    /** @type {{start: number, end: number}|null} */ this.wrong = null;
+    this.box.addEventListener("input", () => this._edited());
+    this.box.addEventListener("scroll", () => { this.backdrop.scrollTop = this.box.scrollTop; });
+    this.box.addEventListener("keydown", (event) => this._key(event));
+    byId("run").addEventListener("click", () => this.submit());
+    addEventListener("resize", () => this._grow());
+  }
+
+  get text() {
+    return this.box.value;
+  }
+
+  /** Put `text` in the box without running it. @param {string} text */
+  write(text) {
+    this.box.value = text;
+    this._edited();
+  }
+
+  /** Run what is written. */
+  submit() {
+    const text = this.text.trim() ? this.text : "";
+    if (text && this.history.at(-1) !== text) {
+      this.history = [...this.history.filter((one) => one !== text), text].slice(-HISTORY_MOST);
+      keep("history", JSON.stringify(this.history));
+    }
+    this.back = 0;
+    this.run(text);
+  }
+
+  /**
+   * Show what is wrong, with its place underlined in the box and under the text below it.
+   * @param {import("./api.js").ApiError} error
+   * @param {string} text that was asked
+   * @param {number} shift characters that the page put before it
+   */
+  refuse(error, text, shift) {
+    const at = error.position === null ? null : place(text, error.position, error.length, shift);
+    const children = at ? [snippet(text, at)] : [];
+    fill(byId("error"), [...children, el("p", { text: error.message })]);
+    this.box.setAttribute("aria-invalid", "true");
+    if (this.text !== text || !at) return;
+    this.wrong = at;
+    this._underline();
+    if (document.activeElement === this.box) this.box.setSelectionRange(at.start, at.end);
+  }
+
+  /** No error any more. */
+  accept() {
+    if (!byId("error").hasChildNodes() && !this.wrong) return;
+    fill(byId("error"), []);
+    this.box.removeAttribute("aria-invalid");
+    this.wrong = null;
+    this._underline();
+  }
+
+  _edited() {
+    this.wrong = null;
+    this._underline();
+    this._grow();
+    byId("range-note").hidden = !scan(this.text).timed;
+  }
+
+  _underline() {
+    const { text, wrong } = this;
+    if (!wrong) return fill(this.backdrop, []);
+    const marked = el("span", { class: "wrong", text: text.slice(wrong.start, wrong.end) || " " });
+    fill(this.backdrop, [document.createTextNode(text.slice(0, wrong.start)), marked, document.createTextNode(text.slice(wrong.end))]);
+    this.backdrop.scrollTop = this.box.scrollTop;
+  }
+
+  _grow() {
+    this.box.style.height = "auto";
+    this.box.style.height = `${Math.min(TALLEST_PX, this.box.scrollHeight + 2)}px`;
+  }
+
+  /** @param {KeyboardEvent} event */
+  _key(event) {
+    if (event.defaultPrevented || event.isComposing) return;
+    if (event.key === "Enter" && !event.shiftKey) {
+      event.preventDefault();
+      this.submit();
+    } else if (event.altKey && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
+      event.preventDefault();
+      this._step(event.key === "ArrowUp" ? 1 : -1);
+    }
+  }
+
+  /** @param {1|-1} by back or forth in the history */
+  _step(by) {
+    const same = this.history.at(-1) === this.text && this.back === 0 && by === 1 ? 1 : 0;
+    const back = Math.max(0, Math.min(this.history.length, this.back + by + same));
+    if (back === this.back) return;
+    if (this.back === 0) this.draft = this.text;
+    this.back = back;
+    this.write(back === 0 ? this.draft : this.history[this.history.length - back]);
+  }
+}
+
+/** The line of an error with carets under its place. @param {string} text @param {{start: number, end: number}} at */
+function snippet(text, { start, end }) {
+  const begin = text.lastIndexOf("\n", start - 1) + 1;
+  const stop = text.indexOf("\n", start) < 0 ? text.length : text.indexOf("\n", start);
+  const carets = "^".repeat(Math.max(1, Math.min(end, stop) - start));
+  const under = [el("span", { class: "ghost", "aria-hidden": "true", text: text.slice(begin, start) }), el("span", { class: "carets", "aria-hidden": "true", text: carets })];
+  return el("pre", { tabindex: "0", "aria-label": "Place of the error" }, `${text.slice(begin, stop)}\n`, ...under);
+}
+
+/** @returns {string[]} */
+function past() {
+  try {
+    const found = JSON.parse(kept("history", "[]"));
+    return Array.isArray(found) ? found.filter((one) => typeof one === "string").slice(-HISTORY_MOST) : [];
+  } catch {
+    return [];
+  }
+}

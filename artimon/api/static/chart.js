@@ -1,0 +1,251 @@
+// The chart: uPlot, its axes and colours, zoom, the cursor by mouse and keyboard.
+
+import { announce } from "./dom.js";
+import { clock, compact, day, minute, moment } from "./format.js";
+import { isDark, styleOf } from "./series.js";
+import { Tooltip } from "./tooltip.js";
+
+const HOVER_MOST = 40;
+const DRAG_LEAST_PX = 5;
+const DAY_S = 86_400;
+
+/**
+ * @typedef {import("./series.js").Row} Row
+ * @typedef {import("./api.js").Matrix["grid"]} Grid
+ */
+
+export class Chart {
+  /**
+   * @param {HTMLElement} figure
+   * @param {(zoom: [number, number]|null) => void} onZoom told of each zoom, epoch s
+   */
+  constructor(figure, onZoom) {
+    this.figure = figure;
+    this.onZoom = onZoom;
+    this.tooltip = new Tooltip(figure);
+    /** @type {any} */ this.plot = null;
+    /** @type {Row[]} */ this.rows = [];
+    /** @type {[number, number]|null} */ this.zoom = null;
+    /** @type {[number, number]} */ this.whole = [0, 1];
+    this.shown = (/** @type {Row} */ _row) => true;
+    this.signature = "";
+    this.at = { index: -1, row: 0 };
+    this.began = 0;
+    new ResizeObserver(() => this._resize()).observe(figure);
+    figure.addEventListener("keydown", (event) => this._key(event));
+    figure.addEventListener("blur", () => this.tooltip.hide());
+  }
+
+  /**
+   * Draw `rows`, or only their new values where nothing else changed.
+   * @param {Row[]} rows those with numbers
+   * @param {Grid} grid
+   * @param {(row: Row) => boolean} shown
+   */
+  draw(rows, grid, shown) {
+    this.began = performance.now();
+    const xs = Array.from({ length: grid.n }, (_, i) => (grid.start_ms + (i + 1) * grid.step_ms) / 1000);
+    const half = grid.n > 1 ? 0 : grid.step_ms / 2000;
+    this.whole = [xs[0] - half, xs[xs.length - 1] + half];
+    Object.assign(this, { rows, shown, step_s: grid.step_ms / 1000, xs });
+    const data = [xs, ...rows.map((row) => row.numbers)];
+    const signature = JSON.stringify([isDark(), grid.step_ms, rows.map((row) => row.key)]);
+    if (this.plot && signature === this.signature) {
+      this.plot.batch(() => {
+        this.plot.setData(data, false);
+        rows.forEach((row, i) => this._showOne(i + 1, shown(row)));
+        this._applyZoom();
+      });
+    } else {
+      this.signature = signature;
+      this._build(data, shown);
+    }
+    this._describe();
+  }
+
+  /** @param {number} i of uPlot @param {boolean} show */
+  _showOne(i, show) {
+    if (this.plot.series[i].show !== show) this.plot.setSeries(i, { show });
+  }
+
+  /** @param {any[]} data @param {(row: Row) => boolean} shown */
+  _build(data, shown) {
+    this.plot?.destroy();
+    this.at = { index: -1, row: 0 };
+    this.plot = new (/** @type {any} */ (window).uPlot)(this._options(shown), data, this.figure);
+    this._applyZoom();
+  }
+
+  /** @param {(row: Row) => boolean} shown */
+  _options(shown) {
+    const css = getComputedStyle(document.documentElement);
+    const colour = (/** @type {string} */ name) => css.getPropertyValue(name).trim();
+    const axis = {
+      stroke: colour("--soft"), font: `12px ${colour("--sans")}`,
+      grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1, size: 5 },
+    };
+    const many = this.rows.length > HOVER_MOST;
+    return {
+      ...this._size(), padding: [10, 14, 0, 0], legend: { show: false }, focus: { alpha: 0.22 },
+      scales: { x: { time: true, range: () => this.zoom ?? this.whole }, y: { range: yRange } },
+      axes: [
+        { ...axis, space: 70, size: days(this.whole) ? 46 : 32, values: (/** @type {any} */ _u, /** @type {number[]} */ at, ...rest) => times(at, rest[2]) },
+        { ...axis, size: 58, values: (/** @type {any} */ _u, /** @type {number[]} */ at) => at.map((v) => compact(v, 6)) },
+      ],
+      series: [{}, ...this.rows.map((row, i) => this._look(row, i, shown(row)))],
+      cursor: {
+        y: false, focus: { prox: many ? -1 : 24 }, points: { show: !many, size: 7 },
+        drag: { x: true, y: false, setScale: false, dist: DRAG_LEAST_PX },
+        bind: { dblclick: () => () => { this.zoomTo(null); return null; } },
+      },
+      hooks: {
+        setSelect: [(/** @type {any} */ u) => this._dragged(u)],
+        draw: [() => this._drawn()],
+        setCursor: [(/** @type {any} */ u) => this.tooltip.follow(u, this.rows, this.at)],
+      },
+    };
+  }
+
+  /** @param {Row} row @param {number} i @param {boolean} show */
+  _look(row, i, show) {
+    const { colour, dash } = styleOf(i, isDark(), this.rows.length);
+    const alone = lonely(row.numbers ?? []);
+    const points = { show: false, size: 5, fill: colour, stroke: colour, filter: () => (alone.length ? alone : null) };
+    return { label: row.key, show, stroke: colour, width: 1.75, dash, spanGaps: false, points };
+  }
+
+  /** uPlot draws a little later than it is told to; how long it all took stands on the figure. */
+  _drawn() {
+    if (!this.began) return;
+    this.figure.dataset.ms = (performance.now() - this.began).toFixed(1);
+    this.began = 0;
+  }
+
+  /** @param {any} u after a drag */
+  _dragged(u) {
+    if (u.select.width < DRAG_LEAST_PX) return;
+    const from = u.posToVal(u.select.left, "x"), to = u.posToVal(u.select.left + u.select.width, "x");
+    u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.zoomTo([from, to]);
+  }
+
+  /** @param {[number, number]|null} zoom epoch s; null shows all */
+  zoomTo(zoom) {
+    this.zoom = zoom;
+    if (this.plot) this._applyZoom();
+    this.onZoom(zoom);
+  }
+
+  _applyZoom() {
+    const [min, max] = this.zoom ?? this.whole;
+    this.plot.setScale("x", { min, max });
+  }
+
+  /** Make the series of `key` stand out; null ends that. @param {string|null} key */
+  highlight(key) {
+    if (!this.plot) return;
+    const i = key === null ? -1 : this.rows.findIndex((row) => row.key === key);
+    this.plot.setSeries(i < 0 ? null : i + 1, { focus: true });
+  }
+
+  _size() {
+    return { width: Math.max(200, this.figure.clientWidth), height: Math.max(160, this.figure.clientHeight) };
+  }
+
+  _resize() {
+    if (this.plot && this.figure.clientWidth) this.plot.setSize(this._size());
+  }
+
+  /** @param {KeyboardEvent} event */
+  _key(event) {
+    if (!this.plot || event.ctrlKey || event.metaKey || event.altKey) return;
+    const last = this.plot.data[0].length - 1;
+    const index = this.at.index < 0 ? last + 1 : this.at.index;
+    /** @type {Record<string, () => void>} */
+    const moves = {
+      ArrowLeft: () => this._go(Math.max(0, index - 1), 0),
+      ArrowRight: () => this._go(Math.min(last, index + 1), 0),
+      Home: () => this._go(0, 0),
+      End: () => this._go(last, 0),
+      ArrowUp: () => this._go(Math.min(last, index), -1),
+      ArrowDown: () => this._go(Math.min(last, index), 1),
+      "+": () => this._zoomIn(Math.min(last, index)),
+      Escape: () => this.zoomTo(null),
+    };
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    moves[event.key]();
+  }
+
+  /** @param {number} index of a bucket @param {number} by series */
+  _go(index, by) {
+    const visible = this.rows.map((row, i) => i).filter((i) => this.shown(this.rows[i]));
+    if (!visible.length) return;
+    const now = visible.indexOf(this.at.row);
+    const next = visible[((now < 0 ? 0 : now + by) + visible.length) % visible.length];
+    this.at = { index, row: next };
+    const row = this.rows[next], x = this.plot.data[0][index], value = row.numbers?.[index] ?? null;
+    const top = value === null ? 0 : this.plot.valToPos(value, "y");
+    this.plot.setCursor({ left: this.plot.valToPos(x, "x"), top });
+    this.plot.setSeries(next + 1, { focus: true });
+    announce(`${moment(x * 1000)}, ${row.short}: ${value === null ? "missing" : compact(value)}`);
+  }
+
+  /** @param {number} index of a bucket */
+  _zoomIn(index) {
+    const [from, to] = this.zoom ?? this.whole, middle = this.plot.data[0][index], quarter = (to - from) / 4;
+    this.zoomTo([Math.max(this.whole[0], middle - quarter), Math.min(this.whole[1], middle + quarter)]);
+  }
+
+  _describe() {
+    const [from, to] = this.whole, n = this.rows.length;
+    const what = n === 1 ? `Chart of ${this.rows[0].key}` : `Chart of ${n} series`;
+    this.figure.setAttribute("aria-label", `${what}, ${moment(from * 1000)} to ${moment(to * 1000)}`);
+  }
+
+  /** Draw anew with the colours of the theme. */
+  recolour() {
+    if (!this.plot) return;
+    this.signature = "";
+    this._build(this.plot.data, this.shown);
+  }
+
+  clear() {
+    this.plot?.destroy();
+    this.plot = null;
+    this.rows = [];
+    this.tooltip.hide();
+  }
+}
+
+/** The range of values, with room; from 0 where 0 is near. @param {any} _u @param {number|null} min @param {number|null} max */
+function yRange(_u, min, max) {
+  if (min === null || max === null) return [0, 1];
+  if (min === max) return min === 0 ? [-1, 1] : [Math.min(0, min * 1.5), Math.max(0, max * 1.5)];
+  return /** @type {any} */ (window).uPlot.rangeNum(min, max, 0.1, true);
+}
+
+/** Values between two missing ones: no line reaches them. @param {(number|null)[]} values @returns {number[]} */
+function lonely(values) {
+  const found = [];
+  for (let i = 0; i < values.length; i += 1) {
+    if (values[i] !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null) found.push(i);
+  }
+  return found;
+}
+
+/** Whether the time axis needs a line for days. @param {[number, number]} whole */
+function days([from, to]) {
+  return day(from * 1000) !== day(to * 1000);
+}
+
+/** Labels of the time axis. @param {number[]} at epoch s @param {number} step between two, s @returns {string[]} */
+function times(at, step) {
+  return at.map((s, i) => {
+    const ms = s * 1000;
+    if (step >= DAY_S) return day(ms);
+    const text = step < 60 ? clock(ms) : minute(ms);
+    const newDay = i > 0 && day(ms) !== day(at[i - 1] * 1000);
+    return newDay ? `${text}\n${day(ms)}` : text;
+  });
+}

@@ -1,0 +1,82 @@
+// Numbers, times and series as people read them.
+
+const UNITS = /** @type {[number, string][]} */ ([[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]);
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const CLOCK_S = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
+/** @typedef {number|bigint|string|boolean|null} Value what a cell of a matrix holds; null is missing */
+
+/**
+ * A number with k, M, G, T and about `digits` significant digits.
+ * @param {number} value
+ * @param {number} [digits]
+ */
+export function compact(value, digits = 4) {
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "∞" : "−∞";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e15)) return value.toExponential(2);
+  const [divisor, unit] = UNITS.find(([least]) => size >= least * 0.99995) ?? [1, ""];
+  return trimmed(value / divisor, digits) + unit;
+}
+
+/** @param {number} value @param {number} digits */
+function trimmed(value, digits) {
+  const text = Math.abs(value) >= 10 ** digits ? value.toFixed(0) : value.toPrecision(digits);
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+/**
+ * A cell in full, as the API has it.
+ * @param {Value} value
+ */
+export function exact(value) {
+  return value === null ? "–" : String(value);
+}
+
+/** @param {number} ms a span @returns {string} such as "42 s", "5 min", "3 h", "2 d" */
+export function duration(ms) {
+  const s = Math.max(0, Math.round(ms / 1000));
+  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
+  if (s < 60) return `${s} s`;
+  if (s < 5400) return `${Math.round(s / 60)} min`;
+  if (s < 129_600) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86_400)} d`;
+}
+
+/** @param {number} ms epoch @returns {string} 14:05:03 */
+export const clock = (ms) => CLOCK_S.format(ms);
+
+/** @param {number} ms epoch @returns {string} 14:05 */
+export const minute = (ms) => CLOCK.format(ms);
+
+/** @param {number} ms epoch @returns {string} 21 Nov */
+export const day = (ms) => DAY.format(ms);
+
+/** @param {number} ms epoch @returns {string} "14:05", with the day where it is not today's */
+export function moment(ms) {
+  return day(ms) === day(Date.now()) ? minute(ms) : `${day(ms)} ${minute(ms)}`;
+}
+
+/** @param {number} count @param {string} one @param {string} [many] */
+export const plural = (count, one, many = `${one}s`) => `${count.toLocaleString("en-GB")} ${count === 1 ? one : many}`;
+
+/** @param {string} value @returns {string} between double quotes, as a selector has it */
+export function quote(value) {
+  const text = value.replace(/\\/g, "\\\\").replace(/"/g, '\\"').replace(/\n/g, "\\n").replace(/\r/g, "\\r");
+  return `"${text}"`;
+}
+
+/**
+ * The canonical text of a series.
+ * @param {string} name
+ * @param {Record<string, string>} labels
+ */
+export function seriesText(name, labels) {
+  const keys = Object.keys(labels).sort();
+  const pairs = keys.map((key) => `${key}=${quote(labels[key])}`).join(",");
+  return pairs || !name ? `${name}{${pairs}}` : name;
+}
+
+/** @param {number} bytes_mb MiB @returns {string} */
+export const memory = (bytes_mb) => (bytes_mb >= 1024 ? `${(bytes_mb / 1024).toFixed(1)} GiB` : `${bytes_mb} MiB`);

@@ -1,0 +1,48 @@
+// Shortcuts of the page. They never act while something is being written.
+
+import { byId } from "./dom.js";
+
+const CHORD_MS = 1200;
+
+/** @param {{view: (view: "chart"|"table") => void, refresh: () => void}} actions */
+export function listen(actions) {
+  const help = /** @type {HTMLDialogElement} */ (byId("help"));
+  let chord_ms = -Infinity;
+  /** @type {Record<string, () => void>} */
+  const keys = {
+    "/": () => byId("query").focus(),
+    "?": () => help.showModal(),
+    r: actions.refresh,
+    g: () => { chord_ms = performance.now(); },
+  };
+  /** @type {Record<string, () => void>} */
+  const places = {
+    c: () => { actions.view("chart"); byId("chart").focus(); },
+    t: () => { actions.view("table"); byId("table").focus(); },
+    f: () => byId("find-text").focus(),
+    a: () => go("alerts"), e: () => go("endpoints"), s: () => go("system"),
+  };
+  byId("help-button").addEventListener("click", () => help.showModal());
+  document.addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || writes(event.target) || help.open) return;
+    const second = performance.now() - chord_ms < CHORD_MS;
+    chord_ms = -Infinity;
+    const action = (second ? places : keys)[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+}
+
+/** @param {EventTarget|null} target @returns {boolean} whether keys are text there */
+function writes(target) {
+  return target instanceof HTMLElement && target.matches('textarea, select, input:not([type="radio"])');
+}
+
+/** @param {string} id of a panel */
+function go(id) {
+  const panel = byId(id);
+  panel.tabIndex = -1;
+  panel.focus({ preventScroll: true });
+  panel.scrollIntoView({ block: "start" });
+}

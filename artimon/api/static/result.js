@@ -1,0 +1,179 @@
+// The answer: chart, table, notes, what is drawn of it, and the words where there is nothing to draw.
+
+import { address } from "./api.js";
+import { Chart } from "./chart.js";
+import { byId, copy, el, fill } from "./dom.js";
+import { duration, moment, plural } from "./format.js";
+import { Legend } from "./legend.js";
+import { DRAWN_MOST, matching, rowsOf } from "./series.js";
+import { remember } from "./state.js";
+import { Table } from "./table.js";
+
+const NOTES_MOST = 12;
+const DRAWN_POINTS_MOST = 400_000;
+
+/** @typedef {import("./api.js").Matrix} Matrix */
+
+export class Result {
+  /** @param {import("./state.js").State} state shared with the page */
+  constructor(state) {
+    this.state = state;
+    /** @type {Matrix|null} */ this.matrix = null;
+    /** @type {import("./series.js").Row[]} */ this.rows = [];
+    this.common = "";
+    this.q = "";
+    this.hidden = /** @type {Set<string>} */ (new Set());
+    this.chart = new Chart(byId("chart"), (zoom) => this._zoomed(zoom));
+    this.legend = new Legend(byId("legend"), {
+      pick: (key) => this._pick(key), hide: (key) => this._hide(key), point: (key) => this.chart.highlight(key),
+    });
+    this.table = new Table(byId("table"), byId("table-tools"));
+    byId("zoom-out").addEventListener("click", () => this.chart.zoomTo(null));
+    byId("show-all").addEventListener("click", () => this._showAll());
+    byId("curl").addEventListener("click", () => copy(byId("curl"), curl(this.q)));
+    byId("filter").addEventListener("input", () => this._filtered());
+  }
+
+  /** Take over what the address says. */
+  adopt() {
+    /** @type {HTMLInputElement} */ (byId("filter")).value = this.state.filter;
+    this.hidden.clear();
+    const [from, to] = this.state.zoom.split("-").map((ms) => Number(ms) / 1000);
+    this.chart.zoom = this.state.zoom && from < to ? [from, to] : null;
+  }
+
+  /**
+   * An answer came.
+   * @param {Matrix} matrix
+   * @param {string} q what was asked, range included
+   */
+  show(matrix, q) {
+    if (q !== this.q) this.table.rewind();
+    Object.assign(this, { matrix, q }, rowsOf(matrix));
+    const csv = /** @type {HTMLAnchorElement} */ (byId("csv"));
+    csv.href = address("query", { q, format: "csv" });
+    this._notes(matrix);
+    this.update();
+  }
+
+  /** Nothing is shown, and `words` say why. @param {Node[]} words */
+  clear(words) {
+    this.matrix = null;
+    this.rows = [];
+    this.chart.clear();
+    byId("summary").textContent = "";
+    byId("notes").hidden = true;
+    this._panels(false);
+    fill(byId("empty"), words);
+  }
+
+  /** Draw what the state says of the answer there is. */
+  update() {
+    if (!this.matrix) return;
+    const { grid } = this.matrix, table = this.state.view === "table";
+    const chosen = matching(this.rows, this.state.filter);
+    this._summary(this.matrix);
+    this._panels(this.rows.length > 0);
+    fill(byId("empty"), this.rows.length ? [] : nothing(this.matrix));
+    if (!this.rows.length) return this.chart.clear();
+    if (table) return this.table.draw(chosen, grid);
+    const drawable = chosen.filter((row) => row.numbers);
+    const only = this.rows.find((row) => row.key === this.state.only);
+    const drawn = drawable.slice(0, Math.max(1, Math.min(DRAWN_MOST, Math.floor(DRAWN_POINTS_MOST / grid.n))));
+    if (only?.numbers && !drawn.includes(only)) drawn.push(only);
+    const choice = { only: only ? only.key : "", hidden: this.hidden };
+    this.chart.draw(drawn, grid, (row) => (choice.only ? row.key === choice.only : !this.hidden.has(row.key)));
+    this.legend.draw(drawn, choice, this.common);
+    this._legendNote(drawn.length, drawable.length, chosen.length);
+    byId("show-all").hidden = !choice.only && !this.hidden.size;
+  }
+
+  /** @param {boolean} some there is something to show */
+  _panels(some) {
+    const table = this.state.view === "table";
+    byId("panel-chart").hidden = !some || table;
+    byId("panel-table").hidden = !some || !table;
+    byId("csv").hidden = byId("curl").hidden = !some;
+    byId("zoom-out").hidden = !some || table || !this.chart.zoom;
+  }
+
+  /** @param {Matrix} matrix */
+  _summary({ grid, series }) {
+    const span = `${moment(grid.start_ms)} – ${moment(grid.end_ms)}`;
+    byId("summary").textContent = `${plural(series.length, "series", "series")} · ${plural(grid.n, "point")} of ${duration(grid.step_ms)} · ${span}`;
+  }
+
+  /** @param {Matrix} matrix */
+  _notes({ notes, partial, complete }) {
+    const lines = notes.slice(0, NOTES_MOST).map((text) => el("li", { text }));
+    if (notes.length > NOTES_MOST) lines.push(el("li", { text: `and ${notes.length - NOTES_MOST} more notes` }));
+    if (!complete) lines.unshift(el("li", { text: "Memory does not hold the whole range." }));
+    if (partial) lines.unshift(el("li", { class: "warn", text: "Partial: a shard did not answer." }));
+    byId("notes").hidden = !lines.length;
+    fill(byId("notes"), lines);
+  }
+
+  /** @param {number} drawn @param {number} drawable @param {number} chosen */
+  _legendNote(drawn, drawable, chosen) {
+    const texts = [];
+    if (drawn < drawable) texts.push(`${drawn} of ${plural(drawable, "series", "series")} drawn: filter them, or reduce by a label.`);
+    if (chosen < this.rows.length) texts.push(`${chosen} of ${this.rows.length} series fit the filter.`);
+    if (drawable < chosen) texts.push(`${plural(chosen - drawable, "series", "series")} of texts: see the table.`);
+    byId("legend-note").textContent = texts.join(" ");
+  }
+
+  _filtered() {
+    this.state.filter = /** @type {HTMLInputElement} */ (byId("filter")).value;
+    this.table.rewind();
+    this._changed();
+  }
+
+  /** @param {string} key */
+  _pick(key) {
+    this.state.only = this.state.only === key ? "" : key;
+    this.hidden.clear();
+    this._changed();
+  }
+
+  /** @param {string} key */
+  _hide(key) {
+    if (this.state.only) {
+      for (const row of this.rows) if (row.key !== this.state.only) this.hidden.add(row.key);
+      this.state.only = "";
+    }
+    if (!this.hidden.delete(key)) this.hidden.add(key);
+    this._changed();
+  }
+
+  _showAll() {
+    this.state.only = "";
+    this.hidden.clear();
+    this._changed();
+    byId("legend").focus({ preventScroll: true });
+  }
+
+  /** @param {[number, number]|null} zoom epoch s */
+  _zoomed(zoom) {
+    this.state.zoom = zoom ? zoom.map((s) => Math.round(s * 1000)).join("-") : "";
+    byId("zoom-out").hidden = !zoom;
+    remember(this.state, false);
+  }
+
+  _changed() {
+    remember(this.state, false);
+    this.update();
+  }
+}
+
+/** Why there is nothing: the API says it in its notes. @param {Matrix} matrix */
+function nothing({ notes }) {
+  const why = notes.length ? "The notes above say why." : "No series fits, or none has a value in this range.";
+  return [el("p", { class: "empty-title", text: "The answer has no series" }), el("p", { text: why })];
+}
+
+/** @param {string} q @returns {string} for a shell */
+export function curl(q) {
+  const quoted = (/** @type {string} */ text) => `'${text.replace(/'/g, "'\\''")}'`;
+  const base = new URL(".", location.href).href;
+  return `curl -sG ${quoted(`${base}api/query`)} --data-urlencode ${quoted(`q=${q}`)}`;
+}

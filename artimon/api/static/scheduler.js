@@ -1,0 +1,147 @@
+// One clock for everything that is asked again and again. A feed has at most one request under way; while one runs, or
+// the tab is hidden, its turn is skipped and never made up for.
+
+import { ApiError } from "./api.js";
+
+const TICK_MS = 1000;
+const LONGEST_MS = 120_000;
+const STALE_LEAST_MS = 30_000;
+
+/**
+ * @template T
+ * @typedef {object} Source
+ * @property {(signal: AbortSignal) => Promise<T>} load
+ * @property {(data: T) => void} show draws an answer
+ * @property {(error: ApiError) => void} [fail] an answer did not come
+ * @property {(feed: Feed<T>) => void} age called each second: say how old what is shown is
+ */
+
+/** @template T */
+export class Feed {
+  /** @param {Source<T>} source */
+  constructor(source) {
+    this.source = source;
+    this.running = false;
+    this.failures = 0;
+    /** When the answer that is shown came, epoch ms; 0: none yet. */
+    this.shown_ms = 0;
+    /** @type {ApiError|null} */
+    this.error = null;
+    this.due_ms = 0;
+    this.enabled = true;
+    this.interval_ms = 0;
+    this.abort = new AbortController();
+  }
+
+  /** Ask now; while a request runs this does nothing, because its answer will do. */
+  async refresh() {
+    if (this.running) return;
+    const mine = this.abort;
+    this.running = true;
+    this.source.age(this);
+    try {
+      const data = await this.source.load(mine.signal);
+      if (mine === this.abort) this._done(data);
+    } catch (problem) {
+      if (mine === this.abort) this._failed(problem);
+    } finally {
+      if (mine === this.abort) {
+        this.running = false;
+        this._plan();
+        this.source.age(this);
+      }
+    }
+  }
+
+  /** Give up what runs and ask anew: the question has changed. */
+  restart() {
+    this.stop();
+    this.failures = 0;
+    this.error = null;
+    return this.refresh();
+  }
+
+  /** Give up what runs. */
+  stop() {
+    this.abort.abort();
+    this.abort = new AbortController();
+    this.running = false;
+  }
+
+  /** Whether what is shown is older than it should be. */
+  get stale() {
+    if (this.error) return true;
+    return this.interval_ms > 0 && this.shown_ms > 0 && Date.now() - this.shown_ms > Math.max(STALE_LEAST_MS, 3 * this.interval_ms);
+  }
+
+  /** @param {T} data */
+  _done(data) {
+    this.failures = 0;
+    this.error = null;
+    this.shown_ms = Date.now();
+    this.source.show(data);
+  }
+
+  /** @param {unknown} problem */
+  _failed(problem) {
+    this.failures += 1;
+    this.error = problem instanceof ApiError ? problem : new ApiError(`the page failed: ${problem}`, -1);
+    if (this.error.status === -1) console.error(problem);
+    this.source.fail?.(this.error);
+  }
+
+  /** The next turn: twice as late after each failure. */
+  _plan() {
+    const wait = Math.min(LONGEST_MS, this.interval_ms * 2 ** Math.min(this.failures, 6));
+    this.due_ms = Date.now() + Math.max(wait, this.error?.retry_ms ?? 0);
+  }
+}
+
+export class Scheduler {
+  constructor() {
+    /** @type {Feed<any>[]} */
+    this.feeds = [];
+    this.interval_ms = 10_000;
+    setInterval(() => this.tick(), TICK_MS);
+    document.addEventListener("visibilitychange", () => this.tick());
+  }
+
+  /** @param {Feed<any>} feed */
+  add(feed) {
+    feed.interval_ms = this.interval_ms;
+    this.feeds.push(feed);
+  }
+
+  /** @param {number} interval_ms 0: only when asked */
+  every(interval_ms) {
+    this.interval_ms = interval_ms;
+    for (const feed of this.feeds) {
+      feed.interval_ms = interval_ms;
+      feed.due_ms = Math.min(feed.due_ms, Date.now() + interval_ms);
+    }
+  }
+
+  tick() {
+    if (document.hidden) return;
+    for (const feed of this.feeds) {
+      const first = feed.shown_ms === 0 && feed.failures === 0;
+      const wanted = feed.enabled && (this.interval_ms > 0 || first) && Date.now() >= feed.due_ms;
+      if (wanted && !feed.running) void feed.refresh();
+      else feed.source.age(feed);
+    }
+  }
+}
+
+/**
+ * A line that says when what is shown is from, and whether it is stale.
+ * @param {HTMLElement} line
+ * @param {Feed<any>} feed
+ * @param {{ago: (ms: number) => string}} words
+ */
+export function sayAge(line, feed, words) {
+  const age = feed.shown_ms ? words.ago(Date.now() - feed.shown_ms) : "";
+  line.classList.toggle("stale", feed.stale);
+  line.title = feed.error ? feed.error.message : "";
+  if (feed.stale) line.textContent = age ? `stale, ${age} old` : feed.error ? feed.error.message : "";
+  else line.textContent = age ? `${age} ago` : "loading…";
+}

@@ -1,0 +1,99 @@
+// From the series of a matrix to rows that chart, legend and table share.
+
+import { seriesText } from "./format.js";
+
+/** Most series that are drawn and listed at once. */
+export const DRAWN_MOST = 200;
+/** Up to here every series has its own pair of colour and dash. */
+export const DASHED_MOST = 28;
+
+// Contrast of 3 and more against the card, and far apart for people with any colour vision (tests/page/test_colours.py
+// measures both); every neighbour differs in its dash as well.
+const LIGHT = ["#004c9c", "#e46c0f", "#1c9b5e", "#c766a0", "#683e04", "#322446", "#8633ec"];
+const DARK = ["#66a9ef", "#ff713b", "#22e296", "#c999c1", "#e9de42", "#d2e9e7", "#8f7bff"];
+const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
+
+/**
+ * @typedef {object} Row
+ * @property {string} key canonical text of the series
+ * @property {string} short the same without what all have in common
+ * @property {import("./api.js").Series} series
+ * @property {(number|null)[]|null} numbers what is drawn: one a bucket; null of a series of texts
+ */
+
+/**
+ * @param {import("./api.js").Matrix} matrix
+ * @returns {{rows: Row[], common: string}} `common`: name and labels that every series has
+ */
+export function rowsOf(matrix) {
+  const all = matrix.series;
+  const shared = all.length > 1 ? commonOf(all) : { name: "", labels: {} };
+  const rows = all.map((series) => {
+    const own = Object.fromEntries(Object.entries(series.labels).filter(([label]) => !(label in shared.labels)));
+    const short = seriesText(shared.name ? "" : series.name, own);
+    return { key: seriesText(series.name, series.labels), short, series, numbers: numbersOf(series) };
+  });
+  return { rows, common: shared.name || Object.keys(shared.labels).length ? seriesText(shared.name, shared.labels) : "" };
+}
+
+/** @param {import("./api.js").Series[]} all @returns {{name: string, labels: Record<string, string>}} */
+function commonOf(all) {
+  const name = all.every((one) => one.name === all[0].name) ? all[0].name : "";
+  const labels = Object.entries(all[0].labels).filter(([key, value]) => all.every((one) => one.labels[key] === value));
+  return { name, labels: Object.fromEntries(labels) };
+}
+
+/** @param {import("./api.js").Series} series @returns {(number|null)[]|null} */
+function numbersOf(series) {
+  if (series.type === "STRING") return null;
+  return series.values.map((value) => {
+    if (value === null || typeof value === "string") return null; // NaN and infinities have no place on a chart
+    return Number(value);
+  });
+}
+
+/**
+ * Rows whose text has every word of `filter`.
+ * @param {Row[]} rows
+ * @param {string} filter
+ */
+export function matching(rows, filter) {
+  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!words.length) return rows;
+  return rows.filter((row) => {
+    const key = row.key.toLowerCase();
+    return words.every((word) => key.includes(word));
+  });
+}
+
+/**
+ * How row `index` of the drawn ones looks.
+ * @param {number} index
+ * @param {boolean} dark
+ * @param {number} count of drawn rows
+ * @returns {{colour: string, dash: number[]}}
+ */
+export function styleOf(index, dark, count) {
+  const colours = dark ? DARK : LIGHT;
+  return { colour: colours[index % colours.length], dash: count > DASHED_MOST ? [] : DASHES[index % DASHES.length] };
+}
+
+/** @param {Row} row @returns {{last: number|null, min: number|null, mean: number|null, max: number|null}} */
+export function statistics(row) {
+  let last = null, min = Infinity, max = -Infinity, sum = 0, count = 0;
+  for (const value of row.numbers ?? []) {
+    if (value === null) continue;
+    last = value;
+    if (value < min) min = value;
+    if (value > max) max = value;
+    sum += value;
+    count += 1;
+  }
+  return count ? { last, min, mean: sum / count, max } : { last: null, min: null, mean: null, max: null };
+}
+
+/** Whether the page is dark now. */
+export function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}

@@ -1,0 +1,76 @@
+// The state of the system: every hop of the samples with its lag, every part, what is wrong.
+
+import { byId, el, fill, mark } from "./dom.js";
+import { compact, duration, memory, plural } from "./format.js";
+
+const PROBLEMS_MOST = 20;
+const SLOW_LAG_MS = 120_000;
+
+/**
+ * @typedef {{name: string, count: number|null, unit: string, lag_ms: number|null, detail: string, healthy: boolean}} Hop
+ * @typedef {{name: string, state: string, healthy: boolean, restarts: number, rss_mb: number, memory_mb: number, uptime_s: number, problem: string}} Part
+ * @typedef {{healthy: boolean, hops: Hop[], parts: Part[], problems: string[], stack?: string, shards: Record<string, any>}} Status
+ */
+
+/** @param {Status} status of /api/status */
+export function showSystem(status) {
+  const hops = status.hops ?? [], parts = status.parts ?? [];
+  const troubles = status.problems ?? [];
+  fill(byId("hops"), hops.length ? [el("ol", { class: "hops" }, ...hops.map(hopLine))] : [noStack(status)]);
+  fill(byId("parts"), parts.length ? [partsTable(parts)] : [noStack(status)]);
+  const shown = troubles.slice(0, PROBLEMS_MOST).map((text) => el("li", {}, mark("bad"), el("span", { text })));
+  if (troubles.length > PROBLEMS_MOST) shown.push(el("li", { text: `and ${troubles.length - PROBLEMS_MOST} more` }));
+  fill(byId("problems"), shown.length ? [el("ul", { class: "problems", "aria-label": "Problems" }, ...shown)] : []);
+  showHealth(status, hops, parts, troubles);
+}
+
+/** @param {Status} status */
+function noStack(status) {
+  const shards = Object.keys(status.shards ?? {}).length;
+  return el("p", { class: "faint", text: `No stack runs on the API's data folder${shards ? `; ${plural(shards, "shard")} answered` : ""}. ${status.stack ?? ""}` });
+}
+
+/** @param {Status} status @param {Hop[]} hops @param {Part[]} parts @param {string[]} troubles */
+function showHealth(status, hops, parts, troubles) {
+  const sick = [...hops, ...parts].filter((one) => !one.healthy).length;
+  const count = Math.max(sick, troubles.length);
+  const good = status.healthy && !sick;
+  setHealth(good ? (troubles.length ? "warn" : "good") : "bad", good && !troubles.length ? "All well" : plural(count, "problem"));
+}
+
+/** @param {"good"|"warn"|"bad"|"idle"} state @param {string} word */
+export function setHealth(state, word) {
+  fill(byId("health"), [mark(state), el("span", { class: "word", text: word })]);
+}
+
+/** @param {Hop} hop */
+function hopLine(hop) {
+  const slow = hop.lag_ms !== null && hop.lag_ms > SLOW_LAG_MS;
+  const state = hop.healthy ? (slow ? "warn" : "good") : "bad";
+  const lag = hop.lag_ms === null ? "" : hop.lag_ms < 1000 ? "no lag" : `lag ${duration(hop.lag_ms)}`;
+  const [stage, step] = hop.name.includes(": ") ? hop.name.split(": ") : [hop.name, ""];
+  return el("li", { class: `hop ${state}` },
+    mark(state, state === "good" ? "healthy:" : state === "warn" ? "slow:" : "unhealthy:"),
+    el("div", { class: "hop-name" }, el("strong", { text: stage }), step ? ` ${step}` : null),
+    el("div", { class: "hop-count number", title: hop.count === null ? "" : `${hop.count.toLocaleString("en-GB")} ${hop.unit}`, text: hop.count === null ? "–" : `${compact(hop.count)} ${hop.unit}` }),
+    el("div", { class: "hop-detail", text: hop.detail }),
+    el("div", { class: `hop-lag number ${slow ? "slow" : ""}`, text: lag }));
+}
+
+/** @param {Part[]} parts */
+function partsTable(parts) {
+  const head = el("tr", {}, el("th", { scope: "col", text: "Part" }), el("th", { scope: "col", text: "State" }), ...["Memory", "Up", "Restarts"].map((text) => el("th", { scope: "col", class: "number", text })));
+  return el("table", { class: "grid parts" }, el("thead", {}, head), el("tbody", {}, ...parts.map(partLine)));
+}
+
+/** @param {Part} part */
+function partLine(part) {
+  const state = part.healthy ? "good" : "bad";
+  const used = el("td", { class: "number", title: `limit ${memory(part.memory_mb)}`, text: memory(part.rss_mb) });
+  if (part.memory_mb) used.append(el("progress", { max: part.memory_mb, value: Math.min(part.rss_mb, part.memory_mb), "aria-label": `Memory of ${part.name}` }));
+  const cell = el("td", {}, el("span", { class: "state" }, mark(state), el("span", { text: part.state })));
+  if (part.problem) cell.append(el("p", { class: "problem", text: part.problem }));
+  return el("tr", {}, el("th", { scope: "row", text: part.name }), cell, used,
+    el("td", { class: "number", text: part.uptime_s ? duration(part.uptime_s * 1000) : "–" }),
+    el("td", { class: `number ${part.restarts ? "attention" : ""}`, text: String(part.restarts) }));
+}

@@ -1,0 +1,77 @@
+// The box beside the cursor: the values nearest to it.
+
+import { el, fill } from "./dom.js";
+import { compact, duration, moment } from "./format.js";
+import { isDark, styleOf } from "./series.js";
+import { swatch } from "./legend.js";
+
+const SHOWN_MOST = 8;
+const AWAY_PX = 14;
+
+export class Tooltip {
+  /** @param {HTMLElement} figure */
+  constructor(figure) {
+    this.figure = figure;
+    this.box = el("div", { class: "tooltip", "aria-hidden": "true", hidden: true });
+    figure.append(this.box);
+  }
+
+  hide() {
+    this.box.hidden = true;
+  }
+
+  /**
+   * After the cursor moved.
+   * @param {any} u
+   * @param {import("./series.js").Row[]} rows
+   * @param {{index: number, row: number}} at where the keyboard is
+   */
+  follow(u, rows, at) {
+    const { idx, left, top } = u.cursor;
+    if (idx === null || idx === undefined || left < 0) return this.hide();
+    at.index = idx;
+    if (!this.box.isConnected) this.figure.append(this.box);
+    const near = nearest(u, rows, idx, top);
+    const ms = u.data[0][idx] * 1000;
+    const step_ms = u.data[0].length > 1 ? (u.data[0][1] - u.data[0][0]) * 1000 : 0;
+    const head = el("p", { class: "tooltip-time", text: moment(ms) + (step_ms ? ` · ${duration(step_ms)}` : "") });
+    const lines = near.shown.map((i) => line(rows[i], i, rows.length, rows[i].numbers?.[idx] ?? null));
+    if (!lines.length) lines.push(el("p", { class: "faint", text: "no value" }));
+    const more = near.left_out ? el("p", { class: "faint", text: `${near.left_out} more` }) : null;
+    fill(this.box, [head, ...lines, ...(more ? [more] : [])]);
+    this.box.hidden = false;
+    this._put(u, left, top);
+  }
+
+  /** @param {any} u @param {number} left @param {number} top */
+  _put(u, left, top) {
+    const x = u.over.offsetLeft + left, y = u.over.offsetTop + top;
+    const right = x + AWAY_PX + this.box.offsetWidth < this.figure.clientWidth;
+    const at = right ? x + AWAY_PX : Math.max(0, x - AWAY_PX - this.box.offsetWidth);
+    const lowest = this.figure.clientHeight - this.box.offsetHeight - 4;
+    this.box.style.left = `${at}px`;
+    this.box.style.top = `${Math.max(0, Math.min(y - 20, lowest))}px`;
+  }
+}
+
+/**
+ * The drawn series that have a value, nearest to the cursor first chosen, then in order of value.
+ * @param {any} u @param {import("./series.js").Row[]} rows @param {number} idx @param {number} top
+ */
+function nearest(u, rows, idx, top) {
+  const wanted = u.posToVal(top, "y");
+  const found = [];
+  for (let i = 0; i < rows.length; i += 1) {
+    const value = rows[i].numbers?.[idx];
+    if (u.series[i + 1]?.show && value !== null && value !== undefined) found.push({ i, value });
+  }
+  found.sort((a, b) => Math.abs(a.value - wanted) - Math.abs(b.value - wanted));
+  const shown = found.slice(0, SHOWN_MOST).sort((a, b) => b.value - a.value).map((one) => one.i);
+  return { shown, left_out: Math.max(0, found.length - SHOWN_MOST) };
+}
+
+/** @param {import("./series.js").Row} row @param {number} i @param {number} count @param {number|null} value */
+function line(row, i, count, value) {
+  const text = value === null ? "–" : compact(value);
+  return el("p", { class: "tooltip-line" }, swatch(styleOf(i, isDark(), count)), el("span", { class: "tooltip-name", text: row.short }), el("span", { class: "number", text }));
+}

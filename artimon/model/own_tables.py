@@ -1,0 +1,142 @@
+"""Which figures of which process become which own variables. docs/variables.md lists them; a test compares the two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from artimon.model.own import Own, Shape
+
+AGENT = (
+    Own("artimon.agent.batches.accepted", "accepted_batches", "Batches fsynced in the log", counter=True),
+    Own("artimon.agent.samples.accepted", "accepted_samples", "Samples in them", counter=True),
+    Own("artimon.agent.bytes.accepted", "accepted_bytes", "Bytes in them", "bytes", counter=True),
+    Own("artimon.agent.batches.pending", "pending_batches", "Batches and announcements not acked"),
+    Own("artimon.agent.batches.unsent", "unsent_batches", "Of these, the ones that Kafka does not have"),
+    Own("artimon.agent.batches.sent", "sent_batches", "Batches and announcements that Kafka took", counter=True),
+    Own("artimon.agent.batches.acked", "acked_batches", "Batches acked and forgotten", counter=True),
+    Own("artimon.agent.batches.resent", "resent_batches", "Batches sent again on evidence of loss", counter=True),
+    Own("artimon.agent.batches.damaged", "damaged_batches", "Batches that the disk did not give back", counter=True),
+    Own("artimon.agent.unacked.ms", "oldest_unacked_ms", "Age of the oldest batch not acked", "ms"),
+    Own("artimon.agent.unsent.ms", "oldest_unsent_ms", "Age of the oldest batch that Kafka does not have", "ms"),
+    Own("artimon.agent.nacks", "nacks", "Batches that a collector refused", counter=True, labels=("reason",)),
+    Own("artimon.agent.refused", "log_refused", "Polls that the log refused", counter=True, labels=("reason",)),
+    Own("artimon.agent.log.bytes", "log_bytes", "Size of the log on disk", "bytes"),
+    Own("artimon.agent.log.quota.bytes", "log_quota_bytes", "What it may grow to", "bytes"),
+    Own("artimon.agent.collectors", "collectors", "Collectors known"),
+    Own("artimon.agent.collectors.up", "collectors_up", "Of these, the ones not avoided after a failure"),
+    Own("artimon.agent.endpoints.up", "endpoints_up", "Processes that answered their last poll"),
+    Own("artimon.agent.endpoints.down", "endpoints_down", "Processes that did not, for an hour after they vanished"),
+    Own("artimon.agent.polls", "polls", "Polls of processes", counter=True),
+    Own("artimon.agent.poll.errors", "poll_errors", "Polls that failed", counter=True, labels=("reason",)),
+    Own("artimon.agent.samples.polled", "polled_samples", "Samples that sources yielded", counter=True),
+    Own("artimon.agent.ticks.missed", "missed_ticks", "Polls left out because the one before was late", counter=True),
+    Own("artimon.agent.sink.refused", "sink_refused", "Polls dropped because the log took no more", counter=True),
+    Own("artimon.agent.sources.refused", "source_refused", "Refused at each source's last poll", labels=("reason",)),
+    Own("artimon.agent.zookeeper.failures", "zookeeper_failures", "Failed calls of the discovery", counter=True),
+    Own("artimon.agent.problems", "problems", "Problems that hold now", shape=Shape.COUNT),
+)
+
+COLLECTOR = (
+    Own("artimon.collector.batches", "batches", "Batches and announcements written to Kafka", counter=True),
+    Own("artimon.collector.bytes", "bytes", "Bytes in them", "bytes", counter=True),
+    Own("artimon.collector.held.bytes", "held_bytes", "Bytes of calls that wait for Kafka", "bytes"),
+    Own("artimon.collector.nacks", "nacks", "Batches refused", counter=True, labels=("reason",)),
+    Own("artimon.collector.answer.age.ms", "last_answer_ms", "Since the last call was answered", "ms", shape=Shape.AGE),
+)
+
+SPARK = (
+    Own("artimon.spark.lag.ms", "raw.lag_ms", "How long the oldest batch waits for the raw table", "ms"),
+    Own("artimon.spark.behind", "raw.behind", "Batches of Kafka that the raw table does not hold"),
+    Own("artimon.spark.rows", "raw.since_start.rows", "Rows appended to the raw table", counter=True),
+    Own("artimon.spark.batches", "raw.since_start.batches", "Batches in them", counter=True),
+    Own("artimon.spark.duplicates", "raw.since_start.duplicates", "Batches left out as repeats", counter=True),
+    Own("artimon.spark.deadletters", "raw.since_start.dead_letters", "Batches set aside as unreadable", counter=True),
+    Own("artimon.spark.commits", "raw.since_start.appends", "Appends to the raw table", counter=True),
+    Own("artimon.spark.commits.ms", "raw.since_start.appends_ms", "Their time, tasks and commit", "ms", counter=True),
+    Own("artimon.spark.commit.ms", "raw.append_ms", "Time of the last one", "ms"),
+    Own("artimon.spark.commit.age.ms", "raw.last_commit_ms", "Since the last one", "ms", shape=Shape.AGE),
+    Own("artimon.spark.table.version", "raw.version", "Version of the raw table"),
+    Own("artimon.spark.table.rows", "raw.rows", "Rows in the raw table since it was made"),
+    Own("artimon.spark.buckets.lag.ms", "buckets.lag_ms", "How long the oldest batch waits for the shards", "ms"),
+    Own("artimon.spark.buckets.behind", "buckets.behind", "Batches of Kafka that were not fed"),
+    Own("artimon.spark.buckets.ranges", "buckets.ranges", "Ranges of partitions fed", counter=True),
+    Own("artimon.spark.buckets.runs", "buckets.runs", "Micro-batches of the buckets query", counter=True),
+    Own("artimon.spark.buckets.runs.ms", "buckets.runs_ms", "Their time", "ms", counter=True),
+    Own("artimon.spark.buckets.run.ms", "buckets.run_ms", "Time of the last one", "ms"),
+    Own("artimon.spark.shards", "buckets.shards", "Shards known to the buckets query", shape=Shape.COUNT),
+    Own("artimon.spark.shards.behind", "buckets.lagging", "Of these, the ones that lack something", shape=Shape.COUNT),
+    Own("artimon.spark.restarts", "restarts", "Restarts of a query in the process", counter=True, labels=("query",)),
+)
+
+SHARD = (
+    Own("artimon.shard.series", "series", "Series announced"),
+    Own("artimon.shard.slots", "slots", "Series with samples"),
+    Own("artimon.shard.capacity", "capacity", "Series that there is room for"),
+    Own("artimon.shard.unannounced", "unannounced", "Series with samples and without announcement"),
+    Own("artimon.shard.samples.applied", "applied", "Samples put into buckets", counter=True),
+    Own("artimon.shard.batches.repeated", "repeated", "Batches dropped as repeats", counter=True),
+    Own("artimon.shard.samples.late", "late", "Samples too old for every level", counter=True),
+    Own("artimon.shard.samples.future", "future", "Samples beyond the newest row", counter=True),
+    Own("artimon.shard.samples.conflicts", "conflicts", "Samples whose type the series refuses", counter=True),
+    Own("artimon.shard.samples.refused", "refused", "Samples of series for which there is no room", counter=True),
+    Own("artimon.shard.clashes", "clashes", "Fingerprints announced with two texts"),
+    Own("artimon.shard.refilling", "refilling", "Batches to go until answers are whole again"),
+    Own("artimon.shard.newest.age.ms", "newest_sample_ms", "Since the newest poll it holds", "ms", shape=Shape.AGE),
+    Own("artimon.shard.queries", "questions.selects", "Questions for buckets answered", counter=True),
+    Own("artimon.shard.queries.ms", "questions.selects_ms", "Their time, refused ones included", "ms", counter=True),
+    Own("artimon.shard.queries.refused", "questions.refused", "Questions for buckets refused", counter=True),
+)
+
+API = (
+    Own("artimon.api.requests", "requests", "Requests answered", counter=True, labels=("route", "status")),
+    Own("artimon.api.requests.ms", "requests_ms", "Their time", "ms", counter=True, labels=("route",)),
+    Own("artimon.api.errors", "errors", "Requests refused or failed", counter=True, labels=("status",)),
+    Own("artimon.api.running", "running", "Requests under way"),
+)
+
+ALERTS = (
+    Own("artimon.alerts.rules", "rules", "Rules by state", labels=("state",)),
+    Own("artimon.alerts.alerts", "alerts", "Alerts by state", labels=("state",)),
+    Own("artimon.alerts.evaluations", "evaluations", "Evaluations of all rules", counter=True),
+    Own("artimon.alerts.evaluation.ms", "duration_ms", "Duration of the last one", "ms"),
+    Own("artimon.alerts.evaluation.age.ms", "last_ms", "Since the bucket it looked at ended", "ms", shape=Shape.AGE),
+    Own("artimon.alerts.questions", "questions", "Selects that the last one took"),
+    Own("artimon.alerts.minutes.missed", "missed", "Minutes never evaluated since the state began"),
+    Own("artimon.alerts.mails.made", "mail.made", "Mails put into the outbox", counter=True),
+    Own("artimon.alerts.mails.sent", "mail.sent", "Mails that the SMTP server took", counter=True),
+    Own("artimon.alerts.mails.failed", "mail.failed", "Mails that it refused for ever", counter=True),
+    Own("artimon.alerts.mails.dropped", "mail.dropped", "Mails dropped because too many waited", counter=True),
+    Own("artimon.alerts.mails.pending", "mail.pending", "Mails that wait"),
+    Own("artimon.alerts.problems", "problems", "Problems that hold now", shape=Shape.COUNT),
+)
+
+MAIL = (
+    Own("artimon.mail.accepted", "accepted", "Mails taken and written to disk", counter=True),
+    Own("artimon.mail.refused", "refused", "Mails that could not be written", counter=True),
+    Own("artimon.mail.connections", "connections", "Open connections"),
+    Own("artimon.mail.connections.refused", "turned_away", "Connections beyond the limit", counter=True),
+    Own("artimon.mail.kept", "kept", "Mails kept"),
+    Own("artimon.mail.kept.bytes", "bytes", "Their size", "bytes"),
+    Own("artimon.mail.removed", "removed", "Mails removed to make room", counter=True),
+)
+
+STACK = (
+    Own("artimon.stack.healthy", "healthy", "1 if the part is healthy, else 0", labels=("part",)),
+    Own("artimon.stack.restarts", "restarts", "Restarts of the part", counter=True, labels=("part",)),
+    Own("artimon.stack.resident.bytes", "resident", "Memory of the part with its children", "bytes", labels=("part",)),
+)
+
+TABLES: Mapping[str, tuple[Own, ...]] = MappingProxyType(
+    {
+        "agent": AGENT,
+        "collector": COLLECTOR,
+        "spark": SPARK,
+        "shard": SHARD,
+        "api": API,
+        "alerts": ALERTS,
+        "mail": MAIL,
+        "stack": STACK,
+    }
+)
+"""Part -> its variables, besides those of every process."""

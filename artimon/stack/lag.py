@@ -1,0 +1,91 @@
+"""When a hop is late: every limit of `artimon status` in one place, and the sentence that says what is wrong.
+
+A stack on which nothing happens is healthy, and nothing is judged by its lag in the first minute of its process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+GRACE_S = 60.0
+"""A process that runs for less than this is not judged: it may have to catch up first."""
+RAW_INTERVAL_MS = 30_000
+"""Between two appends of the raw table, where Spark does not say it."""
+INTERVALS = 3
+"""So many appends may pass until what was accepted is acked; what waits for Spark may be as late."""
+RAW_MS = 120_000
+"""At least this long Kafka may wait for the raw table."""
+ACK_MS = 60_000
+"""What an ack may take besides: the way to Kafka, and that of the ack back through ZooKeeper."""
+UNSENT_MS = 30_000
+"""So long no collector may take a batch."""
+BUCKETS_MS = 30_000
+"""So long Kafka may wait for the shards, and a shard may lack what the others have."""
+
+Figures = Mapping[str, Any]
+
+
+def agent_reason(agent: Figures, raw: Figures) -> str:
+    """Why the agent's hop is unhealthy: batches reach no collector, or acks stay away."""
+    unsent_ms, unacked_ms = _ms(agent, "oldest_unsent_ms"), _ms(agent, "oldest_unacked_ms")
+    if unsent_ms > UNSENT_MS:
+        return f"no collector took the oldest of {agent.get('unsent_batches', '?')} batches for {_seconds(unsent_ms)}"
+    limit_ms = ACK_MS if agent.get("level") == "kafka" else INTERVALS * _interval_ms(raw) + ACK_MS
+    if unacked_ms > limit_ms:
+        waiting = agent.get("pending_batches", "?")
+        return f"the oldest of {waiting} batches is not acked for {_seconds(unacked_ms)}, at most {_seconds(limit_ms)}"
+    return ""
+
+
+def collector_reason(collector: Figures, agent: Figures, now_ms: int) -> str:
+    """Why a collector's hop is unhealthy: batches wait for one, and it answers nothing."""
+    if _ms(agent, "oldest_unsent_ms") <= UNSENT_MS:
+        return ""
+    answered_ms = _ms(collector, "last_answer_ms")
+    silent_ms = now_ms - answered_ms
+    if answered_ms and silent_ms <= UNSENT_MS:
+        return ""
+    since = f"for {_seconds(silent_ms)}" if answered_ms else "since its start"
+    return f"{agent.get('unsent_batches', '?')} batches wait and it has answered nothing {since}"
+
+
+def raw_reason(raw: Figures) -> str:
+    """Why the hop to the raw table is unhealthy."""
+    limit_ms = max(RAW_MS, INTERVALS * _interval_ms(raw) + BUCKETS_MS)
+    return _late(raw, limit_ms, "Kafka waits for the raw table")
+
+
+def buckets_reason(buckets: Figures, young: Iterable[str]) -> str:
+    """Why the hop to the shards is unhealthy; `young` are the ids of shards that are not judged yet."""
+    excused = set(young)
+    behind = {
+        id_: ms for id_, ms in (buckets.get("lagging_ms") or {}).items() if id_ not in excused and ms > BUCKETS_MS
+    }
+    if behind:
+        told = ", ".join(f"{id_} for {_seconds(ms)}" for id_, ms in sorted(behind.items()))
+        return f"shards lack what others have: {told}, at most {_seconds(BUCKETS_MS)}"
+    return _late(buckets, BUCKETS_MS, "Kafka waits for the shards")
+
+
+def shard_reason(shard: Figures) -> str:
+    """Why a shard's hop is unhealthy."""
+    missing = shard.get("refilling")
+    return f"refilling from Kafka, {missing} batches to go: its answers are partial" if missing else ""
+
+
+def _late(figures: Figures, limit_ms: int, what: str) -> str:
+    lag_ms = _ms(figures, "lag_ms")
+    return f"{what} for {_seconds(lag_ms)}, at most {_seconds(limit_ms)}" if lag_ms > limit_ms else ""
+
+
+def _interval_ms(raw: Figures) -> int:
+    return _ms(raw, "interval_ms") or RAW_INTERVAL_MS
+
+
+def _ms(figures: Figures, name: str) -> int:
+    return int(figures.get(name) or 0)
+
+
+def _seconds(ms: int) -> str:
+    return f"{ms / 1000:.0f} s"

@@ -1,0 +1,48 @@
+"""The supervisor's own variables: how each part of the stack is, also those that are not ours and count nothing."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.own_process import OwnProcess
+from artimon.stack.runner import Phase
+from artimon.stack.stack import Stack
+
+EVERY_S = 1.0
+AGENT = "agent"
+
+
+class StackVariables:
+    """Publishes from a thread while a stack runs. Without an agent in it nobody would poll: then it does nothing."""
+
+    def __init__(self, stack: Stack, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._stack, self._clock = stack, clock
+        self._ended = threading.Event()
+        self._own: OwnProcess | None = None
+
+    def start(self) -> None:
+        """Begin; the stack must have been started."""
+        if AGENT in self._stack.states():
+            self._own = OwnProcess("stack", "stack", self._stack.zookeeper, self._ended, self._clock)
+            threading.Thread(target=self._run, args=(self._own,), name="stack variables", daemon=True).start()
+
+    def stop(self) -> None:
+        """Leave while the agent still runs, so that it polls once more; at most some seconds, mostly a tenth of one."""
+        if self._own is not None:
+            self._own.end()
+
+    def _run(self, own: OwnProcess) -> None:
+        while not self._clock.wait(self._ended, EVERY_S):
+            own("ok", stack_figures(self._stack))
+
+
+def stack_figures(stack: Stack) -> dict[str, Any]:
+    """Restarts, health (1 or 0) and resident bytes with all children, by part."""
+    states = stack.states()
+    return {
+        "restarts": {name: state.restarts for name, state in states.items()},
+        "healthy": {name: int(state.state == Phase.HEALTHY) for name, state in states.items()},
+        "resident": stack.resident(),
+    }

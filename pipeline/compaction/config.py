@@ -1,0 +1,44 @@
+"""What the compactor needs to be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from artimon.model.health import Publish, unpublished
+from pipeline.compaction.merge import Limits
+from pipeline.compaction.plan import Keeping
+
+
+class KeepError(ValueError):
+    """The text that says how long classes are kept cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactorConfig:
+    """`hdfs` is hdfs://HOST:PORT; `data` a local folder for what does not fit into memory: up to 20 bytes for each row
+    of the largest hour."""
+
+    zookeeper: str
+    hdfs: str
+    data: Path
+    health: Path | None = None
+    keeping: Keeping = field(default_factory=Keeping)
+    interval_s: float = 30.0
+    """Between two looks at the table."""
+    sweep_s: float = 300.0
+    """Between two looks for dead files."""
+    limits: Limits = field(default_factory=Limits)
+    publish: Publish = unpublished
+
+
+def parse_keep(text: str) -> Keeping:
+    """ "default=400,debug=7" -> how many days each class is kept; `*` names all others. Raises KeepError."""
+    days: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, number = part.partition("=")
+        if not name or not number.isdigit() or int(number) < 1:
+            raise KeepError(f"{part!r} in {text!r}: write CLASS=DAYS, such as debug=7, days at least 1")
+        days[name] = int(number)
+    others = days.pop("*", Keeping().default_days)
+    return Keeping(days, others)

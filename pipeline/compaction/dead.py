@@ -1,0 +1,89 @@
+"""Files that are no part of the table any more, and when they may go.
+
+A removed file goes once no reader holds a version from before its removal. A file that no commit ever named was left
+by a task, a driver or a compactor that died; it goes when it is so old that nobody will commit it any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pipeline.compaction.log import RawLog
+from pipeline.spark import files
+
+log = logging.getLogger(__name__)
+
+ORPHAN_MS = 24 * 3_600_000
+APPEND_ORPHAN_MS = 7 * ORPHAN_MS
+"""Of tasks: a driver that was stopped for days may still commit what its tasks wrote."""
+LOG_FOLDER = "_delta_log/"
+
+
+@dataclass(slots=True)
+class Swept:
+    """What one look at the folder found. `waiting` are dead files that a reader may still need."""
+
+    deleted: int = 0
+    deleted_bytes: int = 0
+    waiting: int = 0
+    waiting_bytes: int = 0
+    orphans: int = 0
+
+
+class Sweeper:
+    """Used by one thread. `_since`: path of a removed file -> version at which it was first seen to be removed, so at
+    or above that of its removal."""
+
+    def __init__(self, table: RawLog, on_delete: Callable[[], None] = lambda: None) -> None:
+        self._table, self._on_delete = table, on_delete
+        self._since: dict[str, int] = {}
+
+    def sweep(self, version: int, held: Iterable[int], now_ms: int) -> Swept:
+        """Delete what may go. The table must stand at `version`; `held` are the versions that readers hold. Raises
+        TableError, OSError."""
+        present = {
+            path: (size, changed_ms)
+            for path, size, changed_ms in files.listing(self._table.uri)
+            if not path.startswith(LOG_FOLDER)
+        }
+        removed = self._table.removed()
+        live = {file.path for file in self._table.live()}
+        dead = [path for path in present if path in removed and path not in live]
+        self._since = {path: self._since.get(path, version) for path in dead}
+        oldest = min(held, default=version)
+        swept = Swept()
+        for path in dead:
+            size = present[path][0]
+            if self._since[path] > oldest:
+                swept.waiting += 1
+                swept.waiting_bytes += size
+            else:
+                self._delete(path, size, swept)
+        orphans = [path for path in present if path not in removed and path not in live]
+        self._sweep_orphans([p for p in orphans if now_ms - present[p][1] > _patience_ms(p)], swept)
+        return swept
+
+    def _sweep_orphans(self, paths: list[str], swept: Swept) -> None:
+        """A commit comes first: whoever was about to commit these files has to look again, and finds them too old."""
+        if not paths:
+            return
+        self._table.fence({"orphans": len(paths)})
+        live = {file.path for file in self._table.live()}
+        for path in paths:
+            if path not in live:
+                swept.orphans += 1
+                self._delete(path, 0, swept)
+
+    def _delete(self, path: str, size: int, swept: Swept) -> None:
+        self._on_delete()
+        files.delete(f"{self._table.uri}/{path}")
+        self._since.pop(path, None)
+        swept.deleted += 1
+        swept.deleted_bytes += size
+
+
+def _patience_ms(path: str) -> int:
+    name = path.rsplit("/", 1)[-1]
+    return ORPHAN_MS if name.startswith(("hour-", "day-")) else APPEND_ORPHAN_MS

@@ -1,0 +1,160 @@
+"""One job: merge the files of a partition into new ones, prove that nothing changed, commit.
+
+Killed at any moment it leaves the table as it was or as it shall be, and at most files that no commit names.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from pipeline.compaction.digest import Digest, digest
+from pipeline.compaction.encode import Output
+from pipeline.compaction.log import RawLog, Superseded
+from pipeline.compaction.merge import DEFAULT_LIMITS, MOST_BATCH, Limits, merge_all
+from pipeline.compaction.order import Keys
+from pipeline.compaction.plan import Job
+from pipeline.compaction.runs import ParquetRun, RunError
+from pipeline.spark import files
+from pipeline.spark.table import DataFile, TableError, folder
+
+log = logging.getLogger(__name__)
+
+Probe = Callable[[str], None]
+"""Called at named points: tests kill the process there."""
+
+
+class Unequal(TableError):
+    """What was written is not what was read: the job is abandoned, the table stays as it was."""
+
+
+def no_probe(_point: str) -> None:
+    """What a probe is outside tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a job did. `seconds` from its first read to its commit."""
+
+    kind: str
+    period: str
+    keep: str
+    rows: int
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    seconds: float
+    version: int
+    digest: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "seconds": round(self.seconds, 3)}
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Digest of the batches that it saw."""
+
+    digest: Digest = field(default_factory=Digest)
+
+    def add(self, batch: Any) -> None:
+        self.digest = self.digest.plus(digest(batch))
+
+
+class Worker:
+    """Runs jobs one after another. `folder` is a local folder of its own for what does not fit into memory."""
+
+    def __init__(
+        self,
+        table: RawLog,
+        folder: Path,
+        clock: Clock = SYSTEM_CLOCK,
+        probe: Probe = no_probe,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._table, self._folder, self._clock = table, folder, clock
+        self._probe, self._limits = probe, limits
+        self._clean()
+
+    def run(self, job: Job) -> Done:
+        """Raises Superseded if another commit took one of the inputs, Unequal if the proof fails, RunError if an input
+        is not what the table says, TableError, OSError. After any of them the table is as it was."""
+        began = self._clock.monotonic()
+        output = Output(
+            self._table.uri, folder(job.period, job.keep), _partition(job), _rows_per_file(job), self._ended
+        )
+        try:
+            new, proof = self._write(job, output)
+            note = {**_note(job), "digest": str(proof)}
+            self._probe("verified")
+            version = self._table.replace(job.inputs, new, note, began)
+        except (RunError, Unequal, Superseded, FileNotFoundError):
+            self._discard(output)
+            raise
+        finally:
+            output.abandon()
+            self._clean()
+        self._probe("committed")
+        seconds, size = self._clock.monotonic() - began, sum(file.size for file in new)
+        names = job.kind, job.period, job.keep
+        return Done(*names, job.rows, len(job.inputs), len(new), job.size, size, seconds, version, str(proof))
+
+    def _write(self, job: Job, output: Output) -> tuple[list[DataFile], Digest]:
+        """The new files, closed, and the digest that they share with the old ones."""
+        read = _Sum()
+        runs = [ParquetRun(f"{self._table.uri}/{f.path}", f.rows, f.size, read.add) for f in job.inputs]
+        self._probe("planned")
+        for rows in merge_all(runs, self._folder, self._limits):
+            output.add(rows)
+            self._probe("window")
+        new = output.close()
+        self._probe("written")
+        written = self._read_back(new)
+        if written != read.digest:
+            raise Unequal(f"{self._table.uri}, {job}: {read.digest} were read and {written} were written")
+        return new, written
+
+    def _read_back(self, new: list[DataFile]) -> Digest:
+        seen = _Sum()
+        for file in new:
+            last = None
+            for batch in ParquetRun(f"{self._table.uri}/{file.path}", file.rows, file.size, seen.add).batches(
+                MOST_BATCH
+            ):
+                keys = Keys.of(batch)
+                if len(keys.breaks()) or (last is not None and keys.at(0) < last):
+                    raise Unequal(f"{self._table.uri}/{file.path} is not in order")
+                last = keys.at(len(keys) - 1)
+        return seen.digest
+
+    def _ended(self) -> None:
+        self._probe("file")
+
+    def _discard(self, output: Output) -> None:
+        """Delete files that will never be part of the table; what cannot be deleted now is an orphan later."""
+        for name in output.names:
+            try:
+                files.delete(f"{self._table.uri}/{name}")
+            except OSError as error:
+                log.warning("%s stays for now: %s", name, error)
+
+    def _clean(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _partition(job: Job) -> dict[str, str]:
+    return {"period": job.period, "keep": job.keep}
+
+
+def _rows_per_file(job: Job) -> int:
+    return max(1, -(-job.rows // job.outputs))
+
+
+def _note(job: Job) -> dict[str, Any]:
+    return {"format": 1, "kind": job.kind, **_partition(job), "files": len(job.inputs), "rows": job.rows}

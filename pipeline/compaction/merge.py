@@ -1,0 +1,122 @@
+"""Merging of sorted runs in bounded memory: many files to one order, whatever their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.compaction.order import Key, Keys, sort
+from pipeline.compaction.runs import Run, spill
+
+WINDOW_BYTES = 96 * 1024 * 1024
+WINDOW_ROWS = 1_500_000
+MAX_FAN_IN = 96
+MAX_WEIGHT = 192 * 1024 * 1024
+LEAST_BATCH, MOST_BATCH = 1_024, 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds the memory of a merge."""
+
+    window_rows: int = WINDOW_ROWS
+    """Rows that are sorted at once; about as many again wait in the batches of the runs."""
+    window_bytes: int = WINDOW_BYTES
+    fan_in: int = MAX_FAN_IN
+    """Runs that are open at once."""
+    weight: int = MAX_WEIGHT
+    """Bytes that they take besides their batches."""
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class _Head:
+    """The batch of a run that is being used up. Invariant: rows before `_at` were taken."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+        self._batch: Any = None
+        self._keys, self._at = Keys.of(_NOTHING), 0
+
+    def fill(self) -> bool:
+        """Have at least one row; False when the run has ended."""
+        while self._at >= len(self._keys):
+            self._batch = next(self._batches, None)
+            if self._batch is None:
+                return False
+            self._keys, self._at = Keys.of(self._batch), 0
+        return True
+
+    def last(self) -> Key:
+        return self._keys.at(len(self._keys) - 1)
+
+    def take(self, bound: Key) -> Any:
+        """The rows up to and with `bound`; None if there are none."""
+        start, self._at = self._at, self._keys.after(bound, self._at)
+        return self._batch.slice(start, self._at - start) if self._at > start else None
+
+
+def merge(runs: Sequence[Run], limits: Limits = DEFAULT_LIMITS) -> Iterator[Any]:
+    """Tables whose rows are in order, also from table to table. At most `limits.fan_in` runs.
+
+    What all heads hold up to the least of their last rows cannot be preceded by anything that was not read yet."""
+    batch_rows = max(LEAST_BATCH, min(MOST_BATCH, limits.window_rows // max(1, len(runs))))
+    heads = [head for run in runs if (head := _Head(run.batches(batch_rows))).fill()]
+    pieces: list[Any] = []
+    rows = held = 0
+    while heads:
+        bound = min(head.last() for head in heads)
+        taken = [piece for head in heads if (piece := head.take(bound)) is not None]
+        pieces += taken
+        rows += sum(len(piece) for piece in taken)
+        held += sum(piece.nbytes for piece in taken)
+        heads = [head for head in heads if head.fill()]
+        if rows >= limits.window_rows or held >= limits.window_bytes:
+            yield _sorted(pieces)
+            pieces, rows, held = [], 0, 0
+    if pieces:
+        yield _sorted(pieces)
+
+
+def merge_all(runs: Sequence[Run], folder: Path, limits: Limits = DEFAULT_LIMITS) -> Iterator[Any]:
+    """As `merge`, for any number of runs: as long as there are too many to be open at once, groups of them become one
+    run each in `folder`."""
+    level = 0
+    current = list(runs)
+    while len(groups := _groups(current, limits)) > 1:
+        level += 1
+        current = [
+            spill(folder / f"{level}-{n}.arrow", merge(group, limits), MOST_BATCH) if len(group) > 1 else group[0]
+            for n, group in enumerate(groups)
+        ]
+    yield from merge(current, limits)
+
+
+def _groups(runs: list[Run], limits: Limits) -> list[list[Run]]:
+    groups: list[list[Run]] = [[]]
+    weight = 0
+    for run in runs:
+        full = len(groups[-1]) >= limits.fan_in or weight + run.weight > limits.weight
+        if full and len(groups[-1]) >= 2:  # fewer than two would never end
+            groups.append([])
+            weight = 0
+        groups[-1].append(run)
+        weight += run.weight
+    return groups
+
+
+def _sorted(pieces: list[Any]) -> Any:
+    # rows of one series in the order of their times, as far as pieces go: less is left to mend
+    pieces.sort(key=lambda piece: piece.column("time")[0].value)
+    return sort(pa.Table.from_batches(pieces))
+
+
+_NOTHING = pa.record_batch(
+    [pa.array([], pa.int32()), pa.array([], pa.int64()), pa.array([], pa.timestamp("us", tz="UTC"))],
+    names=["source", "series", "time"],
+)

@@ -1,0 +1,128 @@
+"""Rows in the order of the files, (source, series, time), without a comparison sort of three keys. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+Key = tuple[int, int, int]
+"""(source, series, time in µs) of a row."""
+KEYS = ("source", "series", "time")
+MIN_SERIES_BITS = 16
+
+
+class Keys:
+    """The three key columns of a batch or table without nulls, as int64 arrays of equal length."""
+
+    __slots__ = ("series", "source", "time")
+
+    def __init__(self, source: Ints, series: Ints, time: Ints) -> None:
+        self.source, self.series, self.time = source, series, time
+
+    @classmethod
+    def of(cls, rows: Any) -> Keys:
+        """Of a RecordBatch or Table of table.FILE_SCHEMA."""
+        source, series, time = (_numbers(rows.column(name)) for name in KEYS)
+        return cls(source, series, time)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def at(self, row: int) -> Key:
+        return int(self.source[row]), int(self.series[row]), int(self.time[row])
+
+    def take(self, rows: Ints) -> Keys:
+        return Keys(self.source[rows], self.series[rows], self.time[rows])
+
+    def after(self, key: Key, start: int) -> int:
+        """First row at or behind `start` whose key is greater than `key`; the rows must be in order."""
+        low, high = _equal(self.source, key[0], start, len(self.source))
+        low, high = _equal(self.series, key[1], low, high)
+        return low + int(np.searchsorted(self.time[low:high], key[2], side="right"))
+
+    def breaks(self) -> Ints:
+        """Rows whose successor is less than they are; empty when all is in order."""
+        a, b, c = (column[:-1] for column in (self.source, self.series, self.time))
+        x, y, z = (column[1:] for column in (self.source, self.series, self.time))
+        wrong: Ints = np.flatnonzero((x < a) | ((x == a) & ((y < b) | ((y == b) & (z < c)))))
+        return wrong
+
+
+def order_of(keys: Keys) -> Ints | None:
+    """Row numbers in the order of (source, series, time); None if the rows are in order already.
+
+    One sort of 64-bit numbers: the source, as many leading bits of the series as there is room, and the number of the
+    row. What these bits cannot tell apart is sorted by the full keys afterwards; it is little."""
+    if not len(keys.breaks()):
+        return None
+    packed, row_bits = _pack(keys)
+    if packed is None:
+        return np.lexsort((keys.time, keys.series, keys.source))
+    packed.sort()
+    order = (packed & np.uint64((1 << row_bits) - 1)).astype(np.int64)
+    packed >>= np.uint64(row_bits)
+    wrong = keys.take(order).breaks()
+    if len(wrong):
+        _mend(order, packed, np.unique(packed[wrong]), keys)
+    return order
+
+
+def sort(table: Any) -> Any:
+    """The same rows in order, as a Table with one chunk a column."""
+    table = table.combine_chunks()
+    order = order_of(Keys.of(table))
+    if order is None:
+        return table
+    rows = pa.array(order)
+    columns = [_take(column, rows) for column in table.columns]
+    return pa.table(columns, schema=table.schema)
+
+
+def _pack(keys: Keys) -> tuple[npt.NDArray[np.uint64] | None, int]:
+    count = len(keys)
+    row_bits = count.bit_length()
+    first_source = int(keys.source.min())
+    source_bits = (int(keys.source.max()) - first_source).bit_length()
+    room = 64 - row_bits - source_bits
+    if room < MIN_SERIES_BITS:
+        return None, row_bits
+    least = int(keys.series.min())
+    series = keys.series.view(np.uint64) - np.uint64(least % 2**64)  # wraps: the distance from the least
+    shift = max(0, int(series.max()).bit_length() - room)
+    packed = (keys.source - first_source).astype(np.uint64)
+    packed <<= np.uint64(room)
+    packed |= series >> np.uint64(shift)
+    packed <<= np.uint64(row_bits)
+    packed |= np.arange(count, dtype=np.uint64)
+    return packed, row_bits
+
+
+def _mend(order: Ints, groups: npt.NDArray[np.uint64], wrong: npt.NDArray[np.uint64], keys: Keys) -> None:
+    """Sort the rows of the groups `wrong` by their full keys, in place; groups themselves are in order."""
+    places = np.flatnonzero(np.isin(groups, wrong))
+    rows = order[places]
+    order[places] = rows[np.lexsort((keys.time[rows], keys.series[rows], keys.source[rows]))]
+
+
+def _equal(column: Ints, value: int, start: int, end: int) -> tuple[int, int]:
+    part = column[start:end]
+    return start + int(np.searchsorted(part, value)), start + int(np.searchsorted(part, value, side="right"))
+
+
+def _numbers(column: Any) -> Ints:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if pa.types.is_timestamp(column.type):
+        column = column.view(pa.int64())
+    numbers: Ints = column.to_numpy(zero_copy_only=True).astype(np.int64, copy=False)
+    return numbers
+
+
+def _take(column: Any, rows: Any) -> Any:
+    if column.null_count == len(column):
+        return pa.nulls(len(column), column.type)
+    return column.take(rows)

@@ -1,0 +1,218 @@
+"""What to compact and what to expire. Pure: no I/O, no clock.
+
+An hour is compacted when nothing more will be appended to it, a day when all its hours are closed and compacted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pipeline.spark.state import RawState
+
+HOUR_FILES = 4
+DAY_FILES = 8
+TARGET_ROWS = 64_000_000
+"""A partition is written as one file of up to so many rows, then as more, up to its limit."""
+IDLE_MARGIN_MS = 60_000
+"""How far the clocks of the broker and of the publisher of acks may differ."""
+FUTURE_DAYS = 30
+"""Expiry never takes a clock for right that is further ahead of the newest append."""
+DAY_MS = 86_400_000
+_HOUR, _DAY = "%Y-%m-%dT%H", "%Y-%m-%d"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file that the newest version of the table names. `path` is relative to the table."""
+
+    path: str
+    size: int
+    rows: int
+    period: str
+    keep: str
+
+    @property
+    def compacted(self) -> bool:
+        """Whether compaction wrote it."""
+        return self.path.rsplit("/", 1)[-1].startswith(("hour-", "day-"))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Write `inputs` anew as at most `outputs` files of the partition (`period`, `keep`)."""
+
+    period: str
+    keep: str
+    inputs: tuple[LiveFile, ...]
+    outputs: int
+
+    @property
+    def kind(self) -> str:
+        """ "hour" or "day"."""
+        return "hour" if is_hour(self.period) else "day"
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.inputs)
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.inputs)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.period}, keep {self.keep}"
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How many days each class is kept; a class without a figure, for `default_days`."""
+
+    days: Mapping[str, int] = field(default_factory=dict)
+    default_days: int = 400
+
+    def until_ms(self, file: LiveFile) -> int:
+        """When the file expires."""
+        return end_ms(file.period) + self.days.get(file.keep, self.default_days) * DAY_MS
+
+
+def is_hour(period: str) -> bool:
+    return "T" in period
+
+
+def day_of(period: str) -> str:
+    """2026-11-21T13 -> 2026-11-21; a day stays."""
+    return period.split("T")[0]
+
+
+def end_ms(period: str) -> int:
+    """First millisecond behind a period. Raises ValueError for what is none."""
+    hour = is_hour(period)
+    start = datetime.strptime(period, _HOUR if hour else _DAY).replace(tzinfo=UTC)
+    return round((start + (timedelta(hours=1) if hour else timedelta(days=1))).timestamp() * 1000)
+
+
+def settled_ms(state: RawState, acks: Mapping[str, Any] | None) -> int:
+    """Kafka append time below which everything is in the table; 0 if that cannot be told.
+
+    Append times never fall within a partition: below that of its newest batch nothing is missing. A partition in which
+    nothing happens is known from `acks`, the document of the current topic in ZooKeeper: its log ended, at that time,
+    where the table ends."""
+    current = state.current
+    if current is None or not current.until:
+        return 0
+    idle = _idle(current.topic_id, acks)
+    return min(max(_newest(state, p), idle.get(p, 0)) for p in current.until)
+
+
+def _newest(state: RawState, partition: int) -> int:
+    lanes = state.lanes.get(partition)
+    return max((state.last_ms.get(lane, 0) for lane in lanes.lanes()), default=0) if lanes else 0
+
+
+def _idle(topic_id: str, acks: Mapping[str, Any] | None) -> dict[int, int]:
+    if not acks or acks.get("topic_id") != topic_id:
+        return {}
+    at = int(acks["time_ms"]) - IDLE_MARGIN_MS
+    return {int(p): at for p, one in acks["partitions"].items() if one["until"] >= one["log_end"]}
+
+
+def plan(files: Iterable[LiveFile], settled: int) -> list[Job]:
+    """What is to be done, the oldest first, hours before their day. A partition appears at most once."""
+    groups = _by_partition(file for file in files if _known(file.period))
+    keeps: dict[str, int] = {}
+    for period, _ in groups:
+        keeps[period] = keeps.get(period, 0) + 1
+    hours = [
+        Job(period, keep, tuple(inputs), _outputs(inputs, max(1, HOUR_FILES // keeps[period])))
+        for (period, keep), inputs in sorted(groups.items())
+        if is_hour(period) and end_ms(period) <= settled and _hour_is_due(inputs, max(1, HOUR_FILES // keeps[period]))
+    ]
+    return hours or _days(groups, settled)
+
+
+def _hour_is_due(inputs: Sequence[LiveFile], limit: int) -> bool:
+    return len(inputs) > limit or (len(inputs) > 1 and not all(file.compacted for file in inputs))
+
+
+def _days(groups: Mapping[tuple[str, str], list[LiveFile]], settled: int) -> list[Job]:
+    days: dict[tuple[str, str], list[LiveFile]] = {}
+    for (period, keep), inputs in groups.items():
+        if is_hour(period) and end_ms(day_of(period)) <= settled:
+            days.setdefault((day_of(period), keep), []).extend(inputs)
+    keeps = {day: len({k for d, k in [*days, *groups] if d == day}) for day, _ in days}
+    jobs = [
+        _day_job(day, keep, hours, groups.get((day, keep), []), max(1, DAY_FILES // keeps[day]))
+        for (day, keep), hours in sorted(days.items())
+    ]
+    whole = [
+        Job(day, keep, tuple(inputs), _outputs(inputs, DAY_FILES))
+        for (day, keep), inputs in sorted(groups.items())
+        if not is_hour(day) and (day, keep) not in days and len(inputs) > DAY_FILES
+    ]
+    return jobs + whole
+
+
+def _day_job(day: str, keep: str, hours: list[LiveFile], merged: list[LiveFile], limit: int) -> Job:
+    """The first merge leaves room: hours that come late become one more file each time, until there is none."""
+    if not merged:
+        return Job(day, keep, tuple(hours), _outputs(hours, max(1, limit // 2)))
+    if len(merged) < limit:
+        return Job(day, keep, tuple(hours), 1)
+    inputs = hours + merged
+    return Job(day, keep, tuple(inputs), _outputs(inputs, limit))
+
+
+def _outputs(inputs: Sequence[LiveFile], limit: int) -> int:
+    rows = sum(file.rows for file in inputs)
+    return max(1, min(limit, -(-rows // TARGET_ROWS)))
+
+
+def expired(files: Iterable[LiveFile], keeping: Keeping, now_ms: int, newest_append_ms: int) -> list[LiveFile]:
+    """Files of which every sample was appended longer ago than its class is kept."""
+    now = min(now_ms, newest_append_ms + FUTURE_DAYS * DAY_MS)
+    return [file for file in files if _known(file.period) and keeping.until_ms(file) <= now]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Live files: all, the most in one hour that is open, in one that is closed, and in one day."""
+
+    files: int = 0
+    bytes: int = 0
+    rows: int = 0
+    open_hour: int = 0
+    closed_hour: int = 0
+    day: int = 0
+
+
+def count(files: Sequence[LiveFile], settled: int) -> Count:
+    """What `artimon status` shows of the table. Files of all classes of a period are counted together."""
+    most = {"open": 0, "closed": 0, "day": 0}
+    periods: dict[str, int] = {}
+    for file in files:
+        periods[file.period] = periods.get(file.period, 0) + 1
+    for period, number in periods.items():
+        if _known(period):
+            kind = "day" if not is_hour(period) else "closed" if end_ms(period) <= settled else "open"
+            most[kind] = max(most[kind], number)
+    size, rows = sum(file.size for file in files), sum(file.rows for file in files)
+    return Count(len(files), size, rows, most["open"], most["closed"], most["day"])
+
+
+def _known(period: str) -> bool:
+    """A period that this program did not name is left alone."""
+    try:
+        end_ms(period)
+    except ValueError:
+        return False
+    return True
+
+
+def _by_partition(files: Iterable[LiveFile]) -> dict[tuple[str, str], list[LiveFile]]:
+    groups: dict[tuple[str, str], list[LiveFile]] = {}
+    for file in files:
+        groups.setdefault((file.period, file.keep), []).append(file)
+    return groups

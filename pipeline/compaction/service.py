@@ -1,0 +1,94 @@
+"""The compactor as a process of its own: one core, the lowest priority, little memory."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import resource
+import threading
+from typing import Any
+
+import pyarrow as pa
+from kazoo.client import KazooClient
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.health import HealthFile
+from pipeline.compaction.compactor import Compactor
+from pipeline.compaction.config import CompactorConfig
+from pipeline.compaction.job import Probe, no_probe
+from pipeline.spark.table import first_line
+
+log = logging.getLogger(__name__)
+
+HEALTH_S = 1.0
+NICENESS = 19
+STOP_S = 10.0
+
+
+def run_compactor(
+    config: CompactorConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, probe: Probe = no_probe
+) -> None:
+    """Run until `stop`. What is missing (ZooKeeper, HDFS, the table) is named in the health file and waited for."""
+    be_humble()
+    health = HealthFile(config.health or config.data / "health.json", "compactor", clock, config.publish)
+    health.write("starting", "the table was not looked at yet")
+    zookeeper = KazooClient(config.zookeeper, timeout=10.0, connection_retry={"max_tries": -1, "max_delay": 5.0})
+    zookeeper.start_async()
+    life = _Life(Compactor(config, zookeeper, clock, probe), config.interval_s, clock)
+    thread = threading.Thread(target=life.run, args=(stop,), name="compactor", daemon=True)
+    thread.start()
+    try:
+        while not clock.wait(stop, HEALTH_S):
+            life.tell(health)
+        thread.join(STOP_S)  # a job that takes longer is given up: nothing of it was committed
+    finally:
+        zookeeper.stop()
+        zookeeper.close()
+
+
+class _Life:
+    """The thread that works, and what is told of it meanwhile."""
+
+    def __init__(self, compactor: Compactor, interval_s: float, clock: Clock) -> None:
+        self._compactor, self._interval_s, self._clock = compactor, interval_s, clock
+        self._problem = "the table was not looked at yet"
+        self._last_problem = ""
+        self._tried = False
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            problem = ""
+            try:
+                self._compactor.turn(stop)
+            except FileNotFoundError as error:
+                log.debug("nothing to compact: %s", error)
+            except Exception as error:  # it must go on whatever happens: nothing else waits for it
+                problem = first_line(error)
+                log.error("compaction: %s", problem)
+            self._problem, self._tried = problem, True
+            self._last_problem = problem or self._last_problem
+            self._clock.wait(stop, self._interval_s)
+
+    def tell(self, health: HealthFile) -> None:
+        figures = {**self._compactor.figures(), "last_problem": self._last_problem, **_usage()}
+        state = "ok" if not self._problem else "failing" if self._tried else "starting"
+        health.write(state, self._problem, **figures)
+
+
+def be_humble() -> None:
+    """The lowest priority, one thread of Arrow, and memory that is given back."""
+    os.nice(NICENESS)
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-3, 256 * 1024)  # M_MMAP_THRESHOLD: large buffers go back to the system when they are freed
+    except (OSError, AttributeError):
+        log.debug("this C library has no mallopt")
+
+
+def _usage() -> dict[str, Any]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {"peak_bytes": usage.ru_maxrss * 1024, "cpu_s": round(usage.ru_utime + usage.ru_stime, 1)}

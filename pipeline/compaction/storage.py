@@ -1,0 +1,106 @@
+"""Files on HDFS as Arrow wants them: read by ranges, written in order. Every call has a deadline."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.spark import files
+from pipeline.spark.deadline import within
+
+BUFFER = 4 * 1024 * 1024
+
+
+class RangeReader(io.RawIOBase):
+    """A file read through one buffer, which `load` fills with the range that is about to be used: one request to HDFS
+    for a whole row group, not one for each column. Used by one thread."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__()
+        self.uri = uri
+        self._file = files.open_reader(uri)
+        self._size, self._at = int(self._file.size), 0
+        self._start, self._data = 0, b""
+
+    def load(self, start: int, length: int) -> None:
+        """Hold [start, start + length), and nothing else."""
+        self._data = b""
+        self._start, self._data = start, self._fetch(start, length)
+
+    def read(self, size: int = -1) -> bytes:
+        length = self._size - self._at if size < 0 else min(size, self._size - self._at)
+        offset = self._at - self._start
+        if not 0 <= offset <= offset + length <= len(self._data):
+            data = self._fetch(self._at, length)
+        else:
+            data = self._data[offset : offset + length]
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def _fetch(self, start: int, length: int) -> bytes:
+        if length <= 0:
+            return b""
+        what = f"reading {self.uri}"
+        return bytes(within(files.TIMEOUT_S, what, lambda: self._file.read_range(start, length)))
+
+
+class BufferedSink(io.RawIOBase):
+    """A new file, written in pieces of BUFFER. `size` is what was written so far. Used by one thread."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__()
+        self.uri, self.size = uri, 0
+        self._file = files.open_writer(uri)
+        self._held = bytearray()
+
+    def write(self, data: Any) -> int:
+        self._held += data
+        self.size += len(data)
+        if len(self._held) >= BUFFER:
+            self._push()
+        return len(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Raises OSError: the file is then not whole."""
+        if self.closed:
+            return
+        super().close()
+        if self._held:
+            self._push()
+        within(files.TIMEOUT_S, f"closing {self.uri}", self._file.close)
+
+    def abandon(self) -> None:
+        """Let go of a file that is not wanted; what was written stays until it is deleted."""
+        self._held.clear()
+        super().close()
+
+    def _push(self) -> None:
+        held, self._held = self._held, bytearray()
+        within(files.TIMEOUT_S, f"writing {self.uri}", lambda: self._file.write(held))
+
+
+def arrow_sink(sink: BufferedSink) -> Any:
+    """As Arrow's writers take it."""
+    return pa.PythonFile(sink, mode="w")

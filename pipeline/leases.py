@@ -1,0 +1,122 @@
+"""Readers of the raw table say which version they read, so that the files of that version stay as long.
+
+An ephemeral znode /artimon/readers/<name> holds {"table", "version"}; version -1 stands for any, while the reader has
+not opened the table yet. It counts for at most LEASE_MS: whoever reads longer, or cannot reach ZooKeeper, and then
+misses a file, begins again at the newest version.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from deltalake import DeltaTable
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+log = logging.getLogger(__name__)
+
+PATH = "/artimon/readers"
+ANY = -1
+LEASE_MS = 3_600_000
+TIMEOUT_S = 5.0
+ATTEMPTS = 5
+
+T = TypeVar("T")
+
+
+class Lease:
+    """The znode of one reader. Nothing here raises: without ZooKeeper a reader only has to begin again more often."""
+
+    def __init__(self, uri: str, zookeeper: KazooClient | None) -> None:
+        self._uri, self._zookeeper = uri, zookeeper
+        self._path = ""
+
+    def take(self) -> None:
+        """Hold every version from now on."""
+        if self._zookeeper is None:
+            return
+        try:
+            data = self._data(ANY)
+            made = self._zookeeper.create_async(f"{PATH}/r-", data, ephemeral=True, sequence=True, makepath=True)
+            self._path = str(made.get(timeout=TIMEOUT_S))
+        except (KazooException, KazooTimeoutError) as error:
+            log.warning("reading %s without a lease: %s", self._uri, error)
+
+    def hold(self, version: int) -> None:
+        """Hold this version only."""
+        self._tell(lambda zookeeper: zookeeper.set_async(self._path, self._data(version)))
+
+    def release(self) -> None:
+        self._tell(lambda zookeeper: zookeeper.delete_async(self._path))
+        self._path = ""
+
+    def _tell(self, say: Callable[[KazooClient], object]) -> None:
+        if self._zookeeper is None or not self._path:
+            return
+        try:
+            say(self._zookeeper).get(timeout=TIMEOUT_S)  # type: ignore[attr-defined]
+        except (KazooException, KazooTimeoutError) as error:
+            log.warning("lease on %s: %s", self._uri, error)
+
+    def _data(self, version: int) -> bytes:
+        return json.dumps({"table": self._uri, "version": version}).encode()
+
+
+@contextmanager
+def reading(uri: str, zookeeper: KazooClient | None = None) -> Iterator[DeltaTable]:
+    """The newest version of the table at `uri`, whose files stay while the context lasts (at most an hour). Raises
+    deltalake's errors."""
+    lease = Lease(uri, zookeeper)
+    lease.take()
+    try:
+        table = DeltaTable(uri)
+        lease.hold(table.version())
+        yield table
+    finally:
+        lease.release()
+
+
+def read_whole(uri: str, read: Callable[[DeltaTable], T], zookeeper: KazooClient | None = None) -> T:
+    """What `read` makes of the newest version; when a file of it is gone meanwhile, of the then newest. Raises
+    FileNotFoundError when that happens again and again."""
+    for attempt in range(ATTEMPTS):
+        with reading(uri, zookeeper) as table:
+            try:
+                return read(table)
+            except FileNotFoundError as error:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                log.info("%s: version %d is gone (%s); beginning again", uri, table.version(), error)
+    raise AssertionError("unreachable")
+
+
+def held_versions(zookeeper: KazooClient, uri: str, now_ms: int) -> list[int]:
+    """Versions of the table at `uri` that somebody reads. Raises KazooException, KazooTimeoutError."""
+    try:
+        names = zookeeper.get_children_async(PATH).get(timeout=TIMEOUT_S)
+    except NoNodeError:
+        return []
+    held = []
+    for name in names:
+        try:
+            data, stat = zookeeper.get_async(f"{PATH}/{name}").get(timeout=TIMEOUT_S)
+        except NoNodeError:
+            continue  # it has just ended
+        version = _version(data, uri)
+        if version is not None and now_ms - stat.mtime < LEASE_MS:
+            held.append(version)
+    return held
+
+
+def _version(data: bytes, uri: str) -> int | None:
+    """None for another table; what cannot be read holds everything."""
+    try:
+        found = json.loads(data)
+        return int(found["version"]) if found["table"] == uri else None
+    except (ValueError, KeyError, TypeError):
+        return ANY

@@ -1,0 +1,191 @@
+"""What the table of series holds: one row a series of a source, made of announcements. docs/formats/series.md.
+
+Rows of one (source, series) become one: of all announcements that name it the newest describes it, the earliest says
+when it was first seen. This does not depend on the order in which they come, nor on how often.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from artimon.model.batch import SeriesBlock
+from artimon.model.fingerprint import fingerprint, signed
+from artimon.model.labels import LabelError, parse_canonical
+
+Ints = npt.NDArray[np.int64]
+
+STAMP = pa.timestamp("us", tz="UTC")
+LABELS = pa.map_(pa.utf8(), pa.utf8())
+SERIES_SCHEMA = pa.schema(
+    [
+        ("source", pa.int32()),
+        ("series", pa.int64()),
+        ("name", pa.utf8()),
+        ("labels", LABELS),
+        ("type", pa.utf8()),
+        ("kind", pa.utf8()),
+        ("unit", pa.utf8()),
+        ("help", pa.utf8()),
+        ("block", pa.int32()),
+        ("first_seen", STAMP),
+        ("last_seen", STAMP),
+    ]
+)
+UNKNOWN_MS = 2**62
+"""First seen, where no announcement says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A series that an announcement should not have held."""
+
+    source: str
+    text: str
+    reason: str
+
+
+def rows_of(blocks: Iterable[SeriesBlock], sources: Mapping[str, int]) -> tuple[Any, list[Refused]]:
+    """Announcements as rows of SERIES_SCHEMA, and what is left out of them. Every source has its number."""
+    columns: list[list[Any]] = [[] for _ in SERIES_SCHEMA]
+    refused: list[Refused] = []
+    for block in blocks:
+        number, seen_us = sources[block.source], block.version * 1000
+        for info in block.series:
+            try:
+                name, labels = parse_canonical(info.text)
+            except LabelError as problem:
+                refused.append(Refused(block.source, info.text, str(problem)))
+                continue
+            first_us = (info.first_seen_ms or block.version) * 1000
+            row = (
+                number,
+                signed(fingerprint(info.text)),
+                name,
+                list(labels.items()),
+                info.type.name.lower(),
+                info.kind.name.lower(),
+                info.unit,
+                info.help,
+                block.block,
+                min(first_us, seen_us),
+                seen_us,
+            )
+            for column, value in zip(columns, row, strict=True):
+                column.append(value)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, SERIES_SCHEMA, strict=True)]
+    return pa.table(arrays, schema=SERIES_SCHEMA), refused
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Rows of which each (source, series) stands once, and the fingerprints that stand for two texts: their rows are
+    all there, one a text, for nobody may choose between them."""
+
+    table: Any
+    clashes: tuple[int, ...]
+
+
+def merge(rows: Any) -> Merged:
+    """Every (source, series) once, sorted by (name, series, source)."""
+    if not len(rows):
+        return Merged(rows.select(SERIES_SCHEMA.names), ())
+    rows = rows.combine_chunks()
+    numbers = _numbers(rows)
+    order = np.lexsort((-numbers["block"], -numbers["last_seen"], numbers["source"], numbers["series"]))
+    rows = rows.take(pa.array(order))
+    series, source = numbers["series"][order], numbers["source"][order]
+    begins = np.concatenate([[True], (series[1:] != series[:-1]) | (source[1:] != source[:-1])])
+    starts = np.flatnonzero(begins)
+    first = np.minimum.reduceat(numbers["first_seen"][order], starts)
+    clashing = np.unique(series[1:][(series[1:] == series[:-1]) & ~_same_as_before(rows)])
+    kept = rows.take(pa.array(starts))
+    kept = kept.set_column(rows.schema.get_field_index("first_seen"), "first_seen", pa.array(first).view(STAMP))
+    if len(clashing):
+        apart = pc.is_in(rows.column("series"), pa.array(clashing))
+        both = _one_a_text(rows.filter(apart))
+        kept = pa.concat_tables([kept.filter(pc.invert(pc.is_in(kept.column("series"), pa.array(clashing)))), both])
+    return Merged(sort(kept), tuple(clashing.tolist()))
+
+
+def sort(rows: Any) -> Any:
+    """By (name, series, source): a name is found by the statistics of row groups."""
+    order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in ("name", "series", "source")])
+    return rows.take(order).combine_chunks()
+
+
+def statistics(rows: Any) -> str:
+    """Delta's statistics of the columns that readers prune by."""
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    for name in ("source", "series", "name", "last_seen"):
+        ends = pc.min_max(rows.column(name))
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        least[name], most[name] = (_iso(low), _iso(high)) if name == "last_seen" else (low, high)
+    return json.dumps(
+        {"numRecords": len(rows), "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
+    )
+
+
+def _numbers(rows: Any) -> dict[str, Ints]:
+    return {
+        name: rows.column(name).cast(pa.int64()).to_numpy()
+        for name in ("source", "series", "block", "first_seen", "last_seen")
+    }
+
+
+def _same_as_before(rows: Any) -> npt.NDArray[np.bool_]:
+    """(n - 1,) whether row i + 1 has the name and labels of row i; of rows with one fingerprint that is nearly
+    always."""
+    before, after = rows.slice(0, len(rows) - 1), rows.slice(1)
+    same = np.asarray(pc.equal(before.column("name"), after.column("name")))
+    series = rows.column("series").to_numpy()
+    doubtful = np.flatnonzero(same & (series[1:] == series[:-1]))
+    lengths = [_sizes(part.column("labels"))[doubtful] for part in (before, after)]
+    unequal = lengths[0] != lengths[1]
+    same[doubtful[unequal]] = False
+    doubtful, sizes = doubtful[~unequal], lengths[0][~unequal]
+    left, right = (_flat(part.column("labels").take(pa.array(doubtful))) for part in (before, after))
+    differs = np.asarray(pc.or_(pc.not_equal(left[0], right[0]), pc.not_equal(left[1], right[1])))
+    owner = np.repeat(doubtful, sizes)
+    same[owner[differs]] = False
+    return same
+
+
+def _sizes(labels: Any) -> Ints:
+    """How many labels each row has."""
+    parts = [np.diff(np.asarray(chunk.offsets)) for chunk in labels.chunks]
+    return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+
+
+def _flat(labels: Any) -> tuple[Any, Any]:
+    """Keys and values of all rows, one after another."""
+    # what `take` made begins at its own start: keys and items are those of its rows alone
+    keys, items = ([getattr(chunk, part) for chunk in labels.chunks] for part in ("keys", "items"))
+    return pa.chunked_array(keys, pa.utf8()).combine_chunks(), pa.chunked_array(items, pa.utf8()).combine_chunks()
+
+
+def _one_a_text(rows: Any) -> Any:
+    """Rows of clashing fingerprints, newest first: the first of each (source, series, text)."""
+    seen: dict[tuple[Any, ...], int] = {}
+    firsts: dict[tuple[Any, ...], Any] = {}
+    listed = rows.to_pylist()
+    for at, row in enumerate(listed):
+        key = row["source"], row["series"], row["name"], tuple(row["labels"])
+        seen.setdefault(key, at)
+        firsts[key] = min(firsts.get(key, row["first_seen"]), row["first_seen"])
+    kept = [{**listed[at], "first_seen": firsts[key]} for key, at in seen.items()]
+    return pa.Table.from_pylist(kept, schema=SERIES_SCHEMA)
+
+
+def _iso(moment: datetime) -> str:
+    plain = moment.astimezone(UTC)
+    return f"{plain.strftime('%Y-%m-%dT%H:%M:%S')}.{plain.microsecond // 1000:03d}Z"

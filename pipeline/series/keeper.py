@@ -1,0 +1,163 @@
+"""Brings announcements from the topic of series into the table of series: a slow loop beside the raw query.
+
+The table itself says how far the topic was read. What a turn read is gone with a crash and read again; what it
+committed stays. Announcements are repeated daily, so that nothing is lost for good where the log was cut.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from artimon.model.batch import BatchError, SeriesBlock
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.codec import decode_series, verify
+from pipeline.series.columns import rows_of
+from pipeline.series.table import SeriesTable
+from pipeline.spark.table import SourcesTable
+from pipeline.spark.topic import Topic, TopicError
+
+log = logging.getLogger(__name__)
+
+TURN_MESSAGES = 100
+"""Announcements of one commit at most, 1,000 series each: bounds memory."""
+POLL_MS = 1_000
+ASK_MS = 15_000
+LOGGED = 5
+"""So many refused series of a turn are named in the log; all are counted."""
+
+Probe = Callable[[str], None]
+"""Called at the points "read" and "added": tests fail there."""
+
+
+def no_probe(_point: str) -> None:
+    """What a probe is outside tests."""
+
+
+class SeriesKeeper:
+    """One thread runs it; `figures` may be read from any."""
+
+    def __init__(
+        self,
+        kafka: str,
+        topic: str,
+        hdfs: str,
+        every_s: float = 30.0,
+        clock: Clock = SYSTEM_CLOCK,
+        healthy: Callable[[], None] = lambda: None,
+        probe: Probe = no_probe,
+    ) -> None:
+        self._kafka, self._every_s, self._clock, self._healthy, self._probe = kafka, every_s, clock, healthy, probe
+        self._topic = Topic(kafka, topic)
+        self._table, self._sources = SeriesTable(hdfs, clock), SourcesTable(hdfs)
+        self._announcements = self._series = self._refused = self._merges = 0
+        self._clashes: tuple[int, ...] = ()
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop`; raises what hinders it (TopicError, TableError, OSError)."""
+        consumer = self._consumer()
+        try:
+            while not stop.is_set():
+                more = self.turn(consumer, stop)
+                self._healthy()
+                if not more:
+                    self._tidy(stop)
+                    self._clock.wait(stop, self._every_s)
+        except KafkaError as error:
+            raise TopicError(f"Kafka at {self._kafka}, topic {self._topic.topic}: {error!r}") from error
+        finally:
+            consumer.close()
+            self._topic.close()
+
+    def figures(self) -> dict[str, Any]:
+        """What `artimon status` shows, since the start of this process."""
+        return {
+            "announcements": self._announcements,
+            "series": self._series,
+            "refused": self._refused,
+            "merges": self._merges,
+            "clashes": len(self._clashes),
+        }
+
+    def turn(self, consumer: Any, stop: threading.Event) -> bool:
+        """Read what is new, at most TURN_MESSAGES, and commit it; whether there is more."""
+        info = self._topic.describe()
+        start = self._table.positions(info.topic_id, info.partitions)
+        bounds = self._topic.bounds(info.partitions)
+        # a log that ends below what was read was cut: what comes there is new
+        at = {p: max(start[p], low) if start[p] <= high else low for p, (low, high) in bounds.items()}
+        blocks, reached = self._read(consumer, at, {p: high for p, (_, high) in bounds.items()}, stop)
+        self._probe("read")
+        if stop.is_set() or reached == start:
+            return False
+        rows, refused = rows_of(blocks, self._sources.allot(block.source for block in blocks) if blocks else {})
+        for one in refused[:LOGGED]:
+            log.error("series of %s left out: %s", one.source, one.reason)
+        if not self._table.add(rows, info.topic_id, start, reached):
+            return True  # another driver was first
+        self._probe("added")
+        self._announcements, self._series = self._announcements + len(blocks), self._series + len(rows)
+        self._refused += len(refused)
+        return any(reached[p] < high for p, (_, high) in bounds.items())
+
+    def _read(
+        self, consumer: Any, at: dict[int, int], ends: dict[int, int], stop: threading.Event
+    ) -> tuple[list[SeriesBlock], dict[int, int]]:
+        """Announcements from `at` on, and the positions behind them."""
+        blocks: list[SeriesBlock] = []
+        parts = {TopicPartition(self._topic.topic, p): p for p in at if at[p] < ends[p]}
+        consumer.assign(list(parts))
+        for where, partition in parts.items():
+            consumer.seek(where, at[partition])
+        reached, count = dict(at), 0
+        while parts and count < TURN_MESSAGES and not stop.is_set():
+            polled = consumer.poll(timeout_ms=POLL_MS, max_records=TURN_MESSAGES - count)
+            for records in polled.values():
+                count += len(records)
+                blocks.extend(self._blocks(records))
+            for where, partition in parts.items():
+                reached[partition] = max(reached[partition], consumer.position(where, timeout_ms=ASK_MS) or 0)
+            if not polled or all(reached[p] >= ends[p] for p in parts.values()):
+                break
+        return blocks, reached
+
+    def _blocks(self, records: Iterable[Any]) -> Iterable[SeriesBlock]:
+        for record in records:
+            if record.value is None:  # a tombstone: the table keeps what was
+                continue
+            try:
+                yield decode_series(verify(record.value), record.value)
+            except BatchError as error:
+                self._refused += 1
+                log.error("announcement at %s/%d/%d: %s", record.topic, record.partition, record.offset, error)
+
+    def _tidy(self, stop: threading.Event) -> None:
+        done = self._table.tidy(lambda: not stop.is_set())
+        if done is None:
+            return
+        self._merges += 1
+        log.info("series: %d rows merged into %d, %d bytes", done.rows_before, done.rows, done.size)
+        if done.full:
+            self._clashes = done.clashes
+        for clash in done.clashes[:LOGGED]:
+            log.error("series: fingerprint %016x is announced with two texts: both are set aside", clash % 2**64)
+
+    def _consumer(self) -> Any:
+        try:
+            return KafkaConsumer(
+                bootstrap_servers=self._kafka,
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                allow_auto_create_topics=False,
+                fetch_max_bytes=4 * 1024 * 1024,
+                max_partition_fetch_bytes=1024 * 1024,
+                request_timeout_ms=ASK_MS * 2,
+            )
+        except KafkaError as error:
+            raise TopicError(f"Kafka at {self._kafka}: {error!r}") from error

@@ -1,0 +1,272 @@
+"""The Delta table of series on HDFS, beside the raw table: what was ever announced, kept for ever.
+
+Every commit that adds rows also says how far the topic was read: transaction `artimon.series/<topic id>/<partition>`,
+whose version is the next offset. Rows that are added twice change nothing, so that a crash between any two steps, or
+two drivers at once, are harmless. docs/formats/series.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import RemoveAction
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from pipeline.series.columns import SERIES_SCHEMA, merge, statistics
+from pipeline.series.parquet import GroupReader
+from pipeline.spark import files
+from pipeline.spark.deadline import within
+from pipeline.spark.table import COMMIT_ATTEMPTS, COMMIT_TIMEOUT_S, DataFile, TableError, first_line
+
+log = logging.getLogger(__name__)
+
+APP_ID = "artimon.series"
+DAY_MS = 86_400_000
+MAX_DELTAS = 64
+"""Small files, one for each commit; so many become one."""
+FULL_ROWS = 100_000
+"""Rows outside of the merged files, from which on they are merged at once if they are more than those."""
+PASS_ROWS = 250_000
+"""Rows that a merge holds at once, roughly: bounds its memory."""
+ROW_GROUP = 20_000
+SWEEP_MS = 3_600_000
+"""Files that nothing names any longer stay so long after a merge, and after the start of this process."""
+ORPHAN_MS = 6 * 3_600_000
+"""A file that no commit names yet belongs to a commit under way, if it is younger."""
+BASE, DELTA = "base", "delta"
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesFile:
+    """A live file of the table; `made_ms` is the time of its commit, roughly."""
+
+    path: str
+    size: int
+    rows: int
+    made_ms: int
+
+    @property
+    def is_base(self) -> bool:
+        """Whether a full merge made it."""
+        return self.path.startswith(BASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What a merge did. `clashes` are fingerprints that stand for two texts."""
+
+    full: bool
+    files: int
+    rows_before: int
+    rows: int
+    size: int
+    clashes: tuple[int, ...]
+
+
+class SeriesTable:
+    """Used by one thread at a time."""
+
+    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.uri, self._clock = series_uri(hdfs), clock
+        self._table: DeltaTable | None = None
+        self._quiet_from_ms = clock.now_ms()
+
+    # --- what the table says
+
+    def refresh(self) -> DeltaTable:
+        """The newest version; the table is made if it does not exist. Raises TableError, OSError."""
+        files.check_reachable(self.uri)
+        return within(COMMIT_TIMEOUT_S, f"opening {self.uri}", self._refresh)
+
+    def _refresh(self) -> DeltaTable:
+        try:
+            if self._table is None:
+                self._table = self._open()
+            else:
+                self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            self._table = None
+            raise TableError(f"{self.uri} cannot be read: {first_line(error)}") from error
+        return self._table
+
+    def _open(self) -> DeltaTable:
+        try:
+            return DeltaTable(self.uri)
+        except TableNotFoundError:
+            pass
+        try:
+            return DeltaTable.create(self.uri, SERIES_SCHEMA, mode="error")
+        except (DeltaError, OSError):
+            return DeltaTable(self.uri)  # another process made it at the same time, or the reason shows here
+
+    def positions(self, topic_id: str, partitions: int) -> dict[int, int]:
+        """The next offset of each partition of the topic of announcements. Raises TableError, OSError."""
+        table = self.refresh()
+        return {p: table.transaction_version(app_id(topic_id, p)) or 0 for p in range(partitions)}
+
+    def live(self) -> list[SeriesFile]:
+        """Files of the version last refreshed."""
+        return live_files(self._table if self._table is not None else self.refresh())
+
+    # --- adding
+
+    def add(self, rows: Any, topic_id: str, start: Mapping[int, int], until: Mapping[int, int]) -> bool:
+        """Add rows of SERIES_SCHEMA, which the topic held from `start` to `until`; False if another driver moved the
+        positions meanwhile: nothing was added. Raises TableError, OSError: whether they were added is then not known,
+        and they may be added again."""
+        new = [self._write(merge(rows).table, DELTA)] if len(rows) else []
+        ids = [Transaction(app_id(topic_id, p), at) for p, at in sorted(until.items())]
+        failure: Exception | None = None
+        for _ in range(COMMIT_ATTEMPTS):
+            held = self.positions(topic_id, len(until))
+            if failure is not None and held == until:
+                return True
+            if held != start:
+                self._delete(new)
+                return False
+            try:
+                self._commit([file.action() for file in new], ids)
+                return True
+            except (DeltaError, OSError) as error:
+                failure = error
+                log.warning("series not added: %s; looking again", first_line(error))
+        raise TableError(f"{self.uri}: announcements could not be added in {COMMIT_ATTEMPTS} attempts: {failure}")
+
+    # --- merging
+
+    def tidy(self, go_on: Callable[[], bool] = lambda: True) -> Merge | None:
+        """Merge what is due, and delete what nothing names any longer; None if nothing was due. `go_on` is asked
+        between parts. Raises TableError, OSError."""
+        self.refresh()
+        live = self.live()
+        deltas = [file for file in live if not file.is_base]
+        outside = sum(file.rows for file in deltas)
+        inside = sum(file.rows for file in live) - outside
+        oldest = min((file.made_ms for file in live), default=0)
+        full = bool(deltas) and (self._clock.now_ms() - oldest >= DAY_MS or (outside >= FULL_ROWS and outside > inside))
+        if not full and len(deltas) < MAX_DELTAS:
+            return None
+        self.sweep()
+        return self.merge(live if full else deltas, full, go_on)
+
+    def merge(self, old: Sequence[SeriesFile], full: bool, go_on: Callable[[], bool] = lambda: True) -> Merge | None:
+        """Replace these files by merged ones; None if another driver was first, or `go_on` said no."""
+        before = sum(file.rows for file in old)
+        new: list[DataFile] = []
+        clashes: list[int] = []
+        for low, high in spans(math.ceil(before / PASS_ROWS)):
+            if not go_on():
+                return self._give_up(new)
+            merged = merge(pa.concat_tables([read_span(f"{self.uri}/{file.path}", low, high) for file in old]))
+            clashes += merged.clashes
+            if len(merged.table):
+                new.append(self._write(merged.table, BASE if full else DELTA))
+        now = self._clock.now_ms()
+        removes = [RemoveAction(file.path, False, now, file.size, {}) for file in old]
+        try:
+            self._commit([*removes, *(file.action(False) for file in new)], [])
+        except (DeltaError, OSError) as error:
+            log.warning("series not merged: %s", first_line(error))
+            return self._give_up(new)
+        self._quiet_from_ms = now
+        rows, size = sum(file.rows for file in new), sum(file.size for file in new)
+        return Merge(full, len(new), before, rows, size, tuple(clashes))
+
+    def _give_up(self, new: Sequence[DataFile]) -> None:
+        """After an error it is not known whether the commit took place: files that it named stay."""
+        self.refresh()
+        named = {file.path for file in self.live()}
+        self._delete([file for file in new if file.path not in named])
+
+    def _delete(self, unnamed: Sequence[DataFile]) -> None:
+        for file in unnamed:
+            files.delete(f"{self.uri}/{file.path}")
+
+    def sweep(self) -> list[str]:
+        """Delete files that nothing names: of merges long ago, and of commits that never took place."""
+        now = self._clock.now_ms()
+        if now - self._quiet_from_ms < SWEEP_MS:
+            return []
+        named = {file.path for file in self.live()}
+        dead = [
+            path
+            for path, _, changed_ms in files.listing(self.uri)
+            if not path.startswith("_") and path not in named and now - changed_ms >= ORPHAN_MS
+        ]
+        for path in dead:
+            files.delete(f"{self.uri}/{path}")
+        return dead
+
+    # --- files and commits
+
+    def _write(self, rows: Any, kind: str) -> DataFile:
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink, compression="zstd", row_group_size=ROW_GROUP)
+        data = sink.getvalue()
+        path = f"{kind}-{self._clock.now_ms()}-{uuid.uuid4().hex[:12]}.parquet"
+        files.write(f"{self.uri}/{path}", data)
+        return DataFile(path, len(data), len(rows), {}, statistics(rows))
+
+    def _commit(self, actions: list[Any], ids: list[Transaction]) -> None:
+        table = self._table
+        if table is None:
+            raise TableError(f"{self.uri} is not open")
+        properties = CommitProperties(max_commit_retries=0, app_transactions=ids or None)
+
+        def run() -> None:
+            table.create_write_transaction(
+                actions,
+                "append",
+                SERIES_SCHEMA,
+                [],
+                commit_properties=properties,
+                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
+            )
+
+        within(COMMIT_TIMEOUT_S, f"committing to {self.uri}", run)
+
+
+def series_uri(hdfs: str) -> str:
+    """Where the table of series lies on the file system `hdfs`."""
+    return hdfs.rstrip("/") + "/artimon/series"
+
+
+def app_id(topic_id: str, partition: int) -> str:
+    """The transaction that says how far a partition was read."""
+    return f"{APP_ID}/{topic_id}/{partition}"
+
+
+def live_files(table: DeltaTable) -> list[SeriesFile]:
+    """Files of this version."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    named = zip(*(actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")), strict=True)
+    return [SeriesFile(path, size, rows or 0, int(path.split("-")[1])) for path, size, rows in named]
+
+
+def spans(passes: int) -> list[tuple[int, int]]:
+    """All fingerprints in so many ranges [low, high] of equal length."""
+    step = 2**64 // max(1, passes)
+    lows = [-(2**63) + step * n for n in range(max(1, passes))]
+    return [(low, high - 1) for low, high in zip(lows, [*lows[1:], 2**63], strict=True)]
+
+
+def read_span(uri: str, low: int, high: int) -> Any:
+    """Rows of one file whose fingerprints lie in [low, high]. Raises TableError, OSError."""
+    reader = GroupReader(uri)
+    parts = []
+    for group in range(reader.groups):
+        least, most = reader.bounds(group)["series"]
+        if least <= high and most >= low:
+            rows = reader.read(group, SERIES_SCHEMA.names)
+            series = rows.column("series").to_numpy()
+            parts.append(rows.filter(pa.array((series >= low) & (series <= high))))
+    return pa.concat_tables([part.cast(SERIES_SCHEMA) for part in parts]) if parts else SERIES_SCHEMA.empty_table()

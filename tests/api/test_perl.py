@@ -1,0 +1,127 @@
+"""A client in Perl, made from the IDL by Apache Thrift's compiler, asks the seed's question."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from artimon import settings
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.routing import ownership, virtual_shard
+from query_dsl import Matrix, evaluate, parse
+from tests.api import memcached
+from tests.api.serving import NOW, Client, served
+from tests.api.test_matrix import QUESTION, cached_shard
+from tests.programs import require
+from tests.query_dsl.plain_store import MINUTE
+from tests.varstore.test_server import MEMBERS, Cluster, cluster, eventually, store  # noqa: F401
+from varstore.client import VarstoreClient
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "clients" / "perl" / "matrix.pl"
+IDL = ROOT / "artimon" / "api" / "matrix.thrift"
+Ask = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the generated code."""
+    thrift, folder = require("thrift"), tmp_path_factory.mktemp("perl")
+    environment = settings.child_environment(thrift.environment)
+    subprocess.run([thrift.path, "-strict", "--gen", "perl", "-out", folder, IDL], check=True, env=environment)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ask(generated: Path) -> Ask:
+    """Runs the client against a port."""
+    perl = require("perl-thrift")
+
+    def run(port: int, *words: str) -> subprocess.CompletedProcess[str]:
+        environment = settings.child_environment({**perl.environment, "ARTIMON_MATRIX": f"127.0.0.1:{port}"})
+        command = [str(perl.path), "-I", str(generated), str(SCRIPT), *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def cached() -> Iterator[Client]:
+    with served(cached_shard()) as client:
+        yield client
+
+
+def printed(matrix: Matrix) -> list[str]:
+    """The lines that the client must print for a matrix."""
+    return ["\t".join([name, *(_cell(value) for value in values)]) for name, values in matrix]
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:.17g}"
+        case str():
+            return value.replace("\\", "\\\\").replace("\t", "\\t")
+    return str(value)
+
+
+def test_the_seeds_question_from_perl(ask: Ask, cached: Client) -> None:
+    done = ask(cached.thrift_port, "memcached.*", "600000", "dc=jb")
+    assert done.returncode == 0, done.stderr
+    matrix = evaluate(parse(QUESTION), cached_shard(), NOW)
+    assert done.stdout.splitlines() == printed(matrix)
+    assert str(memcached.BIG + 11) in done.stdout  # beyond 2^53, exact
+    assert len(matrix) == 5
+    assert done.stderr == ""
+
+
+def test_a_question_in_the_language_from_perl(ask: Ask, cached: Client) -> None:
+    text = "fetch('memcached.items').max(by=['dc']).range('3m')"
+    done = ask(cached.thrift_port, "--query", text)
+    assert done.stdout.splitlines() == printed(evaluate(parse(text), cached_shard(), NOW))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--query", "fetch('memcached.items').raet()"), "refused (bad) at character 25: unknown function .raet()"),
+        (("memcached.items", "0"), "refused (bad): last_ms"),
+        (("memcached.itms", "60000"), "memcached.items"),
+        (("memcached.items",), "usage"),
+    ],
+)
+def test_what_is_wrong_is_told_in_perl(ask: Ask, cached: Client, words: tuple[str, ...], told: str) -> None:
+    done = ask(cached.thrift_port, *words)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert told in done.stderr
+
+
+def test_nobody_there_is_told(ask: Ask) -> None:
+    done = ask(1, "memcached", "60000")
+    assert done.returncode != 0
+    assert "connect" in done.stderr
+
+
+@pytest.mark.stack
+def test_the_seeds_question_to_shard_processes(ask: Ask, cluster: Cluster, store: VarstoreClient) -> None:  # noqa: F811
+    """Announced through Kafka, found through ZooKeeper, fed to the shard that owns the source."""
+    source = next(f"s{i}" for i in range(1_000) if virtual_shard(f"s{i}") in ownership(MEMBERS)["0"])
+    batches = memcached.log(source, SYSTEM_CLOCK.now_ms() // MINUTE * MINUTE - MINUTE)
+    cluster.announce(memcached.blocks(source))
+    cluster.feed("0", batches, 0, len(batches))
+    eventually(lambda: len(store.names()) == 5)
+    with served(store, clock=SYSTEM_CLOCK) as client:
+        before = evaluate(parse(QUESTION), store, SYSTEM_CLOCK.now_ms())
+        done = ask(client.thrift_port, "memcached.*", "600000", "dc=jb")
+        after = evaluate(parse(QUESTION), store, SYSTEM_CLOCK.now_ms())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() in (printed(before), printed(after))
+    assert len(done.stdout.splitlines()) == 5

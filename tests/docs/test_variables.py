@@ -1,0 +1,40 @@
+"""docs/variables.md says of every own variable what the tables say, and of no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from artimon.model.own import PROCESS
+from artimon.model.own_tables import TABLES
+from artimon.stack import lag
+from sources.status import POLL_MS, POLL_SAMPLES, UP
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "variables.md"
+ROW = re.compile(r"^\| `([\w.]+)` \| (.*?) \| (.*?) \| (\w+) \| (.*?) \|$", re.MULTILINE)
+
+
+def test_every_variable_is_listed_as_it_is_and_no_other() -> None:
+    found = ROW.findall(DOCUMENT.read_text())
+    listed = {name: (labels, unit, kind, what) for name, labels, unit, kind, what in found}
+    assert len(listed) == len(found), "a name stands there twice"
+    polled = {UP, POLL_MS, POLL_SAMPLES}
+    assert polled <= listed.keys()
+    owned = {
+        own.name: (", ".join(own.labels), own.unit, own.kind, own.help)
+        for table in (PROCESS, *TABLES.values())
+        for own in table
+    }
+    assert {name: row for name, row in listed.items() if name not in polled} == owned
+
+
+def test_the_limits_of_status_are_those_of_the_code() -> None:
+    rows = dict(re.findall(r"^\| ([\w ]+) \| (.* (?:for|refilling).*) \|$", DOCUMENT.read_text(), re.MULTILINE))
+    shipped_ms = lag.INTERVALS * lag.RAW_INTERVAL_MS + lag.ACK_MS
+    assert f"for {lag.UNSENT_MS // 1000} s; or" in rows["agent"]
+    assert f"{lag.INTERVALS} appends of the raw table and {lag.ACK_MS // 1000} s" in rows["agent"]
+    assert f"({shipped_ms // 1000} s as shipped), at level `kafka` for {lag.ACK_MS // 1000} s" in rows["agent"]
+    assert f"waits for {lag.UNSENT_MS // 1000} s" in rows["collector"]
+    assert f"for {lag.RAW_MS // 1000} s, or for {lag.INTERVALS} appends and" in rows["raw table"]
+    assert f"for {lag.BUCKETS_MS // 1000} s, or one" in rows["shards"]
+    assert f"not judged in its first {lag.GRACE_S:.0f} s" in DOCUMENT.read_text().replace("\n", " ")

@@ -1,0 +1,126 @@
+"""A process of Artimon as an endpoint: found under its instance, polled, gone quickly; never held up by ZooKeeper."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from kazoo.client import KazooClient
+
+from artimon.model.own_process import CONTEXT
+from tests.bookkeeper.polling import Node, application, connect, end, hear, nodes, rows, say, until
+
+SCRIPT = """
+import sys, threading, time
+from artimon.model.health import HealthFile
+from artimon.model.own_process import publishing
+stop = threading.Event()
+with publishing("api", INSTANCE, ZOOKEEPER, stop) as publish:
+    began = time.monotonic()
+    HealthFile(None, "api", publish=publish).write("ok", running=3)
+    print(round(time.monotonic() - began, 3), flush=True)
+    input()
+    began = time.monotonic()
+    stop.set()
+print(round(time.monotonic() - began, 3), flush=True)
+"""
+
+REFUSALS = "import bookkeeper; print(bookkeeper.refusals(), flush=True)"
+
+
+@pytest.fixture
+def client(zookeeper: str) -> Iterator[KazooClient]:
+    made = KazooClient(zookeeper)
+    made.start(10)
+    yield made
+    made.stop()
+    made.close()
+
+
+@pytest.fixture
+def instance() -> str:
+    return f"api-{uuid.uuid4().hex[:8]}"
+
+
+def script(zookeeper: str, instance: str) -> str:
+    return f"ZOOKEEPER, INSTANCE = {zookeeper!r}, {instance!r}\n{SCRIPT}"
+
+
+def mine(client: KazooClient, instance: str) -> list[Node]:
+    return [node for node in nodes(client, CONTEXT) if node.data["instance"] == instance]
+
+
+@pytest.mark.stack
+def test_a_process_is_polled_under_its_instance(
+    zookeeper: str, client: KazooClient, instance: str, tmp_path: Path
+) -> None:
+    process = application(script(zookeeper, instance), tmp_path)
+    hear(process)
+    until(lambda: mine(client, instance))
+    (node,) = mine(client, instance)
+    endpoint, found = rows(node.port)
+    assert (endpoint.context, endpoint.instance) == ("artimon", instance)
+    assert found["artimon.api.running", "{}"] == 3
+    assert found["artimon.process.ok", "{}"] == 1
+    say(process, "end")
+    assert float(hear(process)) < 4
+    end(process)
+    assert not mine(client, instance)
+
+
+@pytest.mark.stack
+def test_with_somebody_who_polls_it_leaves_at_once(
+    zookeeper: str, client: KazooClient, instance: str, tmp_path: Path
+) -> None:
+    process = application(script(zookeeper, instance), tmp_path)
+    hear(process)
+    until(lambda: mine(client, instance))
+    (node,) = mine(client, instance)
+    with connect(node.port) as calls:
+        calls.getVars()
+        say(process, "end")
+        until(lambda: not mine(client, instance))
+        began = monotonic()
+        calls.getVars()
+        took = float(hear(process))
+    assert took < 1.0 + monotonic() - began
+    end(process)
+
+
+@pytest.mark.stack
+def test_two_with_one_instance_both_register_and_the_agent_tells_them_apart(
+    zookeeper: str, client: KazooClient, instance: str, tmp_path: Path
+) -> None:
+    """tests/sources/test_bad_endpoints.py shows that the second is refused and named."""
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    processes = [application(script(zookeeper, instance), folder) for folder in folders]
+    for process in processes:
+        hear(process)
+    until(lambda: len(mine(client, instance)) == 2)
+    for process in processes:
+        say(process, "end")
+        hear(process)
+        end(process)
+
+
+@pytest.mark.parametrize("zookeeper_at", ["127.0.0.1:1", "no such host", "192.0.2.1:2181"])
+def test_without_zookeeper_nothing_waits(zookeeper_at: str, instance: str, tmp_path: Path) -> None:
+    process = application(script(zookeeper_at, instance), tmp_path)
+    assert float(hear(process)) < 0.5, "publishing"
+    say(process, "end")
+    assert float(hear(process)) < 4, "leaving"
+    end(process)
+
+
+def test_a_name_that_zookeeper_refuses_is_made_to_fit(instance: str, tmp_path: Path) -> None:
+    process = application(script("127.0.0.1:1", f"agent/{instance}") + REFUSALS, tmp_path)
+    hear(process)
+    say(process, "end")
+    hear(process)
+    assert hear(process) == "{}"
+    end(process)

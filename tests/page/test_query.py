@@ -1,0 +1,159 @@
+"""The query box: running, errors under their place, completion, history."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.page.watched import CPU, LOAD, Watched, asked, colours, drawn, module
+
+
+def test_a_query_is_run_and_drawn(watched: Watched) -> None:
+    page = watched.open()
+    expect(page.get_by_text("Ask a question")).to_be_visible()
+    page.fill("#query", CPU)
+    page.press("#query", "Enter")
+    drawn(page)
+    assert colours(page) > 20
+    expect(page.locator("#summary")).to_contain_text("series · 60 points of 1 min")
+    assert page.locator("#legend tbody tr").count() > 1
+
+
+def test_an_example_runs(watched: Watched) -> None:
+    page = watched.open()
+    page.click(f'button:has-text("{LOAD}")')
+    drawn(page)
+    assert page.input_value("#query") == LOAD
+
+
+def test_ranges_choose_the_level(watched: Watched) -> None:
+    page = watched.open(LOAD)
+    drawn(page)
+    page.get_by_role("radio", name="3 h").check()
+    expect(page.locator("#summary")).to_contain_text("36 points of 5 min")
+    assert "range=3h" in page.url
+
+
+def test_a_range_in_the_text_wins(watched: Watched) -> None:
+    page = watched.open(f'{LOAD}.range("5m")', range="3h")
+    drawn(page)
+    expect(page.locator("#summary")).to_contain_text("5 points of 1 min")
+    expect(page.locator("#range-note")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong", "told"),
+    [
+        ("fetch('host.load')\n  .raet()", "raet", "rate"),
+        ("fetch('host.load{hots=\"x\"}')", "hots", "host"),
+        ("\"💥\" + fetch('host.load').raet()", "raet", "rate"),
+        ("fetch('host.load'", "(", "not closed"),
+    ],
+)
+def test_an_error_stands_under_its_place(watched: Watched, text: str, wrong: str, told: str) -> None:
+    watched.may_refuse = True
+    page = watched.open()
+    page.fill("#query", text)
+    page.press("#query", "Control+Enter")
+    expect(page.locator("#error")).to_contain_text(told)
+    marked = page.locator("#backdrop .wrong")
+    expect(marked).to_contain_text(wrong)
+    chosen = "() => { const q = document.activeElement; return q.value.slice(q.selectionStart, q.selectionEnd); }"
+    assert page.evaluate(chosen) == marked.text_content()
+    line = next(line for line in text.splitlines() if wrong in line)
+    expect(page.locator("#error pre")).to_contain_text(line)
+    assert page.get_attribute("#query", "aria-invalid") == "true"
+    page.fill("#query", LOAD)
+    page.press("#query", "Enter")
+    drawn(page)
+    expect(page.locator("#error")).to_be_empty()
+
+
+def test_an_unknown_variable_says_what_comes_near(watched: Watched) -> None:
+    watched.may_refuse = True
+    page = watched.open("fetch('host.cpu.msec')")
+    expect(page.locator("#error")).to_contain_text("host.cpu.ms")
+    expect(page.get_by_text("No answer", exact=True)).to_be_visible()
+
+
+def pick(page: Page, typed: str, wanted: str) -> None:
+    """Type, go down to `wanted` in the list, take it."""
+    page.keyboard.type(typed)
+    expect(page.locator("#suggestions li").first).to_be_visible()
+    item = page.locator("#suggestions li", has_text=wanted)
+    expect(item.first).to_be_visible()
+    for _ in range(60):
+        page.keyboard.press("ArrowDown")
+        chosen = page.locator('#suggestions [aria-selected="true"] span').first.text_content() or ""
+        if chosen.strip("(") == wanted:
+            break
+    assert page.get_attribute("#query", "aria-activedescendant")
+    page.keyboard.press("Enter")
+    expect(page.locator("#suggestions")).to_be_hidden()
+
+
+def test_a_query_is_written_with_completion_only(watched: Watched) -> None:
+    page = watched.open()
+    page.focus("#query")
+    pick(page, "fe", "fetch")
+    pick(page, "'host.cpu", "host.cpu.ms")
+    pick(page, "{", "mode")
+    pick(page, '="us', "user")
+    pick(page, "\"}').ra", "rate")
+    pick(page, ").s", "sum")
+    pick(page, 'by=["c', "cpu")
+    page.keyboard.type('"])')
+    page.keyboard.press("Enter")
+    assert page.input_value("#query") == 'fetch(\'host.cpu.ms{mode="user"}\').rate().sum(by=["cpu"])'
+    drawn(page)
+
+
+def test_suggestions_close_and_tab_goes_on(watched: Watched) -> None:
+    page = watched.open()
+    page.focus("#query")
+    page.keyboard.press("Control+Space")
+    expect(page.locator("#suggestions")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#suggestions")).to_be_hidden()
+    page.keyboard.press("Tab")
+    expect(page.locator("#run")).to_be_focused()
+
+
+def test_values_are_escaped_for_the_text_they_stand_in(watched: Watched) -> None:
+    from query_dsl import parse  # what the page writes must be read back
+
+    page = watched.open()
+    value = 'it\'s "a\\b"\nc'
+    text = "fetch('x{a=\"" + module(
+        page, "completion.js", "m.written(m.contextAt('fetch(\\'x{a=\"', 12), {text: a, about: ''})", value
+    )
+    parsed = str(parse(text + "\"}')"))
+    by_hand = str(parse(module(page, "language.js", "m.fetchText(a)", 'x{a="it\'s \\"a\\\\b\\"\\nc"}')))
+    assert parsed == by_hand
+
+
+def test_the_history_comes_back(watched: Watched) -> None:
+    page = watched.open()
+    for text in (LOAD, CPU):
+        page.fill("#query", text)
+        page.press("#query", "Enter")
+        drawn(page)
+    page.fill("#query", "draft")
+    for key, wanted in (("ArrowUp", CPU), ("ArrowUp", LOAD), ("ArrowDown", CPU), ("ArrowDown", "draft")):
+        page.press("#query", f"Alt+{key}")
+        assert page.input_value("#query") == wanted
+    page.reload()
+    page.press("#query", "Alt+ArrowUp")
+    assert page.input_value("#query") in (LOAD, CPU)
+
+
+def test_shift_enter_begins_a_line(watched: Watched) -> None:
+    page = watched.open()
+    page.focus("#query")
+    page.keyboard.type("fetch('host.load')")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type(".abs()")
+    assert page.input_value("#query") == "fetch('host.load')\n.abs()"
+    with page.expect_request(lambda request: "api/query" in request.url) as sent:
+        page.click("#run")
+    assert "abs" in asked(sent.value)

@@ -1,0 +1,128 @@
+"""When `artimon status` calls a hop late, and when it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.stack import lag
+from artimon.stack.status import Hop, hops_of
+
+OLD = 10 * lag.GRACE_S
+IDLE: dict[str, dict[str, Any]] = {
+    "agent": {
+        "accepted_samples": 10,
+        "pending_batches": 0,
+        "unsent_batches": 0,
+        "oldest_unacked_ms": 0,
+        "oldest_unsent_ms": 0,
+        "level": "hdfs",
+    },
+    "collector-0": {"batches": 1, "nacks": {}, "last_answer_ms": 1_000},  # years ago
+    "spark": {
+        "raw": {"rows": 10, "lag_ms": 0, "interval_ms": 30_000},
+        "buckets": {"ranges": 1, "lag_ms": 0, "lagging": [], "lagging_ms": {}},
+    },
+    "shard-0": {"series": 1, "applied": 10, "newest_sample_ms": 1_000, "refilling": 0},
+}
+
+
+def hops(uptime_s: float = OLD, **changed: dict[str, Any]) -> dict[str, Hop]:
+    """The hops of an idle stack in which some figures are others; `_` in a part's name stands for `-`."""
+    figures = {name: {**values} for name, values in IDLE.items()}
+    for name, values in changed.items():
+        part = figures[name.replace("_", "-")]
+        for key, value in values.items():
+            part[key] = {**part[key], **value} if isinstance(value, dict) and key in part else value
+    return {hop.name: hop for hop in hops_of(figures, dict.fromkeys(figures, uptime_s))}
+
+
+def late(found: dict[str, Hop]) -> dict[str, str]:
+    assert all(hop.healthy == (not hop.reason) for hop in found.values())
+    return {name: hop.reason for name, hop in found.items() if hop.reason}
+
+
+def test_an_idle_stack_is_healthy_however_long_it_idles() -> None:
+    assert late(hops()) == {}
+
+
+CASES: list[Any] = [
+    pytest.param({"agent": {"oldest_unacked_ms": 150_000}}, "", id="as late as three appends may be"),
+    pytest.param(
+        {"agent": {"oldest_unacked_ms": 151_000, "pending_batches": 7}},
+        "agent: accepted: the oldest of 7 batches is not acked for 151 s, at most 150 s",
+        id="acks stay away",
+    ),
+    pytest.param(
+        {"agent": {"oldest_unacked_ms": 61_000, "level": "kafka"}},
+        "agent: accepted: the oldest of 0 batches is not acked for 61 s, at most 60 s",
+        id="level kafka waits for no append",
+    ),
+    pytest.param(
+        {"agent": {"oldest_unacked_ms": 151_000}, "spark": {"raw": {"interval_ms": 60_000}}}, "", id="a slower append"
+    ),
+    pytest.param({"spark": {"raw": {"lag_ms": 120_000}}}, "", id="raw in time"),
+    pytest.param(
+        {"spark": {"raw": {"lag_ms": 121_000}}},
+        "spark: raw table: Kafka waits for the raw table for 121 s, at most 120 s",
+        id="raw late",
+    ),
+    pytest.param({"spark": {"buckets": {"lag_ms": 30_000}}}, "", id="buckets in time"),
+    pytest.param(
+        {"spark": {"buckets": {"lag_ms": 31_000}}},
+        "spark: to the shards: Kafka waits for the shards for 31 s, at most 30 s",
+        id="buckets late",
+    ),
+    pytest.param({"spark": {"buckets": {"lagging": ["0"], "lagging_ms": {"0": 29_000}}}}, "", id="a shard catches up"),
+    pytest.param(
+        {"spark": {"buckets": {"lagging": ["0"], "lagging_ms": {"0": 31_000}}}},
+        "spark: to the shards: shards lack what others have: 0 for 31 s, at most 30 s",
+        id="a shard stays behind",
+    ),
+    pytest.param(
+        {"shard_0": {"refilling": 12}},
+        "shard-0: in memory: refilling from Kafka, 12 batches to go: its answers are partial",
+        id="a shard refills",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changed", "reason"), CASES)
+def test_limits(changed: dict[str, Any], reason: str) -> None:
+    found = late(hops(**changed))
+    assert [f"{name}: {why}" for name, why in found.items()] == ([reason] if reason else [])
+
+
+@pytest.mark.parametrize(("changed", "_reason"), CASES)
+def test_nothing_is_late_in_the_first_minute(changed: dict[str, Any], _reason: str) -> None:
+    assert late(hops(lag.GRACE_S - 1, **changed)) == {}
+
+
+def test_batches_that_no_collector_takes() -> None:
+    found = late(hops(agent={"oldest_unsent_ms": 31_000, "unsent_batches": 4, "oldest_unacked_ms": 31_000}))
+    assert found["agent: accepted"] == "no collector took the oldest of 4 batches for 31 s"
+    assert "4 batches wait and it has answered nothing for" in found["collector-0: to Kafka"]
+
+
+def test_a_collector_that_answers_is_not_blamed() -> None:
+    just_now = SYSTEM_CLOCK.now_ms() - 1_000
+    found = late(hops(agent={"oldest_unsent_ms": 31_000}, collector_0={"last_answer_ms": just_now}))
+    assert set(found) == {"agent: accepted"}
+
+
+def test_a_collector_that_never_answered() -> None:
+    found = late(hops(agent={"oldest_unsent_ms": 31_000}, collector_0={"last_answer_ms": 0}))
+    assert found["collector-0: to Kafka"].endswith("it has answered nothing since its start")
+
+
+def test_a_young_shard_may_be_behind_while_spark_is_old() -> None:
+    figures = {**IDLE, "spark": {"raw": {}, "buckets": {"lagging": ["0"], "lagging_ms": {"0": 50_000}}}}
+    uptimes = {**dict.fromkeys(figures, OLD), "shard-0": 5.0}
+    assert all(hop.healthy for hop in hops_of(figures, uptimes))
+
+
+def test_parts_that_said_nothing_are_not_late() -> None:
+    nothing: dict[str, dict[str, Any]] = {name: {} for name in IDLE}
+    assert all(hop.healthy for hop in hops_of(nothing, dict.fromkeys(nothing, OLD)))
