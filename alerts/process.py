@@ -27,6 +27,8 @@ from varstore.client import VarstoreClient
 log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
+SHOWN_S = 3.0
+"""How long the display may be behind what became of the mails."""
 STUCK_S = 300.0
 
 
@@ -111,7 +113,10 @@ class AlertsProcess:
         self._engine, self._sender, self._database, self._clock = engine, sender, database, clock
         self._damage = damage
         self._failing = ""
-        self._turned = clock.monotonic()
+        self._turned = self._shown = clock.monotonic()
+        self._shown_mail: dict[str, Any] = {}
+        self._showing = threading.Lock()
+        """Guards `_shown`, `_shown_mail` and the order of updates; the registration's own lock is taken within."""
 
     def run(self, health: HealthFile, stop: threading.Event) -> None:
         """Until `stop`; ends at most a few seconds after it, an evaluation under way is left undone."""
@@ -121,6 +126,7 @@ class AlertsProcess:
         evaluating.start()
         while not stop.is_set():
             self._say(health)
+            self._show_mail()
             self._clock.wait(stop, HEALTH_S)
         self._sender.stop(8.0)
         evaluating.join(3.0)
@@ -133,7 +139,7 @@ class AlertsProcess:
                 if engine.evaluate_due():
                     self._sender.wake()
                     self._failing = ""
-                    self.registration.update(engine.display(self.mail()))
+                    self._show()
             except Exception as error:  # a full disk, or a defect: say so, and try again, rather than end
                 if not stop.is_set():
                     log.exception("evaluation")
@@ -141,6 +147,16 @@ class AlertsProcess:
                     self._clock.wait(stop, 5.0)
             self._turned = self._clock.monotonic()
             self._clock.wait(stop, engine.wait_s())
+
+    def _show(self) -> None:
+        with self._showing:
+            self._shown, self._shown_mail = self._clock.monotonic(), self.mail()
+            self.registration.update(self._engine.display(self._shown_mail))
+
+    def _show_mail(self) -> None:
+        """Mails go out after the evaluation that made them was shown."""
+        if self._clock.monotonic() - self._shown >= SHOWN_S and self.mail() != self._shown_mail:
+            self._show()
 
     def mail(self) -> dict[str, Any]:
         """How it stands with mails, as the znode shows it."""

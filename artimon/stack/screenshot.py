@@ -13,6 +13,7 @@ from artimon.stack.errors import StackError
 from artimon.stack.programs import find
 
 SIZE = (1440, 1180)
+RANGE = "15m"
 LOAD_MS = 15_000
 """Time of the page in which it may load and draw; the browser lets it pass as fast as requests are answered."""
 SHOT_S = 90.0
@@ -30,7 +31,7 @@ def take_screenshot(address: str, question: str, path: Path, settings: Settings)
     browser = find("chromium", settings.cache)
     if browser is None:
         raise NoScreenshot("chromium is not on this machine: `artimon setup --programs chromium` fetches it")
-    url = f"{address}/?{urlencode({'q': question})}"
+    url = f"{address}/?{urlencode({'q': question, 'range': RANGE})}"
     with tempfile.TemporaryDirectory(prefix="artimon-browser-", ignore_cleanup_errors=True) as profile:
         shot = Path(profile) / "page.png"
         command = [

@@ -9,6 +9,7 @@ import typer.main
 
 from artimon import cli
 from artimon.settings import DEFAULT_KAFKA, DEFAULT_ZOOKEEPER, load
+from artimon.stack import locate
 from artimon.stack.bench import known_benchmarks, readable, run_benchmark
 from artimon.stack.own import OwnPart, read_problem
 from artimon.stack.part import Context
@@ -75,12 +76,12 @@ def test_a_running_stack_is_found_by_its_folder(tmp_path: Path, monkeypatch: pyt
     places = {"ARTIMON_ZOOKEEPER": "127.0.0.1:7", "ARTIMON_KAFKA": "127.0.0.1:8"}
     me = os.getpid()
     write_state(tmp_path, StackState(me, start_time(me), {}, places, []))
-    assert cli.located(tmp_path).zookeeper == "127.0.0.1:7"
+    assert locate.located(tmp_path).zookeeper == "127.0.0.1:7"
     monkeypatch.setenv("ARTIMON_ZOOKEEPER", "zk:1")
-    assert cli.located(tmp_path).zookeeper == "zk:1"
+    assert locate.located(tmp_path).zookeeper == "zk:1"
     write_state(tmp_path, StackState(me, start_time(me) - 100, {}, places, []))  # it died; the number is ours by chance
     monkeypatch.delenv("ARTIMON_ZOOKEEPER")
-    assert cli.located(tmp_path).zookeeper == DEFAULT_ZOOKEEPER
+    assert locate.located(tmp_path).zookeeper == DEFAULT_ZOOKEEPER
 
 
 def test_unknown_benchmark_names_the_known_ones() -> None:

@@ -1,0 +1,50 @@
+"""What the commands share: options, messages, where the servers are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from artimon.settings import Settings
+
+DataOption = Annotated[Path | None, typer.Option("--data", help="Data folder of the stack (ARTIMON_DATA).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ZookeeperOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_ZOOKEEPER, else the running stack's).")]
+KafkaOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_KAFKA, else the running stack's).")]
+HdfsOption = Annotated[str | None, typer.Option(help="URI (ARTIMON_HDFS, else the running stack's).")]
+HealthOption = Annotated[Path | None, typer.Option(help="File in which the process says how it is.")]
+
+
+def say(text: str) -> None:
+    """A message to the person at the terminal."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def located(data: Path | None = None) -> Settings:
+    """Settings in which the default places are replaced by those of the running stack on the data folder."""
+    from artimon.stack import locate
+
+    return locate.located(data)
+
+
+def asked_store(zookeeper: str | None, data: Path | None) -> str:
+    """Where questions go: the ZooKeeper named, else that of the stack on `data`; a folder named must have a stack."""
+    from artimon.stack import locate
+
+    return locate.asked_store(zookeeper, data)
+
+
+def duration(text: str) -> str:
+    """Refuses at the command line what is no period of at least a second."""
+    from artimon.processes import duration_ms
+
+    try:
+        good = duration_ms(text) >= 1000
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    if not good:
+        raise typer.BadParameter(f"{text} is too short: use at least 1s")
+    return text

@@ -1,0 +1,71 @@
+"""Commands that ask: the memory store, the kept mails, the rule files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from artimon.commands.common import (
+    DataOption,
+    JsonOption,
+    ZookeeperOption,
+    asked_store,
+    located,
+)
+
+app = typer.Typer()
+rules_app = typer.Typer(no_args_is_help=True, help="Rule files of alerts.")
+app.add_typer(rules_app, name="rules")
+
+
+@app.command()
+def query(
+    text: Annotated[str, typer.Argument(help="The question, such as \"fetch('host.cpu.ms').rate()\".")],
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask the memory shards."""
+    from artimon import processes
+
+    raise typer.Exit(processes.query(text, zookeeper=asked_store(zookeeper, data), as_json=as_json))
+
+
+@app.command()
+def find(
+    selector: Annotated[str, typer.Argument(help="A selector, such as 'host.*' or 'http.requests{route=\"/\"}'.")],
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many series.")] = 1000,
+    as_json: JsonOption = False,
+) -> None:
+    """List the series that a selector matches."""
+    from artimon import processes
+
+    place = asked_store(zookeeper, data)
+    raise typer.Exit(processes.find(selector, zookeeper=place, limit=limit, as_json=as_json))
+
+
+@app.command()
+def mail(
+    data: DataOption = None,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=1, help="So many newest mails.")] = 20,
+    full: Annotated[bool, typer.Option(help="Print the text of each mail too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the mails that the stack's SMTP server has kept, newest last."""
+    from artimon import processes
+
+    raise typer.Exit(processes.mail(located(data).data, count=lines, as_json=as_json, full=full))
+
+
+@rules_app.command("check")
+def rules_check(
+    files: Annotated[list[Path], typer.Argument(help="Rule files; those that belong together at once.")],
+) -> None:
+    """Say everything that is wrong with rule files, with line and column; exit 1 if anything is."""
+    from artimon import processes
+
+    raise typer.Exit(processes.check_rules(files))

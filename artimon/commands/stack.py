@@ -1,0 +1,195 @@
+"""Commands that set up, start, watch and stop a stack on this machine."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Annotated, Literal
+
+import typer
+
+from artimon import settings as settings_module
+from artimon.commands.common import (
+    DataOption,
+    JsonOption,
+    duration,
+    located,
+    say,
+)
+from artimon.settings import Settings
+
+app = typer.Typer()
+
+
+@app.command()
+def up(
+    data: DataOption = None,
+    parts: Annotated[str, typer.Option(help="Parts or groups (base, hdfs, shards, all, examples), by comma.")] = "all",
+    poll: Annotated[str, typer.Option(help="Period of the agent's polls.", callback=duration)] = "60s",
+    level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
+    capacity: Annotated[int, typer.Option(min=1, help="Series that a shard has room for.")] = 1_000_000,
+    base_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_000, help="Free ports from here on (a folder keeps those of its last run)."),
+    ] = None,
+    prove: Annotated[int | None, typer.Option(min=1, help="Run so many seconds, then prove the figures.")] = None,
+    detach: Annotated[bool, typer.Option(help="Return when everything is up.")] = False,
+) -> None:
+    """Start the whole stack on this machine and keep it running until Ctrl-C."""
+    from artimon.stack import foreground
+    from artimon.stack.stack import Stack
+
+    place = located(data)
+    options = {"poll": poll, "level": level, "capacity": str(capacity)}
+    if detach and prove is None:
+        arguments = ["--data", str(place.data), "--parts", parts, "--poll", poll, "--level", level]
+        arguments += ["--capacity", str(capacity)]
+        arguments += [] if base_port is None else ["--base-port", str(base_port)]
+        foreground.start_detached(arguments, place.data, say)
+        return
+    stack = Stack(place.data, parts.split(","), base_port=base_port, options=options)
+    if prove is None:
+        raise typer.Exit(foreground.run_stack(stack, say))
+    from artimon import processes
+
+    seconds = prove
+    raise typer.Exit(foreground.run_stack(stack, say, lambda running, stop: processes.prove(running, seconds, stop)))
+
+
+@app.command()
+def down(data: DataOption = None) -> None:
+    """Stop the stack, in order, and wait for its end."""
+    from artimon.stack import foreground
+
+    place = located(data)
+    say("stopped" if foreground.stop_running(place.data, say) else f"nothing runs on {place.data}")
+
+
+@app.command()
+def status(data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Say how every part and hop is; exit 1 if one is unhealthy."""
+    from artimon.stack.status import read_status
+    from artimon.stack.status_view import show
+
+    found = read_status(located(data).data)
+    if as_json:
+        print(json.dumps(found.to_json(), indent=1))
+    else:
+        show(found)
+    raise typer.Exit(0 if found.healthy else 1)
+
+
+@app.command()
+def env(data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Print where everything is, as shell exports: eval "$(artimon env)"."""
+    from artimon.stack.status import running_state
+
+    places = running_state(located(data).data).addresses
+    if as_json:
+        print(json.dumps(places, indent=1))
+    else:
+        print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in places.items()))
+
+
+@app.command()
+def logs(
+    part: Annotated[str | None, typer.Argument(help="One part; without it all.")] = None,
+    data: DataOption = None,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="So many last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C.")] = False,
+) -> None:
+    """Print the parts' logs."""
+    import threading
+
+    from artimon.stack import logs as stack_logs
+    from artimon.stack.errors import UnknownPart
+
+    folder = located(data).data / "logs"
+    paths = {path.stem: path for path in sorted(folder.glob("*.log"))}
+    if not paths:
+        say(f"artimon: no stack has run on {folder.parent}: there are no logs")
+        raise typer.Exit(1)
+    if part is not None and part not in paths:
+        raise UnknownPart(part, sorted(paths))
+    chosen = paths if part is None else {part: paths[part]}
+    width = max(map(len, chosen), default=0)
+    prefix = {name: f"{name:<{width}} | " if part is None else "" for name in chosen}
+    for name, path in chosen.items():
+        for line in stack_logs.tail(path, lines):
+            print(f"{prefix[name]}{line}")
+    if follow:
+        try:
+            for name, line in stack_logs.follow(chosen, threading.Event()):
+                print(f"{prefix[name]}{line}", flush=True)
+        except KeyboardInterrupt:
+            return
+
+
+@app.command()
+def doctor(
+    data: DataOption = None,
+    as_json: JsonOption = False,
+    verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False,
+) -> None:
+    """Say what is wrong here and how to fix it; exit 1 on a required failure."""
+    from dataclasses import asdict
+
+    from artimon.stack.doctor import Mark, examine
+    from artimon.stack.status_view import show_check
+
+    place = located(data)
+    failed, found = False, []
+    for check in examine(place, place.data, verify_jars=verify):
+        failed = failed or check.mark is Mark.FAILED
+        found.append(asdict(check))
+        if not as_json:
+            show_check(check)
+    if as_json:
+        print(json.dumps({"good": not failed, "checks": found}, indent=1))
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of a module of benchmarks/.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Run a benchmark of the repository; what follows its name is handed on to it."""
+    from artimon.stack.bench import run_benchmark
+
+    raise typer.Exit(run_benchmark(name, context.args, as_json, say))
+
+
+@app.command()
+def setup(
+    verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False,
+    programs: Annotated[str, typer.Option(help="Debian programs to have too, by comma, or all.")] = "",
+) -> None:
+    """Find a fit Java and retrieve the jars of the servers; ./scripts/setup calls this."""
+    from artimon.stack import jars
+    from artimon.stack.java import find_java
+
+    place = settings_module.load()
+    java = find_java(place)
+    folder = jars.ensure(place, java, {jar.jar_set for jar in jars.read_lock()}, say, verify=verify)
+    say(f"Java {java.version} at {java.program}; jars in {folder}")
+    if programs:
+        _setup_programs(programs, place)
+
+
+def _setup_programs(names: str, place: Settings) -> None:
+    """Without a program what needs it is left out; where nobody would read that (CI) it is a failure."""
+    from artimon.stack.programs import NEEDS, ProgramsMissing, ensure
+
+    wanted = list(NEEDS) if names == "all" else names.split(",")
+    unknown = sorted(set(wanted) - set(NEEDS))
+    if unknown:
+        raise typer.BadParameter(f"no program {unknown[0]!r}; there are {', '.join(NEEDS)}")
+    try:
+        for name, program in ensure(wanted, place.cache, say).items():
+            say(f"{name} at {program.path}")
+    except ProgramsMissing as problem:
+        if place.ci:
+            raise
+        say(f"artimon: {problem}; what needs it is left out")
