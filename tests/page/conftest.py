@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(300))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is open an event loop runs in this thread, and nobody else can have one
 def browser() -> Iterator[Browser]:
     program = require("chromium")
     expect.set_options(timeout=WAIT_MS)

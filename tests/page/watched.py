@@ -51,7 +51,7 @@ class Watched:
         problems = list(self.problems)  # what breaks because the page goes is nobody's fault
         self.page.unroute_all(behavior="ignoreErrors")
         self.context.close()
-        assert not problems, problems
+        assert not problems, problems[:5]
 
 
 def drawn(page: Page) -> None:

@@ -69,11 +69,12 @@ def now_ms() -> int:
 
 
 def make_topics(kafka: str, prefix: str) -> None:
-    """Topics of samples and dead letters of our own."""
+    """Topics of samples, dead letters and announcements of our own."""
     admin = KafkaAdminClient(bootstrap_servers=kafka)
     config = {"message.timestamp.type": "LogAppendTime"}
     admin.create_topics([NewTopic(f"{prefix}.samples", PARTITIONS, 1, topic_configs=config)])
     admin.create_topics([NewTopic(f"{prefix}.deadletters", 1, 1, topic_configs=config)])
+    admin.create_topics([NewTopic(f"{prefix}.series", 2, 1, topic_configs={**config, "cleanup.policy": "compact"})])
     admin.close()
 
 

@@ -1,0 +1,104 @@
+"""One row a series of a source, whatever the order and the number of its announcements."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from artimon.model.batch import SeriesBlock
+from artimon.model.values import Kind, ValueType
+from pipeline.series import columns
+from pipeline.series.columns import SERIES_SCHEMA, merge, rows_of, statistics
+from pipeline.series.table import spans
+from tests.series.world import START_MS, block, expected, plain
+
+SOURCES = {"a": 1, "b": 2}
+NAMES = {number: name for name, number in SOURCES.items()}
+TEXTS = ["x{}", 'x{h="1"}', 'x{h="2"}', 'y.z{h="naïve ☃",k="\\"{,}="}', 'y.z{h="1",k="2"}']
+
+
+@st.composite
+def announcements(draw: st.DrawFn) -> list[SeriesBlock]:
+    made = draw(
+        st.lists(
+            st.builds(
+                block,
+                st.sampled_from(list(SOURCES)),
+                st.integers(0, 2),
+                st.integers(0, 1000),
+                st.lists(st.sampled_from(TEXTS), unique=True),
+                type=st.sampled_from([ValueType.INTEGER, ValueType.DOUBLE]),
+                kind=st.sampled_from(list(Kind)),
+                help=st.sampled_from(["", "how many"]),
+                first_seen_ms=st.sampled_from([0, START_MS - 5, START_MS + 3]),
+            ),
+            max_size=8,
+        )
+    )
+    # one version of a block is one announcement; a series stands in one block at a time
+    return list({(b.source, b.version): b for b in made}.values())
+
+
+@settings(deadline=None)
+@given(announcements(), st.randoms(use_true_random=False))
+def test_order_repeats_and_grouping_do_not_matter(made: list[SeriesBlock], chance: random.Random) -> None:
+    jumbled = made + [b for b in made if chance.random() < 0.5]
+    chance.shuffle(jumbled)
+    cut = chance.randint(0, len(jumbled))
+    parts = [merge(rows_of(part, SOURCES)[0]).table for part in (jumbled[:cut], jumbled[cut:])]
+    merged = merge(pa.concat_tables(parts))
+    assert merged.clashes == ()
+    assert merged.table.schema == SERIES_SCHEMA
+    assert plain(merged.table, NAMES) == expected(made)
+
+
+def test_a_text_that_is_not_canonical_is_left_out_and_the_rest_stays() -> None:
+    rows, refused = rows_of([block("a", 0, 0, ["x{}", 'x{b="1",a="1"}', "y{}"])], SOURCES)
+    assert rows.column("name").to_pylist() == ["x", "y"]
+    assert [one.text for one in refused] == ['x{b="1",a="1"}']
+    assert "canonical" in refused[0].reason
+
+
+@pytest.mark.parametrize("texts", [("x{}", "y{}"), ('x{a="1"}', 'x{a="2"}'), ('x{a="1"}', 'x{a="1",b="1"}')])
+def test_a_fingerprint_with_two_texts_keeps_both_rows_and_is_told(
+    monkeypatch: pytest.MonkeyPatch, texts: tuple[str, str]
+) -> None:
+    """Of one source and of two; beside series that are none of it."""
+    monkeypatch.setattr(columns, "fingerprint", lambda text: 7 if text in texts else len(text) + 8)
+    blocks = [
+        block("a", 0, 5, [texts[0], 'z{a="1"}']),
+        block("b", 0, 3, [texts[1]]),
+        block("a", 1, 9, [texts[1]]),
+        block("a", 0, 7, [texts[0]], first_seen_ms=START_MS),
+    ]
+    for given_ in (blocks, blocks[::-1]):
+        merged = merge(rows_of(given_, SOURCES)[0])
+        assert merged.clashes == (7,)
+        found = plain(merged.table, NAMES)
+        assert set(found) == {("a", texts[0]), ("a", texts[1]), ("b", texts[1]), ("a", 'z{a="1"}')}
+        assert found["a", texts[0]][-2:] == (START_MS, START_MS + 7)
+        assert [r["clash"] for r in merged.table.to_pylist()] == [n != "z" for n in merged.table["name"].to_pylist()]
+        again = merge(merged.table)
+        assert (again.clashes, again.table) == ((7,), merged.table)
+
+
+def test_statistics_name_the_least_and_the_greatest() -> None:
+    import json
+
+    rows, _ = rows_of([block("a", 0, 0, ["b{}", "a{}"]), block("b", 0, 1500, ["c{}"])], SOURCES)
+    told = json.loads(statistics(rows))
+    assert (told["minValues"]["name"], told["maxValues"]["name"]) == ("a", "c")
+    assert (told["minValues"]["source"], told["maxValues"]["source"]) == (1, 2)
+    assert told["maxValues"]["last_seen"] == "2026-11-18T00:00:01.500Z"
+
+
+@pytest.mark.parametrize("passes", [0, 1, 2, 3, 7])
+def test_spans_cover_every_fingerprint_once(passes: int) -> None:
+    found = spans(passes)
+    assert (found[0][0], found[-1][1]) == (-(2**63), 2**63 - 1)
+    assert all(high + 1 == low for (_, high), (low, _) in pairwise(found))

@@ -1,0 +1,217 @@
+"""Announcements on a real broker become rows on a real HDFS, once, whatever happens to whoever carries them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka.admin import KafkaAdminClient
+
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.values import Kind, ValueType
+from pipeline.series import table as table_module
+from pipeline.series.keeper import SeriesKeeper
+from pipeline.series.table import SeriesTable
+from pipeline.spark import files
+from tests.series.world import World, block, expected, held, make_topic, make_world
+from tests.spark.driving import eventually
+
+pytestmark = pytest.mark.stack
+
+
+class Died(RuntimeError):
+    """The process ended here."""
+
+
+@pytest.fixture
+def world(kafka: str, hdfs: str) -> World:
+    return make_world(kafka, hdfs)
+
+
+def texts(count: int, name: str = "x") -> list[str]:
+    return [f'{name}{{n="{n}"}}' for n in range(count)]
+
+
+def read_all(world: World, probe: Callable[[str], None] = lambda _: None) -> SeriesKeeper:
+    """Turns until nothing is left, as one process makes them."""
+    keeper = SeriesKeeper(world.kafka, world.topic, world.hdfs, probe=probe)
+    consumer = keeper._consumer()
+    try:
+        while keeper.turn(consumer, threading.Event()):
+            pass
+    finally:
+        consumer.close()
+        keeper._topic.close()
+    return keeper
+
+
+def die_at(point: str) -> Callable[[str], None]:
+    def probe(at: str) -> None:
+        if at == point:
+            raise Died(point)
+
+    return probe
+
+
+def test_announcements_become_rows_and_late_old_and_repeated_ones_change_nothing(world: World) -> None:
+    told = {"type": ValueType.DOUBLE, "kind": Kind.GAUGE, "help": "grüße", "unit": "ms"}
+    first = [block("a/h/0", 0, 10, texts(3)), block("a/h/0", 1, 10, texts(2, "y"), **told), block("b", 0, 4, texts(3))]
+    world.send([*first, first[0]])
+    read_all(world)
+    assert held(world) == expected(first)
+    later = [block("a/h/0", 0, 5, texts(4), help="old"), block("a/h/0", 0, 30, texts(2), help="new"), first[1]]
+    world.send(later)
+    read_all(world)
+    assert held(world) == expected([*first, *later])
+    read_all(world)  # nothing new: no commit
+    table = SeriesTable(world.hdfs)
+    assert table.refresh().version() == 2
+
+
+def test_what_is_no_announcement_is_counted_and_stops_nothing(world: World) -> None:
+    good = block("a", 0, 1, texts(2))
+    world.send_bytes([(b"k", b"nonsense"), (b"k", None)])
+    world.send([good, block("a", 1, 1, ["not canonical"])])
+    keeper = read_all(world)
+    assert held(world) == expected([good])
+    assert keeper.figures()["refused"] == 2
+
+
+@pytest.mark.parametrize("point", ["read", "added"])
+def test_a_process_that_dies_between_two_steps(world: World, point: str) -> None:
+    made = [block("a", n, n, texts(5, f"n{n}")) for n in range(4)]
+    world.send(made)
+    with pytest.raises(Died):
+        read_all(world, die_at(point))
+    read_all(world)
+    assert held(world) == expected(made)
+
+
+def test_a_commit_whose_answer_is_lost_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [block("a", 0, 1, texts(3))]
+    world.send(made)
+    real = SeriesTable._commit
+
+    def lost(self: SeriesTable, actions: list[Any], ids: list[Any]) -> None:
+        real(self, actions, ids)
+        raise OSError("the answer is lost")
+
+    monkeypatch.setattr(SeriesTable, "_commit", lost)
+    read_all(world)
+    assert held(world) == expected(made)
+    assert SeriesTable(world.hdfs).refresh().version() == 1
+
+
+def test_two_drivers_at_once(world: World) -> None:
+    made = [block(f"s{n % 3}", n, n, texts(20, f"n{n}")) for n in range(30)]
+    world.send(made)
+    threads = [threading.Thread(target=read_all, args=(world,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert held(world) == expected(made)
+    table = SeriesTable(world.hdfs)
+    assert sum(file.rows for file in table.live()) == 600
+    named = {file.path for file in table.live()}
+    assert {path for path, _, _ in files.listing(table.uri) if not path.startswith("_")} == named
+
+
+def test_a_topic_that_was_made_again_is_read_from_its_beginning(world: World) -> None:
+    first = block("a", 0, 1, texts(3))
+    world.send([first])
+    read_all(world)
+    admin = KafkaAdminClient(bootstrap_servers=world.kafka)
+    admin.delete_topics([world.topic])
+    eventually(lambda: world.topic not in admin.list_topics(), "deletion")
+    admin.close()
+    make_topic(world.kafka, world.topic)
+    second = block("a", 0, 9, texts(4))
+    world.send([second])
+    read_all(world)
+    assert held(world) == expected([first, second])
+
+
+def test_merging_leaves_what_was_and_fewer_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files become few, then everything one sorted file a span; dead files go later."""
+    monkeypatch.setattr(table_module, "MAX_DELTAS", 3)
+    monkeypatch.setattr(table_module, "PASS_ROWS", 40)
+    made = []
+    for n in range(3):
+        made.append(block("a", 0, n, texts(30 + n)))
+        world.send(made[-1:])
+        read_all(world)
+    table = SeriesTable(world.hdfs)
+    small = table.tidy()
+    assert small is not None
+    assert (small.full, small.rows_before, small.rows) == (False, 93, 32)
+    assert held(world) == expected(made)
+    assert table.tidy() is None
+    tomorrow = SeriesTable(world.hdfs, Later(table_module.DAY_MS))
+    full = tomorrow.tidy()
+    assert full is not None
+    assert (full.full, full.rows) == (True, 32)
+    assert all(file.is_base for file in tomorrow.live())
+    assert held(world) == expected(made)
+    assert tomorrow.sweep() == []  # somebody may read them still
+    tomorrow._clock = Later(2 * table_module.DAY_MS)
+    dead = tomorrow.sweep()
+    assert len(dead) >= 4
+    assert held(world) == expected(made)
+    read_all(world)  # positions outlive merges
+    assert SeriesTable(world.hdfs).refresh().version() == tomorrow.refresh().version()
+
+
+def test_a_merge_that_stops_or_loses_leaves_no_file(world: World) -> None:
+    made = [block("a", 0, 1, texts(30))]
+    world.send(made)
+    read_all(world)
+    table, other = SeriesTable(world.hdfs), SeriesTable(world.hdfs)
+    assert table.merge(table.live(), True, lambda: False) is None
+    old = table.live()
+    assert other.merge(other.live(), True) is not None
+    assert table.merge(old, True) is None
+    assert held(world) == expected(made)
+    unnamed = {path for path, _, _ in files.listing(table.uri) if path.startswith("base")}
+    assert unnamed == {file.path for file in other.live()}
+
+
+class Later:
+    """The system's clock, some time ahead."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return SYSTEM_CLOCK.now_ms() + self._ahead_ms
+
+    def monotonic(self) -> float:
+        return SYSTEM_CLOCK.monotonic()
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        return stop.wait(seconds)
+
+
+@pytest.fixture
+def running(world: World) -> Iterator[tuple[SeriesKeeper, threading.Event]]:
+    stop = threading.Event()
+    keeper = SeriesKeeper(world.kafka, world.topic, world.hdfs, every_s=0.2)
+    thread = threading.Thread(target=keeper.run, args=(stop,))
+    thread.start()
+    yield keeper, stop
+    stop.set()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_the_loop_follows(world: World, running: tuple[SeriesKeeper, threading.Event]) -> None:
+    keeper, _ = running
+    made = [block("a", 0, 1, texts(3))]
+    world.send(made)
+    eventually(lambda: keeper.figures()["series"] == 3, "the first announcement")
+    made.append(block("a", 0, 2, texts(4)))
+    world.send(made[1:])
+    eventually(lambda: keeper.figures()["series"] == 7, "the second")
+    assert held(world) == expected(made)
