@@ -209,6 +209,18 @@ def spark(
         own.end()
 
 
+def compactor(*, zookeeper: str, hdfs: str, data: Path, keep: str, interval: str, health: Path | None) -> None:
+    """Compact and expire the raw table until SIGTERM. Raises KeepError for a wrong `keep`."""
+    from pipeline.compaction.config import CompactorConfig, parse_keep
+    from pipeline.compaction.service import run_compactor
+
+    interval_s = duration_ms(interval) / 1000
+    config = CompactorConfig(zookeeper, hdfs, data, health, parse_keep(keep), interval_s)
+    stop = begin()
+    with publishing("compactor", "compactor", zookeeper, stop) as publish:
+        run_compactor(config, stop, publish=publish)
+
+
 def api(
     *,
     zookeeper: str,
@@ -343,6 +355,8 @@ def check_rules(paths: Sequence[Path]) -> int:
         return 1
     for problem in problems:
         print(problem, file=sys.stderr)
+    if not problems:
+        print(f"{len(paths)} file{'s' if len(paths) > 1 else ''}: well")
     return 1 if problems else 0
 
 
@@ -394,6 +408,41 @@ def find(selector: str, *, zookeeper: str, limit: int, as_json: bool) -> int:
     if not found:
         print(f"artimon: no series matches {selector}", file=sys.stderr)
     return 0 if found else 1
+
+
+def history(
+    selector: str,
+    start: str,
+    end: str,
+    *,
+    where: tuple[str, str],
+    form: Literal["json", "csv", "text"],
+    arrow: Path | None,
+    limit: int,
+    engine: Literal["auto", "local", "spark"],
+) -> int:
+    """Print samples of the raw table, notes on standard error; 1 and a message when it is wrong, 130 when interrupted.
+    `where` is HDFS and ZooKeeper."""
+    from artimon.history_view import Advance, show_history
+    from query_dsl import QueryError
+    from query_dsl.history import History
+
+    quiet()
+    try:
+        with History(*where) as opened, Advance(sys.stderr) as advance:
+            answer = opened.read(selector, start, end, samples=limit, engine=engine, progress=advance)
+    except QueryError as problem:
+        print(f"artimon: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("artimon: interrupted; nothing is printed", file=sys.stderr)
+        return 130
+    try:
+        show_history(answer, form, arrow)
+    except OSError as problem:
+        print(f"artimon: {arrow or 'standard output'}: {problem.strerror}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def prove(stack: Stack, seconds: float, stop: threading.Event) -> int:

@@ -33,6 +33,8 @@ class Settings:
     venv: Path | None
     no_color: bool
     ci: bool
+    data_given: bool
+    """Whether `data` was chosen by ARTIMON_DATA."""
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
@@ -56,6 +58,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         venv=Path(venv).expanduser().absolute() if venv else None,
         no_color=bool(env.get("NO_COLOR")),
         ci=bool(env.get("CI")),
+        data_given=bool(env.get("ARTIMON_DATA")),
     )
 
 

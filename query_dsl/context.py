@@ -42,7 +42,9 @@ class Context:
             try:
                 found = self._answers[request] = self.store.select(request)
             except SelectError as problem:
-                raise QueryError(str(problem)) from problem
+                error = QueryError(str(problem))
+                error.of_query = problem.of_query
+                raise error from problem
             self.note(*found.notes)
             self.partial |= found.partial
         return found

@@ -10,7 +10,9 @@ class QueryError(ValueError):
     """A query that cannot be read or answered.
 
     `position` counts characters from the start of `text` (None where the query was built in Python); `length` is how
-    many are meant. `str` shows the line with a caret."""
+    many are meant. `str` shows the line with a caret. `of_query` is False where no place of the text is at fault."""
+
+    of_query = True
 
     def __init__(self, message: str, position: int | None = None, text: str | None = None, length: int = 1) -> None:
         super().__init__(message)
@@ -18,6 +20,8 @@ class QueryError(ValueError):
 
     def at(self, position: int | None, text: str | None, length: int = 1) -> QueryError:
         """The same error with a place, unless it knows a better one already."""
+        if not self.of_query:
+            return self
         if self.position is None and position is not None:
             self.position, self.length = position, length
         if self.text is None:

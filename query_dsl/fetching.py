@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from artimon.model.grid import Grid
+from artimon.model.grid import Grid, bucket_end
 from artimon.model.select import NAME, Matcher, SelectRequest
 from query_dsl import nodes
 from query_dsl.cells import BOOLEAN, Key, of_type
@@ -38,7 +38,8 @@ def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], context
     data = from_buckets(buckets)
     sampled = np.flatnonzero(data.present.any(axis=1))
     if len(sampled) < len(data.keys):
-        context.note(_without_samples(node.selector, len(data.keys) - len(sampled), len(data.keys), buckets.newest_ms))
+        lacking = len(data.keys) - len(sampled)
+        context.note(_without_samples(node.selector, lacking, len(data.keys), buckets.newest_ms, held))
     order = sorted(sampled.tolist(), key=lambda i: data.keys[i])
     return padded(data.only(np.array(order, np.intp)), grid)
 
@@ -55,11 +56,14 @@ def _held(grid: Grid, ring: Ring) -> Grid:
     return Grid(end, grid.step_ms, (end - start) // grid.step_ms)
 
 
-def _without_samples(selector: Selector, lacking: int, of: int, newest_ms: object) -> str:
-    times = np.asarray(newest_ms, np.int64)
-    seen = f"; the newest sample of all is of {format_time(int(times.max()))}" if times.size and times.max() > 0 else ""
+def _without_samples(selector: Selector, lacking: int, of: int, newest_ms: object, grid: Grid) -> str:
     if lacking < of:
         return f"{selector}: {lacking} of {of} series have no sample in the range"
+    newest = int(np.asarray(newest_ms, np.int64).max(initial=0))
+    seen = f"; the newest sample of all is of {format_time(newest)}" if newest else ""
+    if newest > grid.end_ms:
+        end = format_time(bucket_end(newest, grid.step_ms))
+        seen += f", in the bucket of {format_duration(grid.step_ms)} that ends at {end} and is not over yet"
     return f"{selector}: none of {of} series has a sample in the range{seen}"
 
 
@@ -90,13 +94,14 @@ def _why_nothing(selector: Selector, context: Context) -> str:
     return f"{selector} selects nothing now"
 
 
+_NOT_NAMED = {"=": "no variable is named {value!r}", "prefix": "no variable's name begins with {value!r}"}
+
+
 def _blame(matcher: Matcher, context: Context) -> str:
     store = context.store
     if matcher.label == NAME:
         known = store.names()
-        what = (
-            f"no variable is named {matcher.value!r}" if matcher.op == "=" else f"no name fits {matcher_text(matcher)}"
-        )
+        what = _NOT_NAMED.get(matcher.op, "no name fits {text}").format(value=matcher.value, text=matcher_text(matcher))
         return what + (near(matcher.value, known) or ("; there are no variables at all" if not known else ""))
     labels = store.label_values(None)
     if matcher.label not in labels:

@@ -53,7 +53,7 @@ def _new_axes() -> Any:
     try:
         from matplotlib import pyplot
     except ImportError as problem:
-        raise PlotError(f"charts need matplotlib: pip install 'artimon[notebook]' ({problem})") from problem
+        raise PlotError(f"charts need matplotlib, which the extra artimon[notebook] brings ({problem})") from problem
     return pyplot.subplots(figsize=(9, 4), layout="constrained")[1]
 
 

@@ -38,6 +38,8 @@ Ask = Callable[[FramedClient, float], T]
 class StoreUnavailable(SelectError):
     """No shard answered. The text names each and why."""
 
+    of_query = False
+
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:

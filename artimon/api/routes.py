@@ -31,7 +31,7 @@ NO_ENGINE: Mapping[str, Any] = {
     "rules": [],
     "alerts": [],
     "truncated": 0,
-    "problem": "no engine of alerts is known here: start one with `artimon alerts`",
+    "problem": "no engine of alerts is known here: `artimon alerts` starts one",
 }
 
 TextParameter = Annotated[str | None, Query(description="The question, such as fetch('host.cpu.ms').rate(); 16 KiB")]

@@ -69,6 +69,25 @@ SPARK = (
     Own("artimon.spark.restarts", "restarts", "Restarts of a query in the process", counter=True, labels=("query",)),
 )
 
+COMPACTOR = (
+    Own("artimon.compactor.jobs", "jobs", "Hours and days compacted", counter=True),
+    Own("artimon.compactor.rows", "rows", "Rows in them", counter=True),
+    Own("artimon.compactor.bytes.before", "bytes_before", "Size of the files replaced", "bytes", counter=True),
+    Own("artimon.compactor.bytes.after", "bytes_after", "Size of those that replaced them", "bytes", counter=True),
+    Own("artimon.compactor.waiting", "waiting", "Jobs that are due"),
+    Own("artimon.compactor.alarms", "alarms", "Jobs abandoned because the proof failed", counter=True),
+    Own("artimon.compactor.expired", "expired_files", "Files expired", counter=True),
+    Own("artimon.compactor.deleted", "deleted.files", "Dead files deleted", counter=True),
+    Own("artimon.compactor.dead", "dead.files", "Dead files that a reader may still need"),
+    Own("artimon.compactor.dead.bytes", "dead.bytes", "Their size", "bytes"),
+    Own("artimon.compactor.live", "live.files", "Files of the raw table"),
+    Own("artimon.compactor.live.bytes", "live.bytes", "Their size", "bytes"),
+    Own("artimon.compactor.live.openhour", "live.open_hour", "Most files in an hour that is open"),
+    Own("artimon.compactor.live.closedhour", "live.closed_hour", "Most files in an hour that is closed"),
+    Own("artimon.compactor.live.day", "live.day", "Most files in a day"),
+    Own("artimon.compactor.settled.age.ms", "settled_ms", "Since the appends that are all in", "ms", shape=Shape.AGE),
+)
+
 SHARD = (
     Own("artimon.shard.series", "series", "Series announced"),
     Own("artimon.shard.slots", "slots", "Series with samples"),
@@ -132,6 +151,7 @@ TABLES: Mapping[str, tuple[Own, ...]] = MappingProxyType(
         "agent": AGENT,
         "collector": COLLECTOR,
         "spark": SPARK,
+        "compactor": COMPACTOR,
         "shard": SHARD,
         "api": API,
         "alerts": ALERTS,

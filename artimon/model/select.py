@@ -111,6 +111,9 @@ class Buckets:
 class SelectError(ValueError):
     """A request that cannot be answered: unknown level, too many series. The text says what, and what to do."""
 
+    of_query = True
+    """Whether another query would help; False where the store itself is the matter."""
+
 
 class Store(Protocol):
     """Where the evaluator gets data."""

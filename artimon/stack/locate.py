@@ -33,12 +33,13 @@ def located(data: Path | None = None) -> Settings:
 def asked_store(zookeeper: str | None, data: Path | None) -> str:
     """Where questions go: the ZooKeeper named, else that of the stack on `data`; a folder named must have a stack.
 
-    Raises NotRunning if `data` is named and no stack runs on it."""
+    Raises NotRunning if `data` is named, here or by ARTIMON_DATA, and no stack runs on it."""
     if zookeeper:
         return zookeeper
-    if data is not None:
-        return running_state(located(data).data).addresses["ARTIMON_ZOOKEEPER"]
-    return located().zookeeper
+    found = located(data)
+    if data is not None or (found.data_given and found.zookeeper == defaults.DEFAULT_ZOOKEEPER):
+        return running_state(found.data).addresses["ARTIMON_ZOOKEEPER"]
+    return found.zookeeper
 
 
 def _chosen(value: str, default: str, running: str | None) -> str:

@@ -165,7 +165,7 @@ def test_a_grid_that_was_moved_is_said() -> None:
         ("fetch('c').sum(by=[], nulls='error').between('now-80h', 'now')", "has no value at"),
         ("fetch('c').map(mean, '5m', nulls='error').between('now-80h', 'now')", "no multiple"),
         ("fetch('d')", "no variable is named 'd'"),
-        ("fetch('d.*')", "no name fits"),
+        ("fetch('d.*')", "no variable's name begins with 'd.'"),
         ("fetch('c{host=\"a\"}')", "no series has the label 'host'"),
     ],
 )
@@ -207,12 +207,32 @@ def test_series_without_samples_in_the_range_are_left_out_and_said() -> None:
     assert len(ask("""fetch('c{host="b"}').mean(by=['host']).range('10m')""", store)) == 0
 
 
+def test_a_sample_younger_than_the_range_is_said_to_be_in_the_open_bucket() -> None:
+    store = PlainStore([RawSeries("c", {}, [(NOW - 1_000, 1)])])
+    notes = evaluate(parse("fetch('c').range('3d')"), store, NOW).notes
+    assert "in the bucket of 1h that ends at" in notes[0]
+    assert "is not over yet" in notes[0]
+
+
 def test_what_the_store_says_reaches_the_answer() -> None:
     store = ticking(50)
     store.notes, store.partial = ("shard 1 did not answer",), True
     matrix = ask("fetch('c').rate('5m').sum(by=[])", store)
     assert matrix.partial
     assert "shard 1 did not answer" in matrix.notes
+
+
+class _Gone(PlainStore):
+    def select(self, request: SelectRequest) -> Buckets:
+        error = SelectError("nobody answers")
+        error.of_query = False
+        raise error
+
+
+def test_a_store_that_does_not_answer_is_no_mistake_in_the_text() -> None:
+    with pytest.raises(QueryError) as caught:
+        evaluate(parse("fetch('c')"), _Gone([RawSeries("c", {}, [])]), NOW)
+    assert str(caught.value) == "nobody answers"
 
 
 class _Full(PlainStore):

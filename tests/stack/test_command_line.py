@@ -11,6 +11,7 @@ from artimon import cli
 from artimon.settings import DEFAULT_KAFKA, DEFAULT_ZOOKEEPER, load
 from artimon.stack import locate
 from artimon.stack.bench import known_benchmarks, readable, run_benchmark
+from artimon.stack.errors import NotRunning
 from artimon.stack.own import OwnPart, read_problem
 from artimon.stack.part import Context
 from artimon.stack.parts import ALL_PARTS, choose_parts
@@ -82,6 +83,16 @@ def test_a_running_stack_is_found_by_its_folder(tmp_path: Path, monkeypatch: pyt
     write_state(tmp_path, StackState(me, start_time(me) - 100, {}, places, []))  # it died; the number is ours by chance
     monkeypatch.delenv("ARTIMON_ZOOKEEPER")
     assert locate.located(tmp_path).zookeeper == DEFAULT_ZOOKEEPER
+
+
+def test_a_folder_that_was_chosen_and_has_no_stack_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ARTIMON_ZOOKEEPER", raising=False)
+    monkeypatch.setenv("ARTIMON_DATA", str(tmp_path))
+    with pytest.raises(NotRunning, match="no stack runs"):
+        locate.asked_store(None, None)
+    assert locate.asked_store("zk:1", None) == "zk:1"
 
 
 def test_unknown_benchmark_names_the_known_ones() -> None:

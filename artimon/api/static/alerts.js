@@ -97,5 +97,5 @@ function mailLine({ mail }) {
   const pending = mail?.pending ?? 0, failed = mail?.failed ?? 0, problem = mail?.problem ?? "";
   const counts = [`${mail?.sent ?? 0} sent`, pending ? `${pending} waiting` : "", failed ? `${failed} given up` : ""];
   const text = `Mail: ${counts.filter(Boolean).join(", ")}${problem ? `: ${problem}` : ""}`;
-  return el("p", { class: problem || pending || failed ? "mail problem" : "mail faint", text });
+  return el("p", { class: problem || failed ? "mail problem" : "mail faint", text });
 }
