@@ -208,7 +208,7 @@ def test_series_without_samples_in_the_range_are_left_out_and_said() -> None:
 
 
 def test_a_sample_younger_than_the_range_is_said_to_be_in_the_open_bucket() -> None:
-    store = PlainStore([RawSeries("c", {}, [(NOW - 1_000, 1)])])
+    store = ticking(0).add("c", {}, [(NOW - 1_000, 1)])
     notes = evaluate(parse("fetch('c').range('3d')"), store, NOW).notes
     assert "in the bucket of 1h that ends at" in notes[0]
     assert "is not over yet" in notes[0]
