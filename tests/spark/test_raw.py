@@ -189,8 +189,9 @@ def test_a_topic_made_again_is_named_lost_and_read_from_its_start(config: SparkC
     with raw_query(config, session) as query:
         eventually(reached(query, 1), "the first topic")
         admin = KafkaAdminClient(bootstrap_servers=config.kafka)
-        admin.delete_topics([config.samples_topic, config.deadletters_topic])
-        eventually(lambda: config.samples_topic not in admin.list_topics(), "deletion")
+        admin.delete_topics([config.samples_topic, config.deadletters_topic, f"{config.topic_prefix}.series"])
+        mine = f"{config.topic_prefix}."
+        eventually(lambda: not any(name.startswith(mine) for name in admin.list_topics()), "deletion")
         admin.close()
         make_topics(config.kafka, config.topic_prefix)
         again = Sender(config.kafka, config.samples_topic, sender.agent, sender.lane)
