@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from artimon.session import Session
+    from query_dsl.history_result import HistoryAnswer
 
-__all__ = ["connect"]
+__all__ = ["connect", "history"]
 
 
 def connect(zookeeper: str | None = None, data: Path | str | None = None) -> Session:
@@ -24,3 +25,25 @@ def connect(zookeeper: str | None = None, data: Path | str | None = None) -> Ses
     from artimon.session import open_session
 
     return open_session(zookeeper, data)
+
+
+def history(
+    selector: str,
+    start: object,
+    end: object = "now",
+    *,
+    hdfs: str | None = None,
+    data: Path | str | None = None,
+    **options: Any,
+) -> HistoryAnswer:
+    """Every sample with time in (start, end] of every series that fits, from the raw table on HDFS: of the URI named,
+    else of the stack on `data`, else as ARTIMON_HDFS or the stack on the default folder say.
+
+    `options` are those of query_dsl.history.History.read. Several questions are faster through one session:
+    `artimon.connect().history(...)`. Raises QueryError; HistoryError if there is no history or it cannot be read."""
+    from artimon.stack.locate import located
+    from query_dsl.history import History
+
+    place = located(Path(data) if data is not None else None)
+    with History(hdfs or place.hdfs) as engine:
+        return engine.read(selector, start, end, **options)

@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from artimon.commands import processes, questions, stack
+from artimon.commands import history, processes, questions, stack
 from artimon.commands.common import say
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
 )
-for group in (stack, processes, questions):
+for group in (stack, processes, questions, history):
     app.add_typer(group.app)
 
 

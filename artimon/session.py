@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import html
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.labels import canonical
 from artimon.model.select import SelectError, Series, Store
-from artimon.stack.locate import asked_store
+from artimon.stack.locate import asked_store, located
 from query_dsl import Expr, Matrix, QueryError, evaluate, parse, parse_selector
 from query_dsl import fetch as fetch_unbound
 from query_dsl.collecting import close_collector, open_collector
@@ -22,6 +22,8 @@ from query_dsl.timing import parse_instant
 if TYPE_CHECKING:
     import pandas as pd
 
+    from query_dsl.history import History
+    from query_dsl.history_result import HistoryAnswer
     from varstore.client import VarstoreClient
 
 FOUND = 1_000
@@ -34,9 +36,16 @@ class Session:
 
     `fetch` and `parse` give expressions that run here; nothing runs before `collect`, `to_pandas` or `plot`."""
 
-    def __init__(self, store: Store, where: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        store: Store,
+        where: str,
+        clock: Clock = SYSTEM_CLOCK,
+        open_history: Callable[[], History] | None = None,
+    ) -> None:
         self._store: Store | None = store
-        self._where, self._clock = where, clock
+        self._where, self._clock, self._open_history = where, clock, open_history
+        self._history: History | None = None
 
     def __enter__(self) -> Session:
         return self
@@ -49,7 +58,10 @@ class Session:
     def close(self) -> None:
         """Give the connections back; questions raise QueryError from now on. Idempotent."""
         store, self._store = self._store, None
+        history, self._history = self._history, None
         close_collector(self)
+        if history is not None:
+            history.close()
         close = getattr(store, "close", None)
         if close is not None:
             close()
@@ -79,6 +91,24 @@ class Session:
         if at is not None:
             now_ms = parse_instant(at, "at").resolve(now_ms)
         return evaluate(expression, self._open_store(), now_ms).with_query(str(expression))
+
+    # --- history ---
+
+    def history(self, selector: str, start: object, end: object = "now", **options: Any) -> HistoryAnswer:
+        """Every sample with time in (start, end] of every series that fits, from the raw table: for what memory no
+        longer holds. Times as in `query`; `options` are those of History.read: samples, series, engine, progress, stop.
+
+        Raises QueryError, of it HistoryError and TooMuchHistory. docs/history.md."""
+        return self.open_history().read(selector, start, end, **options)
+
+    def open_history(self) -> History:
+        """The history engine of this session, for `read` and for `frame`, a Spark frame to compute on."""
+        self._open_store()
+        if self._open_history is None:
+            raise QueryError("this session knows no history: open it with artimon.connect()")
+        if self._history is None:
+            self._history = self._open_history()
+        return self._history
 
     # --- finding ---
 
@@ -170,8 +200,15 @@ class Found(Sequence[Series]):
 
 def open_session(zookeeper: str | None = None, data: Path | str | None = None) -> Session:
     """See artimon.connect."""
-    where = asked_store(zookeeper, Path(data) if data is not None else None)
-    session = Session(_client(where), f"ZooKeeper {where}")
+    folder = Path(data) if data is not None else None
+    where = asked_store(zookeeper, folder)
+
+    def open_history() -> History:
+        from query_dsl.history import History
+
+        return History(located(folder).hdfs, where)
+
+    session = Session(_client(where), f"ZooKeeper {where}", open_history=open_history)
     open_collector(session)
     return session
 

@@ -119,6 +119,8 @@ class History:
                     rows, touched = self._through_spark(uri, pruned, wanted, asked, progress, ended)
                 else:
                     rows, touched = _locally(uri, pruned, wanted, asked, progress, ended)
+                if ended.is_set():
+                    raise HistoryInterrupted("reading the history was interrupted")
                 return _answer(rows, found, wanted, touched)
 
             return read_whole(uri, answer, zookeeper)

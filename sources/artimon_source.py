@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -33,6 +34,8 @@ from sources.store import SeriesStore
 
 log = logging.getLogger(__name__)
 MAX_ENDPOINTS = 20_000
+LEAVING_S = 1.0
+"""So long an agent that ends waits for processes that are leaving."""
 _SELF_PHASE = 0.25
 """The agent speaks of its endpoints a quarter into the period, after all of them were polled."""
 
@@ -148,14 +151,26 @@ class ArtimonSource:
         tasks = [*self._tasks, *(task for _, task in self._followers.values())]
         for task in tasks:
             task.cancel()
+        followers = [follower for follower, _ in self._followers.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=5)
+        await self._conclude(followers)
         await asyncio.to_thread(self._discovery.stop)
         self._placement.close()
         if self._dropin is not None:
             self._dropin.close()
         await self._store.flush()
         await asyncio.to_thread(self._statuses.save)
+
+    async def _conclude(self, followers: Iterable[Follower]) -> None:
+        """Hear out who is about to leave; not for long, and whoever stays is followed again at the next start."""
+        leaving = [asyncio.create_task(follower.conclude()) for follower in followers if not follower.registered]
+        if not leaving:
+            return
+        _, late = await asyncio.wait(leaving, timeout=LEAVING_S)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*leaving, return_exceptions=True)
 
     def _spawn(self, work: Any, name: str) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)
@@ -197,5 +212,6 @@ class ArtimonSource:
 
     def _unfollow(self, endpoint: Endpoint, task: asyncio.Task[None]) -> None:
         self._followers.pop(endpoint, None)
+        self._figures.refuse(str(endpoint), Counter())  # a rival may have asked it when it had gone
         if not task.cancelled() and task.exception() is not None:
             log.error("%s is no longer followed", endpoint, exc_info=task.exception())

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import LabelError, canonical
 from artimon.model.values import Kind, ValueType
+from bookkeeper.labels import LABELS
 from sources.reading import Schema
 
 
@@ -46,7 +47,7 @@ def bind(schema: Schema, automatic: Mapping[str, str]) -> Bound:
     seen: set[str] = set()
     for at, (name, labels) in enumerate(zip(schema.names, schema.labels, strict=True)):
         try:
-            text = canonical(name, {**automatic, **labels})
+            text = text_of(name, labels, automatic)
             column = _column(schema, at, name, text)
         except (LabelError, ValueError) as error:
             refused["bad name or label"] += 1
@@ -59,6 +60,20 @@ def bind(schema: Schema, automatic: Mapping[str, str]) -> Bound:
         seen.add(text)
         columns.append(column)
     return Bound(schema, tuple(columns), dict(refused), examples)
+
+
+def text_of(name: str, labels: Mapping[str, str], automatic: Mapping[str, str]) -> str:
+    """The canonical text of a series: `labels` are its own, `automatic` ones give way to them. LabelError."""
+    both = {**automatic, **labels}
+    if len(both) > LABELS:
+        _validate_count(labels, both)
+    return canonical(name, both)
+
+
+def _validate_count(labels: Mapping[str, str], both: Mapping[str, str]) -> None:
+    own, total = (sum(value != "" for value in some.values()) for some in (labels, both))
+    if own <= LABELS < total:
+        raise LabelError(f"{own} labels and {total - own} added: at most {LABELS} in all")
 
 
 def fingerprints(columns: tuple[Column, ...]) -> npt.NDArray[np.uint64]:

@@ -47,10 +47,11 @@ class Delivery:
                 await self._accept(series, prepared)
         return prepared.samples
 
-    async def end(self, series: SourceSeries) -> None:
-        """Say that every live series of the source ended. SinkRefused: not said."""
+    async def end(self, series: SourceSeries, may: Callable[[], bool] = lambda: True) -> None:
+        """Say that every live series of the source ended, if that `may` still be said once its turn has come.
+        SinkRefused: not said."""
         async with series.lock:
-            if series.live:
+            if series.live and may():
                 await self._accept(series, series.prepare_end(self.clock.now_ms()))
 
     async def _accept(self, series: SourceSeries, prepared: Prepared) -> None:

@@ -17,18 +17,18 @@ from artimon.model.values import Kind
 from sources.delivery import Delivery
 from sources.dropin_file import DropinFile, Look, nothing, refusals
 from sources.dropin_files import FileLimits, list_folder, stem_of
+from sources.dropin_owners import META, SeriesOwners
 from sources.dropin_read import MAX_NAMED, Refusals
 from sources.errors import FileRefused
 from sources.owners import Owners
 from sources.reading import Variable
 from sources.schedule import next_tick
-from sources.series import Taken
+from sources.series import SourceSeries, Taken
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 READ_DEADLINE_S = 30.0
 """A file system that hangs for longer is left alone until it answers."""
-META = "file"
 
 
 class Hanging(RuntimeError):
@@ -62,11 +62,15 @@ class DropinFolder:
         self._files: dict[str, DropinFile] = {}
         self._named: dict[str, int] = {}
         self._owner = _AlwaysThere()
+        self._series_owners = SeriesOwners()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="dropin")
         self._busy: asyncio.Future[Any] | None = None
 
     async def resume(self) -> None:
         """Follow the files of the last run, so that those which are gone end; ends what this host no longer names."""
+        for series in self._sources():
+            self._series_owners.learn(series)
+            await asyncio.sleep(0)
         for series in self._delivery.store:
             name = series.meta.get(META)
             if not isinstance(name, str) or not series.live:
@@ -132,7 +136,12 @@ class DropinFolder:
         for name in sorted(set(self._files) | set(self._named)):
             if name not in listing.names and listing.whole:
                 await self._gone(name)
+        self._series_owners.trim(self._sources())
         return samples
+
+    def _sources(self) -> list[SourceSeries]:
+        """Those of drop-in files, of this run and of earlier ones."""
+        return [series for series in self._delivery.store if META in series.meta]
 
     async def _poll_file(self, name: str) -> int:
         try:
@@ -165,7 +174,7 @@ class DropinFolder:
         if series.meta != {META: name}:
             series.meta, series.changed = {META: name}, True
         automatic = {**self._labels, "context": stem_of(name)}
-        file = self._files[name] = DropinFile(self.folder / name, series, automatic, self._limits)
+        file = self._files[name] = DropinFile(self.folder / name, series, automatic, self._limits, self._series_owners)
         return file
 
     def _source(self, name: str) -> str:
@@ -182,7 +191,9 @@ class DropinFolder:
         taken = await self._in_thread(lambda: file.select(columns, row, now_ms))
         file.seen(row, columns.complete)
         self._tell(name, columns.refused)
+        begun = file.begun(taken)
         samples = await self._deliver(file, replace(taken, ended=file.ended()), now_ms)
+        self._series_owners.take(begun, file.series)
         file.taken(look, samples, now_ms)
         return samples
 

@@ -56,13 +56,13 @@ class Past:
     kind: Bytes
 
 
-def too_early(lines: Lines, now_ms: int) -> Flags:
+def too_early(time_ms: Ints, now_ms: int) -> Flags:
     """Further ahead than the platform takes: they wait in the file until their time comes."""
-    return lines.time_ms > now_ms + MAX_AHEAD_MS
+    return time_ms > now_ms + MAX_AHEAD_MS
 
 
-def too_old(lines: Lines, now_ms: int) -> Flags:
-    return lines.time_ms <= now_ms - MAX_AGE_MS
+def too_old(time_ms: Ints, now_ms: int) -> Flags:
+    return time_ms <= now_ms - MAX_AGE_MS
 
 
 def ordered(lines: Lines) -> Lines:

@@ -16,6 +16,7 @@ from sources import dropin_births as rules
 from sources.binding import Column
 from sources.dropin_births import Lines, Past
 from sources.dropin_files import FileLimits, OpenFile, Signature
+from sources.dropin_owners import SeriesOwners
 from sources.dropin_read import Columns, Described, LineReader, Refusals
 from sources.series import SourceSeries, Taken
 
@@ -30,6 +31,7 @@ _AHEAD = f"more than {rules.MAX_AHEAD_MS // 1000} s ahead of this host's clock: 
 _OLD = f"older than {rules.MAX_AGE_MS // 3_600_000} h (the time is in milliseconds)"
 _WAITING = ("future", "half-written")
 """Reasons that may be gone the next time the same file is read."""
+_TWICE = "same series twice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,15 @@ class DropinFile:
     Arrays by row of the source: `_absent` counts the polls in a row at which a live series was missing, `_present` are
     the series of the last read. `_keys`: row and time of every line of the last read, None before the first."""
 
-    def __init__(self, path: Path, series: SourceSeries, automatic: Mapping[str, str], limits: FileLimits) -> None:
-        self.path, self.series, self._limits = path, series, limits
+    def __init__(
+        self,
+        path: Path,
+        series: SourceSeries,
+        automatic: Mapping[str, str],
+        limits: FileLimits,
+        owners: SeriesOwners,
+    ) -> None:
+        self.path, self.series, self._limits, self._series_owners = path, series, limits, owners
         self._reader = LineReader(automatic, limits)
         self.mtime_ms: int | None = None
         self.accepted = self.refused = 0
@@ -75,12 +84,12 @@ class DropinFile:
     def select(self, columns: Columns, row: Ints, now_ms: int) -> Taken:
         """The new samples among lines whose series stand in `row`; what is refused is added to `columns.refused`."""
         lines = self._typed(columns, row)
-        lines = rules.ordered(self._timely(lines, rules.too_early(lines, now_ms), columns, "future", _AHEAD))
+        lines = rules.ordered(self._timely(lines, rules.too_early(lines.time_ms, now_ms), columns, "future", _AHEAD))
         same, other = rules.twins(lines)
         _refuse(columns, lines.line[other], "time taken", "another value for a series and time that stand above")
         lines = lines.pick(~same)
         lines = self._news(lines, columns)
-        lines = self._timely(lines, rules.too_old(lines, now_ms), columns, "too old", _OLD)
+        lines = self._timely(lines, rules.too_old(lines.time_ms, now_ms), columns, "too old", _OLD)
         past = self._past(lines)
         born = rules.births(lines, past, self.series.whole_ms, columns.described.birth_ms)
         last = np.ones(len(lines), np.bool_)
@@ -142,11 +151,14 @@ class DropinFile:
     # --- in the event loop
 
     async def settle(self, columns: Columns, now_ms: int) -> Ints:
-        """The row of each line, -1 for a refused one; series seen for the first time get one."""
+        """The row of each line, -1 for a refused one. A series that the source does not know gets one if a line may be
+        its first sample: what stands in a row is announced."""
         self._fit(columns)
-        first, type_ = self._seen(columns)
-        counts = np.bincount(columns.column, minlength=len(first))
+        untimely = self._untimely(columns, now_ms)
+        first, type_ = self._seen(columns, ~untimely)
+        counts = np.bincount(columns.column[~untimely], minlength=len(first))
         wanted = np.flatnonzero((first >= 0) & ~self._placed(type_)).tolist()
+        wanted = await self._unowned(wanted, columns, first, counts)
         found = self.series.settle(self._columns(wanted, type_, columns.described), now_ms, 0)
         for count, (column, row, reason) in enumerate(found, 1):
             at = column.at
@@ -154,11 +166,39 @@ class DropinFile:
             if reason:
                 line = int(columns.line[first[at]])
                 columns.refused.add(line, reason, self._why(reason, column), int(counts[at]))
-            elif row < len(self._absent):
-                self._absent[row] = 0
+            else:
+                self._series_owners.hand_over(column.fingerprint, self.series)
+                self._absent[row : row + 1] = 0
             if count % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-        return self._row_of[columns.column]
+        return np.where(untimely, -1, self._row_of[columns.column])
+
+    def _untimely(self, columns: Columns, now_ms: int) -> Flags:
+        """Lines of unknown series that are too early or too old to be its first sample: refused here."""
+        unknown, rows = ~self._held(), self.series.rows.by_fingerprint
+        for at in np.flatnonzero(unknown).tolist():
+            unknown[at] = self._reader.prints[at] not in rows
+        strange = unknown[columns.column]
+        early = strange & rules.too_early(columns.time_ms, now_ms)
+        old = strange & rules.too_old(columns.time_ms, now_ms)
+        _refuse(columns, columns.line[early], "future", _AHEAD)
+        _refuse(columns, columns.line[old], "too old", _OLD)
+        return early | old
+
+    async def _unowned(self, wanted: list[int], columns: Columns, first: Ints, counts: Ints) -> list[int]:
+        """Those columns that no other file owns; the others are refused."""
+        free = []
+        for count, at in enumerate(wanted, 1):
+            other = self._series_owners.other(self._reader.prints[at], self.series)
+            if other:
+                self._row_of[at] = -1
+                text = f"series already comes from {other}: {self._reader.texts[at]:.200}"
+                columns.refused.add(int(columns.line[first[at]]), _TWICE, text, int(counts[at]))
+            else:
+                free.append(at)
+            if count % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return free
 
     def _fit(self, columns: Columns) -> None:
         """Make room for the columns that the reader has found; forget all of them if it numbered them anew."""
@@ -171,28 +211,34 @@ class DropinFile:
         fresh = np.array(reader.prints[len(self._prints) :], np.uint64)
         self._prints = np.concatenate([self._prints, fresh])
 
-    def _seen(self, columns: Columns) -> tuple[Ints, npt.NDArray[np.uint8]]:
-        """By column: its first place among the lines, -1 if it is not there, and its type, DOUBLE if one of its numbers
-        is."""
-        n = len(self._row_of)
+    def _seen(self, columns: Columns, counting: Flags) -> tuple[Ints, npt.NDArray[np.uint8]]:
+        """By column: its first place among the lines that count, -1 if it has none, and its type, DOUBLE if one of its
+        numbers is."""
+        n, lines = len(self._row_of), np.flatnonzero(counting)
         first = np.full(n, -1, np.int64)
-        first[columns.column[::-1]] = np.arange(len(columns) - 1, -1, -1)
+        first[columns.column[lines][::-1]] = lines[::-1]
         type_ = np.zeros(n, np.uint8)
         type_[first >= 0] = columns.type[first[first >= 0]]
         double = np.zeros(n, np.bool_)
-        double[columns.column[columns.type == ValueType.DOUBLE]] = True
+        double[columns.column[counting & (columns.type == ValueType.DOUBLE)]] = True
         type_[double & (type_ == ValueType.INTEGER)] = ValueType.DOUBLE
         return first, type_
 
     def _placed(self, type_: npt.NDArray[np.uint8]) -> Flags:
-        """Columns whose row is known, still theirs, and takes their type."""
-        placed = self._row_of >= 0
+        """Columns whose row is known, live, so that no other file owns their series, and takes their type."""
+        placed = self._held()
         state = self.series.rows.state[self._row_of[placed]]
         takes = (state["type"] == type_[placed]) | (
             (state["type"] == ValueType.DOUBLE) & (type_[placed] == ValueType.INTEGER)
         )
-        placed[placed] = takes & (state["fingerprint"] == self._prints[placed])
+        placed[placed] = takes & state["live"]
         return placed
+
+    def _held(self) -> Flags:
+        """Columns whose row is known and still theirs."""
+        held = self._row_of >= 0
+        held[held] = self.series.rows.state["fingerprint"][self._row_of[held]] == self._prints[held]
+        return held
 
     def _columns(self, wanted: Iterable[int], type_: npt.NDArray[np.uint8], told: Described) -> Iterator[Column]:
         rows, reader = self.series.rows, self._reader
@@ -253,6 +299,12 @@ class DropinFile:
         self._padded()
         return np.flatnonzero(self.series.rows.state["live"] & (self._absent >= GONE_POLLS))
 
+    def begun(self, taken: Taken) -> list[int]:
+        """Fingerprints of the series that are not live yet and have a sample now."""
+        state = self.series.rows.state[taken.row]
+        prints: list[int] = state["fingerprint"][~state["live"]].tolist()
+        return prints
+
     def taken(self, look: Look, samples: int, now_ms: int) -> None:
         """The log has accepted what this look found."""
         self.accepted += samples
@@ -265,7 +317,7 @@ class DropinFile:
         if self._counted != look.signature:
             self._counted = look.signature
             self.refused += sum(n for reason, n in columns.refused.counts.items() if reason not in _WAITING)
-        final = columns.complete and "future" not in columns.refused.counts
+        final = columns.complete and not {"future", _TWICE} & columns.refused.counts.keys()
         self._settled = look.signature if final and now_ms - look.mtime_ms > SETTLED_MS else None
 
 

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.model.fingerprint import fingerprint
-from artimon.model.labels import LabelError, canonical
+from artimon.model.labels import LabelError
 from artimon.model.values import Kind, Value, double_to_cell, type_of
+from sources.binding import text_of
 from sources.dropin_files import FileLimits, OpenFile, Pieces
 from sources.dropin_lines import SPACE, Told, parse_line, parse_told, parse_value
 from sources.errors import LineError
@@ -188,7 +189,7 @@ class LineReader:
         made.line.append(number)
 
     def _column(self, name: str, labels: Mapping[str, str]) -> int:
-        text = canonical(name, {**self._automatic, **labels})
+        text = text_of(name, labels, self._automatic)
         at = self._by_text.get(text)
         if at is None:
             at = self._by_text[text] = len(self.texts)

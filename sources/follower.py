@@ -25,6 +25,8 @@ from sources.status import Statuses
 log = logging.getLogger(__name__)
 _RETRY_S = 1.0
 """A process that waits for its predecessor to leave, and an end that the sink did not take, try again after this."""
+_CONCLUDE_S = 0.2
+"""So often a process that has said goodbye is asked while the agent ends."""
 _SESSION_MS = 2_000
 """The znode of a process that is killed stays for longer than this, until its session has timed out."""
 
@@ -46,6 +48,9 @@ class Shared:
 class Follower:
     """One endpoint. `registered` says whether its znode is there; without it a poll that fails means that it has gone.
 
+    One that is known from an earlier run of the agent counts as `met` once its znode was seen or it answered. How one
+    went that was never met nobody can know: it left while the agent was away, and that is no alarm.
+
     `_busy` is held during a poll, so that one asked for by a rival does not meet the scheduled one."""
 
     def __init__(self, endpoint: Endpoint, shared: Shared, series: SourceSeries | None = None) -> None:
@@ -58,6 +63,8 @@ class Follower:
         self._placed: Placed | None = None
         self._identified: tuple[str, str] | None = None
         self._refused_as = ""
+        self._met = series is None
+        self._superseded = self._over = False
         self._farewell_ms = 0
         """When it last answered for the first time without its znode."""
         self._answered_ms = 0
@@ -70,7 +77,8 @@ class Follower:
     # --- what discovery says
 
     def set_registered(self, registered: bool) -> None:
-        """Its znode came or went; when it went, the process is polled once more at once."""
+        """Its znode is there, or not; when it went, the process is polled once more at once."""
+        self._met |= registered
         if self.registered and not registered:
             self._farewell_ms = 0
             self._just_answered = self._shared.clock.now_ms() - self._answered_ms < _SESSION_MS
@@ -89,11 +97,15 @@ class Follower:
         except TimeoutError:
             return True
         try:
-            return await self._poll()
+            return not self._over and await self._poll()
         finally:
             self._busy.release()
 
     def supersede(self) -> None:
+        self._forget_source()
+        self._superseded = True
+
+    def _forget_source(self) -> None:
         self.series, self._placed, self._identified = None, None, None
 
     # --- life
@@ -112,7 +124,20 @@ class Follower:
                     return
                 planned = self._next(planned, asked_to_leave)
         finally:
+            self._over = True
             self._poller.close()
+
+    async def conclude(self) -> None:
+        """When the agent ends, after `run` was cancelled: what has said goodbye is asked whether it is gone. The next
+        start of the agent could not know that it left in order."""
+        while not self.registered and self.series is not None:
+            async with self._busy:
+                answered = await self._poll()
+            if not answered:
+                await self._gone()
+                return
+            self._farewell_ms = self._farewell_ms or self._shared.clock.now_ms()
+            await asyncio.sleep(_CONCLUDE_S)
 
     def _first_tick(self) -> int:
         """A process that was polled before goes on at its phase; a new one is asked at once who it is."""
@@ -173,14 +198,15 @@ class Follower:
             figures.poll_errors["internal"] += 1
             figures.problem(str(self.endpoint), f"{self.endpoint}: internal error, see the log")
             return True
-        self._answered_ms = self._shared.clock.now_ms()
+        self._answered_ms, self._met = self._shared.clock.now_ms(), True
         if not self._refused_as:
             figures.problem(str(self.endpoint), "")
             self._report(True, samples)
         return True
 
     def _report(self, up: bool, samples: int) -> None:
-        if self._refused_as:
+        """Say how it is, unless another process speaks for its source, or it may have left while the agent was away."""
+        if self._refused_as or self._superseded or not self._met:
             return
         labels = self._labels or {"context": self.endpoint.context, "address": self.endpoint.address}
         self._shared.statuses.polled(self._key(), labels, up, self._poller.last_ms, samples)
@@ -218,7 +244,7 @@ class Follower:
             return
         shared.figures.refuse(str(self.endpoint), Counter())
         shared.statuses.left(f"?{self.endpoint}")
-        self._refused_as, self._labels = "", labels
+        self._refused_as, self._superseded, self._labels = "", False, labels
         self._identified = (reading.context, reading.instance)
         self.series = shared.delivery.store.get(name)
         meta = {"context": self.endpoint.context, "ip": self.endpoint.ip, "port": self.endpoint.port}
@@ -246,25 +272,35 @@ class Follower:
         key, labels, orderly = self._key(), self._labels, self._left_in_order()
         log.info("%s has gone%s", self.endpoint, "" if orderly else " without goodbye")
         await self._leave_source()
+        if shared.owners.get(key) is not None:
+            return
         if orderly:
             shared.statuses.left(key)
-        elif shared.owners.get(key) is None:
+        else:
             shared.statuses.vanished(key, labels, shared.clock.now_ms())
 
     def _left_in_order(self) -> bool:
-        """It answered once more after its znode went, or just before, and was gone when it was asked again."""
+        """It answered once more after its znode went, or just before, and was gone when it was asked again; or it went
+        while the agent was away."""
         config = self._shared.config
         within_ms = (config.goodbye_s + 2 * config.deadline_s) * 1000
-        return self._just_answered or self._shared.clock.now_ms() - self._farewell_ms <= within_ms
+        at_rest = self._shared.clock.now_ms() - self._farewell_ms <= within_ms
+        return not self._met or self._just_answered or at_rest
 
     async def _leave_source(self) -> None:
-        """End the series of the source, unless another process took it over meanwhile."""
-        while self.series is not None and self._shared.owners.get(self.series.name) is self:
+        """End the series of the source, unless another process took it over meanwhile: it may do so at any `await`."""
+        series, shared = self.series, self._shared
+
+        def mine() -> bool:
+            return series is not None and shared.owners.get(series.name) is self
+
+        while series is not None and mine():
             try:
-                await self._shared.delivery.end(self.series)
+                await shared.delivery.end(series, mine)
             except SinkRefused:
                 await asyncio.sleep(_RETRY_S)
                 continue
-            self._shared.owners.release(self.series.name, self)
-            self._shared.figures.refuse(self.series.name, Counter())
-        self.supersede()
+            if mine():
+                shared.owners.release(series.name, self)
+                shared.figures.refuse(series.name, Counter())
+        self._forget_source()

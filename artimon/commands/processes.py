@@ -163,6 +163,36 @@ def spark(
 
 
 @app.command()
+def compactor(
+    zookeeper: ZookeeperOption = None,
+    hdfs: HdfsOption = None,
+    data: Annotated[Path | None, typer.Option(help="Local folder for what does not fit into memory.")] = None,
+    keep: Annotated[
+        str, typer.Option(help="CLASS=DAYS, by comma: how long each class is kept; * names all others.")
+    ] = "*=400",
+    interval: Annotated[str, typer.Option(help="How often to look at the table.", callback=duration)] = "30s",
+    health: HealthOption = None,
+) -> None:
+    """Compact the raw table, remove what has expired, and delete dead files."""
+    from artimon import processes
+    from pipeline.compaction.config import KeepError, parse_keep
+
+    try:
+        parse_keep(keep)
+    except KeepError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    place = located()
+    processes.compactor(
+        zookeeper=zookeeper or place.zookeeper,
+        hdfs=hdfs or place.hdfs,
+        data=data or place.data / "compactor",
+        keep=keep,
+        interval=interval,
+        health=health,
+    )
+
+
+@app.command()
 def api(
     zookeeper: ZookeeperOption = None,
     data: DataOption = None,

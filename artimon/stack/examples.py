@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from artimon.stack.errors import ExampleMissing
-from artimon.stack.part import HOST, Context, Part
+from artimon.stack.part import EXAMPLES, HOST, Context, Part
 from artimon.stack.process import Command
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
@@ -19,7 +19,7 @@ class Example(Part):
     """A program of the folder `examples/`. Raises ExampleMissing where it is not there."""
 
     file = ""
-    layer = 2  # it ends before the agent, which so polls it once more
+    layer = EXAMPLES
     memory_mb = 256
     stop_s = 15.0
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.health import read_health
-from artimon.stack.part import Context, Part
+from artimon.stack.part import AGENT, OWN, Context, Part
 from artimon.stack.process import Command
 
 STALE_MS = 20_000  # health is written every 2 s; a busy machine may be late
@@ -29,7 +29,7 @@ class OwnPart(Part):
     """A process of ours; subclasses give `arguments`. Restarted when its health is stale, as a hung one's is."""
 
     after: tuple[str, ...] = ("zookeeper", "kafka")
-    layer = 1
+    layer = OWN
     stop_s = 15.0
 
     def arguments(self, context: Context) -> list[str]:
@@ -83,6 +83,7 @@ class Agent(OwnPart):
 
     name = "agent"
     after = ("zookeeper",)
+    layer = AGENT
     memory_mb = 1024
 
     @staticmethod
@@ -213,3 +214,16 @@ class Spark(OwnPart):
             "SPARK_LOCAL_DIRS": str(context.temporary(self.name)),
         }
         return {**super().environment(context), **spark}
+
+
+class Compactor(OwnPart):
+    """Compaction and expiry of the raw table, at the lowest priority."""
+
+    name = "compactor"
+    after = ("zookeeper", "datanode")
+    memory_mb = 1024
+
+    def arguments(self, context: Context) -> list[str]:
+        keep = context.options.get("keep", "*=400")
+        data = str(context.folder("compactor"))
+        return ["compactor", *_servers(context, "zookeeper", "hdfs"), "--data", data, "--keep", keep]

@@ -13,6 +13,8 @@ from artimon.stack.java import Java
 from artimon.stack.process import Command
 
 HOST = "127.0.0.1"
+SERVERS, AGENT, OWN, EXAMPLES = range(4)
+"""Layers, in the order in which they start to be needed. The agent outlives all that register, and hears them leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Part:
     name: str = ""
     after: tuple[str, ...] = ()  # these must have been healthy once before the first start
     ports: Mapping[str, int] = MappingProxyType({})  # "part.name" -> wished port
-    layer: int = 0  # parts of a lower layer are stopped only when none of a higher one runs
+    layer: int = SERVERS  # parts of a lower layer are stopped only when none of a higher one runs
     jar_sets: tuple[str, ...] = ()  # of jars.lock
     memory_mb: int = 512  # resident limit with all that it forked; above it the part is restarted
     stop_s: float = 10.0  # from SIGTERM to SIGKILL

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from artimon.model.health import Publish, unpublished
 from pipeline.compaction.merge import Limits
 from pipeline.compaction.plan import Keeping
 
@@ -29,7 +28,6 @@ class CompactorConfig:
     sweep_s: float = 300.0
     """Between two looks for dead files."""
     limits: Limits = field(default_factory=Limits)
-    publish: Publish = unpublished
 
 
 def parse_keep(text: str) -> Keeping:

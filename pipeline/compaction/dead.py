@@ -39,6 +39,7 @@ class Sweeper:
     def __init__(self, table: RawLog, on_delete: Callable[[], None] = lambda: None) -> None:
         self._table, self._on_delete = table, on_delete
         self._since: dict[str, int] = {}
+        self._gone: set[str] = set()
 
     def sweep(self, version: int, held: Iterable[int], now_ms: int) -> Swept:
         """Delete what may go. The table must stand at `version`; `held` are the versions that readers hold. Raises
@@ -63,7 +64,20 @@ class Sweeper:
                 self._delete(path, size, swept)
         orphans = [path for path in present if path not in removed and path not in live]
         self._sweep_orphans([p for p in orphans if now_ms - present[p][1] > _patience_ms(p)], swept)
+        self._remove_folders(set(present))
         return swept
+
+    def _remove_folders(self, seen: set[str]) -> None:
+        """Empty folders of files that were deleted: each would cost every later look a request. HDFS itself refuses to
+        delete one into which a task has just written."""
+        gone, self._gone = self._gone, set()
+        for depth in (1, 2):
+            for folder in sorted({path.rsplit("/", depth)[0] for path in gone if path.count("/") >= depth}):
+                if not any(path.startswith(folder + "/") for path in seen - gone):
+                    try:
+                        files.delete(f"{self._table.uri}/{folder}")
+                    except (OSError, RuntimeError) as error:  # the client raises the latter for "not empty"
+                        log.debug("%s stays: %s", folder, error)
 
     def _sweep_orphans(self, paths: list[str], swept: Swept) -> None:
         """A commit comes first: whoever was about to commit these files has to look again, and finds them too old."""
@@ -80,6 +94,7 @@ class Sweeper:
         self._on_delete()
         files.delete(f"{self._table.uri}/{path}")
         self._since.pop(path, None)
+        self._gone.add(path)
         swept.deleted += 1
         swept.deleted_bytes += size
 

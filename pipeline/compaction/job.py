@@ -19,7 +19,7 @@ from pipeline.compaction.log import RawLog, Superseded
 from pipeline.compaction.merge import DEFAULT_LIMITS, MOST_BATCH, Limits, merge_all
 from pipeline.compaction.order import Keys
 from pipeline.compaction.plan import Job
-from pipeline.compaction.runs import ParquetRun, RunError
+from pipeline.compaction.runs import ParquetRun, RunError, check_order
 from pipeline.spark import files
 from pipeline.spark.table import DataFile, TableError, folder
 
@@ -124,12 +124,10 @@ class Worker:
         seen = _Sum()
         for file in new:
             last = None
-            for batch in ParquetRun(f"{self._table.uri}/{file.path}", file.rows, file.size, seen.add).batches(
-                MOST_BATCH
-            ):
+            run = ParquetRun(f"{self._table.uri}/{file.path}", file.rows, file.size, seen.add)
+            for batch in run.batches(MOST_BATCH):
                 keys = Keys.of(batch)
-                if len(keys.breaks()) or (last is not None and keys.at(0) < last):
-                    raise Unequal(f"{self._table.uri}/{file.path} is not in order")
+                check_order(keys, last, run.name)
                 last = keys.at(len(keys) - 1)
         return seen.digest
 
@@ -141,7 +139,7 @@ class Worker:
         for name in output.names:
             try:
                 files.delete(f"{self._table.uri}/{name}")
-            except OSError as error:
+            except (OSError, RuntimeError) as error:
                 log.warning("%s stays for now: %s", name, error)
 
     def _clean(self) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.compaction.order import Key, Keys, sort
-from pipeline.compaction.runs import Run, spill
+from pipeline.compaction.runs import Run, check_order, spill
 
-WINDOW_BYTES = 96 * 1024 * 1024
-WINDOW_ROWS = 1_500_000
+WINDOW_BYTES = 64 * 1024 * 1024
+WINDOW_ROWS = 750_000
 MAX_FAN_IN = 96
-MAX_WEIGHT = 192 * 1024 * 1024
+MAX_WEIGHT = 128 * 1024 * 1024
 LEAST_BATCH, MOST_BATCH = 1_024, 65_536
 
 
@@ -38,18 +38,20 @@ DEFAULT_LIMITS = Limits()
 class _Head:
     """The batch of a run that is being used up. Invariant: rows before `_at` were taken."""
 
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self._batches = batches
+    def __init__(self, run: Run, batch_rows: int) -> None:
+        self._run, self._batches = run, run.batches(batch_rows)
         self._batch: Any = None
         self._keys, self._at = Keys.of(_NOTHING), 0
 
     def fill(self) -> bool:
-        """Have at least one row; False when the run has ended."""
+        """Have at least one row; False when the run has ended. Raises RunError if its rows are not in order."""
         while self._at >= len(self._keys):
+            before = self.last() if len(self._keys) else None
             self._batch = next(self._batches, None)
             if self._batch is None:
                 return False
             self._keys, self._at = Keys.of(self._batch), 0
+            check_order(self._keys, before, self._run.name)
         return True
 
     def last(self) -> Key:
@@ -66,7 +68,7 @@ def merge(runs: Sequence[Run], limits: Limits = DEFAULT_LIMITS) -> Iterator[Any]
 
     What all heads hold up to the least of their last rows cannot be preceded by anything that was not read yet."""
     batch_rows = max(LEAST_BATCH, min(MOST_BATCH, limits.window_rows // max(1, len(runs))))
-    heads = [head for run in runs if (head := _Head(run.batches(batch_rows))).fill()]
+    heads = [head for run in runs if (head := _Head(run, batch_rows)).fill()]
     pieces: list[Any] = []
     rows = held = 0
     while heads:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.compaction.order import Key, Keys
 from pipeline.compaction.storage import RangeReader
 from pipeline.spark.table import FILE_SCHEMA
 
@@ -25,6 +26,11 @@ class Run(Protocol):
     """Batches of FILE_SCHEMA whose rows are in order, also from batch to batch."""
 
     @property
+    def name(self) -> str:
+        """For messages."""
+        ...
+
+    @property
     def weight(self) -> int:
         """Bytes of memory that reading it takes, besides its batches."""
         ...
@@ -38,7 +44,7 @@ class ParquetRun:
     """A data file of the table. `on_batch` sees every batch that is read from it."""
 
     def __init__(self, uri: str, rows: int, size: int, on_batch: OnBatch | None = None) -> None:
-        self.uri, self.rows, self.size = uri, rows, size
+        self.name, self.uri, self.rows, self.size = uri, uri, rows, size
         self._on_batch = on_batch
 
     @property
@@ -73,7 +79,7 @@ class SpilledRun:
     """A run in a local file, made by `spill`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.name, self.path = str(path), path
 
     @property
     def weight(self) -> int:
@@ -94,6 +100,12 @@ def spill(path: Path, tables: Iterator[Any], batch_rows: int) -> SpilledRun:
         for table in tables:
             writer.write_table(table, max_chunksize=batch_rows)
     return SpilledRun(path)
+
+
+def check_order(keys: Keys, before: Key | None, name: str) -> None:
+    """Raises RunError unless rows are in order, and behind the row `before`."""
+    if len(keys.breaks()) or (before is not None and len(keys) and keys.at(0) < before):
+        raise RunError(f"{name}: its rows are not in the order of source, series and time")
 
 
 def _range(group: Any) -> tuple[int, int]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.health import HealthFile
+from artimon.model.health import HealthFile, Publish, unpublished
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.job import Probe, no_probe
@@ -27,11 +27,16 @@ STOP_S = 10.0
 
 
 def run_compactor(
-    config: CompactorConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, probe: Probe = no_probe
+    config: CompactorConfig,
+    stop: threading.Event,
+    clock: Clock = SYSTEM_CLOCK,
+    probe: Probe = no_probe,
+    publish: Publish = unpublished,
 ) -> None:
-    """Run until `stop`. What is missing (ZooKeeper, HDFS, the table) is named in the health file and waited for."""
+    """Run until `stop`; `publish` gets the figures too. What is missing (ZooKeeper, HDFS, the table) is named in the
+    health file and waited for."""
     be_humble()
-    health = HealthFile(config.health or config.data / "health.json", "compactor", clock, config.publish)
+    health = HealthFile(config.health or config.data / "health.json", "compactor", clock, publish)
     health.write("starting", "the table was not looked at yet")
     zookeeper = KazooClient(config.zookeeper, timeout=10.0, connection_retry={"max_tries": -1, "max_delay": 5.0})
     zookeeper.start_async()

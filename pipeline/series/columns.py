@@ -38,10 +38,9 @@ SERIES_SCHEMA = pa.schema(
         ("block", pa.int32()),
         ("first_seen", STAMP),
         ("last_seen", STAMP),
+        ("clash", pa.bool_()),
     ]
 )
-UNKNOWN_MS = 2**62
-"""First seen, where no announcement says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +77,7 @@ def rows_of(blocks: Iterable[SeriesBlock], sources: Mapping[str, int]) -> tuple[
                 block.block,
                 min(first_us, seen_us),
                 seen_us,
+                False,
             )
             for column, value in zip(columns, row, strict=True):
                 column.append(value)
@@ -88,7 +88,7 @@ def rows_of(blocks: Iterable[SeriesBlock], sources: Mapping[str, int]) -> tuple[
 @dataclass(frozen=True, slots=True)
 class Merged:
     """Rows of which each (source, series) stands once, and the fingerprints that stand for two texts: their rows are
-    all there, one a text, for nobody may choose between them."""
+    all there, one a text, and say so by `clash`, for nobody may choose between them."""
 
     table: Any
     clashes: tuple[int, ...]
@@ -106,7 +106,8 @@ def merge(rows: Any) -> Merged:
     begins = np.concatenate([[True], (series[1:] != series[:-1]) | (source[1:] != source[:-1])])
     starts = np.flatnonzero(begins)
     first = np.minimum.reduceat(numbers["first_seen"][order], starts)
-    clashing = np.unique(series[1:][(series[1:] == series[:-1]) & ~_same_as_before(rows)])
+    told = series[np.asarray(rows.column("clash"))]
+    clashing = np.union1d(told, series[1:][(series[1:] == series[:-1]) & ~_same_as_before(rows)])
     kept = rows.take(pa.array(starts))
     kept = kept.set_column(rows.schema.get_field_index("first_seen"), "first_seen", pa.array(first).view(STAMP))
     if len(clashing):
@@ -182,7 +183,7 @@ def _one_a_text(rows: Any) -> Any:
         key = row["source"], row["series"], row["name"], tuple(row["labels"])
         seen.setdefault(key, at)
         firsts[key] = min(firsts.get(key, row["first_seen"]), row["first_seen"])
-    kept = [{**listed[at], "first_seen": firsts[key]} for key, at in seen.items()]
+    kept = [{**listed[at], "first_seen": firsts[key], "clash": True} for key, at in seen.items()]
     return pa.Table.from_pylist(kept, schema=SERIES_SCHEMA)
 
 

@@ -114,8 +114,8 @@ class SeriesTable:
         return {p: table.transaction_version(app_id(topic_id, p)) or 0 for p in range(partitions)}
 
     def live(self) -> list[SeriesFile]:
-        """Files of the version last refreshed."""
-        return live_files(self._table if self._table is not None else self.refresh())
+        """Files of the newest version. Raises TableError, OSError."""
+        return live_files(self.refresh())
 
     # --- adding
 
@@ -129,6 +129,7 @@ class SeriesTable:
         for _ in range(COMMIT_ATTEMPTS):
             held = self.positions(topic_id, len(until))
             if failure is not None and held == until:
+                self._give_up(new)  # by this very commit, or by another driver that read the same
                 return True
             if held != start:
                 self._delete(new)
@@ -146,26 +147,35 @@ class SeriesTable:
     def tidy(self, go_on: Callable[[], bool] = lambda: True) -> Merge | None:
         """Merge what is due, and delete what nothing names any longer; None if nothing was due. `go_on` is asked
         between parts. Raises TableError, OSError."""
-        self.refresh()
+        if self._due() is None:
+            return None
+        self.sweep()
+        due = self._due()
+        return self.merge(*due, go_on) if due else None
+
+    def _due(self) -> tuple[list[SeriesFile], bool] | None:
+        """What is to be merged now, and whether that is everything: once a day, and when most of it was not yet."""
         live = self.live()
         deltas = [file for file in live if not file.is_base]
         outside = sum(file.rows for file in deltas)
         inside = sum(file.rows for file in live) - outside
         oldest = min((file.made_ms for file in live), default=0)
-        full = bool(deltas) and (self._clock.now_ms() - oldest >= DAY_MS or (outside >= FULL_ROWS and outside > inside))
-        if not full and len(deltas) < MAX_DELTAS:
-            return None
-        self.sweep()
-        return self.merge(live if full else deltas, full, go_on)
+        aged = self._clock.now_ms() - oldest >= DAY_MS
+        if deltas and (aged or (outside >= FULL_ROWS and outside > inside)):
+            return live, True
+        return (deltas, False) if len(deltas) >= MAX_DELTAS else None
 
     def merge(self, old: Sequence[SeriesFile], full: bool, go_on: Callable[[], bool] = lambda: True) -> Merge | None:
-        """Replace these files by merged ones; None if another driver was first, or `go_on` said no."""
+        """Replace `old`, the live files or some of them, by merged ones; None if another driver was first, or `go_on`
+        said no. Nothing may be refreshed since `old` was asked for: the commit must meet that very version."""
         before = sum(file.rows for file in old)
         new: list[DataFile] = []
         clashes: list[int] = []
-        for low, high in spans(math.ceil(before / PASS_ROWS)):
+        passes = math.ceil(before / PASS_ROWS)
+        for low, high in spans(passes if full else min(passes, MAX_DELTAS // 2)):
             if not go_on():
-                return self._give_up(new)
+                self._give_up(new)
+                return None
             merged = merge(pa.concat_tables([read_span(f"{self.uri}/{file.path}", low, high) for file in old]))
             clashes += merged.clashes
             if len(merged.table):
@@ -176,14 +186,14 @@ class SeriesTable:
             self._commit([*removes, *(file.action(False) for file in new)], [])
         except (DeltaError, OSError) as error:
             log.warning("series not merged: %s", first_line(error))
-            return self._give_up(new)
+            self._give_up(new)
+            return None
         self._quiet_from_ms = now
         rows, size = sum(file.rows for file in new), sum(file.size for file in new)
         return Merge(full, len(new), before, rows, size, tuple(clashes))
 
     def _give_up(self, new: Sequence[DataFile]) -> None:
-        """After an error it is not known whether the commit took place: files that it named stay."""
-        self.refresh()
+        """Delete what no commit named; after an error it is not known whether one did."""
         named = {file.path for file in self.live()}
         self._delete([file for file in new if file.path not in named])
 

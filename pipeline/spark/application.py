@@ -1,4 +1,5 @@
-"""The Spark application: one session, two queries that do not stop each other, and the publication of acks."""
+"""The Spark application: one session, two queries that do not stop each other, the table of series, and the publication
+of acks."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
+from pipeline.series.keeper import SeriesKeeper
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig
@@ -72,7 +74,17 @@ def _run(
     raw_life.append(Supervised("raw", raw.run, stop, clock))
     buckets_life.append(Supervised("buckets", buckets.run, stop, clock))
     publisher = threading.Thread(target=acks.run, args=(stop,), name="acks", daemon=True)
-    lives = [*raw_life, *buckets_life]
+    series_life: list[Supervised] = []
+    series = SeriesKeeper(
+        config.kafka,
+        config.series_topic,
+        config.hdfs,
+        config.series_interval_s,
+        clock,
+        lambda: series_life[0].healthy(),
+    )
+    series_life.append(Supervised("series", series.run, stop, clock))
+    lives = [*raw_life, *buckets_life, *series_life]
     for life in lives:
         life.start()
     publisher.start()
@@ -85,7 +97,8 @@ def _run(
         problems += [f"acks: {acks.problem}"] if acks.problem else []
         state = "ok" if not problems else "starting" if all(life.restarts == 0 for life in lives) else "failing"
         restarts = {life.name: life.restarts for life in lives}
-        health.write(state, "; ".join(problems), raw=raw.figures(), buckets=buckets.figures(), restarts=restarts)
+        figures = {"raw": raw.figures(), "buckets": buckets.figures(), "series": series.figures()}
+        health.write(state, "; ".join(problems), **figures, restarts=restarts)
     acks.wake()
     for life in lives:
         life.join(STOP_S)

@@ -32,10 +32,16 @@ class SparkConfig:
     """Messages that the table holds stay this long in Kafka: the reach of the coarsest level and some more, so that a
     shard that begins empty can be filled from there."""
     trim_interval_s: float = 600.0
+    series_interval_s: float = 30.0
+    """Announcements come into the table of series this often."""
 
     @property
     def samples_topic(self) -> str:
         return f"{self.topic_prefix}.samples"
+
+    @property
+    def series_topic(self) -> str:
+        return f"{self.topic_prefix}.series"
 
     @property
     def deadletters_topic(self) -> str:

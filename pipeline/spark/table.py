@@ -18,7 +18,9 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
+from kazoo.client import KazooClient
 
+from pipeline.leases import read_whole
 from pipeline.spark import files
 from pipeline.spark.deadline import within
 from pipeline.spark.state import RawState, from_json, to_json
@@ -143,11 +145,9 @@ class RawTable(_Table):
         table = self.refresh()
         newest = table.version()
         known = self._head[0] if self._head else 0
-        for version in range(newest, known, -1):
-            state = read_state(self.uri, version)
-            if state is not None:
-                self._head = version, state
-                break
+        found = newest_append(self.uri, newest, known)
+        if found is not None:
+            self._head = found
         if self._head is None or self._head[0] > newest:
             self._head = 0, RawState()
         return self._head
@@ -204,11 +204,7 @@ class HeadReader:
             raise FileNotFoundError(f"{self._uri} does not exist yet") from None
         except DeltaError as error:
             raise TableError(f"{self._uri} cannot be read: {first_line(error)}") from error
-        for version in range(newest, 0, -1):
-            state = read_state(self._uri, version)
-            if state is not None:
-                self._head = version, state
-                break
+        self._head = newest_append(self._uri, newest) or self._head
         self._looked_at = newest
 
     def _next(self) -> RawState | None:
@@ -279,6 +275,22 @@ def sources_uri(hdfs: str) -> str:
     return hdfs.rstrip("/") + "/artimon/sources"
 
 
+def newest_append(uri: str, newest: int, known: int = 0) -> tuple[int, RawState] | None:
+    """The newest append among the commits (known, newest]: compaction and expiry may stand above it. Raises TableError
+    if the log was cleaned so far that it cannot be found: the table is then never taken for an empty one; OSError."""
+    for version in range(newest, known, -1):
+        try:
+            state = read_state(uri, version)
+        except FileNotFoundError as error:
+            raise TableError(
+                f"{uri}: commit {version} is gone and no newer one is an append: its state is lost; restore"
+                " the file from a backup, or begin a new table"
+            ) from error
+        if state is not None:
+            return version, state
+    return None
+
+
 def read_state(uri: str, version: int) -> RawState | None:
     """The state that commit `version` carries; None if it is no append. Raises OSError, StateError."""
     text = files.read(f"{uri}/_delta_log/{version:020d}.json")
@@ -289,9 +301,16 @@ def read_state(uri: str, version: int) -> RawState | None:
     return None
 
 
-def read_raw(uri: str, columns: list[str] | None = None, filter: Any = None) -> pa.Table:
-    """Rows of the raw table at `uri` (the table itself), newest version; `filter` is a pyarrow dataset expression."""
-    return DeltaTable(uri).to_pyarrow_dataset().to_table(columns=columns, filter=filter)
+def read_raw(
+    uri: str, columns: list[str] | None = None, filter: Any = None, zookeeper: KazooClient | None = None
+) -> pa.Table:
+    """Rows of the raw table at `uri` (the table itself), newest version; `filter` is a pyarrow dataset expression. With
+    `zookeeper` the files of that version are held meanwhile; without, reading may have to begin again."""
+
+    def read(table: DeltaTable) -> pa.Table:
+        return table.to_pyarrow_dataset().to_table(columns=columns, filter=filter)
+
+    return read_whole(uri, read, zookeeper)
 
 
 def read_sources(uri: str) -> dict[int, str]:

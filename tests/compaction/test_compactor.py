@@ -23,7 +23,7 @@ from pipeline.compaction.plan import day_of, is_hour
 from pipeline.compaction.runs import RunError
 from pipeline.spark import files
 from pipeline.spark.state import RawState
-from pipeline.spark.table import DataFile, HeadReader, RawTable
+from pipeline.spark.table import DataFile, HeadReader, RawTable, TableError
 from tests.compaction.builder import DAY_MS, HOUR_MS, START_MS, Builder, Row, expected, held
 
 pytestmark = pytest.mark.stack
@@ -106,6 +106,8 @@ def test_days_replace_their_hours(builder: Builder, tmp_path: Path) -> None:
     assert day["max.time"].timestamp() * 1000 == START_MS + (23 * 60 + 2) * 60_000
     present = [path for path, _, _ in files.listing(builder.table.uri) if not path.startswith("_delta_log/")]
     assert len(present) == 2
+    with pytest.raises(FileNotFoundError):
+        files.listing(f"{builder.table.uri}/period=2026-11-18T00")  # folders of dead files are gone too
 
 
 def test_hours_that_come_late_join_their_day(builder: Builder, tmp_path: Path) -> None:
@@ -299,8 +301,10 @@ def test_the_chain_of_appends_outlives_checkpoints_and_cleanup(builder: Builder,
     for version in range(newest):
         files.delete(f"{builder.table.uri}/_delta_log/{version:020d}.json")
     check(builder)
-    fill(builder, 1, first=1)
-    check(builder)
+    files.delete(f"{builder.table.uri}/_delta_log/{newest:020d}.json")
+    for read in (RawTable(builder.hdfs).head, HeadReader(builder.hdfs).head):
+        with pytest.raises(TableError, match="its state is lost"):
+            read()
 
 
 def test_commits_say_what_they_did_and_carry_no_state(builder: Builder, tmp_path: Path) -> None:

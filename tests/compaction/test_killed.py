@@ -19,31 +19,24 @@ from tests.compaction.test_compactor import fill, live
 
 pytestmark = pytest.mark.stack
 POINTS = [
-    ("expire", 1),
-    ("expired", 1),
-    ("planned", 1),
-    ("window", 1),
-    ("window", 2),
-    ("file", 1),
-    ("written", 1),
-    ("verified", 1),
-    ("committed", 1),
-    ("planned", 3),
-    ("verified", 3),
-    ("committed", 3),
-    ("delete", 1),
-    ("delete", 2),
+    [("expire", 1), ("planned", 1), ("window", 1)],
+    [("window", 2), ("file", 1), ("written", 1)],
+    [("verified", 1), ("committed", 1), ("delete", 1)],
+    [("planned", 2), ("verified", 2), ("committed", 2)],
+    [("delete", 2), ("expired", 1)],
 ]
-"""In an hour, in the day that follows, and between dead files."""
+"""Kills one after another: in an hour, in the day that follows (the second job), between dead files."""
 KEEP = "debug=1,default=99999"
 
 
-def test_killed_at_every_point(builder: Builder, tmp_path: Path) -> None:
-    """One table, killed again and again; what is due each time is what was left, and some more."""
-    for round_, (point, nth) in enumerate(POINTS):
-        day = 2 * round_
-        fill(builder, 1, appends=4, keep=("default", "debug"), first=24 * day)
-        builder.settle(START_MS + (day + 2) * DAY_MS)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("points", POINTS, ids=lambda points: "-".join(f"{point}{nth}" for point, nth in points))
+def test_killed_at_any_point(builder: Builder, tmp_path: Path, points: list[tuple[str, int]]) -> None:
+    """Killed again and again; what is due each time is what was left, and some more."""
+    fill(builder, 1, appends=1, keep=("debug",), first=-30 * 24)  # has expired
+    for round_, (point, nth) in enumerate(points):
+        fill(builder, 1, appends=4, keep=("default", "debug"), first=24 * round_)
+        builder.settle(START_MS + (round_ + 1) * DAY_MS)
         assert _run(builder, tmp_path, point, nth) == -signal.SIGKILL, f"{point} {nth}"
         _check(builder, point)
     made = Compactor(

@@ -1,4 +1,4 @@
-"""Any sequence of appends, compactions, crashes, expiries and sweeps leaves exactly the multiset of a plain reference."""
+"""Any sequence of appends, compactions, crashes, expiries and sweeps leaves exactly what a plain reference holds."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def _append_ms(text: str) -> int:
     return int(text[1:].split(",")[0]) * HOUR_MS
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
-@given(steps=st.lists(STEP, min_size=3, max_size=12))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(STEP, min_size=3, max_size=8))
 def test_the_table_holds_what_was_appended(
     hdfs: str, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]
 ) -> None:

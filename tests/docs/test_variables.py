@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -9,12 +10,24 @@ from artimon.model.own import PROCESS
 from artimon.model.own_tables import TABLES
 from artimon.stack import lag
 from sources.status import POLL_MS, POLL_SAMPLES, UP
+from tests.sources.dropin_world import LABELS, T, World
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "variables.md"
 ROW = re.compile(r"^\| `([\w.]+)` \| (.*?) \| (.*?) \| (\w+) \| (.*?) \|$", re.MULTILINE)
 
 
-def test_every_variable_is_listed_as_it_is_and_no_other() -> None:
+def of_a_dropin_file(place: Path) -> dict[str, tuple[str, str, str, str]]:
+    """What an agent says of a file that it has read, without the labels of its host."""
+    world = World(place)
+    world.put("a.artimon", f"{T} n 1")
+    asyncio.run(world.poll())
+    return {
+        said.name: (", ".join(said.labels.keys() - LABELS.keys()), said.unit, said.kind.name.lower(), said.help)
+        for said in world.dropin.variables(world.now)
+    }
+
+
+def test_every_variable_is_listed_as_it_is_and_no_other(tmp_path: Path) -> None:
     found = ROW.findall(DOCUMENT.read_text())
     listed = {name: (labels, unit, kind, what) for name, labels, unit, kind, what in found}
     assert len(listed) == len(found), "a name stands there twice"
@@ -25,6 +38,7 @@ def test_every_variable_is_listed_as_it_is_and_no_other() -> None:
         for table in (PROCESS, *TABLES.values())
         for own in table
     }
+    owned.update(of_a_dropin_file(tmp_path))
     assert {name: row for name, row in listed.items() if name not in polled} == owned
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -121,6 +122,86 @@ def test_the_mouse_shows_values(watched: Watched) -> None:
     expect(page.locator(".tooltip")).to_be_hidden()
 
 
+def described(page: Page) -> list[list[str]]:
+    """Last, min, mean and max of every series of the legend."""
+    rows = page.locator("#legend tbody tr").all()
+    return [row.locator(".number").all_text_contents() for row in rows]
+
+
+def test_what_is_no_number_is_told_as_it_is(watched: Watched) -> None:
+    made: list[dict[str, Any]] = [
+        {"labels": {"a": "1"}, "values": ["NaN", "NaN", "NaN"]},
+        {"labels": {"a": "2"}, "values": [1.0, "Infinity", None]},
+        {"labels": {"a": "3"}, "values": ["-Infinity", 3.0, "NaN"]},
+        {"labels": {"a": "4"}, "type": "BOOLEAN", "values": [True, False, True]},
+        {"labels": {"a": "5"}, "values": [None, None, None]},
+    ]
+    answer_with(watched.page, "query", matrix(made))
+    page = watched.open("fetch('heat')")
+    drawn(page)
+    assert described(page) == [
+        ["NaN", "NaN", "NaN", "NaN"],
+        ["∞", "1", "∞", "∞"],
+        ["NaN", "−∞", "−∞", "3"],
+        ["true", "false", "0.6667", "true"],
+        ["–", "–", "–", "–"],
+    ]
+    page.click('#legend button:has-text("max")')
+    assert [row[3] for row in described(page)] == ["∞", "3", "true", "NaN", "–"]
+    page.focus("#chart")
+    page.keyboard.press("End")
+    for told in ("NaN", "missing", "NaN", "true", "missing"):
+        expect(page.locator("#live")).to_contain_text(f": {told}")
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".tooltip")).to_contain_text("true")
+
+
+WRITTEN = """
+window.written = [];
+const plain = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...rest) {
+  const box = this.measureText(text), width = this.canvas.width;
+  const at = this.getTransform().transformPoint({x, y}).x;
+  window.written.push({text, left: at - box.actualBoundingBoxLeft, right: at + box.actualBoundingBoxRight - width});
+  return plain.call(this, text, x, y, ...rest);
+};
+"""
+
+
+def cut_off(page: Page) -> list[str]:
+    """Labels of the axes that do not stand on the canvas as a whole."""
+    written = page.evaluate("() => window.written")
+    assert len(written) > 4
+    return [one["text"] for one in written if one["left"] < 0 or one["right"] > 0]
+
+
+@pytest.mark.parametrize(
+    ("top", "label"), [(1.0, "0.2"), (-2e18, "-1.00e+18"), (1e18, "5.00e+17"), (1e-9, "5.00e-10"), (123456.0, "120k")]
+)
+def test_no_label_of_an_axis_is_cut_off(watched: Watched, top: float, label: str) -> None:
+    page = watched.page
+    page.add_init_script(WRITTEN)
+    values = [top * i / 59 for i in range(60)]
+    answer_with(page, "query", matrix([{"values": values}]))
+    watched.open("fetch('heat')")
+    drawn(page)
+    assert label in page.evaluate("() => window.written.map((one) => one.text)")
+    assert not cut_off(page)
+    end = START_MS + 60 * MINUTE  # near it stands the last label, with seconds where the span is short
+    for span, width in (
+        (60, 1440),
+        (30, 1010),
+        (7, 700),
+        (3, 360),
+    ):
+        page.set_viewport_size({"width": width, "height": 700})
+        watched.open("fetch('heat')", zoom=f"{end - span * MINUTE}-{end}")
+        drawn(page)
+        assert not cut_off(page), (span, width)
+
+
 def test_missing_values_leave_a_gap(watched: Watched) -> None:
     values: list[float | str | None] = [1.0, None, 3.0, "NaN", 4.0, 4.5, None, None, 2.0, 2.0]
     answer_with(watched.page, "query", matrix([{"values": values}, {"labels": {"a": "b"}, "values": [None] * 10}]))
@@ -149,8 +230,23 @@ def test_an_empty_answer_says_why(watched: Watched, notes: list[str]) -> None:
     answer_with(watched.page, "query", matrix([], notes=notes))
     page = watched.open("fetch('heat')")
     expect(page.locator("#empty")).to_contain_text("The answer has no series")
-    expect(page.locator("#result")).to_contain_text(notes[0] if notes else "No series fits")
+    expect(page.locator("#empty")).to_contain_text(notes[0] if notes else "No series fits")
+    expect(page.locator("#notes")).to_be_hidden()
     expect(page.locator("#panel-chart")).to_be_hidden()
+
+
+def test_an_empty_answer_tells_what_else_is_known(watched: Watched) -> None:
+    told = matrix([], partial=True, complete=False, notes=["nothing was kept before today"])
+    answer_with(watched.page, "query", told)
+    page = watched.open("fetch('heat')", range="3d")
+    for text in ("Partial", "whole range", "nothing was kept before today"):
+        expect(page.locator("#empty")).to_contain_text(text)
+    page.unroute("**/api/query*")
+    answer_with(page, "query", matrix(racks(2), notes=["another note"]))
+    page.get_by_role("radio", name="1 h", exact=True).check()
+    drawn(page)
+    expect(page.locator("#empty")).to_be_empty()
+    expect(page.locator("#notes")).to_have_text("another note")
 
 
 def test_a_refresh_keeps_what_was_chosen(watched: Watched) -> None:

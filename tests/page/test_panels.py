@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from artimon.model.clock import SYSTEM_CLOCK
@@ -176,6 +177,27 @@ def test_firing_alerts_come_first(watched: Watched) -> None:
     page.click('.alert button:has-text("endpoint down")')
     assert page.input_value("#query") == "fetch('artimon.endpoint.up') < 1"
     assert not page.locator('a[href^="javascript"]').count()
+
+
+@pytest.mark.parametrize(
+    ("summary", "reason", "said"),
+    [
+        ("heat: no data, and the threshold is < 1", "no data", "heat: no data, and the threshold is < 1"),
+        ("heat: no data, and the threshold is < 1", "no data for 1 h", "no data for 1 h, and the threshold is < 1"),
+        ("the room is silent", "no data", "heat no datathe room is silent"),
+        ("", "", "heat no data"),
+        ("heat: no data", "the source says that the series ended", "the source says that the series ended"),
+    ],
+)
+def test_no_data_is_said_once(watched: Watched, summary: str, reason: str, said: str) -> None:
+    alert = {"rule": "heat", "labels": {}, "state": "firing", "since_ms": 1, "fired_ms": 1, "resolved_ms": None,
+             "value": None, "reason": reason, "summary": summary, "link": ""}  # fmt: skip
+    answer_with(watched.page, "alerts", {**ALERTS, "alerts": [alert]})
+    line = watched.open().locator(".alert .alert-main")
+    expect(line).to_contain_text(said)
+    text = line.text_content() or ""
+    assert text.count("no data") == 1
+    assert "missing" not in text
 
 
 def test_no_engine_of_alerts_is_said(watched: Watched) -> None:

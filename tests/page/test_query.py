@@ -119,6 +119,35 @@ def test_suggestions_close_and_tab_goes_on(watched: Watched) -> None:
     expect(page.locator("#run")).to_be_focused()
 
 
+def test_an_error_is_not_covered_by_suggestions(watched: Watched) -> None:
+    watched.may_refuse = True
+    page = watched.page
+    page.clock.install()
+    watched.open()
+    page.focus("#query")
+    text = "fetch('shop.requests').rat('1m')"
+    page.keyboard.type(text)
+    page.keyboard.press("Enter")
+    expect(page.locator("#error p")).to_be_visible()
+    page.clock.run_for(1_000)
+    page.wait_for_timeout(200)  # a list that is wrongly asked for would come now
+    expect(page.locator("#suggestions")).to_be_hidden()
+    page.keyboard.press("Tab")
+    expect(page.locator("#run")).to_be_focused()
+    assert page.input_value("#query") == text
+
+
+@pytest.mark.parametrize("key", ["Home", "ArrowLeft", "Alt+ArrowUp"])
+def test_suggestions_close_when_the_caret_goes(watched: Watched, key: str) -> None:
+    page = watched.open(LOAD)
+    page.fill("#query", "")
+    page.focus("#query")
+    page.keyboard.type("fetch('host.l")
+    expect(page.locator("#suggestions")).to_be_visible()
+    page.keyboard.press(key)
+    expect(page.locator("#suggestions")).to_be_hidden()
+
+
 def test_values_are_escaped_for_the_text_they_stand_in(watched: Watched) -> None:
     from query_dsl import parse  # what the page writes must be read back
 

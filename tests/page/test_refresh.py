@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.page.watched import LOAD, Watched, answer_with, asked, drawn, matrix, racks, refuse
+from tests.page.watched import LOAD, Watched, answer_with, asked, comes, drawn, matrix, racks, refuse
 
 ROUTES = ("query", "status", "alerts", "endpoints")
 
@@ -20,7 +20,8 @@ class Traffic:
         self.now = self.most = self.begun = 0
         self.held: list[Route] = []
         self.hold = True
-        page.route(f"**/api/{route}*", self._asked)
+        self._page, self._where = page, f"**/api/{route}*"
+        page.route(self._where, self._asked)
         for event in ("requestfinished", "requestfailed"):
             page.on(event, lambda request: self._ended(f"api/{route}" in request.url))
 
@@ -32,6 +33,10 @@ class Traffic:
             self.held.append(route)
         else:
             route.fulfill(json=matrix(racks(2)))
+
+    def release(self) -> None:
+        """From now on the API itself answers."""
+        self._page.unroute(self._where)
 
     def _ended(self, mine: bool) -> None:
         self.now -= mine
@@ -50,10 +55,10 @@ def test_requests_never_pile_up(watched: Watched, route: str) -> None:
     watched.open(LOAD)
     page.wait_for_function("() => document.querySelector('#result[aria-busy]')")
     for _ in range(4):
-        page.clock.run_for(4_000)  # 16 s: more than one turn, less than the deadline of a request
+        page.clock.run_for(2_000)  # 8 s: many looks at the clock, less than the deadline of a request
     assert (traffic.begun, traffic.most) == (1, 1)
     page.keyboard.press("r")
-    page.clock.run_for(2_000)
+    page.clock.run_for(1_000)
     assert traffic.begun == 1
 
 
@@ -115,16 +120,18 @@ def test_another_question_gives_up_the_first(watched: Watched) -> None:
     assert "second" in page.url
 
 
-def failing(page: Page, ran: Callable[[int], bool]) -> list[str]:
-    """Every request to /api/query; those for which `ran` is false cannot be reached."""
+def failing(page: Page, ran: Callable[[int], bool], refused: bool = True) -> list[str]:
+    """Every request to /api/query; those for which `ran` is false cannot be reached, or are answered with an error."""
     seen: list[str] = []
 
     def answer(route: Route) -> None:
         seen.append(asked(route))
         if ran(len(seen)):
             route.fulfill(json=matrix(racks(2)))
+        elif refused:
+            route.abort("connectionrefused")
         else:
-            route.abort()
+            route.fulfill(status=500, json={"error": {"message": "it broke", "position": None, "length": None}})
 
     page.route("**/api/query*", answer)
     return seen
@@ -133,12 +140,82 @@ def failing(page: Page, ran: Callable[[int], bool]) -> list[str]:
 def test_it_is_slower_after_errors_and_says_stale(watched: Watched) -> None:
     watched.may_refuse = True
     page = clocked(watched)
-    seen = failing(page, lambda count: count == 1)
+    seen = failing(page, lambda count: count == 1, refused=False)
     watched.open(LOAD)
     drawn(page)
     for _ in range(60):
         page.clock.run_for(2_000)
     assert 3 <= len(seen) <= 5  # after 10, 20, 40 s: 12 without it
+    expect(page.locator("#result-age")).to_contain_text("stale")
+    expect(page.locator("#chart canvas")).to_be_visible()
+
+
+def test_a_refused_connection_is_tried_again_soon(watched: Watched) -> None:
+    watched.may_refuse = True
+    page = clocked(watched)
+    seen = failing(page, lambda count: count != 2)
+    watched.open(LOAD)
+    drawn(page)
+    with page.expect_request("**/api/query*"):
+        page.clock.run_for(10_000)
+    expect(page.locator("#result-age")).to_contain_text("stale")
+    page.clock.run_for(2_000)
+    expect(page.locator("#result-age")).not_to_contain_text("stale")
+    assert len(seen) == 3
+
+
+def test_a_refused_connection_waits_ten_seconds_at_most(watched: Watched) -> None:
+    watched.may_refuse = True
+    page = clocked(watched)
+    seen = failing(page, lambda count: count == 1)
+    watched.open(LOAD, refresh="60s")
+    drawn(page)
+    with page.expect_request("**/api/query*"):
+        page.clock.run_for(60_000)
+    for _ in range(30):
+        page.clock.run_for(2_000)
+        page.wait_for_function("() => document.querySelector('#result').getAttribute('aria-busy') === 'false'")
+    assert 8 <= len(seen) <= 11  # after 1, 2, 4, 8, 10, 10, ... s
+    with page.expect_request("**/api/query*"):
+        page.clock.run_for(12_000)
+
+
+@pytest.mark.parametrize("panel", ["status", "alerts", "endpoints"])
+def test_a_hung_api_is_told_within_two_turns(watched: Watched, panel: str) -> None:
+    page = clocked(watched)
+    watched.open()
+    age = page.locator({"status": "#system-age", "alerts": "#alerts-age", "endpoints": "#endpoints-age"}[panel])
+    expect(age).to_contain_text("ago")
+    traffic = Traffic(page, panel)  # from now on it takes questions and answers none
+    for _ in range(11):
+        page.clock.run_for(1_000)
+    comes(page, lambda: traffic.begun == 1)
+    assert traffic.begun == 1
+    expect(age).to_contain_text("ago")
+    for _ in range(10):
+        page.clock.run_for(1_000)
+    expect(age).to_contain_text("stale")
+    expect(age).to_have_attribute("title", "no answer within 10 s")
+    if panel == "status":
+        expect(page.locator("#health")).to_have_text("No answer")
+    traffic.release()
+    for _ in range(11):
+        page.clock.run_for(1_000)
+    expect(age).not_to_contain_text("stale")
+
+
+def test_a_question_without_an_answer_is_stale_after_two_turns(watched: Watched) -> None:
+    page = clocked(watched)
+    traffic = Traffic(page, "query")
+    traffic.hold = False
+    watched.open(LOAD)
+    drawn(page)
+    traffic.hold = True
+    for _ in range(20):
+        page.clock.run_for(1_000)
+    expect(page.locator("#result-age")).not_to_contain_text("stale")
+    for _ in range(4):
+        page.clock.run_for(1_000)
     expect(page.locator("#result-age")).to_contain_text("stale")
     expect(page.locator("#chart canvas")).to_be_visible()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -85,6 +85,14 @@ def racks(count: int, n: int = 30) -> list[dict[str, Any]]:
 def asked(request: Request | Response | Route) -> str:
     """Path and parameters of a request to the API."""
     return (request.request if isinstance(request, Route) else request).url.partition("/api/")[2]
+
+
+def comes(page: Page, check: Callable[[], bool]) -> None:
+    """Wait until `check` is true, while the events of the page go on; at most as long as for all else."""
+    for _ in range(WAIT_MS // 50):
+        if check():
+            return
+        page.wait_for_timeout(50)
 
 
 def colours(page: Page) -> int:

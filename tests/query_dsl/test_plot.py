@@ -139,5 +139,5 @@ def test_nothing_and_partial_are_said() -> None:
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(PlotError, match=r"pip install 'artimon\[notebook\]'"):
+    with pytest.raises(PlotError, match=r"which the extra artimon\[notebook\] brings"):
         matrix(({}, [1])).plot()

@@ -4,6 +4,7 @@ import { byId, el, fill, mark } from "./dom.js";
 import { compact, duration, moment, plural } from "./format.js";
 
 const LISTED = 100;
+const NO_DATA = "no data";
 const ORDER = ["firing", "pending", "resolved"];
 
 /**
@@ -65,11 +66,23 @@ function line(one, expr, use) {
   const name = expr
     ? el("button", { type: "button", class: "link strong", "data-key": `${one.rule} ${JSON.stringify(one.labels)}`, title: "Put its expression in the query", text: one.rule, onclick: () => use(expr) })
     : el("strong", { text: one.rule });
-  const value = one.value === null || one.value === undefined ? "missing" : typeof one.value === "number" ? compact(one.value) : String(one.value);
+  const { value, summary, reason } = words(one);
   return el("li", { class: `alert ${one.state}` }, mark(state),
-    el("div", { class: "alert-main" }, el("div", {}, name, el("span", { class: "alert-value", text: ` ${value}` })),
-      one.summary ? el("p", { text: one.summary }) : null, one.reason ? el("p", { class: "faint", text: one.reason }) : null, el("div", { class: "labels" }, ...labels)),
+    el("div", { class: "alert-main" }, el("div", {}, name, value ? el("span", { class: "alert-value", text: ` ${value}` }) : null),
+      summary ? el("p", { text: summary }) : null, reason ? el("p", { class: "faint", text: reason }) : null, el("div", { class: "labels" }, ...labels)),
     el("div", { class: "alert-when" }, el("strong", { text: one.state }), el("span", { class: "faint", text: when })));
+}
+
+/**
+ * Value, summary and reason, each of which may say that there is no data: one of them does.
+ * @param {Alert} one
+ * @returns {{value: string, summary: string, reason: string}}
+ */
+function words({ value, summary = "", reason = "" }) {
+  if (value !== null && value !== undefined) return { value: typeof value === "number" ? compact(value) : String(value), summary, reason };
+  const why = reason.startsWith(NO_DATA) ? reason : NO_DATA, other = reason.startsWith(NO_DATA) ? "" : reason;
+  if (summary.includes(NO_DATA)) return { value: "", summary: summary.replace(NO_DATA, () => why), reason: other };
+  return { value: why, summary, reason: other };
 }
 
 /** @param {Rule[]} rules @param {Engine[]} engines @param {boolean} open @param {(text: string) => void} use */

@@ -1,13 +1,16 @@
 // Questions to the API. Every request has a deadline and can be given up.
 
-const DEADLINE_MS = 25_000;
+const DEADLINE_MS = 10_000;
+/** A query may read much more than a panel. */
+export const QUERY_DEADLINE_MS = 25_000;
 
 /** An answer other than 200, or none at all (`status` 0). */
 export class ApiError extends Error {
   /**
    * @param {string} message
    * @param {number} status
-   * @param {{position?: number|null, length?: number|null, retry_ms?: number}} [more]
+   * @param {{position?: number|null, length?: number|null, retry_ms?: number, refused?: boolean}} [more] `refused`: there was no
+   *   connection, or it broke
    */
   constructor(message, status, more = {}) {
     super(message);
@@ -15,6 +18,7 @@ export class ApiError extends Error {
     this.position = more.position ?? null;
     this.length = more.length ?? null;
     this.retry_ms = more.retry_ms ?? 0;
+    this.refused = more.refused ?? false;
   }
 }
 
@@ -48,12 +52,14 @@ export function address(route, parameters = {}) {
  * @param {string} route
  * @param {Record<string, string|number>} parameters
  * @param {AbortSignal} [signal]
+ * @param {number} [deadline_ms]
  * @returns {Promise<any>}
  * @throws {ApiError} also when no answer comes; AbortError when `signal` gives up
  */
-export async function ask(route, parameters, signal) {
-  const deadline = AbortSignal.timeout(DEADLINE_MS);
-  const both = signal ? AbortSignal.any([signal, deadline]) : deadline;
+export async function ask(route, parameters, signal, deadline_ms = DEADLINE_MS) {
+  const deadline = new AbortController();
+  const timer = setTimeout(() => deadline.abort(), deadline_ms);
+  const both = signal ? AbortSignal.any([signal, deadline.signal]) : deadline.signal;
   const init = { signal: both, headers: { accept: "application/json" }, cache: /** @type {RequestCache} */ ("no-store") };
   try {
     const answer = await fetch(address(route, parameters), init);
@@ -62,8 +68,10 @@ export async function ask(route, parameters, signal) {
     return parse(text);
   } catch (problem) {
     if (problem instanceof ApiError || signal?.aborted) throw problem;
-    if (deadline.aborted) throw new ApiError(`no answer within ${DEADLINE_MS / 1000} s`, 0);
-    throw new ApiError("the API does not answer", 0);
+    if (deadline.signal.aborted) throw new ApiError(`no answer within ${deadline_ms / 1000} s`, 0);
+    throw new ApiError("the API does not answer", 0, { refused: true });
+  } finally {
+    clearTimeout(timer);
   }
 }
 

@@ -1,7 +1,7 @@
 // The page: joins the state in the address, the query box, the answer, and the panels that one clock refreshes.
 
 import { showAlerts } from "./alerts.js";
-import { ask } from "./api.js";
+import { ask, QUERY_DEADLINE_MS } from "./api.js";
 import { Asking } from "./asking.js";
 import { byId, el } from "./dom.js";
 import { showEndpoints } from "./endpoints.js";
@@ -18,6 +18,7 @@ import { setHealth, showSystem } from "./system.js";
 
 const INTERVALS = /** @type {Record<string, number>} */ ({ off: 0, "10s": 10_000, "60s": 60_000 });
 const WORDS = { ago: duration };
+const PANEL_LONGEST_MS = 10_000;
 
 const state = read(location.search);
 const scheduler = new Scheduler();
@@ -31,7 +32,7 @@ const query = new Feed({
     const asked = { text: state.q, ...withRange(state.q, state.range) };
     byId("result").setAttribute("aria-busy", "true");
     query_asked = asked;
-    return { asked, matrix: await ask("query", { q: asked.q }, signal) };
+    return { asked, matrix: await ask("query", { q: asked.q }, signal, QUERY_DEADLINE_MS) };
   },
   show: ({ asked, matrix }) => {
     asking.accept();
@@ -56,7 +57,7 @@ let query_asked = { text: "", q: "", shift: 0 };
  */
 function panel(route, lines, show, fail) {
   const feed = new Feed({
-    load: (signal) => ask(route, {}, signal), show, fail,
+    load: (signal) => ask(route, {}, signal), show, fail, longest_ms: PANEL_LONGEST_MS,
     age: (/** @type {Feed<any>} */ one) => lines.forEach((id) => sayAge(byId(id), one, WORDS)),
   });
   scheduler.add(feed);

@@ -2,12 +2,15 @@
 
 import { announce } from "./dom.js";
 import { clock, compact, day, minute, moment } from "./format.js";
-import { isDark, styleOf } from "./series.js";
+import { cellText, isDark, styleOf } from "./series.js";
 import { Tooltip } from "./tooltip.js";
 
 const HOVER_MOST = 40;
 const DRAG_LEAST_PX = 5;
 const DAY_S = 86_400;
+const FONT_PX = 12, TICK_PX = 5, GAP_PX = 5;
+/** Least room: of the y axis, so that the chart does not jump with each value; right of the x axis. */
+const Y_AXIS_LEAST_PX = 48, RIGHT_LEAST_PX = 14;
 
 /**
  * @typedef {import("./series.js").Row} Row
@@ -80,17 +83,20 @@ export class Chart {
   _options(shown) {
     const css = getComputedStyle(document.documentElement);
     const colour = (/** @type {string} */ name) => css.getPropertyValue(name).trim();
+    const font = `${FONT_PX}px ${colour("--sans")}`;
+    const right = (/** @type {any} */ u) => Math.max(RIGHT_LEAST_PX, Math.ceil(widest(u.axes[0]._values, font) / 2) + 2);
+    const room = (/** @type {any} */ _u, /** @type {string[]|null} */ texts) => Math.max(Y_AXIS_LEAST_PX, Math.ceil(widest(texts, font)) + TICK_PX + GAP_PX + 2);
     const axis = {
-      stroke: colour("--soft"), font: `12px ${colour("--sans")}`,
-      grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1, size: 5 },
+      stroke: colour("--soft"), font, gap: GAP_PX,
+      grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1, size: TICK_PX },
     };
     const many = this.rows.length > HOVER_MOST;
     return {
-      ...this._size(), padding: [10, 14, 0, 0], legend: { show: false }, focus: { alpha: 0.22 },
+      ...this._size(), padding: [10, right, 0, 0], legend: { show: false }, focus: { alpha: 0.22 },
       scales: { x: { time: true, range: () => this.zoom ?? this.whole }, y: { range: yRange } },
       axes: [
         { ...axis, space: 70, size: days(this.whole) ? 46 : 32, values: (/** @type {any} */ _u, /** @type {number[]} */ at, ...rest) => times(at, rest[2]) },
-        { ...axis, size: 58, values: (/** @type {any} */ _u, /** @type {number[]} */ at) => at.map((v) => compact(v, 6)) },
+        { ...axis, size: room, values: (/** @type {any} */ _u, /** @type {number[]} */ at) => at.map((v) => compact(v, 6)) },
       ],
       series: [{}, ...this.rows.map((row, i) => this._look(row, i, shown(row)))],
       cursor: {
@@ -185,10 +191,11 @@ export class Chart {
     const next = visible[((now < 0 ? 0 : now + by) + visible.length) % visible.length];
     this.at = { index, row: next };
     const row = this.rows[next], x = this.plot.data[0][index], value = row.numbers?.[index] ?? null;
+    const text = cellText(row, index) ?? "missing";
     const top = value === null ? 0 : this.plot.valToPos(value, "y");
     this.plot.setCursor({ left: this.plot.valToPos(x, "x"), top });
     this.plot.setSeries(next + 1, { focus: true });
-    announce(`${moment(x * 1000)}, ${row.short}: ${value === null ? "missing" : compact(value)}`);
+    announce(`${moment(x * 1000)}, ${row.short}: ${text}`);
   }
 
   /** @param {number} index of a bucket */
@@ -232,6 +239,18 @@ function lonely(values) {
     if (values[i] !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null) found.push(i);
   }
   return found;
+}
+
+/** @type {CanvasRenderingContext2D|null} */
+let ruler = null;
+
+/** Width of the widest line of these labels, CSS px. @param {string[]|null|undefined} texts @param {string} font */
+function widest(texts, font) {
+  ruler ??= document.createElement("canvas").getContext("2d");
+  if (!ruler || !texts) return 0;
+  ruler.font = font;
+  const pen = ruler;
+  return Math.max(0, ...texts.flatMap((text) => String(text ?? "").split("\n")).map((line) => pen.measureText(line).width));
 }
 
 /** Whether the time axis needs a line for days. @param {[number, number]} whole */

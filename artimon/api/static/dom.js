@@ -53,19 +53,20 @@ export function fill(parent, children) {
 }
 
 /**
- * A function that calls `work` once, `wait_ms` after its last call.
+ * A function that calls `work` once, `wait_ms` after its last call, unless `cancel` comes before.
  * @template {any[]} A
  * @param {(...args: A) => void} work
  * @param {number} wait_ms
- * @returns {(...args: A) => void}
+ * @returns {((...args: A) => void) & {cancel: () => void}}
  */
 export function later(work, wait_ms) {
   /** @type {number|undefined} */
   let timer;
-  return (...args) => {
+  const call = (/** @type {A} */ ...args) => {
     clearTimeout(timer);
     timer = setTimeout(() => work(...args), wait_ms);
   };
+  return Object.assign(call, { cancel: () => clearTimeout(timer) });
 }
 
 /**

@@ -2,7 +2,7 @@
 
 import { el, fill } from "./dom.js";
 import { compact } from "./format.js";
-import { isDark, statistics, styleOf } from "./series.js";
+import { isDark, shortText, statistics, styleOf } from "./series.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const COLUMNS = /** @type {const} */ (["last", "min", "mean", "max"]);
@@ -50,7 +50,7 @@ export class Legend {
     this.last = { rows, choice, common };
     const lines = rows.map((row, i) => ({ row, i, stats: statistics(row) }));
     const by = this.sorted;
-    if (by) lines.sort((a, b) => (b.stats[by] ?? -Infinity) - (a.stats[by] ?? -Infinity));
+    if (by) lines.sort((a, b) => descending(a.stats[by], b.stats[by]));
     const body = el("tbody", {}, ...lines.map(({ row, i, stats }) => this._line(row, i, rows.length, stats, choice)));
     fill(this.place, [el("table", { class: "grid" }, this._head(common), body)]);
   }
@@ -89,7 +89,8 @@ export class Legend {
     const line = el("tr", { class: off ? "off" : null }, el("td", { class: "swatch-cell" }, hide), el("td", { class: "name-cell" }, name));
     for (const column of COLUMNS) {
       const value = stats[column];
-      line.append(el("td", { class: "number", text: value === null ? "–" : compact(value) }));
+      const text = value === null ? "–" : column === "mean" ? compact(value) : shortText(row, value);
+      line.append(el("td", { class: "number", text }));
     }
     line.addEventListener("mouseenter", () => this.actions.point(off ? null : row.key));
     return line;
@@ -100,4 +101,10 @@ export class Legend {
     if (event.ctrlKey || event.metaKey || event.shiftKey) this.actions.hide(key);
     else this.actions.pick(key);
   }
+}
+
+/** Order of two statistics, NaN and missing ones last. @param {number|null} a @param {number|null} b */
+function descending(a, b) {
+  const size = (/** @type {number|null} */ value) => (value === null || Number.isNaN(value) ? -Infinity : value);
+  return size(a) === size(b) ? 0 : size(b) - size(a);
 }

@@ -52,7 +52,6 @@ export class Result {
     Object.assign(this, { matrix, q }, rowsOf(matrix));
     const csv = /** @type {HTMLAnchorElement} */ (byId("csv"));
     csv.href = address("query", { q, format: "csv" });
-    this._notes(matrix);
     this.update();
   }
 
@@ -74,7 +73,10 @@ export class Result {
     const chosen = matching(this.rows, this.state.filter);
     this._summary(this.matrix);
     this._panels(this.rows.length > 0);
-    fill(byId("empty"), this.rows.length ? [] : nothing(this.matrix));
+    const lines = notes(this.matrix);
+    byId("notes").hidden = !this.rows.length || !lines.length;
+    fill(byId("notes"), this.rows.length ? lines : []);
+    fill(byId("empty"), this.rows.length ? [] : nothing(lines));
     if (!this.rows.length) return this.chart.clear();
     if (table) return this.table.draw(chosen, grid);
     const drawable = chosen.filter((row) => row.numbers);
@@ -101,16 +103,6 @@ export class Result {
   _summary({ grid, series }) {
     const span = `${moment(grid.start_ms)} – ${moment(grid.end_ms)}`;
     byId("summary").textContent = `${plural(series.length, "series", "series")} · ${plural(grid.n, "point")} of ${duration(grid.step_ms)} · ${span}`;
-  }
-
-  /** @param {Matrix} matrix */
-  _notes({ notes, partial, complete }) {
-    const lines = notes.slice(0, NOTES_MOST).map((text) => el("li", { text }));
-    if (notes.length > NOTES_MOST) lines.push(el("li", { text: `and ${notes.length - NOTES_MOST} more notes` }));
-    if (!complete) lines.unshift(el("li", { text: "Memory does not hold the whole range." }));
-    if (partial) lines.unshift(el("li", { class: "warn", text: "Partial: a shard did not answer." }));
-    byId("notes").hidden = !lines.length;
-    fill(byId("notes"), lines);
   }
 
   /** @param {number} drawn @param {number} drawable @param {number} chosen */
@@ -165,10 +157,19 @@ export class Result {
   }
 }
 
-/** Why there is nothing: the API says it in its notes. @param {Matrix} matrix */
-function nothing({ notes }) {
-  const why = notes.length ? "The notes above say why." : "No series fits, or none has a value in this range.";
-  return [el("p", { class: "empty-title", text: "The answer has no series" }), el("p", { text: why })];
+/** What must be known of an answer, a line each. @param {Matrix} matrix @returns {HTMLElement[]} */
+function notes({ notes: told, partial, complete }) {
+  const lines = told.slice(0, NOTES_MOST).map((text) => el("li", { text }));
+  if (told.length > NOTES_MOST) lines.push(el("li", { text: `and ${told.length - NOTES_MOST} more notes` }));
+  if (!complete) lines.unshift(el("li", { text: "Memory does not hold the whole range." }));
+  if (partial) lines.unshift(el("li", { class: "warn", text: "Partial: a shard did not answer." }));
+  return lines;
+}
+
+/** Why there is nothing: the notes say it, in the place of the chart. @param {HTMLElement[]} lines */
+function nothing(lines) {
+  const why = lines.length ? el("ul", { class: "notes why", "aria-label": "Why" }, ...lines) : el("p", { text: "No series fits, or none has a value in this range." });
+  return [el("p", { class: "empty-title", text: "The answer has no series" }), why];
 }
 
 /** @param {string} q @returns {string} for a shell */

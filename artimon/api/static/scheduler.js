@@ -5,7 +5,10 @@ import { ApiError } from "./api.js";
 
 const TICK_MS = 1000;
 const LONGEST_MS = 120_000;
-const STALE_LEAST_MS = 30_000;
+/** How long a connection that was refused first waits, and at most: who is not there is no burden to ask again. */
+const REFUSED_MS = 1000, REFUSED_LONGEST_MS = 10_000;
+/** A turn comes this much late at most, and an answer takes its time. */
+const SLACK_MS = 2000;
 
 /**
  * @template T
@@ -14,6 +17,7 @@ const STALE_LEAST_MS = 30_000;
  * @property {(data: T) => void} show draws an answer
  * @property {(error: ApiError) => void} [fail] an answer did not come
  * @property {(feed: Feed<T>) => void} age called each second: say how old what is shown is
+ * @property {number} [longest_ms] longest wait after errors
  */
 
 /** @template T */
@@ -23,6 +27,8 @@ export class Feed {
     this.source = source;
     this.running = false;
     this.failures = 0;
+    /** Connections refused, one after the other. */
+    this.refusals = 0;
     /** When the answer that is shown came, epoch ms; 0: none yet. */
     this.shown_ms = 0;
     /** @type {ApiError|null} */
@@ -56,7 +62,7 @@ export class Feed {
   /** Give up what runs and ask anew: the question has changed. */
   restart() {
     this.stop();
-    this.failures = 0;
+    this.failures = this.refusals = 0;
     this.error = null;
     return this.refresh();
   }
@@ -68,15 +74,15 @@ export class Feed {
     this.running = false;
   }
 
-  /** Whether what is shown is older than it should be. */
+  /** Whether what is shown is older than it should be: after an error, or two turns without an answer. */
   get stale() {
     if (this.error) return true;
-    return this.interval_ms > 0 && this.shown_ms > 0 && Date.now() - this.shown_ms > Math.max(STALE_LEAST_MS, 3 * this.interval_ms);
+    return this.interval_ms > 0 && this.shown_ms > 0 && Date.now() - this.shown_ms > 2 * this.interval_ms + SLACK_MS;
   }
 
   /** @param {T} data */
   _done(data) {
-    this.failures = 0;
+    this.failures = this.refusals = 0;
     this.error = null;
     this.shown_ms = Date.now();
     this.source.show(data);
@@ -86,14 +92,21 @@ export class Feed {
   _failed(problem) {
     this.failures += 1;
     this.error = problem instanceof ApiError ? problem : new ApiError(`the page failed: ${problem}`, -1);
+    this.refusals = this.error.refused ? this.refusals + 1 : 0;
     if (this.error.status === -1) console.error(problem);
     this.source.fail?.(this.error);
   }
 
-  /** The next turn: twice as late after each failure. */
+  /** The next turn. */
   _plan() {
-    const wait = Math.min(LONGEST_MS, this.interval_ms * 2 ** Math.min(this.failures, 6));
+    const wait = this.error ? this._patience() : this.interval_ms;
     this.due_ms = Date.now() + Math.max(wait, this.error?.retry_ms ?? 0);
+  }
+
+  /** How long an error waits, ms: twice as long after each; soon where the connection was refused. */
+  _patience() {
+    if (this.refusals) return Math.min(REFUSED_LONGEST_MS, REFUSED_MS * 2 ** Math.min(this.refusals - 1, 6));
+    return Math.min(this.source.longest_ms ?? LONGEST_MS, this.interval_ms * 2 ** Math.min(this.failures, 6));
   }
 }
 

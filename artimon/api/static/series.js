@@ -1,6 +1,6 @@
 // From the series of a matrix to rows that chart, legend and table share.
 
-import { seriesText } from "./format.js";
+import { compact, seriesText } from "./format.js";
 
 /** Most series that are drawn and listed at once. */
 export const DRAWN_MOST = 200;
@@ -78,18 +78,35 @@ export function styleOf(index, dark, count) {
   return { colour: colours[index % colours.length], dash: count > DASHED_MOST ? [] : DASHES[index % DASHES.length] };
 }
 
-/** @param {Row} row @returns {{last: number|null, min: number|null, mean: number|null, max: number|null}} */
+/**
+ * Infinities count; NaN counts only where there is nothing else, and as the last value.
+ * @param {Row} row
+ * @returns {{last: number|null, min: number|null, mean: number|null, max: number|null}} null: nothing but missing values
+ */
 export function statistics(row) {
   let last = null, min = Infinity, max = -Infinity, sum = 0, count = 0;
-  for (const value of row.numbers ?? []) {
-    if (value === null) continue;
-    last = value;
+  for (const cell of row.numbers ? row.series.values : []) {
+    if (cell === null) continue;
+    const value = (last = Number(cell)); // "NaN" and "Infinity" are texts in JSON
+    if (Number.isNaN(value)) continue;
     if (value < min) min = value;
     if (value > max) max = value;
     sum += value;
     count += 1;
   }
-  return count ? { last, min, mean: sum / count, max } : { last: null, min: null, mean: null, max: null };
+  if (count) return { last, min, mean: sum / count, max };
+  return { last, min: last, mean: last, max: last };
+}
+
+/** A value of `row` in short: true and false of a BOOLEAN. @param {Row} row @param {number} value */
+export function shortText(row, value) {
+  return row.series.type === "BOOLEAN" && (value === 0 || value === 1) ? String(value === 1) : compact(value);
+}
+
+/** The value of one bucket in short; null where it is missing. @param {Row} row @param {number} index @returns {string|null} */
+export function cellText(row, index) {
+  const cell = row.series.values[index] ?? null;
+  return cell === null ? null : shortText(row, Number(cell));
 }
 
 /** Whether the page is dark now. */

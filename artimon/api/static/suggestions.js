@@ -4,6 +4,8 @@ import { announce, byId, el, fill, later } from "./dom.js";
 import { contextAt, suggest, written } from "./completion.js";
 
 const WAIT_MS = 120;
+/** Keys that take the caret away from what the list is about. */
+const LEAVES = ["ArrowLeft", "ArrowRight", "Home", "End", "PageUp", "PageDown"];
 
 /** @typedef {import("./completion.js").Suggestion} Suggestion */
 
@@ -16,8 +18,8 @@ export class Suggestions {
     /** @type {Suggestion[]} */ this.found = [];
     this.active = -1;
     this.abort = new AbortController();
-    const soon = later(() => this.open(false), WAIT_MS);
-    this.box.addEventListener("input", (event) => (/** @type {InputEvent} */ (event).inputType ? soon() : this.close()));
+    this.soon = later(() => this.open(false), WAIT_MS);
+    this.box.addEventListener("input", (event) => (/** @type {InputEvent} */ (event).inputType ? this.soon() : this.close()));
     this.box.addEventListener("keydown", (event) => this._key(event), { capture: true });
     this.box.addEventListener("blur", () => this.close());
     this.box.addEventListener("click", () => this.close());
@@ -26,6 +28,7 @@ export class Suggestions {
 
   /** Look up what fits at the caret and list it. @param {boolean} asked by a key, so that the first is chosen */
   async open(asked) {
+    this.soon.cancel();
     this.abort.abort();
     const mine = (this.abort = new AbortController());
     const { value, selectionStart } = this.box;
@@ -41,7 +44,9 @@ export class Suggestions {
     }
   }
 
+  /** Close the list, and give up one that is about to open. */
   close() {
+    this.soon.cancel();
     this.abort.abort();
     this.found = [];
     this.active = -1;
@@ -102,6 +107,9 @@ export class Suggestions {
       void this.open(true);
       return;
     }
+    const takes = !this.list.hidden && this.active >= 0;
+    if (event.key === "Enter" && !event.shiftKey && !takes) return this.close(); // the query runs: nothing may cover its error
+    if (LEAVES.includes(event.key) || (event.altKey && event.key.startsWith("Arrow"))) return this.close();
     if (this.list.hidden || event.altKey) return;
     const last = this.found.length - 1;
     /** @type {Record<string, () => void>} */
@@ -111,8 +119,7 @@ export class Suggestions {
       Escape: () => this.close(),
       Tab: () => this._take(Math.max(0, this.active)),
     };
-    if (event.key === "Enter" && this.active >= 0) moves.Enter = () => this._take(this.active);
-    else if (event.key === "Enter") return this.close();
+    if (takes) moves.Enter = () => this._take(this.active);
     if (!(event.key in moves) || event.shiftKey) return;
     event.preventDefault();
     moves[event.key]();

@@ -1,8 +1,8 @@
 // The box beside the cursor: the values nearest to it.
 
 import { el, fill } from "./dom.js";
-import { compact, duration, moment } from "./format.js";
-import { isDark, styleOf } from "./series.js";
+import { duration, moment } from "./format.js";
+import { cellText, isDark, styleOf } from "./series.js";
 import { swatch } from "./legend.js";
 
 const SHOWN_MOST = 8;
@@ -35,7 +35,7 @@ export class Tooltip {
     const ms = u.data[0][idx] * 1000;
     const step_ms = u.data[0].length > 1 ? (u.data[0][1] - u.data[0][0]) * 1000 : 0;
     const head = el("p", { class: "tooltip-time", text: moment(ms) + (step_ms ? ` · ${duration(step_ms)}` : "") });
-    const lines = near.shown.map((i) => line(rows[i], i, rows.length, rows[i].numbers?.[idx] ?? null));
+    const lines = near.shown.map((i) => line(rows[i], i, rows.length, idx));
     if (!lines.length) lines.push(el("p", { class: "faint", text: "no value" }));
     const more = near.left_out ? el("p", { class: "faint", text: `${near.left_out} more` }) : null;
     fill(this.box, [head, ...lines, ...(more ? [more] : [])]);
@@ -70,8 +70,8 @@ function nearest(u, rows, idx, top) {
   return { shown, left_out: Math.max(0, found.length - SHOWN_MOST) };
 }
 
-/** @param {import("./series.js").Row} row @param {number} i @param {number} count @param {number|null} value */
-function line(row, i, count, value) {
-  const text = value === null ? "–" : compact(value);
+/** @param {import("./series.js").Row} row @param {number} i @param {number} count @param {number} idx of a bucket */
+function line(row, i, count, idx) {
+  const text = cellText(row, idx) ?? "–";
   return el("p", { class: "tooltip-line" }, swatch(styleOf(i, isDark(), count)), el("span", { class: "tooltip-name", text: row.short }), el("span", { class: "number", text }));
 }

@@ -1,0 +1,38 @@
+"""The command that reads the raw table: samples as they were collected, for as long as they are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from artimon.commands.common import DataOption, HdfsOption, JsonOption, ZookeeperOption, located
+
+app = typer.Typer()
+
+
+@app.command()
+def history(
+    selector: Annotated[str, typer.Argument(help="A selector, such as 'rack.temp{rack=\"r1\"}'.")],
+    start: Annotated[str, typer.Option("--from", help="Samples later than this: ISO 8601 (UTC), or such as now-6h.")],
+    end: Annotated[str, typer.Option("--to", help="Samples up to this.")] = "now",
+    hdfs: HdfsOption = None,
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    arrow: Annotated[Path | None, typer.Option(help="Write an Arrow IPC stream to this file; - is the output.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Refuse when there are more samples.")] = 1_000_000,
+    engine: Annotated[Literal["auto", "local", "spark"], typer.Option(help="What reads the files.")] = "auto",
+) -> None:
+    """Print samples from the raw table on HDFS, as they were collected."""
+    from artimon import processes
+
+    if as_json + as_csv + (arrow is not None) > 1:
+        raise typer.BadParameter("choose one of --json, --csv and --arrow")
+    place = located(data)
+    where = hdfs or place.hdfs, zookeeper or place.zookeeper
+    form: Literal["json", "csv", "text"] = "json" if as_json else "csv" if as_csv else "text"
+    done = processes.history(selector, start, end, where=where, form=form, arrow=arrow, limit=limit, engine=engine)
+    raise typer.Exit(done)

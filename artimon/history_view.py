@@ -1,0 +1,59 @@
+"""How the command line shows samples of the history, and how far their reading has come."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from query_dsl.history_result import HistoryAnswer
+from query_dsl.render import printable
+from query_dsl.timing import format_time
+
+
+class Advance:
+    """Says on a terminal how far a reading is, on one line that is wiped at the end; elsewhere it says nothing."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._shown = out, out.isatty()
+        self._width = 0
+
+    def __enter__(self) -> Advance:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._width:
+            self._write("")
+
+    def __call__(self, done: float, text: str) -> None:
+        if self._shown:
+            self._write(f"{done:4.0%} {text}")
+
+    def _write(self, text: str) -> None:
+        self._out.write(f"\r{text:<{self._width}}\r" if not text else f"\r{text:<{self._width}}")
+        self._out.flush()
+        self._width = len(text)
+
+
+def show_history(answer: HistoryAnswer, form: str, arrow: Path | None) -> None:
+    """Print samples as `form` (json, csv or text) on standard output, or write Arrow to a file, "-" for standard
+    output; the notes go to standard error."""
+    if arrow is not None and str(arrow) == "-":
+        answer.write_arrow(sys.stdout.buffer)
+    elif arrow is not None:
+        with arrow.open("wb") as out:
+            answer.write_arrow(out)
+    elif form == "json":
+        answer.write_json(sys.stdout)
+    elif form == "csv":
+        answer.write_csv(sys.stdout)
+    else:
+        _write_text(answer, sys.stdout)
+    for note in (f"{len(answer):,} samples of {len(answer.series):,} series", *answer.notes):
+        print(f"artimon: {note}", file=sys.stderr)
+
+
+def _write_text(answer: HistoryAnswer, out: TextIO) -> None:
+    for one in answer.samples():
+        value = "(ended)" if one.value is None else str(one.value).lower() if one.type == "boolean" else str(one.value)
+        out.write(f"{format_time(one.time_ms)}  {printable(one.series)}  {printable(value)}\n")

@@ -1,0 +1,65 @@
+"""A history of known content: series announced, samples appended, and the plain list that must come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from artimon.model.batch import SeriesBlock
+from artimon.model.fingerprint import fingerprint, signed
+from artimon.model.values import Value
+from pipeline.series.columns import rows_of
+from pipeline.series.table import SeriesTable
+from pipeline.spark.table import SourcesTable
+from query_dsl.history_result import Sample
+from tests.compaction.builder import Builder
+
+HOUR_MS = 3_600_000
+START_MS = 1_794_960_000_000
+"""2026-11-18T00:00:00Z."""
+TOPIC = "announcements"
+Given = tuple[str, str, int, Value | None]
+"""(source, text, time in ms, value)."""
+
+
+class HistoryWorld:
+    """One HDFS folder; `samples` is everything that was appended."""
+
+    def __init__(self, hdfs: str) -> None:
+        self.hdfs = hdfs
+        self.builder = Builder(hdfs)
+        self.sources, self.series = SourcesTable(hdfs), SeriesTable(hdfs)
+        self.samples: list[Sample] = []
+        self._announced = 0
+
+    def announce(self, blocks: Sequence[SeriesBlock]) -> None:
+        """Into the table of series, as its keeper does."""
+        rows, refused = rows_of(blocks, self.sources.allot(block.source for block in blocks))
+        assert not refused
+        before = {0: self._announced}
+        self._announced += 1
+        assert self.series.add(rows, TOPIC, before, {0: self._announced})
+
+    def append(self, at_ms: int, given: Iterable[Given], keep: str = "default") -> None:
+        """One file of one append, made at `at_ms`."""
+        given = list(given)
+        ids = self.sources.allot(source for source, _, _, _ in given)
+        rows = [(ids[source], signed(fingerprint(text)), time, value) for source, text, time, value in given]
+        self.builder.append([(at_ms, keep, rows)])
+        for source, text, time, value in given:
+            self.samples.append(Sample(text, source, time, time - 1000, type_name(value), value))
+
+    def expected(self, texts: Iterable[str], after_ms: int, until_ms: int, sources: Iterable[str] = ()) -> list[str]:
+        """What a reading must give, as texts, sorted."""
+        wanted, of = set(texts), set(sources)
+        return sorted(
+            repr(one)
+            for one in self.samples
+            if one.series in wanted and after_ms < one.time_ms <= until_ms and (not of or one.source in of)
+        )
+
+
+def type_name(value: Value | None) -> str:
+    if value is None:
+        return "ended"
+    names: dict[type, str] = {bool: "boolean", int: "integer", float: "double", str: "string"}
+    return names[type(value)]
