@@ -72,7 +72,7 @@ def text_of(name: str, labels: Mapping[str, str], automatic: Mapping[str, str]) 
 
 def _validate_count(labels: Mapping[str, str], both: Mapping[str, str]) -> None:
     own, total = (sum(value != "" for value in some.values()) for some in (labels, both))
-    if own <= LABELS < total:
+    if own < total > LABELS:
         raise LabelError(f"{own} labels and {total - own} added: at most {LABELS} in all")
 
 

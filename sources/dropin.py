@@ -173,6 +173,7 @@ class DropinFolder:
         series.sync = True
         if series.meta != {META: name}:
             series.meta, series.changed = {META: name}, True
+        self._series_owners.learn(series)
         automatic = {**self._labels, "context": stem_of(name)}
         file = self._files[name] = DropinFile(self.folder / name, series, automatic, self._limits, self._series_owners)
         return file

@@ -52,15 +52,20 @@ class SeriesOwners:
             state["cell"][row] = double_to_cell(float(int(before["cell"][old])))
 
     def learn(self, series: SourceSeries) -> None:
-        """At start: what a source remembers. Of two in which a series is live, the one with the newer sample has it."""
+        """What a source remembers that is new here. A series that is live in two is left to the one with the newer
+        sample."""
         state = series.rows.state
         prints, live, last = (state[name].tolist() for name in ("fingerprint", "live", "last_ms"))
         for row, print_ in enumerate(prints):
             held = self._by_print.get(print_)
             if held is None:
                 self._by_print[print_] = series
+            if held is None or held is series:
                 continue
-            old = held.rows.by_fingerprint[print_]
+            old = held.rows.by_fingerprint.get(print_)
+            if old is None:
+                self._by_print[print_] = series
+                continue
             theirs = (bool(held.rows.state["live"][old]), int(held.rows.state["last_ms"][old]))
             loser, lost = (held, old) if (live[row], last[row]) > theirs else (series, row)
             loser.rows.state["live"][lost] = False  # without a word: it goes on in the other

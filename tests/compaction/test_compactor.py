@@ -110,6 +110,7 @@ def test_days_replace_their_hours(builder: Builder, tmp_path: Path) -> None:
         files.listing(f"{builder.table.uri}/period=2026-11-18T00")  # folders of dead files are gone too
 
 
+@pytest.mark.slow
 def test_hours_that_come_late_join_their_day(builder: Builder, tmp_path: Path) -> None:
     """Each lateness is one more file of the day, up to the limit; then the day is written anew."""
     fill(builder, 1)
@@ -123,6 +124,7 @@ def test_hours_that_come_late_join_their_day(builder: Builder, tmp_path: Path) -
     check(builder)
 
 
+@pytest.mark.slow
 def test_an_append_that_comes_between_is_kept(builder: Builder, tmp_path: Path) -> None:
     """Compaction commits the same files on the newer version."""
     fill(builder, 1)
@@ -196,6 +198,7 @@ class Unanswered(RawLog):
 
 
 @pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.slow
 def test_an_unknown_outcome_is_looked_up(builder: Builder, tmp_path: Path, lost: bool) -> None:
     fill(builder, 1)
     builder.settle(START_MS + HOUR_MS)
@@ -246,6 +249,7 @@ def _raise_a_value(uri: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["count", "order", "cut"])
+@pytest.mark.slow
 def test_a_file_that_is_not_what_the_table_says(builder: Builder, tmp_path: Path, damage: str) -> None:
     fill(builder, 1)
     at = START_MS + HOUR_MS - 60_000
@@ -272,6 +276,7 @@ def _backwards(damage: str) -> Any:
     return table.take(list(range(399, -1, -1))) if damage == "order" else table
 
 
+@pytest.mark.slow
 def test_expiry_by_class(builder: Builder, tmp_path: Path) -> None:
     """Whole files go with one commit; nothing is written anew. Late partitions go at once."""
     fill(builder, 1, appends=2, keep=("default", "debug"))
@@ -290,6 +295,7 @@ def test_expiry_by_class(builder: Builder, tmp_path: Path) -> None:
     assert {keep for keep, _ in held(builder.table.uri)} == {"default"}
 
 
+@pytest.mark.slow
 def test_the_chain_of_appends_outlives_checkpoints_and_cleanup(builder: Builder, tmp_path: Path) -> None:
     """The newest append is found however old it is, as long as its own commit is there; else it is an error, never an
     empty table."""
@@ -307,6 +313,7 @@ def test_the_chain_of_appends_outlives_checkpoints_and_cleanup(builder: Builder,
             read()
 
 
+@pytest.mark.slow
 def test_commits_say_what_they_did_and_carry_no_state(builder: Builder, tmp_path: Path) -> None:
     fill(builder, 1)
     builder.settle(START_MS + HOUR_MS)

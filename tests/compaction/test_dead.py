@@ -24,7 +24,7 @@ from pipeline.spark.table import TableError
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, file_table, held
 from tests.compaction.test_compactor import SMALL, fill
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.compaction.builder import DAY_MS, START_MS, Builder, Ledger, expected
 from tests.compaction.crashing_compactor import SMALL
 from tests.compaction.test_compactor import fill, live
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 POINTS = [
     [("expire", 1), ("planned", 1), ("window", 1)],
     [("window", 2), ("file", 1), ("written", 1)],

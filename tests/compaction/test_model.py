@@ -19,7 +19,7 @@ from pipeline.compaction.plan import DAY_FILES, DAY_MS, HOUR_FILES, Keeping
 from pipeline.spark.table import RawTable
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, Ledger, Row, expected, held
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 HOURS = 50
 POINTS = ("planned", "window", "file", "written", "verified", "committed", "delete", "expire", "expired")
 

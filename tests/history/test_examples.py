@@ -66,6 +66,7 @@ def test_neither_spark_nor_artimon_is_imported_by_it() -> None:
     assert not [line for line in imported if any(part in line for part in ("artimon", "pyspark", "pipeline", "query"))]
 
 
+@pytest.mark.slow
 def test_map_and_reduce(world: HistoryWorld) -> None:
     words = ["rack.temp", "--by", "rack", "--hdfs", world.hdfs]
     rows = run("history_mapreduce.py", *words, "--from", format_time(START), "--to", format_time(END))

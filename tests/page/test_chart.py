@@ -189,6 +189,12 @@ def test_no_label_of_an_axis_is_cut_off(watched: Watched, top: float, label: str
     drawn(page)
     assert label in page.evaluate("() => window.written.map((one) => one.text)")
     assert not cut_off(page)
+
+
+def test_no_time_is_cut_off_in_any_zoom_and_width(watched: Watched) -> None:
+    page = watched.page
+    page.add_init_script(WRITTEN)
+    answer_with(page, "query", matrix(racks(1, 60)))
     end = START_MS + 60 * MINUTE  # near it stands the last label, with seconds where the span is short
     for span, width in (
         (60, 1440),

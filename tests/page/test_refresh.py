@@ -211,12 +211,12 @@ def test_a_question_without_an_answer_is_stale_after_two_turns(watched: Watched)
     watched.open(LOAD)
     drawn(page)
     traffic.hold = True
-    for _ in range(20):
+    for _ in range(16):
         page.clock.run_for(1_000)
     expect(page.locator("#result-age")).not_to_contain_text("stale")
-    for _ in range(4):
+    for _ in range(8):
         page.clock.run_for(1_000)
-    expect(page.locator("#result-age")).to_contain_text("stale")
+    expect(page.locator("#result-age")).to_contain_text("stale", timeout=2_000)
     expect(page.locator("#chart canvas")).to_be_visible()
 
 

@@ -1,4 +1,4 @@
-"""A folder of drop-in files, a clock that stands still, and a source that can be restarted; polls are a minute apart."""
+"""A folder of drop-in files, a clock that stands still, a source that can be restarted; polls are a minute apart."""
 
 from __future__ import annotations
 
