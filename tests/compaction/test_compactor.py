@@ -88,6 +88,7 @@ def test_closed_hours_become_one_file_each(builder: Builder, tmp_path: Path) -> 
     check(builder)
 
 
+@pytest.mark.slow
 def test_days_replace_their_hours(builder: Builder, tmp_path: Path) -> None:
     """Day files are in order, hold statistics that tell their hours apart, and no dead file stays."""
     fill(builder, 2)
@@ -152,6 +153,7 @@ class Interrupted(RawTable):
         super().commit(new, metadata, app)
 
 
+@pytest.mark.slow
 def test_an_append_after_a_compaction_commits_its_files(builder: Builder, tmp_path: Path) -> None:
     fill(builder, 1)
     builder.settle(START_MS + HOUR_MS)
@@ -163,6 +165,7 @@ def test_an_append_after_a_compaction_commits_its_files(builder: Builder, tmp_pa
     check(builder)
 
 
+@pytest.mark.slow
 def test_of_two_compactors_one_gives_way(builder: Builder, tmp_path: Path) -> None:
     fill(builder, 1)
     builder.settle(START_MS + HOUR_MS)
@@ -212,6 +215,7 @@ def test_an_unknown_outcome_is_looked_up(builder: Builder, tmp_path: Path, lost:
     check(builder)
 
 
+@pytest.mark.slow
 def test_what_is_not_equal_is_not_committed(builder: Builder, tmp_path: Path) -> None:
     """A bit that changes on its way is found: the job is abandoned with an alarm, and not tried again and again."""
     fill(builder, 1)

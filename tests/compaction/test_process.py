@@ -17,7 +17,7 @@ from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, held
 from tests.compaction.test_compactor import fill
 from tests.spark.driving import eventually
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 
 

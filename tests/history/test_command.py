@@ -88,6 +88,7 @@ def test_a_session_reads_history_too(world: HistoryWorld) -> None:
 
 
 @pytest.mark.parametrize("engine", ["local", "spark"])
+@pytest.mark.slow
 def test_ctrl_c_ends_a_reading_and_the_next_one_is_answered(history: History, engine: Engine) -> None:
     def pressed(_done: float, _text: str) -> None:
         raise KeyboardInterrupt

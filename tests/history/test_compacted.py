@@ -14,7 +14,7 @@ from tests.history.test_reading import told
 from tests.history.world import HOUR_MS, START_MS, HistoryWorld
 from tests.series.world import block
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("engine", ["local", "spark"])

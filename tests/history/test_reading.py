@@ -22,7 +22,7 @@ from query_dsl.history_result import RESULT_SCHEMA, HistoryAnswer
 from tests.history.conftest import EXTREME, LATE, MANY
 from tests.history.world import HOUR_MS, START_MS, HistoryWorld
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 END_MS = START_MS + 6 * HOUR_MS
 ENGINES: list[Engine] = ["local", "spark"]
 QUESTIONS = [

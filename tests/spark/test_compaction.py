@@ -15,7 +15,7 @@ from pipeline.compaction.config import CompactorConfig
 from pipeline.spark.table import read_raw
 from tests.compaction.builder import DAY_MS, HOUR_MS, START_MS, Builder, walk
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 COLUMNS = ["source", "series", "time", "birth", "future", "integer", "double", "boolean", "string"]
 
 
