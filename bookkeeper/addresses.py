@@ -37,6 +37,17 @@ def source_address(zookeeper: str) -> str | None:
     return None
 
 
+def reachable(zookeeper: str, timeout_s: float) -> bool:
+    """Whether one of the servers takes a connection, each within `timeout_s`."""
+    for host in hosts(zookeeper):
+        try:
+            with socket.create_connection(host, timeout_s):
+                return True
+        except (OSError, ValueError):
+            continue
+    return False
+
+
 def hosts(zookeeper: str) -> list[tuple[str, int]]:
     """The servers of `host:port,host:port/chroot`; port 2181 where none is given."""
     found = []

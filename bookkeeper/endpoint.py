@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 CONTEXTS = "/artimon/contexts"
 RETRY_S = 30.0
 LAST_POLL_S = 5.0
+REGISTER_S = 1.0
+"""A process that ends younger than this may finish its registration first: nobody would ever know what it counted."""
+REACH_S = 0.2
 MAX_CONNECTIONS = 16
 IDLE_S = 600.0
 log = logging.getLogger("bookkeeper")
@@ -44,6 +47,8 @@ class Endpoint:
         self.server: FramedServer | None = None
         self.registration: Registration | None = None
         self.service: Service | None = None
+        self._begun = monotonic()
+        self._prepared = threading.Event()  # `registration` is there
 
     def start(self) -> None:
         """Starts the background thread. RuntimeError if the system gives no more threads."""
@@ -53,17 +58,31 @@ class Endpoint:
     def close(self, last_poll_s: float = LAST_POLL_S) -> None:
         """Withdraws the znode, waits for one more poll if anybody may come for it, then closes everything.
 
-        At once if ZooKeeper was never reached; else at most `last_poll_s` and about 2 s more."""
+        At once if ZooKeeper cannot be reached; else at most `last_poll_s` and about 2 s more."""
+        if last_poll_s:
+            self._finish_registering()
         self._closing.set()
         registration, service = self.registration, self.service
         if registration is not None and service is not None:
             service.close_soon()
+            until = monotonic() + last_poll_s
+            if registration.registered.is_set() and not service.polled.is_set():
+                service.last_poll.wait(last_poll_s)  # a node that comes and goes at once is seen by nobody
             registration.withdraw()
             if registration.registered.is_set():
                 registration.withdrawn.wait(1.5)
                 if registration.deleted or service.polled.is_set():
-                    service.last_poll.wait(last_poll_s)
+                    service.last_poll.wait(max(0.0, until - monotonic()))
         self._close_parts()
+
+    def _finish_registering(self) -> None:
+        until = self._begun + REGISTER_S
+        if monotonic() >= until or (self.registration is not None and self.registration.registered.is_set()):
+            return
+        if addresses.reachable(self._settings.zookeeper, REACH_S):
+            self._prepared.wait(max(0.0, until - monotonic()))
+            if self.registration is not None:
+                self.registration.registered.wait(max(0.0, until - monotonic()))
 
     def _close_parts(self) -> None:
         if self.server is not None:
@@ -120,6 +139,7 @@ class Endpoint:
         data = {"instance": name, "birth_ms": identity.birth_ms, "pid": os.getpid(), "version": 1}
         self.service, self.server = handler, server
         self.registration = registration.Registration(settings.zookeeper, path, json.dumps(data).encode())
+        self._prepared.set()
 
     def _take_number(self) -> str:
         with self._numbering:

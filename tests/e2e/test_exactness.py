@@ -189,7 +189,10 @@ def test_workers_that_restart_keep_their_series_and_their_increase(
         text = f"fetch('prefork.done').between({now - 60_000}, {now}).increase('{window}m').sum(by=[])"
         return [value for _labels, _end, value in evaluate(parse(text), store, now + SETTLED_MS).points()]
 
-    eventually(lambda: increase() == [added], 60, pause=1)
+    try:
+        eventually(lambda: increase() == [added], 60, pause=1)
+    except AssertionError:
+        raise AssertionError(f"increase {increase()}, added {[added]}, lines {ledger.read_text().split()}") from None
     assert len(store.find(matchers("prefork.done"))) == 4
     assert len(store.find(matchers("prefork.alive"))) == 4
     assert max(seen) == 4, "a gauge counted for a process and its successor at once"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -179,5 +181,32 @@ def test_the_host_and_the_agent_are_sources_too(tree: str, tmp_path: Path) -> No
         text, time_ms, birth_ms, _ = sink.samples(f"host/{HOST}")[0]
         assert parse_canonical(text)[1]["host"] == HOST
         assert birth_ms < time_ms - 1_000
+
+    asyncio.run(run())
+
+
+BRIEF = "import bookkeeper; bookkeeper.add_to_integer_var('brief.runs', {}, 7)"
+
+
+def test_a_program_that_lives_for_a_moment_is_found_and_counted(tree: str, tmp_path: Path) -> None:
+    """It ends before its registration is done: nobody may be quicker than that, and nothing may be lost."""
+
+    async def run() -> None:
+        sink, source = KeepingSink(), f"brief/{HOST}/0"
+        environment = {**os.environ, "ARTIMON_ZOOKEEPER": tree, "ARTIMON_CONTEXT": "brief"}
+        environment["ARTIMON_RUN"] = str(tmp_path / "run")
+        async with running(tree, tmp_path / "data", sink):
+            for _ in range(5):
+                started = SYSTEM_CLOCK.monotonic()
+                process = await asyncio.create_subprocess_exec(sys.executable, "-c", BRIEF, env=environment)
+                assert await process.wait() == 0
+                assert SYSTEM_CLOCK.monotonic() - started < 6.0
+            await until(lambda: len(lives(sink, source)) == 5, "five lives")
+        assert lives(sink, source) == [7] * 5
+
+    def lives(sink: KeepingSink, source: str) -> list[object]:
+        """The last value of each life."""
+        last = {birth: value for _, _, birth, value in sink.samples(source) if value is not None}
+        return list(last.values())
 
     asyncio.run(run())
