@@ -25,6 +25,8 @@ LAST_POLL_S = 5.0
 REGISTER_S = 1.0
 """A process that ends younger than this may finish its registration first: nobody would ever know what it counted."""
 REACH_S = 0.2
+FOUND_S = 2.0
+"""So old must a process be before its node is deleted: by then whoever watches has seen it."""
 MAX_CONNECTIONS = 16
 IDLE_S = 600.0
 log = logging.getLogger("bookkeeper")
@@ -67,7 +69,8 @@ class Endpoint:
             service.close_soon()
             until = monotonic() + last_poll_s
             if registration.registered.is_set() and not service.polled.is_set():
-                service.last_poll.wait(last_poll_s)  # a node that comes and goes at once is seen by nobody
+                # a node that comes and goes at once is seen by nobody
+                service.last_poll.wait(max(0.0, min(last_poll_s, self._begun + FOUND_S - monotonic())))
             registration.withdraw()
             if registration.registered.is_set():
                 registration.withdrawn.wait(1.5)
