@@ -128,7 +128,7 @@ class NameNode(Part):
 
 
 class DataNode(Part):
-    """The block server. Healthy when the NameNode counts it and has left its safe mode."""
+    """The block server. Healthy when the NameNode counts it, knows its space and has left its safe mode."""
 
     name = "datanode"
     ports = MappingProxyType({"datanode.data": 9866, "datanode.ipc": 9867, "datanode.http": 9864})
@@ -146,4 +146,7 @@ class DataNode(Part):
         state = ask_jmx(context.port("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
         if not state.get("NumLiveDataNodes"):
             return "the NameNode counts no live DataNode"
+        if not state.get("CapacityRemaining"):
+            # a DataNode that has registered tells its volumes with its first heartbeat only; no block can be placed before
+            return "the NameNode knows of no space on the DataNode yet"
         return "" if state.get("FSState") == "Operational" else f"the NameNode is in state {state.get('FSState')}"
