@@ -147,6 +147,6 @@ class DataNode(Part):
         if not state.get("NumLiveDataNodes"):
             return "the NameNode counts no live DataNode"
         if not state.get("CapacityRemaining"):
-            # a DataNode that has registered tells its volumes with its first heartbeat only; no block can be placed before
+            # a DataNode tells of its volumes with its first heartbeat only: no block can be placed before
             return "the NameNode knows of no space on the DataNode yet"
         return "" if state.get("FSState") == "Operational" else f"the NameNode is in state {state.get('FSState')}"
