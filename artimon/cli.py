@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from artimon.commands import history, processes, questions, stack
+from artimon.commands import deadletter, history, processes, questions, stack
 from artimon.commands.common import say
 
 app = typer.Typer(
@@ -18,17 +18,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
 )
-for group in (stack, processes, questions, history):
+for group in (stack, processes, questions, history, deadletter):
     app.add_typer(group.app)
 
 
 def main() -> None:
     """Entry point. Errors of ours are one line; any other is a defect and keeps its traceback."""
+    from artimon.settings import SettingsError
     from artimon.stack.errors import JavaMissing, StackError
 
     try:
         app()
-    except JavaMissing as problem:
+    except (JavaMissing, SettingsError) as problem:
         say(f"artimon: {problem}")
         sys.exit(2)
     except StackError as problem:

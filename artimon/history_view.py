@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import TextIO
+from typing import IO, Any, TextIO
 
-from query_dsl.history_result import HistoryAnswer
+import pyarrow as pa
+
+from query_dsl.history_result import RESULT_SCHEMA, HistoryAnswer
 from query_dsl.render import printable
 from query_dsl.timing import format_time
 
@@ -51,6 +55,30 @@ def show_history(answer: HistoryAnswer, form: str, arrow: Path | None) -> None:
         _write_text(answer, sys.stdout)
     for note in (f"{len(answer):,} samples of {len(answer.series):,} series", *answer.notes):
         print(f"artimon: {note}", file=sys.stderr)
+
+
+def write_batches(batches: Iterator[Any], arrow: Path) -> int:
+    """Write tables of RESULT_SCHEMA as they come, as one Arrow stream, to a file ("-": standard output); how many rows.
+    What goes wrong leaves no file."""
+    if str(arrow) == "-":
+        return _write_stream(batches, sys.stdout.buffer)
+    first = next(batches, None)  # a wrong question leaves an older file as it was
+    try:
+        with arrow.open("wb") as out:
+            return _write_stream(chain([] if first is None else [first], batches), out)
+    except BaseException:
+        if arrow.is_file():
+            arrow.unlink()
+        raise
+
+
+def _write_stream(batches: Iterable[Any], out: IO[bytes]) -> int:
+    rows = 0
+    with pa.ipc.new_stream(out, RESULT_SCHEMA) as stream:
+        for batch in batches:
+            stream.write_table(batch)
+            rows += len(batch)
+    return rows
 
 
 def _write_text(answer: HistoryAnswer, out: TextIO) -> None:

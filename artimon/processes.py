@@ -3,70 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import re
-import signal
-import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.health import HealthFile
 from artimon.model.own_process import LEAVE_S, OwnProcess, instance_of, publishing
 from artimon.model.protocols import Sink
+from artimon.running import begin, duration_ms
 
 if TYPE_CHECKING:
     from artimon.api.latest import Latest
-    from artimon.stack.stack import Stack
     from pipeline.agent import Agent
     from sources.artimon_source import ArtimonSource
-    from varstore.client import VarstoreClient
 
 log = logging.getLogger("artimon")
 HEALTH_S = 1.0
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|min|h)")
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
-def begin() -> threading.Event:
-    """Set up logging and signals of a process; the event is set by SIGTERM or SIGINT."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    quiet()
-    stop = threading.Event()
-
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
-    return stop
-
-
-def quiet() -> None:
-    """Clients of servers log every attempt; what matters of it our own messages say."""
-    for noisy in ("kazoo", "kafka", "py4j", "bookkeeper.zookeeper"):
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)
-
-
-def duration_ms(text: str) -> int:
-    """Milliseconds of "10s", "500ms", "1m". Raises ValueError."""
-    found = _DURATION.fullmatch(text.strip())
-    if not found:
-        raise ValueError(f"{text!r} is no duration: write a number and ms, s, m or h, such as 60s")
-    return int(float(found[1]) * _UNITS_MS[found[2]])
-
-
-def collector(*, identity: str, zookeeper: str, kafka: str, port: int, health: Path | None) -> None:
+def collector(
+    *,
+    identity: str,
+    zookeeper: str,
+    kafka: str,
+    port: int,
+    health: Path | None,
+    host: str = "127.0.0.1",
+    kafka_quota_bytes: int = 0,
+) -> None:
     """Run a collector until SIGTERM."""
     from pipeline.collector import CollectorConfig, run_collector
 
     stop = begin()
     with publishing("collector", instance_of("collector", identity), zookeeper, stop) as publish:
-        config = CollectorConfig(id=identity, zookeeper=zookeeper, kafka=kafka, port=port, health=health)
+        config = CollectorConfig(
+            id=identity,
+            zookeeper=zookeeper,
+            kafka=kafka,
+            host=host,
+            port=port,
+            health=health,
+            quota_bytes=kafka_quota_bytes,
+        )
         run_collector(config, stop, publish=publish)
 
 
@@ -92,8 +73,7 @@ def agent(
     from sources.jmx_target import parse_target
 
     stop = begin()
-    config = AgentConfig(name=name, data=data, zookeeper=zookeeper, level=level)
-    running = Agent(config, SYSTEM_CLOCK)
+    running = _opened(lambda: Agent(AgentConfig(name=name, data=data, zookeeper=zookeeper, level=level), SYSTEM_CLOCK))
     running.start()
     own = OwnProcess("agent", instance_of("agent", name), zookeeper, stop)
     try:
@@ -117,6 +97,17 @@ def agent(
     finally:
         running.stop()
         own.end()
+
+
+def _opened(agent: Callable[[], Agent]) -> Agent:
+    """An agent with its log; 1 and a message if the log cannot be used."""
+    from pipeline.files import LogError
+
+    try:
+        return agent()
+    except LogError as problem:
+        log.error("%s", problem)
+        raise SystemExit(1) from None
 
 
 async def _run_source(
@@ -157,22 +148,28 @@ def shard(
     port: int,
     capacity: int,
     health: Path | None,
+    host: str = "127.0.0.1",
 ) -> None:
     """Run a memory shard until SIGTERM."""
     from varstore.server import NotAMember, ShardConfig, run_shard
 
     stop = begin()
-    own = OwnProcess("shard", instance_of("shard", identity), zookeeper, stop)
     config = ShardConfig(
-        id=identity, members=members, zookeeper=zookeeper, kafka=kafka, port=port, capacity=capacity, health=health
+        id=identity,
+        members=members,
+        zookeeper=zookeeper,
+        kafka=kafka,
+        host=host,
+        port=port,
+        capacity=capacity,
+        health=health,
     )
-    try:
-        run_shard(config, stop, publish=own)
-    except NotAMember as problem:
-        log.error("%s", problem)
-        raise SystemExit(1) from None
-    finally:
-        own.end()
+    with publishing("shard", instance_of("shard", identity), zookeeper, stop) as publish:
+        try:
+            run_shard(config, stop, publish=publish)
+        except NotAMember as problem:
+            log.error("%s", problem)
+            raise SystemExit(1) from None
 
 
 def spark(
@@ -186,12 +183,14 @@ def spark(
     jars: tuple[str, ...],
     raw_interval: str,
     health: Path | None,
+    conf: Mapping[str, str] | None = None,
+    topic_prefix: str = "artimon",
+    kafka_quota_bytes: int = 0,
 ) -> None:
-    """Run the Spark application, raw table and buckets, until SIGTERM."""
+    """Run the Spark application, raw table and buckets, until SIGTERM. `master` "" is for spark-submit to say."""
     from pipeline.spark.application import SparkConfig, run_application
 
     stop = begin()
-    own = OwnProcess("spark", "spark", zookeeper, stop)
     config = SparkConfig(
         zookeeper=zookeeper,
         kafka=kafka,
@@ -200,13 +199,14 @@ def spark(
         master=master,
         driver_memory=driver_memory,
         jars=list(jars),
+        conf=dict(conf or {}),
+        topic_prefix=topic_prefix,
         raw_interval_s=duration_ms(raw_interval) / 1000,
+        kafka_quota_bytes=kafka_quota_bytes,
         health=health,
     )
-    try:
-        run_application(config, stop, publish=own)
-    finally:
-        own.end()
+    with publishing("spark", "spark", zookeeper, stop) as publish:
+        run_application(config, stop, publish=publish)
 
 
 def compactor(*, zookeeper: str, hdfs: str, data: Path, keep: str, interval: str, health: Path | None) -> None:
@@ -289,21 +289,6 @@ def smtp(*, zookeeper: str, port: int, data: Path, health: Path | None) -> None:
         run_smtp(port, data, health, stop, publish=publish)
 
 
-def mail(data: Path, *, count: int, as_json: bool, full: bool) -> int:
-    """Print the newest mails of the stack on `data`, newest last."""
-    from artimon.stack.mail_view import read_mails, show_mails
-    from artimon.stack.mailbox import FOLDER
-
-    mails = read_mails(data / FOLDER, count)
-    if as_json:
-        print(json.dumps([one.to_json(full=full) for one in mails], indent=1))
-    elif mails:
-        print(show_mails(mails, full=full))
-    else:
-        print(f"artimon: no mail is kept in {data / FOLDER}", file=sys.stderr)
-    return 0
-
-
 def alerts(
     *,
     zookeeper: str,
@@ -342,111 +327,3 @@ def alerts(
     except AlertsError as problem:
         log.error("%s", problem)
         raise SystemExit(1) from None
-
-
-def check_rules(paths: Sequence[Path]) -> int:
-    """Print everything that is wrong with rule files, `file:line:column: text`; 1 if anything is."""
-    from alerts.rulebook import check_files
-
-    try:
-        problems = check_files(paths)
-    except OSError as error:
-        print(f"artimon: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 1
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    if not problems:
-        print(f"{len(paths)} file{'s' if len(paths) > 1 else ''}: well")
-    return 1 if problems else 0
-
-
-def asking(zookeeper: str) -> VarstoreClient:
-    """A client for one question; what fails is said once, by the answer. Raises SelectError for a bad address."""
-    from artimon.model.select import SelectError
-    from varstore.client import VarstoreClient
-
-    quiet()
-    try:
-        return VarstoreClient(zookeeper)
-    except ValueError as problem:
-        raise SelectError(f"{zookeeper} is no address of a ZooKeeper: write host:port ({problem})") from None
-
-
-def query(text: str, *, zookeeper: str, as_json: bool) -> int:
-    """Ask the memory shards and print the matrix; 1 and a message when the question is wrong."""
-    from artimon.model.select import SelectError
-    from query_dsl import QueryError, evaluate, parse, render_table
-
-    try:
-        with asking(zookeeper) as store:
-            matrix = evaluate(parse(text), store, SYSTEM_CLOCK.now_ms())
-    except (QueryError, SelectError) as problem:
-        print(f"artimon: {problem}", file=sys.stderr)
-        return 1
-    print(matrix.to_json() if as_json else render_table(matrix))
-    return 0
-
-
-def find(selector: str, *, zookeeper: str, limit: int, as_json: bool) -> int:
-    """Print the series that a selector matches, one canonical text a line; 1 when it is wrong or nothing matches."""
-    from artimon.model.labels import canonical
-    from artimon.model.select import SelectError
-    from query_dsl import QueryError, parse_selector
-    from query_dsl.render import printable
-
-    try:
-        with asking(zookeeper) as store:
-            found = store.find(parse_selector(selector).matchers, limit)
-    except (QueryError, SelectError) as problem:
-        print(f"artimon: {problem}", file=sys.stderr)
-        return 1
-    for series in found:
-        text = canonical(series.name, series.labels)
-        text = text if as_json else printable(text)
-        kind = f"{series.type.name.lower()} {series.kind.name.lower()}"
-        print(json.dumps({"series": text, "kind": kind}, ensure_ascii=False) if as_json else f"{text}  {kind}")
-    if not found:
-        print(f"artimon: no series matches {selector}", file=sys.stderr)
-    return 0 if found else 1
-
-
-def history(
-    selector: str,
-    start: str,
-    end: str,
-    *,
-    where: tuple[str, str],
-    form: Literal["json", "csv", "text"],
-    arrow: Path | None,
-    limit: int,
-    engine: Literal["auto", "local", "spark"],
-) -> int:
-    """Print samples of the raw table, notes on standard error; 1 and a message when it is wrong, 130 when interrupted.
-    `where` is HDFS and ZooKeeper."""
-    from artimon.history_view import Advance, show_history
-    from query_dsl import QueryError
-    from query_dsl.history import History
-
-    quiet()
-    try:
-        with History(*where) as opened, Advance(sys.stderr) as advance:
-            answer = opened.read(selector, start, end, samples=limit, engine=engine, progress=advance)
-    except QueryError as problem:
-        print(f"artimon: {problem}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("artimon: interrupted; nothing is printed", file=sys.stderr)
-        return 130
-    try:
-        show_history(answer, form, arrow)
-    except OSError as problem:
-        print(f"artimon: {arrow or 'standard output'}: {problem.strerror}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def prove(stack: Stack, seconds: float, stop: threading.Event) -> int:
-    """Run the stack for `seconds`, then prove its figures: see artimon/stack/proof.py."""
-    from artimon.stack.proof import prove_stack
-
-    return prove_stack(stack, seconds, stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,14 @@ DEFAULT_API = "http://127.0.0.1:8780"
 DEFAULT_MATRIX = "127.0.0.1:8781"
 DEFAULT_SMTP = "127.0.0.1:8725"
 DEFAULT_DROPIN = Path("/var/run/artimon")
+DEFAULT_KAFKA_QUOTA = 20 * 1024**3
+LEAST_KAFKA_QUOTA = 24 * 1024**2
+"""Below this the eight partitions with their smallest segments would not fit into half of it."""
+_BYTES = re.compile(r"(\d+)\s*(|[KMGT]i?)B?", re.IGNORECASE)
+
+
+class SettingsError(ValueError):
+    """A variable of the environment or a flag cannot be read. The text says which and what it should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,8 @@ class Settings:
     api: str
     matrix: str
     smtp: str
+    kafka_quota_bytes: int
+    """Bytes that the topic of samples may have in Kafka; 0: any number."""
     data: Path
     dropin: Path
     cache: Path
@@ -51,6 +62,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         api=env.get("ARTIMON_API") or DEFAULT_API,
         matrix=env.get("ARTIMON_MATRIX") or DEFAULT_MATRIX,
         smtp=env.get("ARTIMON_SMTP") or DEFAULT_SMTP,
+        kafka_quota_bytes=parse_quota(env.get("ARTIMON_KAFKA_QUOTA") or str(DEFAULT_KAFKA_QUOTA)),
         data=Path(env.get("ARTIMON_DATA") or share / "artimon" / "default").expanduser(),
         dropin=Path(env.get("ARTIMON_DROPIN") or DEFAULT_DROPIN).expanduser(),
         cache=cache.expanduser() / "artimon",
@@ -60,6 +72,19 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         ci=bool(env.get("CI")),
         data_given=bool(env.get("ARTIMON_DATA")),
     )
+
+
+def parse_quota(text: str) -> int:
+    """Bytes of "20 GiB", "21474836480" or "0" (no quota); K, M, G and T count in 1024s. Raises SettingsError."""
+    found = _BYTES.fullmatch(text.strip())
+    size = int(found[1]) * 1024 ** " KMGT".index((found[2] or " ")[0].upper()) if found else -1
+    if size and not LEAST_KAFKA_QUOTA <= size < 2**63:
+        least = LEAST_KAFKA_QUOTA // 1024**2
+        raise SettingsError(
+            f"quota of Kafka (ARTIMON_KAFKA_QUOTA, --kafka-quota) {text!r}: write bytes, at least {least} MiB, such as"
+            " 20GiB, or 0 for none"
+        )
+    return size
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:

@@ -4,10 +4,13 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from artimon.model.batch import Polled
 
 
 class Line(TypedDict):
@@ -19,6 +22,21 @@ class Line(TypedDict):
     peer: str | None
     ratio: float | None
     machine: str
+
+
+class CountingSink:
+    """Accepts everything and counts the samples: what is measured is what brings them."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+
+    async def accept(self, polled: "Sequence[Polled]") -> None:
+        """Counts them."""
+        self.samples += sum(len(one.samples) for one in polled)
+
+    def replay(self) -> "Iterable[Polled]":
+        """Nothing: nothing is kept."""
+        return ()
 
 
 @cache

@@ -11,15 +11,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from time import perf_counter
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from artimon.model.batch import Polled
 from artimon.model.clock import SYSTEM_CLOCK
-from benchmarks.common import Line, line, show
+from benchmarks.common import CountingSink, Line, line, show
 from sources.delivery import Delivery
 from sources.dropin import DropinFolder
 from sources.figures import Figures
@@ -28,19 +27,6 @@ from sources.store import SeriesStore
 
 LINES = 100_000
 ROUNDS = 5
-
-
-class CountingSink:
-    """Accepts everything."""
-
-    def __init__(self) -> None:
-        self.samples = 0
-
-    async def accept(self, polled: Sequence[Polled]) -> None:
-        self.samples += sum(len(one.samples) for one in polled)
-
-    def replay(self) -> Iterable[Polled]:
-        return ()
 
 
 def value_of(i: int, number: int) -> str:

@@ -1,262 +1,238 @@
-"""Kafka to HDFS and to the shards: samples a second from a topic filled beforehand until the table's commit and every
-shard's offsets equal its end; duplicates are looked for, acks published, counts and sums verified afterwards.
+"""Kafka to HDFS and to the shards, from a topic filled beforehand.
 
-python -m benchmarks.pipeline [--samples 21000000] [--sources 1000] [--keep]
+`pipeline`: samples a second with both paths, until the table's commit and every shard's offsets equal the end of the
+topic; `pipeline.cpu`, `pipeline.memory`: of that run; `pipeline.raw`: the raw path alone. `pipeline@buckets_stopped`
+and `pipeline@raw_stopped`: what one path does while the other is stopped for a minute (shards, DataNode: SIGSTOP).
+After each run count, sums, a digest of all rows, what the shards applied and the published acks are compared with what
+was written; duplicates are looked for and acks published as always.
+`lag.hdfs.*`: see benchmarks.lag; it alone takes --minutes, 30 by default, and some more. All the rest takes about ten.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import psutil
-import pyarrow as pa
-from deltalake import DeltaTable
-from kazoo.client import KazooClient
+from hdfs_native import Client
 
-from artimon.model.health import Health, read_health
-from artimon.settings import load as load_settings
-from artimon.stack import jars
-from artimon.stack.java import find_java
 from artimon.stack.stack import Stack
+from benchmarks import lag
 from benchmarks.common import emit
 from benchmarks.loads.samples import SERIES_A_SOURCE, Expected, fill
-from pipeline.spark.acks import PATH as ACKS_PATH
-from pipeline.spark.table import raw_uri
+from benchmarks.loads.verify import verify_acks, verify_shards, verify_table
+from benchmarks.loads.world import (
+    SHARDS,
+    Memory,
+    Processes,
+    World,
+    WrongCounts,
+    cpu_s,
+    pipeline_processes,
+    start_shards,
+    start_spark,
+    stop,
+    wait_for,
+)
+from pipeline.spark.files import split
 
 PARTITIONS = 8
-SHARDS = ("0", "1")
-DEADLINE_S = 1_800.0
-_MASK = (1 << 64) - 1
-
-
-class WrongCounts(RuntimeError):
-    """What was found is not what was written."""
+SERVERS = ("zookeeper", "kafka", "namenode", "datanode")
+SETTLE_S = 4.0
+"""Health files and acks are written at intervals."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """The servers, and a folder for everything else."""
+class Bench:
+    """The servers, what the topic holds, and how much the shards must have room for."""
 
-    zookeeper: str
-    kafka: str
-    hdfs: str
-    folder: Path
-    master: str = "local[4,4]"
+    stack: Stack
+    world: World
+    expected: Expected
+    capacity: int
 
-
-class Memory:
-    """Peak resident set of this process's children and of each of them, sampled twice a second."""
-
-    def __init__(self) -> None:
-        self.peak_mb = 0.0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Memory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.5):
-            self.peak_mb = max(self.peak_mb, sum(map(_resident, _pipeline_processes())) / 2**20)
+    def at(self, name: str) -> World:
+        """A table of its own."""
+        return replace(self.world, hdfs=f"{self.stack.hdfs}/{name}")
 
 
-def _pipeline_processes() -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process().children():
-        try:
-            if {"spark", "shard"} & set(child.cmdline()[:5]):
-                found += [child, *child.children(recursive=True)]
-        except psutil.Error:
-            continue
-    return found
+def note(text: str) -> None:
+    """For people, beside the lines."""
+    print(f"# {text}", file=sys.stderr, flush=True)
 
 
-def _resident(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0
+def raw_messages(world: World) -> int:
+    """Messages that the table holds."""
+    health = world.health("spark")
+    return sum(health.figures.get("raw", {}).get("until", {}).values()) if health else 0
 
 
-def _cpu_s(processes: list[psutil.Process]) -> float:
-    total = 0.0
-    for process in processes:
-        try:
-            times = process.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-        except psutil.Error:
-            continue
-    return total
+def bucket_messages(world: World) -> int:
+    """Messages that the slowest shard holds."""
+    health = world.health("spark")
+    shards = health.figures.get("buckets", {}).get("shards", {}) if health else {}
+    return min((sum(at.values()) for at in shards.values()), default=0) if len(shards) == len(SHARDS) else 0
 
 
-def _spawn(world: World, *arguments: str) -> subprocess.Popen[bytes]:
-    log = (world.folder / f"{arguments[0]}-{time.monotonic_ns()}.log").open("wb")
-    common = ["--zookeeper", world.zookeeper, "--kafka", world.kafka]
-    return subprocess.Popen([sys.executable, "-m", "artimon.cli", *arguments, *common], stdout=log, stderr=log)
-
-
-def start_shards(world: World, series: int) -> list[subprocess.Popen[bytes]]:
-    """The real ones."""
-    options = ["--members", ",".join(SHARDS), "--capacity", str(series)]
-    health = {i: str(world.folder / f"shard-{i}.json") for i in SHARDS}
-    return [_spawn(world, "shard", "--id", i, *options, "--health", health[i]) for i in SHARDS]
-
-
-def start_spark(world: World) -> subprocess.Popen[bytes]:
-    """The Spark application as the stack runs it."""
-    place = load_settings()
-    folder = jars.ensure(place, find_java(place), ["spark"]) / "spark"
-    connector = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
-    where = ["--hdfs", world.hdfs, "--data", str(world.folder / "spark"), "--jars", connector, "--master", world.master]
-    return _spawn(world, "spark", *where, "--health", str(world.folder / "spark.json"))
-
-
-def wait_for(what: str, done: object, processes: list[subprocess.Popen[bytes]], deadline_s: float = DEADLINE_S) -> None:
-    """Until `done()`; raises when a process ends or time is up."""
-    until = time.monotonic() + deadline_s
-    while not done():  # type: ignore[operator]
-        if time.monotonic() > until:
-            raise WrongCounts(f"{what}: not within {deadline_s:.0f} s")
-        for process in processes:
-            if process.poll() is not None:
-                raise WrongCounts(f"{what}: {process.args!r} ended with {process.returncode}, see its log")
-        time.sleep(0.05)
-
-
-def is_begun(health: Health | None) -> bool:
-    """Both queries read."""
+def is_begun(world: World, buckets: bool) -> bool:
+    """The queries read."""
+    health = world.health("spark")
     figures = health.figures if health else {}
-    return bool(figures.get("raw", {}).get("append")) and bool(figures.get("buckets", {}).get("position"))
+    begun = bool(figures.get("raw", {}).get("append"))
+    return begun and (not buckets or bool(figures.get("buckets", {}).get("position")))
 
 
-def is_done(world: World, expected: Expected) -> bool:
-    """The newest state of the table and every shard's word equal the end of the topic."""
-    health = read_health(world.folder / "spark.json")
-    if health is None:
-        return False
-    ends = {str(p): n for p, n in expected.ends.items()}
-    until = health.figures.get("raw", {}).get("until", {})
-    shards = health.figures.get("buckets", {}).get("shards", {})
-    if any(until.get(p) != end for p, end in ends.items()) or len(shards) < len(SHARDS):
-        return False
-    return all(shard.get(p) == end for shard in shards.values() for p, end in ends.items())
+def is_done(world: World, expected: Expected, buckets: bool) -> bool:
+    """The newest state of the table, and every shard's word, equal the end of the topic."""
+    return raw_messages(world) == expected.batches and (not buckets or bucket_messages(world) == expected.batches)
 
 
-def verify(world: World, expected: Expected) -> None:
-    """Count and add up the table; compare what the shards applied and what was published. Raises WrongCounts."""
-    rows = series = times = integers = 0
-    dataset = DeltaTable(raw_uri(world.hdfs)).to_pyarrow_dataset()
-    for batch in dataset.to_batches(columns=["series", "time", "integer"]):
-        rows += len(batch)
-        series += int(batch.column("series").to_numpy().view(np.uint64).sum())
-        times += int((batch.column("time").cast(pa.int64()).to_numpy() // 1000).sum())
-        integers += int(batch.column("integer").fill_null(0).to_numpy().sum())
-    found = (rows, series & _MASK, times & _MASK, integers & _MASK)
-    wanted = (expected.samples, expected.series_sum, expected.time_sum, expected.integer_sum)
-    if found != wanted:
-        raise WrongCounts(f"table: rows and sums {found}, written {wanted}")
-    applied = sum(read_applied(world, i) for i in SHARDS)
-    if applied != expected.samples:
-        raise WrongCounts(f"shards applied {applied} samples, written {expected.samples}")
-    verify_acks(world, expected)
-
-
-def read_applied(world: World, shard: str) -> int:
-    """Samples that a shard says it applied."""
-    health = read_health(world.folder / f"shard-{shard}.json")
-    return int(health.figures.get("applied", 0)) if health else 0
-
-
-def verify_acks(world: World, expected: Expected) -> None:
-    """What agents would read says that all of it is safe."""
-    client = KazooClient(world.zookeeper)
-    client.start(timeout=10)
+def run_once(bench: Bench, name: str, buckets: bool, measure: Callable[[World, Processes], None]) -> None:
+    """One life of Spark, and of shards where `buckets` go too, on a table of its own; `measure` returns when all is
+    done. Then verify, and delete the table."""
+    world = bench.at(name)
+    world.clean()
+    processes = start_shards(world, bench.capacity) if buckets else []
     try:
-        names = client.get_children(ACKS_PATH)
-        acks = [json.loads(client.get(f"{ACKS_PATH}/{name}")[0]) for name in names]
-    finally:
-        client.stop()
-        client.close()
-    until = {int(p): at["until"] for p, at in acks[0]["partitions"].items()}
-    if any(until[p] != end for p, end in expected.ends.items()):
-        raise WrongCounts(f"acks say {until}, the topic ends at {expected.ends}")
-
-
-def measure(world: World, sources: int, samples: int) -> None:
-    """Fill, run, verify, and print the lines."""
-    began = time.monotonic()
-    expected = fill(world.kafka, "artimon.samples", PARTITIONS, sources, samples)
-    print(
-        f"# {expected.samples:,} samples in {expected.batches:,} batches,"
-        f" {expected.bytes / expected.samples:.1f} bytes each, written in {time.monotonic() - began:.0f} s",
-        file=sys.stderr,
-    )
-    processes = start_shards(world, sources * SERIES_A_SOURCE // len(SHARDS) * 11 // 10)
-    try:
-        shards_up = lambda: all((world.folder / f"shard-{i}.json").exists() for i in SHARDS)  # noqa: E731
-        wait_for("shards start", shards_up, processes, 120)
         processes.append(start_spark(world))
-        spark_json = world.folder / "spark.json"
-        wait_for("queries start", lambda: is_begun(read_health(spark_json)), processes, 120)
-        with Memory() as memory:
-            before, cpu = time.monotonic(), _cpu_s(_pipeline_processes())
-            wait_for("table and shards reach the end", lambda: is_done(world, expected), processes)
-            took = time.monotonic() - before
-            cpu = _cpu_s(_pipeline_processes()) - cpu
-        time.sleep(4.0)  # health files and acks are written at intervals
-        verify(world, expected)
+        wait_for("queries start", lambda: is_begun(world, buckets), processes, 180)
+        measure(world, processes)
+        time.sleep(SETTLE_S)
+        if buckets:
+            verify_shards(world, bench.expected)
+        verify_acks(world, bench.expected)
     finally:
         stop(processes)
-    emit("pipeline", expected.samples / took, "samples/s")
-    emit("pipeline.cpu", cpu / expected.samples * 1e6, "core-microseconds/sample")
+    began = time.monotonic()
+    verify_table(world.hdfs, bench.expected)
+    note(f"{name}: verified in {time.monotonic() - began:.0f} s")
+    authority, path = split(world.hdfs)
+    Client(authority).delete(path, recursive=True)
+
+
+def both(bench: Bench, world: World, processes: Processes) -> None:
+    """`pipeline`, `pipeline.cpu`, `pipeline.memory`."""
+    servers = [psutil.Process(bench.stack.pid(name)) for name in SERVERS]
+    with Memory() as memory:
+        began, cpu, servers_cpu = time.monotonic(), cpu_s(pipeline_processes()), cpu_s(servers)
+        wait_for("table and shards reach the end", lambda: is_done(world, bench.expected, True), processes)
+        took = time.monotonic() - began
+        cpu, servers_cpu = cpu_s(pipeline_processes()) - cpu, cpu_s(servers) - servers_cpu
+    samples = bench.expected.samples
+    emit("pipeline", samples / took, "samples/s")
+    emit("pipeline.cpu", cpu / samples * 1e6, "core-microseconds/sample")
+    emit("pipeline.cpu@servers", servers_cpu / samples * 1e6, "core-microseconds/sample, Kafka and HDFS")
     emit("pipeline.memory", memory.peak_mb, "MiB resident, Spark and shards, peak")
 
 
-def stop(processes: list[subprocess.Popen[bytes]]) -> None:
-    """All of ours, by their ids."""
-    for process in reversed(processes):
-        process.terminate()
-    for process in processes:
-        try:
-            process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            process.kill()
+def raw_alone(bench: Bench, world: World, processes: Processes) -> None:
+    """`pipeline.raw`."""
+    began = time.monotonic()
+    wait_for("the table reaches the end", lambda: is_done(world, bench.expected, False), processes)
+    emit("pipeline.raw", bench.expected.samples / (time.monotonic() - began), "samples/s")
+
+
+def stops(bench: Bench, world: World, processes: Processes, stop_s: float) -> None:
+    """One path stands still for a while, then the other; each time the rest goes on."""
+    shards = [p.pid for p in processes if "shard" in p.args[3:4]]  # type: ignore[index]
+    rate = while_stopped(bench, world, shards, raw_messages, stop_s)
+    emit("pipeline@buckets_stopped", rate, "samples/s into the table while both shards are stopped")
+    rate = while_stopped(bench, world, [bench.stack.pid("datanode")], bucket_messages, stop_s)
+    emit("pipeline@raw_stopped", rate, "samples/s into the shards while the DataNode is stopped")
+    wait_for("table and shards reach the end", lambda: is_done(world, bench.expected, True), processes)
+
+
+def while_stopped(bench: Bench, world: World, pids: list[int], read: Callable[[World], int], stop_s: float) -> float:
+    """Samples a second of what `read` counts while `pids` are stopped, or until it reaches the end. Raises WrongCounts
+    if it stands still too."""
+    before, began = read(world), time.monotonic()
+    last, last_at = before, began
+    for pid in pids:
+        psutil.Process(pid).send_signal(signal.SIGSTOP)
+    try:
+        while time.monotonic() < began + stop_s:
+            time.sleep(0.1)
+            now = read(world)
+            if now != last:
+                last, last_at = now, time.monotonic()
+    finally:
+        for pid in pids:
+            psutil.Process(pid).send_signal(signal.SIGCONT)
+    if last == before and last < bench.expected.batches:
+        raise WrongCounts(f"one path stood still while the other was stopped for {stop_s:.0f} s")
+    took = last_at - began if last == bench.expected.batches else stop_s
+    return (last - before) * SERIES_A_SOURCE / max(took, 0.1)
+
+
+def measure(stack: Stack, folder: Path, options: argparse.Namespace) -> None:
+    """Fill, then one run after another."""
+    began = time.monotonic()
+    expected = fill(stack.kafka, "artimon.samples", PARTITIONS, options.sources, options.samples)
+    size = expected.bytes / expected.samples
+    note(f"{expected.samples:,} samples, {size:.1f} bytes each, written in {time.monotonic() - began:.0f} s")
+    world = World(stack.zookeeper, stack.kafka, stack.hdfs, folder, options.master)
+    bench = Bench(stack, world, expected, options.sources * SERIES_A_SOURCE // len(SHARDS) * 11 // 10)
+    if "both" in options.parts:
+        run_once(bench, "both", True, lambda world, processes: both(bench, world, processes))
+    if "raw" in options.parts:
+        run_once(bench, "raw", False, lambda world, processes: raw_alone(bench, world, processes))
+    if "stops" in options.parts:
+        run_once(bench, "stops", True, lambda world, processes: stops(bench, world, processes, options.stop))
+
+
+PARTS = ("both", "raw", "stops", "lag")
+
+
+def parse(args: list[str]) -> argparse.Namespace:
+    """Command line: see the module."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="benchmarks.pipeline", description=__doc__, formatter_class=form)
+    parser.add_argument("--samples", type=int, default=100_500_000)
+    parser.add_argument("--sources", type=int, default=1_000, help="1,500 series each")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"which of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--stop", type=float, default=60.0, help="seconds for which a path is stopped")
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long the lag is measured")
+    parser.add_argument("--master", default="local[4,4]")
+    parser.add_argument("--base-port", type=int, default=25_000)
+    parser.add_argument("--keep", action="store_true", help="leave the folder of data and logs")
+    options = parser.parse_args(args)
+    options.parts = set(options.parts.split(","))
+    if unknown := options.parts - set(PARTS):
+        parser.error(f"--parts: {', '.join(sorted(unknown))} is none of {', '.join(PARTS)}")
+    return options
 
 
 def run(args: list[str]) -> None:
-    """Command line: see the module."""
-    parser = argparse.ArgumentParser(prog="benchmarks.pipeline", description=__doc__)
-    parser.add_argument("--samples", type=int, default=21_000_000)
-    parser.add_argument("--sources", type=int, default=1_000, help="1,500 series each")
-    parser.add_argument("--master", default="local[4,4]")
-    parser.add_argument("--keep", action="store_true", help="leave the folder of data and logs")
-    options = parser.parse_args(args)
+    """All that the options name."""
+    options = parse(args)
+    if options.parts - {"lag"}:
+        _run_filled(options)
+    if "lag" in options.parts:
+        lag.run_all(options.minutes, options.sources, 1, options.base_port, options.keep)
+
+
+def _run_filled(options: argparse.Namespace) -> None:
     folder = Path(tempfile.mkdtemp(prefix="artimon-bench-"))
     try:
-        with Stack(folder / "stack", ["zookeeper", "kafka", "hdfs"], base_port=25_000) as stack:
-            world = World(stack.zookeeper, stack.kafka, stack.hdfs, folder, options.master)
-            measure(world, options.sources, options.samples)
+        with Stack(folder / "stack", ["zookeeper", "kafka", "hdfs"], base_port=options.base_port) as stack:
+            measure(stack, folder, options)
     finally:
         if options.keep:
-            print(f"# kept: {folder}", file=sys.stderr)
+            note(f"kept: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    run(sys.argv[1:])
+    try:
+        run(sys.argv[1:])
+    except (WrongCounts, lag.LagError, subprocess.SubprocessError) as error:
+        sys.exit(f"benchmarks.pipeline: {error}")

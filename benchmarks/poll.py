@@ -12,14 +12,12 @@ import sys
 import tempfile
 import uuid
 import zlib
-from collections.abc import Iterable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from artimon.model.batch import Polled
 from artimon.model.clock import SYSTEM_CLOCK
-from benchmarks.common import emit
+from benchmarks.common import CountingSink, emit
 from bookkeeper.service import idl
 from bookkeeper.wire import encode_message
 from sources.address import Endpoint
@@ -35,19 +33,6 @@ from sources.store import SeriesStore
 
 PROCESSES = 4
 ROUNDS = 5
-
-
-class CountingSink:
-    """Counts samples."""
-
-    def __init__(self) -> None:
-        self.samples = 0
-
-    async def accept(self, polled: Sequence[Polled]) -> None:
-        self.samples += sum(len(one.samples) for one in polled)
-
-    def replay(self) -> Iterable[Polled]:
-        return ()
 
 
 def answers(process: bytes, instance: str, variables: int) -> list[bytes]:

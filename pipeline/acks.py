@@ -18,14 +18,20 @@ FRESH_VERSIONS = 2
 """`log_end` counts as evidence only in a state that was begun after the batch had its offset. The first state written
 after we looked may have been read before; the second was begun after the first was written, hence after we looked."""
 
+END_OF_LOG = 2**63 - 1
+"""Where the lost rest of a topic ends whose name another one has taken."""
+
 
 class Position(NamedTuple):
-    """Where Kafka holds a batch. Topic id and cluster id as Kafka prints them."""
+    """Where Kafka holds a batch. Topic id and cluster id as Kafka prints them. `leader_epoch` of the partition when
+    it was written, or less; -1: not known. An offset alone does not say which message: a log that was cut grows again,
+    under a greater epoch."""
 
     cluster: str
     topic_id: str
     partition: int
     offset: int
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,19 @@ class PartitionState:
     log_start: int
     log_end: int
     lost: tuple[tuple[int, int], ...] = ()
+    epochs: tuple[tuple[int, int], ...] = ()
+    """(leader epoch, first offset written under it), ascending."""
+
+    def end_of(self, epoch: int) -> int | None:
+        """Nothing written under `epoch` stands at or above this offset; None: that is not known."""
+        if epoch < 0:
+            return None
+        return next((start for later, start in self.epochs if later > epoch), None)
+
+    @property
+    def closed(self) -> bool:
+        """Another topic took the place of this one: nothing more of it will be read."""
+        return any(end >= END_OF_LOG for _, end in self.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +76,7 @@ class AckState:
                 "log_start": p.log_start,
                 "log_end": p.log_end,
                 "lost": [list(r) for r in p.lost],
+                "epochs": [list(e) for e in p.epochs],
             }
             for number, p in sorted(self.partitions.items())
         }
@@ -83,7 +103,8 @@ class AckState:
 
 def _partition(data: Mapping[str, Any]) -> PartitionState:
     lost = tuple((int(a), int(b)) for a, b in data.get("lost", ()))
-    return PartitionState(int(data["until"]), int(data["log_start"]), int(data["log_end"]), lost)
+    epochs = tuple((int(a), int(b)) for a, b in data.get("epochs", ()))
+    return PartitionState(int(data["until"]), int(data["log_start"]), int(data["log_end"]), lost, epochs)
 
 
 class Sent(NamedTuple, Generic[Key]):
@@ -130,11 +151,19 @@ def judge(sent: Iterable[Sent[Key]], states: Mapping[str, AckState], topic: str)
 
 def _against(position: Position, since: int | None, state: AckState) -> str:
     partition = state.partitions.get(position.partition)
-    if partition is None or state.cluster != position.cluster:
+    if partition is None:
         return WAIT
-    offset = position.offset
+    offset, end = position.offset, partition.end_of(position.leader_epoch)
+    if end is not None and offset >= end:
+        return (
+            f"log of partition {position.partition} was cut at {end} after epoch {position.leader_epoch}, not above"
+            f" offset {offset}"
+        )
     if any(start <= offset < end for start, end in partition.lost):
         return f"offset {offset} of partition {position.partition} was named lost"
+    if partition.epochs and position.leader_epoch > partition.epochs[-1][0]:
+        # `until` is of a log that was cut since: what stands there now was written after the table read it
+        return f"the log that epoch {position.leader_epoch} wrote was never read" if partition.closed else WAIT
     if offset < partition.until:
         return ACKED
     if partition.log_start > offset:
@@ -147,7 +176,7 @@ def _against(position: Position, since: int | None, state: AckState) -> str:
 def _without(position: Position, since: int | None, states: Iterable[AckState], topic: str) -> str:
     """Nobody ever took charge of this topic id. If another one of the same topic is being read, this one is gone."""
     for state in states:
-        if state.topic == topic and state.cluster == position.cluster and _fresh(since, state):
+        if state.topic == topic and _fresh(since, state):
             return f"topic {topic} is now {state.topic_id}; {position.topic_id} was never read"
     return WAIT
 
@@ -156,7 +185,7 @@ def _version(position: Position, states: Mapping[str, AckState], topic: str) -> 
     state = states.get(position.topic_id)
     if state is not None:
         return state.version
-    versions = [s.version for s in states.values() if s.topic == topic and s.cluster == position.cluster]
+    versions = [s.version for s in states.values() if s.topic == topic]
     return max(versions, default=None)
 
 

@@ -33,6 +33,8 @@ from pipeline.wal import QUOTA_BYTES, SEGMENT_BYTES, Entry, Log
 log = logging.getLogger(__name__)
 
 _REPLAY_S = 120.0
+_NEARLY = 0.9
+"""Above this part of its quota the log is a problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,13 @@ class Agent:
         problems = [p for p in (self.log.problem, self._control.problem) if p]
         if self._registration.conflict:
             problems.append(f"another agent is registered as {self.config.name}")
+        if full := self._sender.buffer_full:
+            problems.append(full)
+        if self.log.used_bytes > _NEARLY * self.log.quota_bytes:
+            problems.append(
+                f"the log holds {self.log.used_bytes} of {self.log.quota_bytes} bytes, not acked: once it is full polls"
+                " are dropped and counted as refused"
+            )
         found = self.log.recovered
         return {
             "accepted_batches": self._intake.batches,

@@ -12,18 +12,20 @@ import base64
 import logging
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kafka.errors import KafkaError, for_code
 from kafka.net.compat import KafkaNetClient
+from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.acks import Position
+from pipeline.quota import LogSizes, QuotaError, sizes_of
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,10 @@ class TopicInfo:
     leaders: dict[int, int]
     """Node by partition; -1 where there is none."""
     read_at: float
+    nodes: tuple[int, ...] = ()
+    """All of the cluster."""
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    """Leader epoch by partition."""
 
     @property
     def topic_id(self) -> str:
@@ -110,6 +116,26 @@ class Broker:
             self._fail_rest(results, f"kafka: {type(error).__name__} {error}")
         return results
 
+    def log_sizes(self, name: str) -> LogSizes:
+        """How large the topic is on the brokers that answer within some seconds. Raises QuotaError."""
+        try:
+            info = self.topic(name)
+            with self._lock:
+                manager = self._manager()
+            wanted = DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=sorted(info.leaders))
+            request = DescribeLogDirsRequest(topics=[wanted])
+            answers = manager.run(_ask_all, manager, request, info.nodes, _BOOTSTRAP_S * 1000)
+        except (BrokerError, KafkaError, OSError, RuntimeError) as error:
+            raise QuotaError(f"Kafka at {self._bootstrap} does not say its size: {error}") from error
+        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        good = [answer for answer in answers if not isinstance(answer, BaseException)]
+        errors += [for_code(answer.error_code)() for answer in good if getattr(answer, "error_code", 0)]
+        sizes = sizes_of(good, name)
+        if not sizes.partitions:
+            why = errors[0] if errors else "no broker holds any of it"
+            raise QuotaError(f"Kafka at {self._bootstrap} does not say the size of {name}: {why!r}")
+        return sizes
+
     def close(self) -> None:
         """Give up the connection."""
         with self._lock:
@@ -156,7 +182,9 @@ class Broker:
         if topic.error_code:
             raise BrokerError(f"topic {name}: {for_code(topic.error_code).__name__}: was it made? See `artimon doctor`")
         leaders = {p.partition_index: p.leader_id for p in topic.partitions}
-        return TopicInfo(answer.cluster_id, name, topic.topic_id, leaders, self._clock.monotonic())
+        epochs = {p.partition_index: p.leader_epoch for p in topic.partitions}
+        nodes = tuple(broker.node_id for broker in answer.brokers)
+        return TopicInfo(answer.cluster_id, name, topic.topic_id, leaders, self._clock.monotonic(), nodes, epochs)
 
     def _chunks(self, messages: Sequence[Message]) -> Iterator[_Chunk]:
         """Record batches, those of a partition in the order of the messages."""
@@ -221,7 +249,8 @@ class Broker:
                 continue
             info = chunk.info
             for place, index in enumerate(chunk.indices):
-                results[index] = Position(info.cluster, info.topic_id, chunk.partition, part.base_offset + place)
+                at, epoch = part.base_offset + place, info.epochs.get(chunk.partition, -1)
+                results[index] = Position(info.cluster, info.topic_id, chunk.partition, at, epoch)
 
     def _forget(self, info: TopicInfo) -> None:
         """Describe the topic anew at the next write."""
@@ -266,9 +295,19 @@ async def _ask(manager: Any, request: Any, timeout_ms: float) -> Any:
     return await manager.wait_for(manager.send(request, request_timeout_ms=timeout_ms), timeout_ms)
 
 
+async def _ask_all(manager: Any, request: Any, nodes: Sequence[int], timeout_ms: float) -> list[Any]:
+    """The answer or the error of each node."""
+    futures = [manager.send(request, node, request_timeout_ms=timeout_ms) for node in nodes]
+    return await _gather(manager, futures, timeout_ms)
+
+
 async def _produce(manager: Any, node: int, requests: list[Any], timeout_ms: float) -> list[Any]:
     """Send all at once, in order; the answer or the error of each."""
     futures = [manager.send(request, node, request_timeout_ms=timeout_ms) for request in requests]
+    return await _gather(manager, futures, timeout_ms)
+
+
+async def _gather(manager: Any, futures: Sequence[Any], timeout_ms: float) -> list[Any]:
     answers: list[Any] = []
     for future in futures:
         try:

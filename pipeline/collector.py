@@ -25,6 +25,7 @@ from pipeline.acks import Position
 from pipeline.broker import Broker, BrokerError, Message
 from pipeline.collectors import COLLECTORS_PATH
 from pipeline.idl import collector_idl
+from pipeline.quota import MESSAGE_OVERHEAD, Quota, watch
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +48,21 @@ class CollectorConfig:
     port: int = 0
     health: Path | None = None
     topic_prefix: str = "artimon"
+    quota_bytes: int = 0
+    """Bytes that the topic of samples may have; 0: any number."""
 
 
 class Collector:
     """Handler of the Thrift service. Stateless but for counts and for the bytes it holds, which are bounded."""
 
-    def __init__(self, broker: Broker, topic_prefix: str = "artimon", clock: Clock = SYSTEM_CLOCK) -> None:
-        self._broker, self._clock = broker, clock
+    def __init__(
+        self,
+        broker: Broker,
+        topic_prefix: str = "artimon",
+        clock: Clock = SYSTEM_CLOCK,
+        quota: Quota | None = None,
+    ) -> None:
+        self._broker, self._clock, self._quota = broker, clock, quota or Quota(0, clock)
         self._samples_topic, self._series_topic = f"{topic_prefix}.samples", f"{topic_prefix}.series"
         self._lock = threading.Lock()
         """Guards the counts below."""
@@ -84,22 +93,44 @@ class Collector:
                 "held_bytes": self._held,
                 "nacks": dict(self.nacks),
                 "last_answer_ms": self.last_answer_ms,
+                "kafka": self._quota.figures(),
             }
 
     def _forward(self, messages: Sequence[bytes]) -> list[Any]:
         answers: list[Any] = [None] * len(messages)
         good: list[tuple[int, Message]] = []
+        full = ""
         for index, data in enumerate(messages):
             try:
-                good.append((index, self._message(verify(data), data)))
+                message = self._message(verify(data), data)
+                full = self._admit(message, full)
+                if full and message.topic == self._samples_topic:
+                    answers[index] = self._nack(full)
+                else:
+                    good.append((index, message))
             except BatchError as error:
                 answers[index] = self._nack(f"damaged: {error}")
             except BrokerError as error:
                 answers[index] = self._nack(f"kafka: {error}")
-        results = self._broker.write([message for _, message in good]) if good else []
+        try:
+            results = self._broker.write([message for _, message in good]) if good else []
+        finally:
+            for _, message in good:
+                self._settle(message)
         for (index, message), result in zip(good, results, strict=True):
             answers[index] = self._answer(message, result)
         return answers
+
+    def _admit(self, message: Message, full: str) -> str:
+        """Why the topic of samples takes nothing more. Once that is said, it is said to the rest of the call as well,
+        so that a lane stays in order. Announcements always pass: their topic is compacted."""
+        if full or message.topic != self._samples_topic:
+            return full
+        return self._quota.admit(message.partition, len(message.value) + MESSAGE_OVERHEAD)
+
+    def _settle(self, message: Message) -> None:
+        if message.topic == self._samples_topic:
+            self._quota.settled(message.partition, len(message.value) + MESSAGE_OVERHEAD)
 
     def _message(self, header: BatchHeader, data: bytes) -> Message:
         if header.kind == BatchKind.SAMPLES:
@@ -118,7 +149,7 @@ class Collector:
         with self._lock:
             self.batches += 1
             self.bytes += len(message.value)
-        return collector_idl().Answer(True, result.cluster, result.topic_id, result.partition, result.offset, "")
+        return collector_idl().Answer(True, *result[:4], "", result.leader_epoch)
 
     def _nack(self, reason: str) -> Any:
         with self._lock:
@@ -138,7 +169,8 @@ def run_collector(
 ) -> None:
     """Serve until `stop`; raises OSError if the port is taken. Kafka and ZooKeeper may come, go and come back."""
     broker = Broker(config.kafka, clock)
-    collector = Collector(broker, config.topic_prefix, clock)
+    quota = Quota(config.quota_bytes, clock)
+    collector = Collector(broker, config.topic_prefix, clock, quota)
     health = HealthFile(config.health, f"collector-{config.id}", clock, publish)
     server = FramedServer(
         collector_idl().Collector,
@@ -160,9 +192,12 @@ def run_collector(
     log.info("collector %s serves on %s:%d", config.id, config.host, port)
     try:
         zookeeper.start_async()
-        if _wait_for_kafka(broker, config, stop, health, clock):
+        if _wait_for_kafka(broker, quota, config, stop, health, clock):
             registration.start()
-            _watch(collector, registration, port, stop, health, clock)
+            topic = f"{config.topic_prefix}.samples"
+            measuring = (quota, lambda: broker.log_sizes(topic), stop, clock)
+            threading.Thread(target=watch, args=measuring, name="quota", daemon=True).start()
+            _watch(collector, quota, registration, port, stop, health, clock)
     finally:
         registration.stop(2.0)
         server.stop(2.0)
@@ -172,22 +207,28 @@ def run_collector(
 
 
 def _wait_for_kafka(
-    broker: Broker, config: CollectorConfig, stop: threading.Event, health: HealthFile, clock: Clock
+    broker: Broker, quota: Quota, config: CollectorConfig, stop: threading.Event, health: HealthFile, clock: Clock
 ) -> bool:
-    """True once Kafka describes the topic; until then no agent is told of this collector."""
+    """True once Kafka describes the topic and says how large it is; until then no agent is told of this collector."""
+    topic = f"{config.topic_prefix}.samples"
     while not stop.is_set():
         try:
-            broker.topic(f"{config.topic_prefix}.samples")
-            return True
+            broker.topic(topic)
+            quota.measure(lambda: broker.log_sizes(topic))
+            if quota.known:
+                return True
+            problem = f"{quota.failure} (it needs Describe on the cluster; ARTIMON_KAFKA_QUOTA=0 means no quota)"
         except BrokerError as error:
-            log.warning("collector %s waits: %s", config.id, error)
-            health.write("starting", str(error))
+            problem = str(error)
+        log.warning("collector %s waits: %s", config.id, problem)
+        health.write("starting", problem)
         clock.wait(stop, _KAFKA_RETRY_S)
     return False
 
 
 def _watch(
     collector: Collector,
+    quota: Quota,
     registration: Registration,
     port: int,
     stop: threading.Event,
@@ -198,5 +239,6 @@ def _watch(
         problem = "" if registration.registered else "not registered in ZooKeeper: agents that start now do not find us"
         if registration.conflict:
             problem = "another collector is registered under this id"
-        health.write("ok", problem, port=port, **collector.figures())
+        problems = [quota.problem] if quota.problem else []
+        health.write("ok", problem, port=port, problems=problems, **collector.figures())
         clock.wait(stop, _HEALTH_S)

@@ -3,6 +3,7 @@
 // What became of one message. ok: Kafka holds it at this position. Not ok: `reason` begins with one word and a colon:
 //   damaged: the bytes are no batch, or their digest is wrong (the message itself is at fault)
 //   full: the collector holds as many bytes as it may; later
+//   buffer full: Kafka holds as many bytes as it may; a good deal later, and one message at a time until one is taken
 //   kafka: Kafka did not take it in time; it may or may not hold it
 struct Answer {
   1: bool ok
@@ -11,6 +12,7 @@ struct Answer {
   4: i32 partition
   5: i64 offset
   6: string reason
+  7: i32 leader_epoch = -1  // of the partition when it was written; -1: not known
 }
 
 service Collector {

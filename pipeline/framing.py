@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from pipeline.files import LogError
+
 MAGIC = b"ARTW"
 VERSION = 1
 MARK = b"\xa5\x17W\xe9"
@@ -27,6 +29,10 @@ PAD = b"\xff"
 MAX_LANES = 1024
 
 Buffer = bytes | memoryview | mmap.mmap
+
+
+class NewerFormat(LogError):
+    """A segment that a newer program wrote. Nothing was changed: that program can go on with it."""
 
 
 class RecordType(IntEnum):
@@ -106,6 +112,24 @@ def decode_header(data: Buffer, segment: int) -> Header | None:
     if crc32c(bytes(data[: end - _CRC.size])) != crc:
         return None
     return Header(number, epoch, struct.unpack_from(f"<{lanes}Q", data, _HEADER.size))
+
+
+def check_version(data: Buffer, segment: int) -> None:
+    """Raises NewerFormat if a newer program wrote this segment; a version byte that only a broken disk can have made is
+    damage like any other."""
+    if len(data) < _HEADER.size:
+        return
+    magic, version, _, lanes, number, _ = _HEADER.unpack_from(data)
+    if magic != MAGIC or version <= VERSION or number != segment:
+        return
+    end = header_bytes(lanes)
+    as_ours = bytes(data[:4]) + bytes([VERSION]) + bytes(data[5 : end - _CRC.size])
+    if len(data) >= end and _CRC.unpack_from(data, end - _CRC.size)[0] == crc32c(as_ours):
+        return
+    raise NewerFormat(
+        f"segment {segment:016x} has format version {version}, this program reads version {VERSION}: run the version"
+        " that wrote it until its log is empty, or a newer one (docs/upgrade.md); nothing was changed"
+    )
 
 
 def encode_record(segment: int, type: RecordType, payload: bytes) -> bytes:

@@ -32,15 +32,17 @@ MAX_ENTRIES = 20_000
 
 
 def encode_sent(agent: str, sent: Sequence[tuple[BatchId, Position]]) -> Iterator[bytes]:
-    """One payload for each (cluster, topic id) and at most 20,000 batches, all of one agent name."""
+    """One payload for each (cluster, topic id, leader epoch) and at most 20,000 batches, all of one agent name."""
     groups: dict[tuple[str, str], list[bytes]] = {}
     for id, position in sent:
         entry = _SENT.pack(id.epoch, id.lane, id.sequence, position.partition, position.offset)
-        groups.setdefault((position.cluster, position.topic_id), []).append(entry)
-    for (cluster, topic_id), entries in groups.items():
+        known = position.leader_epoch >= 0  # a topic id holds no blank
+        topic = f"{position.topic_id} {position.leader_epoch}" if known else position.topic_id
+        groups.setdefault((position.cluster, topic), []).append(entry)
+    for (cluster, topic), entries in groups.items():
         for at in range(0, len(entries), MAX_ENTRIES):
             part = entries[at : at + MAX_ENTRIES]
-            yield _text(agent) + _text(cluster) + _text(topic_id) + struct.pack("<I", len(part)) + b"".join(part)
+            yield _text(agent) + _text(cluster) + _text(topic) + struct.pack("<I", len(part)) + b"".join(part)
 
 
 def decode_sent(payload: bytes) -> list[tuple[BatchId, Position]]:
@@ -48,14 +50,16 @@ def decode_sent(payload: bytes) -> list[tuple[BatchId, Position]]:
     try:
         agent, at = _read_text(payload, 0)
         cluster, at = _read_text(payload, at)
-        topic_id, at = _read_text(payload, at)
+        topic, at = _read_text(payload, at)
+        topic_id, _, told = topic.partition(" ")
+        leader_epoch = int(told or -1)
         (count,) = struct.unpack_from("<I", payload, at)
         entries = _SENT.iter_unpack(payload[at + 4 : at + 4 + count * _SENT.size])
         return [
-            (BatchId(agent, epoch, lane, sequence), Position(cluster, topic_id, partition, offset))
+            (BatchId(agent, epoch, lane, sequence), Position(cluster, topic_id, partition, offset, leader_epoch))
             for epoch, lane, sequence, partition, offset in entries
         ]
-    except (struct.error, UnicodeDecodeError) as error:
+    except (struct.error, ValueError) as error:
         raise BadPayload(f"SENT record: {error}") from error
 
 

@@ -13,13 +13,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from artimon.model.batch import BatchError, BatchHeader, BatchId, BatchKind
+from artimon.model.batch import BatchError, BatchHeader, BatchId, BatchKind, UnknownFormat
 from artimon.model.codec import parse_header
 from artimon.model.ranges import LaneRanges
 from pipeline.acks import Position
 from pipeline.epoch import Failure
 from pipeline.files import Files, write_whole
-from pipeline.framing import Found, RecordType, Scan, encode_record, encode_skips, scan
+from pipeline.framing import (
+    Found,
+    NewerFormat,
+    RecordType,
+    Scan,
+    check_version,
+    encode_record,
+    encode_skips,
+    scan,
+)
 from pipeline.records import BadPayload, Place, decode_acked, decode_end, decode_forgotten, decode_sent, encode_end
 
 log = logging.getLogger(__name__)
@@ -152,6 +161,7 @@ def _look_at(result: Recovery, folder: Path, number: int, limit: int | None, las
             result.missing.append(number)
         return None
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        check_version(data, number)
         scanned = scan(data[:limit] if limit is not None else data, number)
         bad = [(r.start, r.end) for r in scanned.records if not _take(result, number, r, data[r.payload_at : r.end])]
     _note_header(result, scanned)
@@ -203,6 +213,8 @@ def _take(result: Recovery, segment: int, record: Found, payload: bytes) -> bool
                 result.forgotten.update(decode_forgotten(payload))
             case RecordType.END:
                 decode_end(payload)
+    except UnknownFormat as error:  # its checksum is right: a newer program wrote it, no disk did
+        raise NewerFormat(f"segment {segment:016x} byte {record.start}: {error}; nothing was changed") from error
     except (BatchError, BadPayload) as error:
         log.error("segment %016x byte %d: %s", segment, record.start, error)
         return False

@@ -9,17 +9,18 @@ from typing import Any
 
 from thriftpy2.thrift import TException
 
-from artimon.model.batch import BatchId
+from artimon.model.batch import NO_LANE, BatchId
 from artimon.model.clock import Clock
 from bookkeeper.framed import CallTimeout, FramedClient, FramedError
 from pipeline.acks import Position, Verdict
 from pipeline.collectors import Collectors, Endpoint
 from pipeline.framing import RecordType
 from pipeline.idl import collector_idl
+from pipeline.probing import Probing
 from pipeline.records import Place, encode_acked, encode_forgotten, encode_sent
 from pipeline.segments import CorruptRecord
 from pipeline.timer import AdaptiveTimer
-from pipeline.tracker import Answer, Group, Item, Tracker
+from pipeline.tracker import GROUP_COUNT, Answer, Group, Item, Tracker
 from pipeline.wal import Entry, Log
 
 log = logging.getLogger(__name__)
@@ -41,10 +42,15 @@ class Sender:
         self._log, self._tracker, self._agent, self._clock = wal, tracker, agent, clock
         self.collectors = Collectors(agent)
         self._timer = AdaptiveTimer(least=_LEAST_DEADLINE_S)
+        self._probing = Probing()
+        self._probe: Group | None = None
+        """The call that asks whether Kafka has room again."""
         self._cond = threading.Condition()
         self._stop = False
         self.damaged = 0
         """Batches that were accepted and that the disk no longer gives back."""
+        self.carried_bytes = 0
+        """Payload of all calls since start, whether answered or not: what is sent again counts again."""
         self._threads = [
             threading.Thread(target=self._run, name=f"send {n}", daemon=True) for n in range(lanes + _EXTRA_THREADS)
         ]
@@ -91,6 +97,12 @@ class Sender:
             self._cond.notify_all()
         self._forget(done)
 
+    @property
+    def buffer_full(self) -> str:
+        """What a collector said of Kafka's quota, "" while there is room."""
+        with self._cond:
+            return self._probing.reason
+
     def figures(self) -> dict[str, Any]:
         """Counts for health."""
         with self._cond:
@@ -102,8 +114,10 @@ class Sender:
                 "sent_batches": self._tracker.sent_count,
                 "acked_batches": self._tracker.acked_count,
                 "resent_batches": self._tracker.resent_count,
+                "carried_bytes": self.carried_bytes,
                 "damaged_batches": self.damaged,
                 "nacks": dict(self._tracker.nacks),
+                "buffer_full": self._probing.reason,
                 "oldest_unacked_ms": 0 if oldest is None else max(0, now_ms - oldest),
                 "oldest_unsent_ms": 0 if unsent is None else max(0, now_ms - unsent),
                 "collectors": len(self.collectors),
@@ -121,6 +135,7 @@ class Sender:
                     log.exception("sender: group of %s", group.lane)
                     with self._cond:
                         self._tracker.failed(group, self._clock.monotonic())
+                        self._learn(group, ())
         for client in clients.values():
             client.close()
 
@@ -129,14 +144,31 @@ class Sender:
             if self._stop:
                 return None
             now = self._clock.monotonic()
+            window = self._probing.allowed(now, self._probe is not None)
             if self.collectors.pick(now) is not None:
-                group = self._tracker.take(now)
+                group = self._tracker.take(now, GROUP_COUNT if window is None else window)
                 if group is not None:
+                    if window is not None and group.lane.lane != NO_LANE:
+                        self._probe = group
                     return group
-            due = self._tracker.next_due()
+            due = self._tracker.next_due(samples=window != 0)
+            if window == 0 and self._probe is None:
+                due = self._probing.not_before if due is None else min(due, self._probing.not_before)
             wait = _IDLE_S if due is None else min(_IDLE_S, max(0.02, due - now))
             self._cond.wait(wait)
             return None
+
+    def _learn(self, group: Group, answers: Sequence[Answer]) -> None:
+        """Under `_cond`: what the end of a call says of Kafka's room. Announcements are never refused for
+        want of it."""
+        probe = group is self._probe
+        if probe:
+            self._probe = None
+        full = next((answer.reason for answer in answers if answer.full), "")
+        if full:
+            self._probing.refused(full, self._clock.monotonic(), probe)
+        elif probe and answers and all(answer.position is not None for answer in answers):
+            self._probing.taken()
 
     def _send(self, group: Group, clients: dict[Endpoint, FramedClient]) -> None:
         messages, bad = self._read(group)
@@ -145,20 +177,25 @@ class Sender:
             if bad:
                 self.damaged += len(bad)
                 self._tracker.lost(group, bad)
+                self._learn(group, ())
                 self._cond.notify_all()
                 return
             endpoint = self.collectors.pick(now)
             if endpoint is None:
                 self._tracker.failed(group, now)
+                self._learn(group, ())
                 return
             deadline = self._timer.deadline()
+            self.carried_bytes += sum(map(len, messages))
         answers = self._call(_client(clients, endpoint), endpoint, messages, deadline)
         if answers is None:
             with self._cond:
                 self._tracker.failed(group, self._clock.monotonic())
+                self._learn(group, ())
             return
         with self._cond:
             outcome = self._tracker.answered(group, answers, self._clock.monotonic())
+            self._learn(group, answers)
             self._cond.notify_all()
         self._note_sent(outcome.sent)
         self._forget(outcome.done)
@@ -220,6 +257,7 @@ def _client(clients: dict[Endpoint, FramedClient], endpoint: Endpoint) -> Framed
 
 def _answer(raw: Any) -> Answer:
     if raw.ok:
-        return Answer(Position(raw.cluster, raw.topic_id, raw.partition, raw.offset))
+        epoch = -1 if raw.leader_epoch is None else raw.leader_epoch
+        return Answer(Position(raw.cluster, raw.topic_id, raw.partition, raw.offset, epoch))
     reason = raw.reason or "no reason given"
     return Answer(None, reason, ours=reason.startswith("damaged:"))

@@ -20,6 +20,8 @@ from pipeline.timer import backoff
 
 GROUP_BYTES = 4 * 1024 * 1024 - 64 * 1024
 GROUP_COUNT = 2_000
+FULL = "buffer full:"
+"""What a collector's reason begins with while Kafka's quota is used up."""
 
 
 class State(Enum):
@@ -37,6 +39,11 @@ class Answer(NamedTuple):
     position: Position | None
     reason: str = ""
     ours: bool = False
+
+    @property
+    def full(self) -> bool:
+        """Kafka's quota is used up: the same would be said of every other batch."""
+        return self.reason.startswith(FULL)
 
 
 @dataclass(slots=True, eq=False)
@@ -116,24 +123,28 @@ class Tracker:
         self._sent[item.id] = item
         self.pending += 1
 
-    def take(self, now: float) -> Group | None:
-        """The next group that may go, its lanes in turn; None if nothing may go now."""
+    def take(self, now: float, samples: int = GROUP_COUNT) -> Group | None:
+        """The next group that may go, its lanes in turn, with at most `samples` batches of samples (0: announcements
+        only); None if nothing may go now."""
         for _ in range(len(self._turn)):
             lane_id = self._turn[0]
             self._turn.rotate(-1)
             lane = self._lanes[lane_id]
-            if lane.busy or lane.not_before > now:
+            most = GROUP_COUNT if lane_id.lane == NO_LANE else samples
+            if lane.busy or lane.not_before > now or not most:
                 continue
             self._bring_back(lane, now)
             if lane.ready:
                 lane.busy, lane.flying = True, lane.ready[0]
-                return Group(lane_id, tuple(self._fill(lane)))
+                return Group(lane_id, tuple(self._fill(lane, most)))
         return None
 
-    def next_due(self) -> float | None:
-        """When something that waits now may go: a time, None if nothing waits for one."""
-        times = [lane.not_before for lane in self._lanes.values() if lane.ready and not lane.busy]
-        times += [item.not_before for lane in self._lanes.values() if not lane.busy for item in lane.held]
+    def next_due(self, samples: bool = True) -> float | None:
+        """When something that waits now may go: a time, None if nothing waits for one. Without `samples`: of the
+        announcements."""
+        lanes = [lane for id_, lane in self._lanes.items() if not lane.busy and (samples or id_.lane == NO_LANE)]
+        times = [lane.not_before for lane in lanes if lane.ready]
+        times += [item.not_before for lane in lanes for item in lane.held]
         return min(times, default=None)
 
     def answered(self, group: Group, answers: Sequence[Answer], now: float) -> Outcome:
@@ -142,6 +153,7 @@ class Tracker:
         lane.busy, lane.flying = False, None
         outcome = Outcome([], [])
         back: list[Item] = []
+        failed = False
         for item, answer in zip(group.items, answers, strict=True):
             if answer.position is not None:
                 self._place(item, answer.position, outcome)
@@ -153,8 +165,9 @@ class Tracker:
                 lane.held.append(item)
             else:
                 back.append(item)
+                failed = failed or not answer.full  # how long to leave a full Kafka alone is for the sender to say
         lane.ready.extendleft(reversed(back))
-        self._pause(lane, bool(back), now)
+        self._pause(lane, failed, now)
         self._forget_if_idle(group.lane)
         return outcome
 
@@ -232,9 +245,9 @@ class Tracker:
             self._turn.append(lane_id)
         return lane
 
-    def _fill(self, lane: Lane) -> Iterator[Item]:
+    def _fill(self, lane: Lane, most: int) -> Iterator[Item]:
         size = count = 0
-        while lane.ready and count < GROUP_COUNT:
+        while lane.ready and count < most:
             item = lane.ready[0]
             size += item.place.length
             if count and size > GROUP_BYTES:

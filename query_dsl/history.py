@@ -24,12 +24,12 @@ from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.registration import zookeeper_client
-from pipeline.leases import read_whole
+from pipeline.leases import read_whole, reading
 from pipeline.spark import files
 from pipeline.spark.table import FILE_SCHEMA, TableError, first_line, raw_uri
 from query_dsl.history_files import Pruned, Wanted, prune
 from query_dsl.history_local import LOOK_S, LocalReader, Progress, no_progress
-from query_dsl.history_question import SAMPLES, SERIES, HistoryError, HistoryInterrupted, Question, question
+from query_dsl.history_question import NO_LIMIT, SAMPLES, SERIES, HistoryError, HistoryInterrupted, Question, question
 from query_dsl.history_result import HistoryAnswer, Touched, assemble
 from query_dsl.history_series import Found, find_series
 
@@ -124,6 +124,32 @@ class History:
                 return _answer(rows, found, wanted, touched)
 
             return read_whole(uri, answer, zookeeper)
+
+    def batches(
+        self,
+        selector: str,
+        start: object,
+        end: object = "now",
+        *,
+        series: int = SERIES,
+        stop: threading.Event | None = None,
+    ) -> Iterator[Any]:
+        """The same samples as Arrow tables of RESULT_SCHEMA, one after another, without a limit of samples: what is in
+        memory is one row group of one file. Each is sorted by series, source and time, all of them are not: a series
+        may come in several.
+
+        Read in this process. Raises as `read`; HistoryError if compaction took a file away meanwhile, for what was
+        given cannot be taken back."""
+        asked = question(selector, start, end, self._clock.now_ms(), NO_LIMIT, series)
+        uri = raw_uri(self._hdfs)
+        with self._reading() as zookeeper:
+            found = find_series(self._hdfs, asked)
+            wanted = _wanted(found, asked)
+            with reading(uri, zookeeper) as table:
+                pruned = prune(table, wanted)
+                reader = LocalReader(uri, wanted, asked, stop or threading.Event())
+                for rows in reader.stream(pruned.files):
+                    yield assemble(rows, found, wanted)
 
     def frame(self, selector: str, start: object, end: object = "now", *, series: int = SERIES) -> DataFrame:
         """The same samples as a Spark frame to compute on, without a limit of samples: columns series (text), name,

@@ -11,6 +11,7 @@ from query_dsl.timing import format_time, parse_instant
 
 SAMPLES = 1_000_000
 SERIES = 100_000
+NO_LIMIT = 2**62
 
 
 class HistoryError(QueryError):
@@ -41,8 +42,8 @@ class Question:
         """What the engines raise beyond the limit."""
         return TooMuchHistory(
             f"{self.text} has more than {self.samples:,} samples from {format_time(self.after_ms)} to"
-            f" {format_time(self.until_ms)}, the limit: narrow the selector or the time, raise the limit, or work in"
-            " Spark with History.frame, which has none"
+            f" {format_time(self.until_ms)}, the limit: narrow the selector or the time, raise the limit, or take what"
+            " has none: History.batches (--stream), or History.frame in Spark"
         )
 
 

@@ -1,11 +1,19 @@
-"""Real servers for the whole test run: each starts when a test first asks for it, and ends with this process."""
+"""Real servers for the whole test run: each starts when a test first asks for it, and ends with this process.
+
+Parallel workers (pytest-xdist) are processes: each has servers of its own, on ports of its own."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from artimon.stack.stack import Stack
 from tests.e2e.whole import whole_stack
@@ -14,37 +22,89 @@ __all__ = ["whole_stack"]  # one stack for the end-to-end tests and those of the
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TEST_PORTS = 21000
-LISTED = 40
-LEFT_OUT = pytest.StashKey[list[str]]()
+TOGETHER = (("page", "e2e"), ("spark", "history"), ("compaction", "series"))
+"""Folders whose tests go to one parallel worker, because they share what is expensive to start; those that take longest
+first. Files of other folders go wherever a worker is free."""
+LATE = frozenset({"address", "host_known"})
+"""Fixtures that wait for the first whole minute of the stack: tests that need none of them run meanwhile."""
+LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
+# how long an example takes says more of what else the machine does than of the code; a test has its own time limit
+settings.register_profile("artimon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("artimon")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A parallel worker is like a host of its own: programs of one never take the instance numbers of another."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = tempfile.mkdtemp(prefix="artimon-run-")
+        os.environ["ARTIMON_RUN"] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.hookimpl(trylast=True)  # after the order was made random
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what this checkout cannot run, and say why."""
-    if SHARED.is_dir():
-        return
+    """Leave out what this checkout cannot run, and say why; the tests of TOGETHER come first."""
     missing = pytest.mark.skip(reason="../shared does not exist beside this checkout")
     for item in items:
-        if item.get_closest_marker("shared"):
+        if item.get_closest_marker("shared") and not SHARED.is_dir():
             item.add_marker(missing)
+    items.sort(key=lambda item: (_group(item.nodeid)[0], not LATE.isdisjoint(getattr(item, "fixturenames", ()))))
+
+
+def _group(nodeid: str) -> tuple[int, str]:
+    """What a parallel worker takes as a whole: all of a row of TOGETHER, or the file of the test; in this order."""
+    file = nodeid.partition("::")[0]
+    folder = file.removeprefix("tests/").partition("/")[0]
+    row = next((row for row, folders in enumerate(TOGETHER) if folder in folders), len(TOGETHER))
+    return row, file if row == len(TOGETHER) else ""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hands `_group`s to the workers, in the order of the tests."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return str(_group(nodeid))
+
+    config.option.loadscopereorder = False
+    return ByGroup(config, log)
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    """Remember what a marker expression left out, for the summary."""
+    """Count what a marker expression left out, for the summary."""
     for item in items:
         slow = item.get_closest_marker("slow") is not None
-        reason = "slow: ./scripts/test --slow runs it" if slow else "not selected by the command line"
-        item.config.stash.setdefault(LEFT_OUT, []).append(f"{item.nodeid} ({reason})")
+        reason = "slow: ./scripts/test --slow runs them" if slow else "not selected by the command line"
+        item.config.stash.setdefault(LEFT_OUT, Counter())[f"{item.location[0]} ({reason})"] += 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker hands its counts to the run that started it."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        counts: Counter[str] = session.config.stash.get(LEFT_OUT, Counter())
+        output["left_out"] = dict(counts)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Every worker collects all tests, so the counts of any one that came to its end are those of the run."""
+    counts = getattr(node, "workeroutput", {}).get("left_out")
+    if counts:
+        node.config.stash[LEFT_OUT] = Counter(counts)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say which tests were left out, and why; those that were skipped are listed by pytest itself."""
-    left_out = config.stash.get(LEFT_OUT, [])
+    """Say how many tests of which files were left out, and why; those that were skipped are listed by pytest itself."""
+    left_out = config.stash.get(LEFT_OUT, Counter())
     if left_out:
-        terminalreporter.section("left out")
-        for line in sorted(left_out)[:LISTED]:
-            terminalreporter.line(line)
-        if len(left_out) > LISTED:
-            terminalreporter.line(f"... and {len(left_out) - LISTED} more")
+        terminalreporter.section(f"{left_out.total()} tests left out")
+        for line in sorted(left_out):
+            terminalreporter.line(f"{left_out[line]:4} {line}")
 
 
 def _one(tmp_path_factory: pytest.TempPathFactory, part: str) -> Iterator[Stack]:

@@ -15,6 +15,24 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ZookeeperOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_ZOOKEEPER, else the running stack's).")]
 KafkaOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_KAFKA, else the running stack's).")]
 HdfsOption = Annotated[str | None, typer.Option(help="URI (ARTIMON_HDFS, else the running stack's).")]
+HostOption = Annotated[
+    str, typer.Option(help="Address to listen on and to be known by; others reach it only where it is not loopback.")
+]
+def _quota(text: str | None) -> str | None:
+    """Refuses at the command line what is no quota."""
+    from artimon.settings import SettingsError, parse_quota
+
+    try:
+        parse_quota(text or "0")
+    except SettingsError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    return text
+
+
+QuotaOption = Annotated[
+    str | None,
+    typer.Option(help="Bytes that samples may take in Kafka, such as 20GiB (ARTIMON_KAFKA_QUOTA).", callback=_quota),
+]
 HealthOption = Annotated[Path | None, typer.Option(help="File in which the process says how it is.")]
 
 
@@ -39,7 +57,7 @@ def asked_store(zookeeper: str | None, data: Path | None) -> str:
 
 def duration(text: str) -> str:
     """Refuses at the command line what is no period of at least a second."""
-    from artimon.processes import duration_ms
+    from artimon.running import duration_ms
 
     try:
         good = duration_ms(text) >= 1000

@@ -25,14 +25,19 @@ def history(
     arrow: Annotated[Path | None, typer.Option(help="Write an Arrow IPC stream to this file; - is the output.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Refuse when there are more samples.")] = 1_000_000,
     engine: Annotated[Literal["auto", "local", "spark"], typer.Option(help="What reads the files.")] = "auto",
+    stream: Annotated[bool, typer.Option(help="With --arrow: any number, in little memory, file after file.")] = False,
 ) -> None:
     """Print samples from the raw table on HDFS, as they were collected."""
-    from artimon import processes
+    from artimon import questions
 
     if as_json + as_csv + (arrow is not None) > 1:
         raise typer.BadParameter("choose one of --json, --csv and --arrow")
+    if stream and arrow is None:
+        raise typer.BadParameter("--stream goes with --arrow FILE")
     place = located(data)
     where = hdfs or place.hdfs, zookeeper or place.zookeeper
     form: Literal["json", "csv", "text"] = "json" if as_json else "csv" if as_csv else "text"
-    done = processes.history(selector, start, end, where=where, form=form, arrow=arrow, limit=limit, engine=engine)
+    if stream and arrow is not None:
+        raise typer.Exit(questions.history_stream(selector, start, end, where=where, arrow=arrow))
+    done = questions.history(selector, start, end, where=where, form=form, arrow=arrow, limit=limit, engine=engine)
     raise typer.Exit(done)

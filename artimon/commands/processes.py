@@ -11,7 +11,9 @@ from artimon.commands.common import (
     DataOption,
     HdfsOption,
     HealthOption,
+    HostOption,
     KafkaOption,
+    QuotaOption,
     ZookeeperOption,
     duration,
     located,
@@ -51,18 +53,23 @@ def collector(
     identity: Annotated[str, typer.Option("--id")] = "collector-0",
     zookeeper: ZookeeperOption = None,
     kafka: KafkaOption = None,
+    host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any.")] = 0,
+    kafka_quota: QuotaOption = None,
     health: HealthOption = None,
 ) -> None:
     """Run a collector."""
     from artimon import processes
+    from artimon.settings import parse_quota
 
     place = located()
     processes.collector(
         identity=identity,
         zookeeper=zookeeper or place.zookeeper,
         kafka=kafka or place.kafka,
+        host=host,
         port=port,
+        kafka_quota_bytes=parse_quota(kafka_quota) if kafka_quota else place.kafka_quota_bytes,
         health=health,
     )
 
@@ -112,6 +119,7 @@ def shard(
     members: Annotated[str, typer.Option(help="Ids of all shards, by comma.")] = "0",
     zookeeper: ZookeeperOption = None,
     kafka: KafkaOption = None,
+    host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any.")] = 0,
     capacity: Annotated[int, typer.Option(min=1, help="Series that there is room for.")] = 1_000_000,
     health: HealthOption = None,
@@ -125,10 +133,21 @@ def shard(
         members=tuple(members.split(",")),
         zookeeper=zookeeper or place.zookeeper,
         kafka=kafka or place.kafka,
+        host=host,
         port=port,
         capacity=capacity,
         health=health,
     )
+
+
+def _spark_settings(file: Path | None, texts: list[str] | None) -> dict[str, str]:
+    """Settings of a file, over them those of the command line. Refuses what Spark could not read."""
+    from pipeline.spark.properties import PropertiesError, parse_conf, read_properties
+
+    try:
+        return {**(read_properties(file) if file else {}), **parse_conf(texts or ())}
+    except PropertiesError as problem:
+        raise typer.BadParameter(str(problem)) from None
 
 
 @app.command()
@@ -137,27 +156,41 @@ def spark(
     kafka: KafkaOption = None,
     hdfs: HdfsOption = None,
     data: Annotated[Path | None, typer.Option(help="Local folder of the checkpoints.")] = None,
-    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[4,4]",
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master, else that of --properties, else local[4,4].")
+    ] = None,
     driver_memory: Annotated[str, typer.Option(help="Heap of the driver's JVM.")] = "1g",
     jars: Annotated[str, typer.Option(help="The connector's jars, by comma.")] = "",
+    properties: Annotated[Path | None, typer.Option(help="File of Spark's settings, as spark-submit reads it.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(help="spark.KEY=VALUE, a setting of Spark; may be repeated.")
+    ] = None,
+    submitted: Annotated[bool, typer.Option("--submitted", help="spark-submit has said where it runs.")] = False,
+    topic_prefix: Annotated[str, typer.Option(help="What the names of the topics begin with.")] = "artimon",
     raw_interval: Annotated[
         str, typer.Option(help="How often the raw table gets an append.", callback=duration)
     ] = "30s",
+    kafka_quota: QuotaOption = None,
     health: HealthOption = None,
 ) -> None:
     """Run the Spark application: raw table and buckets."""
     from artimon import processes
+    from artimon.settings import parse_quota
 
-    place = located()
+    place, settings = located(), _spark_settings(properties, conf)
+    named = settings.pop("spark.master", "local[4,4]")
     processes.spark(
         zookeeper=zookeeper or place.zookeeper,
         kafka=kafka or place.kafka,
         hdfs=hdfs or place.hdfs,
         data=data or place.data / "spark",
-        master=master,
+        master="" if submitted else master or named,
         driver_memory=driver_memory,
         jars=tuple(jar for jar in jars.split(",") if jar),
+        conf=settings,
+        topic_prefix=topic_prefix,
         raw_interval=raw_interval,
+        kafka_quota_bytes=parse_quota(kafka_quota) if kafka_quota else place.kafka_quota_bytes,
         health=health,
     )
 

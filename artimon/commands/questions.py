@@ -28,9 +28,9 @@ def query(
     as_json: JsonOption = False,
 ) -> None:
     """Ask the memory shards."""
-    from artimon import processes
+    from artimon import questions
 
-    raise typer.Exit(processes.query(text, zookeeper=asked_store(zookeeper, data), as_json=as_json))
+    raise typer.Exit(questions.query(text, zookeeper=asked_store(zookeeper, data), as_json=as_json))
 
 
 @app.command()
@@ -42,10 +42,10 @@ def find(
     as_json: JsonOption = False,
 ) -> None:
     """List the series that a selector matches."""
-    from artimon import processes
+    from artimon import questions
 
     place = asked_store(zookeeper, data)
-    raise typer.Exit(processes.find(selector, zookeeper=place, limit=limit, as_json=as_json))
+    raise typer.Exit(questions.find(selector, zookeeper=place, limit=limit, as_json=as_json))
 
 
 @app.command()
@@ -56,9 +56,9 @@ def mail(
     as_json: JsonOption = False,
 ) -> None:
     """Show the mails that the stack's SMTP server has kept, newest last."""
-    from artimon import processes
+    from artimon import questions
 
-    raise typer.Exit(processes.mail(located(data).data, count=lines, as_json=as_json, full=full))
+    raise typer.Exit(questions.mail(located(data).data, count=lines, as_json=as_json, full=full))
 
 
 @rules_app.command("check")
@@ -66,6 +66,6 @@ def rules_check(
     files: Annotated[list[Path], typer.Argument(help="Rule files; those that belong together at once.")],
 ) -> None:
     """Say everything that is wrong with rule files, with line and column; exit 1 if anything is."""
-    from artimon import processes
+    from artimon import questions
 
-    raise typer.Exit(processes.check_rules(files))
+    raise typer.Exit(questions.check_rules(files))

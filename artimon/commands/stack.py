@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Literal
 
 import typer
@@ -50,10 +51,10 @@ def up(
     stack = Stack(place.data, parts.split(","), base_port=base_port, options=options)
     if prove is None:
         raise typer.Exit(foreground.run_stack(stack, say))
-    from artimon import processes
+    from artimon import questions
 
     seconds = prove
-    raise typer.Exit(foreground.run_stack(stack, say, lambda running, stop: processes.prove(running, seconds, stop)))
+    raise typer.Exit(foreground.run_stack(stack, say, lambda running, stop: questions.prove(running, seconds, stop)))
 
 
 @app.command()
@@ -171,25 +172,33 @@ def setup(
     from artimon.stack.java import find_java
 
     place = settings_module.load()
-    java = find_java(place)
-    folder = jars.ensure(place, java, {jar.jar_set for jar in jars.read_lock()}, say, verify=verify)
+    java, wanted = find_java(place), _wanted_programs(programs)
+    with ThreadPoolExecutor(1) as beside:  # both wait for the network most of the time
+        fetched = beside.submit(_setup_programs, wanted, place)
+        folder = jars.ensure(place, java, {jar.jar_set for jar in jars.read_lock()}, say, verify=verify)
     say(f"Java {java.version} at {java.program}; jars in {folder}")
-    if programs:
-        _setup_programs(programs, place)
+    for line in fetched.result():
+        say(line)
 
 
-def _setup_programs(names: str, place: Settings) -> None:
-    """Without a program what needs it is left out; where nobody would read that (CI) it is a failure."""
-    from artimon.stack.programs import NEEDS, ProgramsMissing, ensure
+def _wanted_programs(names: str) -> list[str]:
+    from artimon.stack.programs import NEEDS
 
-    wanted = list(NEEDS) if names == "all" else names.split(",")
+    wanted = list(NEEDS) if names == "all" else [name for name in names.split(",") if name]
     unknown = sorted(set(wanted) - set(NEEDS))
     if unknown:
         raise typer.BadParameter(f"no program {unknown[0]!r}; there are {', '.join(NEEDS)}")
+    return wanted
+
+
+def _setup_programs(wanted: list[str], place: Settings) -> list[str]:
+    """What to say of them. Without a program what needs it is left out; where nobody would read that (CI) it is a
+    failure."""
+    from artimon.stack.programs import ProgramsMissing, ensure
+
     try:
-        for name, program in ensure(wanted, place.cache, say).items():
-            say(f"{name} at {program.path}")
+        return [f"{name} at {program.path}" for name, program in ensure(wanted, place.cache, say).items()]
     except ProgramsMissing as problem:
         if place.ci:
             raise
-        say(f"artimon: {problem}; what needs it is left out")
+        return [f"artimon: {problem}; what needs it is left out"]

@@ -24,6 +24,10 @@ class BatchError(ValueError):
     """Bytes that are not a whole, undamaged batch, or a batch that breaks a limit. The text says which and where."""
 
 
+class UnknownFormat(BatchError):
+    """A batch of a format version that this program does not read: a newer program may."""
+
+
 class BatchKind(IntEnum):
     """What a message carries."""
 

@@ -26,6 +26,7 @@ from artimon.model.batch import (
     Samples,
     SeriesBlock,
     SeriesInfo,
+    UnknownFormat,
 )
 from artimon.model.ipc import ZSTD, read_ipc, write_ipc
 from artimon.model.values import Kind, ValueType
@@ -97,7 +98,10 @@ def parse_header(data: bytes) -> BatchHeader:
     if magic != MAGIC:
         raise BatchError(f"starts with {magic!r}, not with {MAGIC!r}: this is no batch")
     if version != VERSION:
-        raise BatchError(f"format version {version}: this program reads version {VERSION}")
+        raise UnknownFormat(
+            f"format version {version}: this program reads version {VERSION}; upgrade it, then replay what it set"
+            " aside (docs/upgrade.md)"
+        )
     try:
         batch_kind = BatchKind(kind)
         at = HEADER_BYTES

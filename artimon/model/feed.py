@@ -155,7 +155,9 @@ def decode_range(parts: Sequence[bytes]) -> FeedRange:
             Samples(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], tuple(strings.column(0).to_pylist())),
         )
     except (pa.ArrowException, OSError, StopIteration, KeyError, TypeError, ValueError) as error:
-        raise BatchError(f"unreadable feed range: {error}") from error
+        raise BatchError(
+            f"unreadable feed range: {error}; are the Spark application and this shard of one version?"
+        ) from error
 
 
 def join_samples(parts: Sequence[Samples]) -> Samples:

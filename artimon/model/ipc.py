@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")
+_READ = pa.ipc.IpcReadOptions(use_threads=False)
+"""Handing the few buffers of a batch to a pool of threads costs more than to decompress them."""
 
 
 def write_ipc(batch: pa.RecordBatch, options: Any = None) -> bytes:
@@ -21,5 +23,5 @@ def read_ipc(data: bytes, at: int = 0) -> Any:
     """The first batch of the stream that begins at byte `at`, as views of `data` where they can be.
 
     Raises pyarrow.ArrowException, OSError, ValueError or StopIteration for bytes that are no such stream."""
-    with pa.ipc.open_stream(pa.py_buffer(data).slice(at)) as reader:
+    with pa.ipc.open_stream(pa.py_buffer(data).slice(at), options=_READ) as reader:
         return reader.read_next_batch()

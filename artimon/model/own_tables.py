@@ -42,6 +42,9 @@ COLLECTOR = (
     Own("artimon.collector.bytes", "bytes", "Bytes in them", "bytes", counter=True),
     Own("artimon.collector.held.bytes", "held_bytes", "Bytes of calls that wait for Kafka", "bytes"),
     Own("artimon.collector.nacks", "nacks", "Batches refused", counter=True, labels=("reason",)),
+    Own("artimon.kafka.bytes", "kafka.bytes", "Bytes of the topic of samples, as each collector counts them", "bytes"),
+    Own("artimon.kafka.quota.bytes", "kafka.quota_bytes", "What they may grow to, 0 for any number", "bytes"),
+    Own("artimon.kafka.full", "kafka.full", "1 while collectors refuse samples for it, else 0"),
     Own("artimon.collector.answer.age.ms", "last_answer_ms", "Since the last call was answered", "ms", shape=Shape.AGE),
 )
 
@@ -52,6 +55,7 @@ SPARK = (
     Own("artimon.spark.batches", "raw.since_start.batches", "Batches in them", counter=True),
     Own("artimon.spark.duplicates", "raw.since_start.duplicates", "Batches left out as repeats", counter=True),
     Own("artimon.spark.deadletters", "raw.since_start.dead_letters", "Batches set aside as unreadable", counter=True),
+    Own("artimon.raw.gaps", "raw.since_start.gaps", "Ranges named lost or cut", counter=True, labels=("kind",)),
     Own("artimon.spark.commits", "raw.since_start.appends", "Appends to the raw table", counter=True),
     Own("artimon.spark.commits.ms", "raw.since_start.appends_ms", "Their time, tasks and commit", "ms", counter=True),
     Own("artimon.spark.commit.ms", "raw.append_ms", "Time of the last one", "ms"),
@@ -75,9 +79,12 @@ COMPACTOR = (
     Own("artimon.compactor.bytes.before", "bytes_before", "Size of the files replaced", "bytes", counter=True),
     Own("artimon.compactor.bytes.after", "bytes_after", "Size of those that replaced them", "bytes", counter=True),
     Own("artimon.compactor.waiting", "waiting", "Jobs that are due"),
+    Own("artimon.compactor.behind.ms", "behind_ms", "How much older than the newest the oldest of them is", "ms"),
     Own("artimon.compactor.alarms", "alarms", "Jobs abandoned because the proof failed", counter=True),
+    Own("artimon.compactor.givenup", "given_up", "Of these, the ones not tried again until something changes"),
     Own("artimon.compactor.expired", "expired_files", "Files expired", counter=True),
     Own("artimon.compactor.deleted", "deleted.files", "Dead files deleted", counter=True),
+    Own("artimon.compactor.orphans", "orphans", "Of these, files that no commit ever named", counter=True),
     Own("artimon.compactor.dead", "dead.files", "Dead files that a reader may still need"),
     Own("artimon.compactor.dead.bytes", "dead.bytes", "Their size", "bytes"),
     Own("artimon.compactor.live", "live.files", "Files of the raw table"),
@@ -85,6 +92,7 @@ COMPACTOR = (
     Own("artimon.compactor.live.openhour", "live.open_hour", "Most files in an hour that is open"),
     Own("artimon.compactor.live.closedhour", "live.closed_hour", "Most files in an hour that is closed"),
     Own("artimon.compactor.live.day", "live.day", "Most files in a day"),
+    Own("artimon.compactor.live.openhours", "live.open_hours", "Hours that are open"),
     Own("artimon.compactor.settled.age.ms", "settled_ms", "Since the appends that are all in", "ms", shape=Shape.AGE),
 )
 

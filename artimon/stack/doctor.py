@@ -59,6 +59,7 @@ def examine(settings: Settings, data: Path, *, verify_jars: bool = False) -> Ite
         ("memory", lambda: _memory(running is not None)),
         ("ports", lambda: _ports(running)),
         ("stack", lambda: _stack(data, running)),
+        ("kafka buffer", lambda: _buffer(data, running)),
         ("servers", lambda: _servers(settings, running)),
     ]
     for name, check in checks:
@@ -138,6 +139,23 @@ def _stack(data: Path, running: StackState | None) -> Iterator[Check]:
         fix = "" if mark is Mark.GOOD else f"see `artimon logs {part.name}`"
         problem = part.problem.removeprefix(f"{part.state}:").strip()
         yield Check(f"part {part.name}", mark, f"{part.state} {problem}".strip(), fix)
+
+
+def _buffer(data: Path, running: StackState | None) -> Iterator[Check]:
+    """How full Kafka is by the words of the collectors, and what else Spark has found about it."""
+    if running is None:
+        return
+    parts = {part.name: part.figures for part in read_status(data).parts}
+    for name, figures in parts.items():
+        kafka = figures.get("kafka") or {}
+        if not name.startswith("collector-") or "bytes" not in kafka:
+            continue
+        detail = f"{kafka['bytes'] / GIB:.2f} of {kafka['quota_bytes'] / GIB:.2f} GiB, by {name}"
+        mark = Mark.FAILED if kafka.get("full") else Mark.GOOD
+        fix = "" if mark is Mark.GOOD else 'docs/operations.md, "Kafka is nearly full"'
+        yield Check("kafka buffer", mark, detail, fix)
+    for text in parts.get("spark", {}).get("problems") or []:
+        yield Check("kafka log", Mark.WARNING, text, "docs/operations.md")
 
 
 def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:

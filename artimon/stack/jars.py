@@ -7,21 +7,19 @@ into place, so the folder of a set holds only whole, checked files whenever a pr
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from artimon.settings import Settings
 from artimon.stack.errors import JarMismatch, JarsUnresolved, StackError
+from artimon.stack.exclusive import alone
 from artimon.stack.java import Java, trust_store_flags
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
@@ -98,7 +96,7 @@ def ensure(
             _check(folder / jar.jar_set / jar.file, jar)
     if not _missing(folder, wanted):
         return folder
-    with _only_one(folder):
+    with alone(folder / "lock"):
         missing = _missing(folder, wanted)
         if missing:
             (say or _say)(f"retrieving {len(missing)} jars of the servers into {folder} (once; two to three minutes)")
@@ -119,17 +117,6 @@ def _check(path: Path, jar: Jar) -> None:
         actual = digest_of(path)
         if actual != jar.digest:
             raise JarMismatch(path, jar.digest, actual)
-
-
-@contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def _retrieve(folder: Path, missing: Sequence[Jar], java: Java) -> None:

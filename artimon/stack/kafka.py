@@ -15,6 +15,14 @@ from artimon.stack.zookeeper import write_log4j2
 
 _API_VERSIONS = 18
 MESSAGE_MAX_BYTES = 1024 * 1024
+_LEAST_SEGMENT, _MOST_SEGMENT = 1024 * 1024, 128 * 1024 * 1024
+_SEGMENTS = 128
+
+
+def segment_bytes(quota: int) -> int:
+    """Size of a log segment for a quota of the topic of samples (0: none). Kafka deletes whole segments and never the
+    one it writes, so those of eight partitions must be small against half of it."""
+    return min(_MOST_SEGMENT, max(_LEAST_SEGMENT, quota // _SEGMENTS)) if quota else _MOST_SEGMENT
 
 
 class Kafka(Part):
@@ -104,7 +112,11 @@ class Kafka(Part):
             "group.initial.rebalance.delay.ms": "0",
             "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
             "log.cleaner.threads": "1",
-            "log.segment.bytes": str(128 * 1024 * 1024),
+            "log.segment.bytes": str(segment_bytes(context.settings.kafka_quota_bytes)),
+            # what the raw table holds and Spark has let go frees its room soon, so that the quota means something
+            "log.retention.check.interval.ms": "10000",
+            "log.segment.delete.delay.ms": "1000",
+            "log.initial.task.delay.ms": "5000",
             "log.index.size.max.bytes": str(2 * 1024 * 1024),
             "controlled.shutdown.enable": "true",
         }

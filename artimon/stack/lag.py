@@ -20,6 +20,12 @@ ACK_MS = 60_000
 """What an ack may take besides: the way to Kafka, and that of the ack back through ZooKeeper."""
 UNSENT_MS = 30_000
 """So long no collector may take a batch."""
+COMPACTION_MS = 3 * 3_600_000
+"""So much older than the newest an hour may be that is closed and not compacted."""
+OPEN_HOURS = 6
+"""So many hours may be open at once."""
+COMPACTOR_MS = 300_000
+"""So long the compactor may fail to do anything."""
 BUCKETS_MS = 30_000
 """So long Kafka may wait for the shards, and a shard may lack what the others have."""
 
@@ -40,6 +46,10 @@ def agent_reason(agent: Figures, raw: Figures) -> str:
 
 def collector_reason(collector: Figures, agent: Figures, now_ms: int) -> str:
     """Why a collector's hop is unhealthy: batches wait for one, and it answers nothing."""
+    kafka = collector.get("kafka") or {}
+    if kafka.get("full"):
+        used = f"{kafka.get('bytes')} of {kafka.get('quota_bytes')} bytes"
+        return f"Kafka is full, {used}: data waits in the agents' logs"
     if _ms(agent, "oldest_unsent_ms") <= UNSENT_MS:
         return ""
     answered_ms = _ms(collector, "last_answer_ms")
@@ -72,6 +82,21 @@ def shard_reason(shard: Figures) -> str:
     """Why a shard's hop is unhealthy."""
     missing = shard.get("refilling")
     return f"refilling from Kafka, {missing} batches to go: its answers are partial" if missing else ""
+
+
+def compactor_reason(figures: Figures) -> str:
+    """Why the hop to compacted files is unhealthy."""
+    problems = figures.get("problems") or ["?"]
+    if _ms(figures, "failing_ms") > COMPACTOR_MS:
+        return f"nothing could be done for {_seconds(_ms(figures, 'failing_ms'))}: {problems[0]}"
+    if given_up := _ms(figures, "given_up"):
+        return f"{given_up} hours or days are given up, the proof failed: {problems[-1]}"
+    if (behind_ms := _ms(figures, "behind_ms")) > COMPACTION_MS:
+        limit = f"at most {COMPACTION_MS / 3_600_000:.0f} h"
+        return f"{figures.get('waiting', '?')} jobs wait, the oldest for {behind_ms / 3_600_000:.1f} h, {limit}"
+    if (hours := int((figures.get("live") or {}).get("open_hours") or 0)) > OPEN_HOURS:
+        return f"{hours} hours are open, at most {OPEN_HOURS}: the raw table does not say that they are complete"
+    return ""
 
 
 def _late(figures: Figures, limit_ms: int, what: str) -> str:

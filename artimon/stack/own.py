@@ -66,6 +66,10 @@ def _servers(context: Context, *names: str) -> list[str]:
     return [word for name in names for word in (f"--{name}", known[name])]
 
 
+def _quota(context: Context) -> list[str]:
+    return ["--kafka-quota", str(context.settings.kafka_quota_bytes)]
+
+
 class Collector(OwnPart):
     """The collector."""
 
@@ -74,8 +78,8 @@ class Collector(OwnPart):
     memory_mb = 512
 
     def arguments(self, context: Context) -> list[str]:
-        port = str(context.port("collector-0.rpc"))
-        return ["collector", "--id", self.name, *_servers(context, "zookeeper", "kafka"), "--port", port]
+        port = ["--port", str(context.port("collector-0.rpc"))]
+        return ["collector", "--id", self.name, *_servers(context, "zookeeper", "kafka"), *port, *_quota(context)]
 
 
 class Agent(OwnPart):
@@ -203,6 +207,7 @@ class Spark(OwnPart):
             *("spark", *_servers(context, "zookeeper", "kafka", "hdfs"), "--data", str(context.folder("spark"))),
             *("--master", option("master", "local[4,4]"), "--driver-memory", option("driver_memory", "1g")),
             *("--jars", jars, "--raw-interval", option("raw_interval", "30s")),
+            *_quota(context),
         ]
 
     def environment(self, context: Context) -> dict[str, str]:

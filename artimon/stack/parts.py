@@ -8,7 +8,7 @@ from artimon.stack.errors import UnknownPart
 from artimon.stack.examples import Shop, ShopLoad
 from artimon.stack.hdfs import DataNode, NameNode
 from artimon.stack.kafka import Kafka
-from artimon.stack.own import Agent, Alerts, Api, Collector, MailServer, Shard, Spark
+from artimon.stack.own import Agent, Alerts, Api, Collector, Compactor, MailServer, Shard, Spark
 from artimon.stack.part import Part
 from artimon.stack.zookeeper import ZooKeeper
 
@@ -21,6 +21,7 @@ _MAKERS: dict[str, Callable[[], Part]] = {
     "shard-0": lambda: Shard(0, SHARDS),
     "shard-1": lambda: Shard(1, SHARDS),
     "spark": Spark,
+    "compactor": Compactor,
     "collector-0": Collector,
     "agent": Agent,
     "api": Api,

@@ -1,20 +1,19 @@
-"""Debian programs that the screenshot and some tests use. What is not here is fetched: installed by apt where
-we are root, else unpacked into the cache folder, where it changes nothing for anybody else."""
+"""Debian programs that the screenshot, some tests and some benchmarks use. What is not here is fetched: installed by
+apt where we are root, else unpacked into the cache folder, where it changes nothing for anybody else."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from artimon.settings import child_environment
 from artimon.stack.errors import StackError
+from artimon.stack.exclusive import alone
 
 STEP_S = 600.0
 PROBE_S = 20.0
@@ -66,11 +65,19 @@ NEEDS: Mapping[str, Need] = {
         ("-MThrift::BinaryProtocol", "-MClass::Accessor", "-e", "1"),
     ),
 }
+PEERS: Mapping[str, Need] = {
+    "prometheus": Need(("prometheus",), ("usr/bin/prometheus",), ("prometheus",), ("--version",)),
+    "promtool": Need(("promtool",), ("usr/bin/promtool",), ("prometheus",), ("--version",)),
+    "victoria-metrics": Need(
+        ("victoria-metrics",), ("usr/bin/victoria-metrics",), ("victoria-metrics",), ("--version",)
+    ),
+}
+"""What benchmarks measure beside ours. Only they fetch them. Never installed: the packages would start servers."""
 
 
 def find(name: str, cache: Path) -> Program | None:
     """The program on the path or unpacked in `cache`, if it runs."""
-    need, root = NEEDS[name], _root(cache)
+    need, root = _need(name), _root(cache)
     unpacked = _unpacked_environment(root) if root.is_dir() else {}
     found = [Program(Path(path)) for command in need.commands if (path := shutil.which(command))]
     found += [
@@ -84,7 +91,7 @@ def ensure(names: Iterable[str], cache: Path, say: Say) -> dict[str, Program]:
     """Find the programs, fetch what is not there. Raises ProgramsMissing with what could not be had."""
     wanted = list(names)
     if not all(find(name, cache) for name in wanted):
-        with _alone(cache):  # a run beside this one fetches the same
+        with alone(cache / "debian.lock"):  # a run beside this one fetches the same
             return _fetched(wanted, cache, say)
     return {name: program for name in wanted if (program := find(name, cache))}
 
@@ -93,17 +100,21 @@ def _fetched(wanted: Sequence[str], cache: Path, say: Say) -> dict[str, Program]
     missing = [name for name in wanted if not find(name, cache)]
     reason = "it was fetched and does not run"
     if missing:
-        packages = sorted({package for name in missing for package in NEEDS[name].packages})
+        packages = sorted({package for name in missing for package in _need(name).packages})
         say(f"fetching {', '.join(packages)} and what they need")
         try:
-            _fetch(packages, cache)
+            _fetch(packages, cache, install=not any(name in PEERS for name in missing))
         except (OSError, subprocess.SubprocessError) as problem:
             reason = _first_error(problem)
     found = {name: find(name, cache) for name in wanted}
-    lost = {name: f"{reason}; `apt-get install {' '.join(NEEDS[name].packages)}`" for name in wanted if not found[name]}
+    lost = {name: f"{reason}; `apt-get install {' '.join(_need(name).packages)}`" for name in wanted if not found[name]}
     if lost:
         raise ProgramsMissing(lost)
     return {name: program for name, program in found.items() if program}
+
+
+def _need(name: str) -> Need:
+    return NEEDS[name] if name in NEEDS else PEERS[name]
 
 
 def _root(cache: Path) -> Path:
@@ -137,11 +148,11 @@ def _unpacked_environment(root: Path) -> dict[str, str]:
     }
 
 
-def _fetch(packages: Sequence[str], cache: Path) -> None:
+def _fetch(packages: Sequence[str], cache: Path, install: bool = True) -> None:
     """By apt. Raises OSError or SubprocessError."""
     if shutil.which("apt-get") is None:
         raise FileNotFoundError("this system has no apt-get")
-    if os.geteuid() == 0:
+    if install and os.geteuid() == 0:
         _run(["apt-get", "update"])
         _run(["apt-get", "install", "--yes", "--no-install-recommends", *packages])
     else:
@@ -198,14 +209,3 @@ def _first_error(problem: Exception) -> str:
         lines = [line for line in problem.stderr.splitlines() if line.startswith("E:")] or problem.stderr.splitlines()
         return f"{problem.cmd} failed: {lines[0] if lines else f'exit code {problem.returncode}'}"
     return str(problem)
-
-
-@contextmanager
-def _alone(cache: Path) -> Iterator[None]:
-    cache.mkdir(parents=True, exist_ok=True)
-    lock = os.open(cache / "debian.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)

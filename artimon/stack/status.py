@@ -131,6 +131,9 @@ def hops_of(
         young = [name.removeprefix("shard-") for name in figures.keys() - settled]
         hops.append(_raw_hop(raw, lag.raw_reason(raw) if late else ""))
         hops.append(_buckets_hop(buckets, lag.buckets_reason(buckets, young) if late else ""))
+    if "compactor" in figures:
+        compactor = figures["compactor"]
+        hops.append(_compactor_hop(compactor, lag.compactor_reason(compactor) if "compactor" in settled else ""))
     for name, values in _named(figures, "shard-"):
         hops.append(_shard_hop(name, values, lag.shard_reason(values) if name in settled else "", now_ms))
     return hops
@@ -153,6 +156,9 @@ def _agent_hop(figures: Mapping[str, Any], reason: str) -> Hop:
 def _collector_hop(name: str, figures: Mapping[str, Any], reason: str) -> Hop:
     nacks = {why: count for why, count in (figures.get("nacks") or {}).items() if count}
     detail = ", ".join(f"{count} nacks {why}" for why, count in nacks.items()) or "no nacks"
+    kafka = figures.get("kafka") or {}
+    if kafka.get("quota_bytes") and "bytes" in kafka:
+        detail += f"; Kafka holds {kafka['bytes'] / 2**20:.0f} of {kafka['quota_bytes'] / 2**20:.0f} MiB"
     return Hop(f"{name}: to Kafka", figures.get("batches"), "batches", None, detail, not reason, reason)
 
 
@@ -173,6 +179,17 @@ def _buckets_hop(buckets: Mapping[str, Any], reason: str) -> Hop:
     detail = f"shards behind: {', '.join(map(str, lagging))}" if lagging else "all shards follow"
     lag_ms = buckets.get("lag_ms")
     return Hop("spark: to the shards", buckets.get("ranges"), "ranges", lag_ms, detail, not reason, reason)
+
+
+def _compactor_hop(figures: Mapping[str, Any], reason: str) -> Hop:
+    live, waiting = figures.get("live") or {}, figures.get("waiting", 0)
+    detail = f"{waiting} to go; {live.get('files', 0)} files"
+    detail += f", at most {live.get('closed_hour', 0)} in a closed hour, {live.get('day', 0)} in a day"
+    if figures.get("alarms"):
+        detail += f"; {figures['alarms']} alarms"
+    return Hop(
+        "compactor: hours, days", figures.get("jobs"), "jobs", figures.get("behind_ms"), detail, not reason, reason
+    )
 
 
 def _shard_hop(name: str, figures: Mapping[str, Any], reason: str, now_ms: int) -> Hop:

@@ -22,6 +22,7 @@ class Topic:
 
 
 # Samples and events never end by age: nothing unread is deleted; the raw query deletes what the table holds.
+# Dead letters end where a replay would be refused as too old anyway: 90 days.
 TOPICS = (
     Topic("artimon.samples", 8, {**_APPEND_TIME, "retention.ms": "-1"}),
     Topic(
@@ -30,7 +31,7 @@ TOPICS = (
         {**_APPEND_TIME, "cleanup.policy": "compact,delete", "retention.ms": str(8 * _DAY_MS)},
     ),
     Topic("artimon.events", 4, {**_APPEND_TIME, "retention.ms": "-1"}),
-    Topic("artimon.deadletters", 1, {**_APPEND_TIME, "retention.ms": "-1"}),
+    Topic("artimon.deadletters", 1, {**_APPEND_TIME, "retention.ms": str(90 * _DAY_MS)}),
 )
 
 

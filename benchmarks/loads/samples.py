@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from kafka import KafkaProducer
 
 from artimon.model.batch import BatchId, Samples
@@ -14,6 +15,8 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import encode_samples
 from artimon.model.routing import lane_of, partition_of
 from artimon.model.values import ValueType
+from pipeline.compaction.digest import Digest, digest
+from pipeline.spark.table import FILE_SCHEMA
 
 SERIES_A_SOURCE = 1_500
 DOUBLES = 300
@@ -34,9 +37,13 @@ class Expected:
     time_sum: int = 0
     """Milliseconds."""
     integer_sum: int = 0
+    digest: Digest = field(default_factory=Digest)
+    """Of all rows as the table holds them, but a source is `number_of` its name."""
     ends: dict[int, int] = field(default_factory=dict)
 
-    def add(self, samples: Samples, size: int) -> None:
+    def add(self, source: int, samples: Samples, size: int) -> None:
+        """One batch."""
+        self.digest = self.digest.plus(digest(_row_batch(source, samples)))
         self.samples += len(samples)
         self.batches += 1
         self.bytes += size
@@ -44,6 +51,28 @@ class Expected:
         self.time_sum = (self.time_sum + int(samples.time_ms.sum())) & _MASK
         integers = samples.cell[samples.type == ValueType.INTEGER]
         self.integer_sum = (self.integer_sum + int(integers.sum())) & _MASK
+
+
+def number_of(name: str) -> int:
+    """The number in the name of a Source."""
+    return int(name.split("host-")[1].split(".")[0])
+
+
+def _row_batch(source: int, samples: Samples) -> Any:
+    """As the table holds them: integers and doubles that are polled on time."""
+    rows = len(samples)
+    doubles = samples.type == ValueType.DOUBLE
+    columns = [
+        pa.array(np.full(rows, source, np.int32)),
+        pa.array(samples.fingerprint.view(np.int64)),
+        *(pa.array(times * 1000).view(FILE_SCHEMA.field("time").type) for times in (samples.time_ms, samples.birth_ms)),
+        pa.array(np.zeros(rows, np.bool_)),
+        pa.array(samples.cell, mask=doubles),
+        pa.array(samples.cell.view(np.float64), mask=~doubles),
+        pa.nulls(rows, pa.bool_()),
+        pa.nulls(rows, pa.utf8()),
+    ]
+    return pa.record_batch(columns, schema=FILE_SCHEMA)
 
 
 class Source:
@@ -94,7 +123,7 @@ def fill(kafka: str, topic: str, partitions: int, sources: int, samples: int) ->
             partition = partition_of(agent, 1, lane, partitions)
             producer.send(topic, value=batch.data, partition=partition)
             expected.ends[partition] = expected.ends.get(partition, 0) + 1
-            expected.add(polled, len(batch.data))
+            expected.add(number, polled, len(batch.data))
         producer.flush(60)  # what waits to be sent is bounded by one minute of polls
     producer.close()
     return expected

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Collection
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -15,10 +17,22 @@ from kazoo.handlers.threading import KazooTimeoutError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.dead import Sweeper, Swept
-from pipeline.compaction.job import Done, Probe, Unequal, Worker, no_probe
+from pipeline.compaction.job import Done, Probe, Stopped, Unequal, Worker, no_probe
 from pipeline.compaction.log import RawLog, Superseded
-from pipeline.compaction.plan import Count, LiveFile, count, expired, plan, settled_ms
+from pipeline.compaction.plan import (
+    Count,
+    Job,
+    JobKey,
+    LiveFile,
+    count,
+    end_ms,
+    expired,
+    plan,
+    settled_ms,
+    still_due,
+)
 from pipeline.compaction.runs import RunError
+from pipeline.compaction.tidy import Tidier
 from pipeline.leases import ANY, held_versions
 from pipeline.spark.state import RawState
 from pipeline.spark.table import HeadReader, TableError, first_line
@@ -45,71 +59,118 @@ class Compactor:
         self._config, self._zookeeper, self._clock, self._probe = config, zookeeper, clock, probe
         self._log = table or RawLog(config.hdfs, clock)
         self._head = HeadReader(config.hdfs)
-        self._worker = Worker(self._log, config.data / "runs", clock, probe, config.limits)
-        self._sweeper = Sweeper(self._log, lambda: probe("delete"))
-        self._given_up: set[tuple[str, str, int]] = set()
-        """(period, keep, number of files) whose proof failed: not tried again until something changes."""
+        self._worker = Worker(self._log, config.data / "runs", clock, probe, config.limits, self._beat)
+        self._sweeper = Sweeper(self._log, self._deleting)
+        self._given_up: dict[JobKey, str] = {}
+        """Jobs whose proof failed, and why: not tried again until something changes, or the process begins again."""
         self._swept_at = -1e9
+        self._stop = threading.Event()
+        self._beaten = clock.monotonic()
         self._totals = {"jobs": 0, "rows": 0, "bytes_before": 0, "bytes_after": 0, "seconds": 0.0}
         self._swept, self._deleted, self._deleted_bytes, self._expired, self._alarms = Swept(), 0, 0, 0, 0
-        self._count, self._settled, self._waiting, self._last = Count(), 0, 0, {}  # type: ignore[var-annotated]
+        self._count, self._settled, self._waiting, self._behind = Count(), 0, 0, 0
+        self._last: dict[str, Any] = {}
+        self._orphans = self._tidied = 0
+        self._tidier = Tidier(self._log, self._deleting)
 
     def turn(self, stop: threading.Event) -> None:
         """Everything that is due now: expiry, then all jobs, then dead files. Returns early on `stop`.
 
-        Raises TableError, OSError, RunError; FileNotFoundError if there is no table yet. The next turn goes on."""
-        problem: Exception | None = None
+        A job that fails holds up no other. Raises TableError, OSError, RunError; FileNotFoundError if there is no
+        table yet. The next turn goes on."""
+        self._stop = stop
         self._expire()
+        problem: Exception | None = None
+        failed: set[JobKey] = set()
         while not stop.is_set():
-            jobs = self._due()
+            jobs = self._due(failed)
             if not jobs:
                 break
-            try:
-                self._finish(self._worker.run(jobs[0]))
-            except Superseded as error:
-                log.info("%s: %s; planning again", jobs[0], error)
-            except (Unequal, RunError) as error:
-                problem = error
-                self._alarms += 1
-                self._given_up.add((jobs[0].period, jobs[0].keep, len(jobs[0].inputs)))
-                log.error("%s is not compacted: %s", jobs[0], error)
+            problem = self._try(jobs[0], failed) or problem
         if not stop.is_set() and self._clock.monotonic() - self._swept_at >= self._config.sweep_s:
             self.sweep()
         if problem is not None:
             raise problem
 
+    def _try(self, job: Job, failed: set[JobKey]) -> Exception | None:
+        """Run one job. What fails is given up if trying again cannot help, else `failed` in this turn."""
+        try:
+            self._finish(self._worker.run(job))
+        except Stopped as stopped:
+            log.info("%s: %s", job, stopped)
+        except Superseded as error:
+            log.info("%s: %s; planning again", job, error)
+        except (Unequal, RunError) as error:
+            self._alarms += 1
+            self._given_up[job.key] = first_line(error)
+            log.error("%s is not compacted: %s", job, error)
+            return error
+        except (TableError, OSError) as error:
+            failed.add(job.key)
+            log.warning("%s was not compacted, and will be tried again: %s", job, first_line(error))
+            return error
+        return None
+
     def sweep(self) -> Swept:
-        """Delete dead files that nobody reads any more. Raises TableError, OSError."""
+        """Delete dead files that nobody reads any more, and the old part of the log. Raises TableError, OSError."""
         version = self._log.refresh()  # before the leases are read: who takes one later opens this version or a newer
         self._swept = self._sweeper.sweep(version, self._held(), self._clock.now_ms())
         self._deleted += self._swept.deleted
+        self._orphans += self._swept.orphans
         self._deleted_bytes += self._swept.deleted_bytes
+        if not self._swept.waiting:  # else a checkpoint would forget, over a restart, what is still to be deleted
+            self._tidied += self._tidier.tidy(self._head.head()[0], self._clock.now_ms())
         self._swept_at = self._clock.monotonic()
         return self._swept
+
+    def silent_s(self) -> float:
+        """Since the thread that works was last seen to go on."""
+        return self._clock.monotonic() - self._beaten
+
+    def given_up(self) -> list[str]:
+        """What is not compacted though it should be, and why."""
+        return [f"{period}, keep {keep}: {why}" for (period, keep, _), why in list(self._given_up.items())]
 
     def figures(self) -> dict[str, Any]:
         """What `artimon status` shows."""
         return {
             **{name: round(value, 1) for name, value in self._totals.items()},
             "waiting": self._waiting,
+            "behind_ms": self._behind,
             "settled_ms": self._settled,
             "live": asdict(self._count),
             "last": self._last,
             "dead": {"files": self._swept.waiting, "bytes": self._swept.waiting_bytes},
             "deleted": {"files": self._deleted, "bytes": self._deleted_bytes},
+            "orphans": self._orphans,
+            "log_files_deleted": self._tidied,
             "expired_files": self._expired,
             "alarms": self._alarms,
+            "given_up": len(self._given_up),
         }
 
-    def _due(self) -> list[Any]:
-        """Jobs on the newest version."""
+    def _beat(self) -> None:
+        """Called often by whatever takes long. Raises Stopped."""
+        self._beaten = self._clock.monotonic()
+        if self._stop.is_set():
+            raise Stopped("stopped in the middle; nothing of it was committed")
+
+    def _deleting(self) -> None:
+        self._beaten = self._clock.monotonic()
+        self._probe("delete")
+
+    def _due(self, failed: Collection[JobKey] = ()) -> list[Job]:
+        """Jobs on the newest version, without those that failed in this turn."""
+        self._beaten = self._clock.monotonic()
         _, state = self._head.head()
-        self._settled = settled_ms(state, self._acks(state))
+        self._settled = max(settled_ms(state, self._acks(state)), self._config.closed_ms)
         files = self._look()
-        jobs = [
-            job for job in plan(files, self._settled) if (job.period, job.keep, len(job.inputs)) not in self._given_up
-        ]
+        if self._given_up:
+            due = still_due(files, self._settled)
+            self._given_up = {key: why for key, why in self._given_up.items() if key in due}
+        jobs = plan(files, self._settled, {*self._given_up, *failed})
         self._waiting = len(jobs)
+        self._behind = max((self._settled - end_ms(job.period) for job in jobs), default=0)
         return jobs
 
     def _look(self) -> list[LiveFile]:
@@ -164,4 +225,14 @@ class Compactor:
             return [ANY]
 
 
-__all__ = ["Compactor", "TableError"]
+def compact_all(hdfs: str, folder: Path, closed_ms: int, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:
+    """Compact every hour and day that ended before `closed_ms` (Kafka append time, nothing of which may still be
+    appended), delete the dead files, and give the figures. `folder` is a local one for what does not fit into memory;
+    nobody may read the table meanwhile. Raises as Compactor.turn."""
+    config = CompactorConfig("", hdfs, folder, sweep_s=0.0, closed_ms=closed_ms)
+    made = Compactor(config, None, clock)
+    made.turn(threading.Event())
+    return made.figures()
+
+
+__all__ = ["Compactor", "TableError", "compact_all"]

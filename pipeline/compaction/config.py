@@ -28,6 +28,8 @@ class CompactorConfig:
     sweep_s: float = 300.0
     """Between two looks for dead files."""
     limits: Limits = field(default_factory=Limits)
+    closed_ms: int = 0
+    """Kafka append time before which the caller vouches that nothing is missing; 0: only the table tells that."""
 
 
 def parse_keep(text: str) -> Keeping:

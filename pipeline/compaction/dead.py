@@ -93,6 +93,7 @@ class Sweeper:
     def _delete(self, path: str, size: int, swept: Swept) -> None:
         self._on_delete()
         files.delete(f"{self._table.uri}/{path}")
+        self._table.forget([path])
         self._since.pop(path, None)
         self._gone.add(path)
         swept.deleted += 1

@@ -33,8 +33,16 @@ class Unequal(TableError):
     """What was written is not what was read: the job is abandoned, the table stays as it was."""
 
 
+class Stopped(Exception):
+    """The process is to end: the job is given up, its files are deleted."""
+
+
 def no_probe(_point: str) -> None:
     """What a probe is outside tests."""
+
+
+def no_beat() -> None:
+    """What is called often when nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +67,13 @@ class Done:
 
 @dataclass(slots=True)
 class _Sum:
-    """Digest of the batches that it saw."""
+    """Digest of the batches that it saw; `beat` is called with each, and may raise Stopped."""
 
+    beat: Callable[[], None]
     digest: Digest = field(default_factory=Digest)
 
     def add(self, batch: Any) -> None:
+        self.beat()
         self.digest = self.digest.plus(digest(batch))
 
 
@@ -77,14 +87,16 @@ class Worker:
         clock: Clock = SYSTEM_CLOCK,
         probe: Probe = no_probe,
         limits: Limits = DEFAULT_LIMITS,
+        beat: Callable[[], None] = no_beat,
     ) -> None:
         self._table, self._folder, self._clock = table, folder, clock
-        self._probe, self._limits = probe, limits
+        self._probe, self._limits, self._beat = probe, limits, beat
         self._clean()
 
     def run(self, job: Job) -> Done:
         """Raises Superseded if another commit took one of the inputs, Unequal if the proof fails, RunError if an input
-        is not what the table says, TableError, OSError. After any of them the table is as it was."""
+        is not what the table says or not there at all, Stopped, TableError, OSError. After any of them the table is
+        as it was."""
         began = self._clock.monotonic()
         output = Output(
             self._table.uri, folder(job.period, job.keep), _partition(job), _rows_per_file(job), self._ended
@@ -94,7 +106,10 @@ class Worker:
             note = {**_note(job), "digest": str(proof)}
             self._probe("verified")
             version = self._table.replace(job.inputs, new, note, began)
-        except (RunError, Unequal, Superseded, FileNotFoundError):
+        except FileNotFoundError as error:
+            self._discard(output)
+            raise self._missing(job, error) from error
+        except (RunError, Unequal, Superseded, Stopped):
             self._discard(output)
             raise
         finally:
@@ -105,9 +120,17 @@ class Worker:
         names = job.kind, job.period, job.keep
         return Done(*names, job.rows, len(job.inputs), len(new), job.size, size, seconds, version, str(proof))
 
+    def _missing(self, job: Job, error: FileNotFoundError) -> Exception:
+        """Why a file could not be opened: somebody else compacted it, or the table has lost it."""
+        self._table.refresh()
+        live = {file.path for file in self._table.live()}
+        if not {file.path for file in job.inputs} <= live:
+            return Superseded(f"files of {job} were replaced meanwhile")
+        return RunError(f"a file of {job} is gone from HDFS, though the table names it: {error}")
+
     def _write(self, job: Job, output: Output) -> tuple[list[DataFile], Digest]:
         """The new files, closed, and the digest that they share with the old ones."""
-        read = _Sum()
+        read = _Sum(self._beat)
         runs = [ParquetRun(f"{self._table.uri}/{f.path}", f.rows, f.size, read.add) for f in job.inputs]
         self._probe("planned")
         for rows in merge_all(runs, self._folder, self._limits):
@@ -121,7 +144,7 @@ class Worker:
         return new, written
 
     def _read_back(self, new: list[DataFile]) -> Digest:
-        seen = _Sum()
+        seen = _Sum(self._beat)
         for file in new:
             last = None
             run = ParquetRun(f"{self._table.uri}/{file.path}", file.rows, file.size, seen.add)

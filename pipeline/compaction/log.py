@@ -7,7 +7,7 @@ goes past it. Whether it went through is decided by reading the table again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +42,8 @@ class RawLog:
         self.uri = raw_uri(hdfs)
         self._clock = clock
         self._table: DeltaTable | None = None
+        self._taken_out: set[str] = set()
+        """Paths that commits of this object removed: a checkpoint may forget them before they are deleted."""
 
     def refresh(self) -> int:
         """Go to the newest version; its number. Raises FileNotFoundError if there is no table, TableError, OSError."""
@@ -69,9 +71,41 @@ class RawLog:
             return table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False, full=False)
 
         try:
-            return {path.split(self.uri + "/")[-1] for path in self._within("looking for dead files of", run)}
+            told = {path.split(self.uri + "/")[-1] for path in self._within("looking for dead files of", run)}
+            return told | self._taken_out
         except DeltaError as error:
             raise TableError(f"{self.uri}: dead files cannot be listed: {first_line(error)}") from error
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """These removed files do not lie on HDFS any more."""
+        self._taken_out.difference_update(paths)
+
+    def checkpoint(self) -> int:
+        """Write one of the newest version, whose number is returned. Raises TableError, OSError."""
+        self.refresh()
+        table = self._open()
+        try:
+            self._within("writing a checkpoint of", table.create_checkpoint)
+        except DeltaError as error:
+            raise TableError(f"{self.uri}: no checkpoint: {first_line(error)}") from error
+        return int(table.version())
+
+    def configure(self, properties: dict[str, str]) -> None:
+        """Set properties of the table that it does not have yet, with a commit. Raises TableError, OSError."""
+        self.refresh()
+        table = self._open()
+        if properties.items() <= table.metadata().configuration.items():
+            return
+        hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+        def run() -> None:
+            table.alter.set_table_properties(properties, post_commithook_properties=hooks)
+
+        try:
+            self._within("setting properties of", run)
+        except DeltaError as error:
+            self._table = None
+            raise TableError(f"{self.uri}: its properties cannot be set: {first_line(error)}") from error
 
     def replace(self, old: Sequence[LiveFile], new: Sequence[DataFile], note: dict[str, Any], began: float) -> int:
         """One commit that removes exactly `old` and adds `new`, which hold the same rows; the version. `began`: by
@@ -91,7 +125,9 @@ class RawLog:
                 raise TableError(f"{self.uri}: files begun {FRESH_S / 3600:.0f} h ago are not committed any more")
             return False
 
-        return self._commit(check, self._actions(old, new, data_change=False), note)
+        version = self._commit(check, self._actions(old, new, data_change=False), note)
+        self._taken_out |= wanted
+        return version
 
     def expire(self, old: Sequence[LiveFile], note: dict[str, Any]) -> int:
         """One commit that removes `old`; those that are gone already are left out. Raises TableError."""
@@ -104,7 +140,9 @@ class RawLog:
                 raise Superseded(f"{self.uri}: files that were to expire are gone")
             return False
 
-        return self._commit(check, self._actions(old, [], data_change=True), note)
+        version = self._commit(check, self._actions(old, [], data_change=True), note)
+        self._taken_out |= wanted
+        return version
 
     def fence(self, note: dict[str, Any]) -> int:
         """A commit that changes nothing: whoever wanted to commit on an older version must look again."""

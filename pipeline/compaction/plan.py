@@ -5,7 +5,7 @@ An hour is compacted when nothing more will be appended to it, a day when all it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,6 +22,8 @@ FUTURE_DAYS = 30
 """Expiry never takes a clock for right that is further ahead of the newest append."""
 DAY_MS = 86_400_000
 _HOUR, _DAY = "%Y-%m-%dT%H", "%Y-%m-%d"
+JobKey = tuple[str, str, int]
+"""Period, class, number of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ class Job:
     @property
     def size(self) -> int:
         return sum(file.size for file in self.inputs)
+
+    @property
+    def key(self) -> JobKey:
+        """Tells this job from any other, and from the same one after something has changed."""
+        return self.period, self.keep, len(self.inputs)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.period}, keep {self.keep}"
@@ -119,18 +126,33 @@ def _idle(topic_id: str, acks: Mapping[str, Any] | None) -> dict[int, int]:
     return {int(p): at for p, one in acks["partitions"].items() if one["until"] >= one["log_end"]}
 
 
-def plan(files: Iterable[LiveFile], settled: int) -> list[Job]:
-    """What is to be done, the oldest first, hours before their day. A partition appears at most once."""
+def plan(files: Iterable[LiveFile], settled: int, given_up: Collection[JobKey] = ()) -> list[Job]:
+    """What is to be done, the oldest first, hours before their day. A partition appears at most once.
+
+    What is `given_up` is left out, and so is the day of such an hour; all else goes on."""
     groups = _by_partition(file for file in files if _known(file.period))
+    hours = _hours(groups, settled)
+    if fresh := [job for job in hours if job.key not in given_up]:
+        return fresh
+    stuck = {(day_of(job.period), job.keep) for job in hours}
+    return [job for job in _days(groups, settled) if job.key not in given_up and (job.period, job.keep) not in stuck]
+
+
+def still_due(files: Iterable[LiveFile], settled: int) -> set[JobKey]:
+    """The keys of all jobs that there are: one that is not among them any more need not be remembered."""
+    groups = _by_partition(file for file in files if _known(file.period))
+    return {job.key for job in [*_hours(groups, settled), *_days(groups, settled)]}
+
+
+def _hours(groups: Mapping[tuple[str, str], list[LiveFile]], settled: int) -> list[Job]:
     keeps: dict[str, int] = {}
     for period, _ in groups:
         keeps[period] = keeps.get(period, 0) + 1
-    hours = [
+    return [
         Job(period, keep, tuple(inputs), _outputs(inputs, max(1, HOUR_FILES // keeps[period])))
         for (period, keep), inputs in sorted(groups.items())
         if is_hour(period) and end_ms(period) <= settled and _hour_is_due(inputs, max(1, HOUR_FILES // keeps[period]))
     ]
-    return hours or _days(groups, settled)
 
 
 def _hour_is_due(inputs: Sequence[LiveFile], limit: int) -> bool:
@@ -186,11 +208,13 @@ class Count:
     open_hour: int = 0
     closed_hour: int = 0
     day: int = 0
+    open_hours: int = 0
+    """Hours that are open."""
 
 
 def count(files: Sequence[LiveFile], settled: int) -> Count:
     """What `artimon status` shows of the table. Files of all classes of a period are counted together."""
-    most = {"open": 0, "closed": 0, "day": 0}
+    most, open_hours = {"open": 0, "closed": 0, "day": 0}, 0
     periods: dict[str, int] = {}
     for file in files:
         periods[file.period] = periods.get(file.period, 0) + 1
@@ -198,8 +222,9 @@ def count(files: Sequence[LiveFile], settled: int) -> Count:
         if _known(period):
             kind = "day" if not is_hour(period) else "closed" if end_ms(period) <= settled else "open"
             most[kind] = max(most[kind], number)
+            open_hours += kind == "open"
     size, rows = sum(file.size for file in files), sum(file.rows for file in files)
-    return Count(len(files), size, rows, most["open"], most["closed"], most["day"])
+    return Count(len(files), size, rows, most["open"], most["closed"], most["day"], open_hours)
 
 
 def _known(period: str) -> bool:

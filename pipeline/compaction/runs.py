@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.compaction.order import Key, Keys
@@ -15,6 +17,14 @@ from pipeline.spark.table import FILE_SCHEMA
 
 FLAT_ROW_BYTES = 56
 """What a row takes in memory without its string."""
+LOAD_BYTES = 16 * 1024 * 1024
+"""A row group of at most so many bytes is read by one request; of a longer one each column, piece by piece."""
+PIECE_BYTES = 1024 * 1024
+SPILL_BYTES = 4 * 1024 * 1024
+HEAVY_BYTES = 64 * 1024 * 1024
+PROBE_ROWS, HEAVY_PROBE_ROWS = 65_536, 64
+_CODED = frozenset({"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY"})
+"""Encodings of strings that Arrow reads as a dictionary."""
 OnBatch = Callable[[Any], None]
 
 
@@ -45,15 +55,31 @@ class ParquetRun:
 
     def __init__(self, uri: str, rows: int, size: int, on_batch: OnBatch | None = None) -> None:
         self.name, self.uri, self.rows, self.size = uri, uri, rows, size
-        self._on_batch = on_batch
+        self._on_batch, self._weight = on_batch, None if size else 0
 
     @property
     def weight(self) -> int:
-        """A row group as it lies in the file, and a page of each column."""
-        return min(self.size, 16 * 1024 * 1024) + 2 * 1024 * 1024
+        """A row group as it lies in the file, a page of each column, and one of strings: those may be long. The file
+        is opened for it."""
+        if self._weight is None:
+            _, file = self._open()
+            groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
+            strings = max(map(_string_bytes, groups), default=0)
+            self._weight = min(self.size, LOAD_BYTES) + 2 * PIECE_BYTES + min(strings, 2 * LOAD_BYTES)
+        return self._weight
 
     def batches(self, rows: int) -> Iterator[Any]:
-        """Raises RunError if the rows are not as many as the table says; OSError, FileNotFoundError."""
+        """Batches of at most `rows` rows and about as many bytes as so many rows without strings take, twice. Raises
+        RunError if the rows are not as many as the table says; OSError, FileNotFoundError."""
+        source, file = self._open()
+        for group in range(file.metadata.num_row_groups):
+            for batch in _coalesced(self._group(source, file, group, rows), rows):
+                fitting = batch if batch.schema.equals(FILE_SCHEMA) else _fit(batch)
+                if self._on_batch:
+                    self._on_batch(fitting)
+                yield fitting
+
+    def _open(self) -> tuple[RangeReader, Any]:
         source = RangeReader(self.uri)
         try:
             file = pq.ParquetFile(source, pre_buffer=False, memory_map=False)
@@ -61,18 +87,23 @@ class ParquetRun:
             raise RunError(f"{self.uri} is no whole Parquet file: {error}") from error
         if file.metadata.num_rows != self.rows:
             raise RunError(f"{self.uri} holds {file.metadata.num_rows} rows, the table says {self.rows}")
-        for group in range(file.metadata.num_row_groups):
-            yield from self._group(source, file, group, rows)
+        if unknown := sorted({*file.schema_arrow.names} - {*FILE_SCHEMA.names}):
+            raise RunError(
+                f"{self.uri} has columns that this program does not know and would lose: {', '.join(unknown)};"
+                " run the version that wrote it, or a newer one (docs/upgrade.md)"
+            )
+        return source, file
 
     def _group(self, source: RangeReader, file: Any, group: int, rows: int) -> Iterator[Any]:
         meta = file.metadata.row_group(group)
-        source.load(*_range(meta))
-        least = max(256, rows * FLAT_ROW_BYTES // _row_bytes(meta))
-        for batch in file.iter_batches(batch_size=min(rows, least), row_groups=[group], use_threads=False):
-            fitting = batch if batch.schema.equals(FILE_SCHEMA) else _fit(batch)
-            if self._on_batch:
-                self._on_batch(fitting)
-            yield fitting
+        start, length = _range(meta)
+        if length <= LOAD_BYTES:
+            source.load(start, length)
+        else:
+            source.load(start, 0)
+            file = pq.ParquetFile(source, metadata=file.metadata, pre_buffer=False, buffer_size=PIECE_BYTES)
+        count = _rows_that_fit(source, file, group, rows)
+        yield from file.iter_batches(batch_size=count, row_groups=[group], use_threads=False)
 
 
 class SpilledRun:
@@ -83,7 +114,7 @@ class SpilledRun:
 
     @property
     def weight(self) -> int:
-        return 4 * 1024 * 1024
+        return SPILL_BYTES
 
     def batches(self, rows: int) -> Iterator[Any]:
         with pa.OSFile(str(self.path)) as source, pa.ipc.open_stream(source) as reader:
@@ -98,7 +129,8 @@ def spill(path: Path, tables: Iterator[Any], batch_rows: int) -> SpilledRun:
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, FILE_SCHEMA, options=options) as writer:
         for table in tables:
-            writer.write_table(table, max_chunksize=batch_rows)
+            for piece in pieces(table, batch_rows, SPILL_BYTES):
+                writer.write_table(piece)
     return SpilledRun(path)
 
 
@@ -121,15 +153,79 @@ def _range(group: Any) -> tuple[int, int]:
     return min(starts), max(ends) - min(starts)
 
 
-def _row_bytes(group: Any) -> int:
-    """Bytes of memory that a row takes, at least FLAT_ROW_BYTES; more where there are strings."""
-    strings = next(
-        (c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == "string"),
-        None,
+def pieces(table: Any, rows: int, size: int) -> Iterator[Any]:
+    """The table in slices of at most `rows` rows and `size` bytes, or of one row."""
+    for start in range(0, len(table), rows):
+        part = table.slice(start, rows)
+        if len(part) > 1 and part.nbytes > size:
+            yield from pieces(part, -(-len(part) // 2), size)
+        else:
+            yield part
+
+
+def _strings_of(group: Any) -> Any:
+    """The column of strings of a row group, None if it has none."""
+    columns = map(group.column, range(group.num_columns))
+    return next((column for column in columns if column.path_in_schema == "string"), None)
+
+
+def _string_bytes(group: Any) -> int:
+    """Of the column of strings in a row group, as encoded: an upper bound of the longest string."""
+    strings = _strings_of(group)
+    return int(strings.total_uncompressed_size) if strings else 0
+
+
+def _rows_that_fit(source: RangeReader, file: Any, group: int, rows: int) -> int:
+    """How many rows of a row group are to be read at once, so that they take at most twice the bytes of `rows` rows
+    without strings. Strings may be long, and long ones stand together: their lengths are read first."""
+    meta = file.metadata.row_group(group)
+    held = _string_bytes(meta)
+    if held <= FLAT_ROW_BYTES or min(rows, meta.num_rows) * held <= rows * FLAT_ROW_BYTES:
+        return rows
+    lengths = _string_lengths(source, file, group)
+    count = rows
+    while count > 1 and np.add.reduceat(lengths, np.arange(0, len(lengths), count)).max() > rows * FLAT_ROW_BYTES:
+        count //= 2
+    return count
+
+
+def _string_lengths(source: RangeReader, file: Any, group: int) -> Any:
+    """Bytes of the string of each row. Where the encoding allows it, equal strings are held once; else few rows are
+    read at once."""
+    strings = _strings_of(file.metadata.row_group(group))
+    coded = ["string"] if _CODED.issuperset(strings.encodings) else []
+    few = not coded or strings.total_uncompressed_size > HEAVY_BYTES
+    reader = pq.ParquetFile(
+        source, metadata=file.metadata, read_dictionary=coded, pre_buffer=False, buffer_size=PIECE_BYTES
     )
-    held = strings.total_uncompressed_size if strings else 0
-    # strings in a dictionary take more room once they are read: their mean length cannot be told from here
-    return FLAT_ROW_BYTES + (8 * held // max(1, group.num_rows) if held > group.num_rows // 4 else 0)
+    options = {"row_groups": [group], "columns": ["string"], "use_threads": False}
+    batches = reader.iter_batches(batch_size=HEAVY_PROBE_ROWS if few else PROBE_ROWS, **options)
+    return np.concatenate([_lengths(batch.column(0)) for batch in batches])
+
+
+def _lengths(column: Any) -> Any:
+    if not pa.types.is_dictionary(column.type):
+        return pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths = np.append(pc.binary_length(column.dictionary).to_numpy(zero_copy_only=False), 0).astype(np.int64)
+    return lengths[pc.fill_null(column.indices, len(lengths) - 1).to_numpy(zero_copy_only=False)]
+
+
+def _coalesced(batches: Iterator[Any], rows: int) -> Iterator[Any]:
+    """Batches so small that each is half as large as it may be are joined."""
+    held: list[Any] = []
+    count = size = 0
+    for batch in batches:
+        if held and (count + len(batch) > rows or size + batch.nbytes > rows * FLAT_ROW_BYTES):
+            yield _joined(held)
+            held, count, size = [], 0, 0
+        held.append(batch)
+        count, size = count + len(batch), size + batch.nbytes
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[Any]) -> Any:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _fit(batch: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -9,6 +10,7 @@ import resource
 import threading
 from typing import Any
 
+import psutil
 import pyarrow as pa
 from kazoo.client import KazooClient
 
@@ -24,6 +26,9 @@ log = logging.getLogger(__name__)
 HEALTH_S = 1.0
 NICENESS = 19
 STOP_S = 10.0
+HUNG_S = 1800.0
+"""No call takes longer, and no batch of rows: a thread that is silent for so long hangs."""
+TOLD = 5
 
 
 def run_compactor(
@@ -60,6 +65,7 @@ class _Life:
         self._problem = "the table was not looked at yet"
         self._last_problem = ""
         self._tried = False
+        self._fine_at = clock.monotonic()
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -71,19 +77,36 @@ class _Life:
             except Exception as error:  # it must go on whatever happens: nothing else waits for it
                 problem = first_line(error)
                 log.error("compaction: %s", problem)
+            if not problem:
+                self._fine_at = self._clock.monotonic()
             self._problem, self._tried = problem, True
             self._last_problem = problem or self._last_problem
             self._clock.wait(stop, self._interval_s)
 
     def tell(self, health: HealthFile) -> None:
-        figures = {**self._compactor.figures(), "last_problem": self._last_problem, **_usage()}
-        state = "ok" if not self._problem else "failing" if self._tried else "starting"
-        health.write(state, self._problem, **figures)
+        """A problem with the table is told, and is no reason to begin the process again; a thread that hangs is."""
+        problem, given_up = self._problem, self._compactor.given_up()
+        figures = {
+            **self._compactor.figures(),
+            "problems": [text for text in (problem, *given_up[:TOLD]) if text and self._tried],
+            "failing_ms": round((self._clock.monotonic() - self._fine_at) * 1000) if problem else 0,
+            "last_problem": self._last_problem,
+            **usage(),
+        }
+        silent_s = self._compactor.silent_s()
+        if not self._tried:
+            health.write("starting", problem, **figures)
+        elif silent_s > HUNG_S + self._interval_s:
+            health.write("failing", f"nothing has happened for {silent_s:.0f} s", **figures)
+        else:
+            health.write("ok", **figures)
 
 
-def be_humble() -> None:
+def be_humble(niceness: int = NICENESS) -> None:
     """The lowest priority, one thread of Arrow, and memory that is given back."""
-    os.nice(NICENESS)
+    os.nice(niceness)
+    with contextlib.suppress(psutil.Error, OSError, AttributeError):
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     pa.set_memory_pool(pa.system_memory_pool())
@@ -94,6 +117,7 @@ def be_humble() -> None:
         log.debug("this C library has no mallopt")
 
 
-def _usage() -> dict[str, Any]:
+def usage() -> dict[str, Any]:
+    """Peak of resident memory and CPU time of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {"peak_bytes": usage.ru_maxrss * 1024, "cpu_s": round(usage.ru_utime + usage.ru_stime, 1)}

@@ -29,6 +29,11 @@ class GroupReader:
         self.touched = 0
 
     @property
+    def columns(self) -> set[str]:
+        """Names of the columns."""
+        return set(self._file.schema_arrow.names)
+
+    @property
     def groups(self) -> int:
         """How many row groups there are."""
         return int(self._metadata.num_row_groups)

@@ -16,16 +16,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake import DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import RemoveAction
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.series.columns import SERIES_SCHEMA, merge, statistics
 from pipeline.series.parquet import GroupReader
 from pipeline.spark import files
-from pipeline.spark.deadline import within
-from pipeline.spark.table import COMMIT_ATTEMPTS, COMMIT_TIMEOUT_S, DataFile, TableError, first_line
+from pipeline.spark.table import COMMIT_ATTEMPTS, DataFile, Table, TableError, first_line
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +42,10 @@ SWEEP_MS = 3_600_000
 ORPHAN_MS = 6 * 3_600_000
 """A file that no commit names yet belongs to a commit under way, if it is younger."""
 BASE, DELTA = "base", "delta"
+
+
+class UnknownColumns(TableError):
+    """A newer program wrote a file; merging it here would lose what it added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,41 +75,15 @@ class Merge:
     clashes: tuple[int, ...]
 
 
-class SeriesTable:
+class SeriesTable(Table):
     """Used by one thread at a time."""
 
     def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.uri, self._clock = series_uri(hdfs), clock
-        self._table: DeltaTable | None = None
+        super().__init__(series_uri(hdfs), SERIES_SCHEMA, [])
+        self._clock = clock
         self._quiet_from_ms = clock.now_ms()
 
     # --- what the table says
-
-    def refresh(self) -> DeltaTable:
-        """The newest version; the table is made if it does not exist. Raises TableError, OSError."""
-        files.check_reachable(self.uri)
-        return within(COMMIT_TIMEOUT_S, f"opening {self.uri}", self._refresh)
-
-    def _refresh(self) -> DeltaTable:
-        try:
-            if self._table is None:
-                self._table = self._open()
-            else:
-                self._table.update_incremental()
-        except (DeltaError, OSError) as error:
-            self._table = None
-            raise TableError(f"{self.uri} cannot be read: {first_line(error)}") from error
-        return self._table
-
-    def _open(self) -> DeltaTable:
-        try:
-            return DeltaTable(self.uri)
-        except TableNotFoundError:
-            pass
-        try:
-            return DeltaTable.create(self.uri, SERIES_SCHEMA, mode="error")
-        except (DeltaError, OSError):
-            return DeltaTable(self.uri)  # another process made it at the same time, or the reason shows here
 
     def positions(self, topic_id: str, partitions: int) -> dict[int, int]:
         """The next offset of each partition of the topic of announcements. Raises TableError, OSError."""
@@ -135,7 +112,7 @@ class SeriesTable:
                 self._delete(new)
                 return False
             try:
-                self._commit([file.action() for file in new], ids)
+                self.commit([file.action() for file in new], ids)
                 return True
             except (DeltaError, OSError) as error:
                 failure = error
@@ -176,14 +153,20 @@ class SeriesTable:
             if not go_on():
                 self._give_up(new)
                 return None
-            merged = merge(pa.concat_tables([read_span(f"{self.uri}/{file.path}", low, high) for file in old]))
+            try:
+                parts = [read_span(f"{self.uri}/{file.path}", low, high) for file in old]
+            except UnknownColumns as error:
+                log.error("series not merged: %s; run a newer version (docs/upgrade.md)", error)
+                self._give_up(new)
+                return None
+            merged = merge(pa.concat_tables(parts))
             clashes += merged.clashes
             if len(merged.table):
                 new.append(self._write(merged.table, BASE if full else DELTA))
         now = self._clock.now_ms()
         removes = [RemoveAction(file.path, False, now, file.size, {}) for file in old]
         try:
-            self._commit([*removes, *(file.action(False) for file in new)], [])
+            self.commit([*removes, *(file.action(False) for file in new)])
         except (DeltaError, OSError) as error:
             log.warning("series not merged: %s", first_line(error))
             self._give_up(new)
@@ -216,7 +199,7 @@ class SeriesTable:
             files.delete(f"{self.uri}/{path}")
         return dead
 
-    # --- files and commits
+    # --- files
 
     def _write(self, rows: Any, kind: str) -> DataFile:
         sink = pa.BufferOutputStream()
@@ -225,24 +208,6 @@ class SeriesTable:
         path = f"{kind}-{self._clock.now_ms()}-{uuid.uuid4().hex[:12]}.parquet"
         files.write(f"{self.uri}/{path}", data)
         return DataFile(path, len(data), len(rows), {}, statistics(rows))
-
-    def _commit(self, actions: list[Any], ids: list[Transaction]) -> None:
-        table = self._table
-        if table is None:
-            raise TableError(f"{self.uri} is not open")
-        properties = CommitProperties(max_commit_retries=0, app_transactions=ids or None)
-
-        def run() -> None:
-            table.create_write_transaction(
-                actions,
-                "append",
-                SERIES_SCHEMA,
-                [],
-                commit_properties=properties,
-                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
-            )
-
-        within(COMMIT_TIMEOUT_S, f"committing to {self.uri}", run)
 
 
 def series_uri(hdfs: str) -> str:
@@ -270,8 +235,10 @@ def spans(passes: int) -> list[tuple[int, int]]:
 
 
 def read_span(uri: str, low: int, high: int) -> Any:
-    """Rows of one file whose fingerprints lie in [low, high]. Raises TableError, OSError."""
+    """Rows of one file whose fingerprints lie in [low, high]. Raises UnknownColumns, TableError, OSError."""
     reader = GroupReader(uri)
+    if unknown := sorted(reader.columns - {*SERIES_SCHEMA.names}):
+        raise UnknownColumns(f"{uri} has columns that this program does not know and would lose: {', '.join(unknown)}")
     parts = []
     for group in range(reader.groups):
         least, most = reader.bounds(group)["series"]

@@ -108,7 +108,9 @@ def document(state: RawState, version: int, topic: TopicState, bounds: dict[int,
     for partition, until in sorted(topic.until.items()):
         start, end = bounds.get(partition, (until, until))
         lost = [list(span) for span in topic.lost.get(partition, ())]
-        partitions[str(partition)] = {"until": until, "log_start": start, "log_end": end, "lost": lost}
+        epochs = [list(one) for one in topic.epochs.get(partition, ())]
+        bounds_ = {"log_start": start, "log_end": end}
+        partitions[str(partition)] = {"until": until, **bounds_, "lost": lost, "epochs": epochs}
     return {
         "cluster": state.cluster,
         "topic": state.topic,

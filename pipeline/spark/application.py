@@ -20,6 +20,7 @@ from pipeline.spark.raw import Probe, RawQuery, no_probe
 from pipeline.spark.retention import Retention
 from pipeline.spark.session import make_session
 from pipeline.spark.supervise import Supervised
+from pipeline.spark.watch import SessionWatch
 
 __all__ = ["SessionLost", "SparkConfig", "run_application"]
 
@@ -30,7 +31,7 @@ STOP_S = 6.0
 
 
 class SessionLost(RuntimeError):
-    """The JVM ended: the process cannot go on and must be started again."""
+    """The JVM ended, or the cluster ended the application: the process cannot go on and must be started again."""
 
 
 def run_application(
@@ -66,6 +67,7 @@ def _run(
     clock: Clock,
     probe: Probe,
 ) -> None:
+    watch = SessionWatch(session, stop, clock)
     acks = AcksPublisher(config, zookeeper, clock)
     raw_life: list[Supervised] = []
     buckets_life: list[Supervised] = []
@@ -88,28 +90,24 @@ def _run(
     for life in lives:
         life.start()
     publisher.start()
-    threading.Thread(target=Retention(config, clock).run, args=(stop,), name="retention", daemon=True).start()
+    retention = Retention(config, clock)
+    threading.Thread(target=retention.run, args=(stop,), name="retention", daemon=True).start()
     while not clock.wait(stop, HEALTH_S):
-        if not is_alive(session):
-            health.write("failing", "Spark's JVM ended")
-            raise SessionLost("Spark's JVM ended: see the log above; start the process again")
+        if not watch.alive():
+            health.write("failing", "Spark's session ended")
+            raise SessionLost("Spark's JVM or its application ended: see the log above; start the process again")
         problems = [f"{life.name}: {life.problem}" for life in lives if life.problem]
         problems += [f"acks: {acks.problem}"] if acks.problem else []
         state = "ok" if not problems else "starting" if all(life.restarts == 0 for life in lives) else "failing"
         restarts = {life.name: life.restarts for life in lives}
         figures = {"raw": raw.figures(), "buckets": buckets.figures(), "series": series.figures()}
-        health.write(state, "; ".join(problems), **figures, restarts=restarts)
+        known = [*raw.problems(), *retention.problems]
+        kafka = retention.figures()
+        health.write(state, "; ".join(problems), **figures, restarts=restarts, kafka=kafka, problems=known)
     acks.wake()
     for life in lives:
         life.join(STOP_S)
     publisher.join(1)
-
-
-def is_alive(session: SparkSession) -> bool:
-    """Whether the JVM runs."""
-    gateway = session.sparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    return process is None or process.poll() is None
 
 
 def _close(session: SparkSession, zookeeper: KazooClient) -> None:

@@ -22,7 +22,7 @@ from pipeline.spark.feeding import FeedPlan, FeedResult, run_feed, send
 from pipeline.spark.progress import Progress
 from pipeline.spark.raw import remove
 from pipeline.spark.shards import Shard, ShardDirectory, ShardsUnknown, positions
-from pipeline.spark.source import batch, follow, stream
+from pipeline.spark.source import batch, follow, share, stream
 from pipeline.spark.state import Span
 from pipeline.spark.tasks import RESULT_SCHEMA
 from pipeline.spark.topic import Topic, TopicError, TopicInfo
@@ -130,7 +130,7 @@ class _Life:
         with self._handover:
             plan = FeedPlan(self._info.topic_id, tuple(self.progress.shards()), self.progress.behind())
             began = monotonic()
-            for result in self._run(frame, plan):
+            for result in self._run(frame.coalesce(share(self._session)), plan):
                 self.progress.moved(result)
             self.progress.ran(monotonic() - began)
 
@@ -172,7 +172,8 @@ class _Life:
         moved = False
         if any(end[p] > start[p] for p in start):
             plan = FeedPlan(self._info.topic_id, (shard,))
-            for result in self._run(batch(self._session, self._config, self._info, start, end), plan):
+            frame = batch(self._session, self._config, self._info, start, end)
+            for result in self._run(frame.coalesce(1), plan):
                 moved = self.progress.refilled(shard.id, result) or moved
         return moved
 

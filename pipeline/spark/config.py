@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,10 @@ class SparkConfig:
     health: Path | None = None
     jars: list[str] = field(default_factory=list)
     master: str = "local[4,4]"
+    """Spark's master; "": the application was handed to spark-submit, which has said it."""
     driver_memory: str = "1g"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Spark's own settings; they come before ours. What is of one cluster stands here and nowhere else."""
     topic_prefix: str = "artimon"
     raw_interval_s: float = 30.0
     """The raw query appends this often, or as soon as `raw_messages / 2` wait."""
@@ -31,7 +35,9 @@ class SparkConfig:
     kafka_keep_s: float = 76 * 3600.0
     """Messages that the table holds stay this long in Kafka: the reach of the coarsest level and some more, so that a
     shard that begins empty can be filled from there."""
-    trim_interval_s: float = 600.0
+    kafka_quota_bytes: int = 0
+    """Bytes that the topic of samples may have; above half of it messages that the table holds go earlier. 0: any."""
+    trim_interval_s: float = 10.0
     series_interval_s: float = 30.0
     """Announcements come into the table of series this often."""
 

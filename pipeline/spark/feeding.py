@@ -1,6 +1,6 @@
-"""What a task of the buckets query does with the rows of one Kafka partition: it decodes them once and sends each
-shard the identities of all batches and the columns of those that the shard owns. The shard's answer is the only truth.
-"""
+"""What a task of the buckets query does with the rows of one or more Kafka partitions: it decodes them once and sends
+each shard the identities of all batches and the columns of those that the shard owns. The shard's answer is the only
+truth."""
 
 from __future__ import annotations
 
@@ -75,11 +75,12 @@ class FeedResult:
 def run_feed(plan: FeedPlan, batches: Iterable[Any]) -> Iterator[Any]:
     """The function of the buckets query's mapInArrow: one result row for each Kafka partition that has rows."""
     feeder: _Feeder | None = None
+    silent: dict[str, str] = {}
     for partition, record in records_of(batches):
         if feeder is None or feeder.result.partition != partition:
             if feeder is not None:
                 yield _row(feeder.finish())
-            feeder = _Feeder(plan, partition, record.offset)
+            feeder = _Feeder(plan, partition, record.offset, silent)
         feeder.take(record)
     if feeder is not None:
         yield _row(feeder.finish())
@@ -92,13 +93,15 @@ def _row(result: FeedResult) -> Any:
 class _Feeder:
     """Takes the records of one partition in offset order and sends them in ranges of bounded size."""
 
-    def __init__(self, plan: FeedPlan, partition: int, first: int) -> None:
-        self._plan = plan
+    def __init__(self, plan: FeedPlan, partition: int, first: int, silent: dict[str, str]) -> None:
+        """`silent`: shards that did not answer this task, and why: nobody waits for them once more."""
+        self._plan, self._silent = plan, silent
         self.result = FeedResult(partition, first, first)
         self._start = first
-        self._targets = [shard for shard in plan.shards if (shard.id, partition) not in plan.skip]
+        wanted = [shard for shard in plan.shards if (shard.id, partition) not in plan.skip]
+        self.result.shards = {shard.id: ShardOutcome(None, silent.get(shard.id, "")) for shard in wanted}
+        self._targets = [shard for shard in wanted if shard.id not in silent]
         self._clear()
-        self.result.shards = {shard.id: ShardOutcome() for shard in self._targets}
 
     def _clear(self) -> None:
         self._entries: list[tuple[FeedEntry, int]] = []
@@ -156,6 +159,8 @@ class _Feeder:
         columns = join_samples(self._columns[shard.id])
         range_ = FeedRange(self._plan.topic_id, self.result.partition, self._start, self.result.until, entries, columns)
         sent = send(shard, range_)
+        if sent.next is None:
+            self._silent[shard.id] = sent.error
         outcome.next, outcome.error = sent.next, sent.error
         outcome.applied += sent.applied
         outcome.repeated += sent.repeated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -82,6 +83,9 @@ def check_reachable(uri: str, timeout_s: float = 5.0) -> None:
     """Return if the NameNode answers; raises OSError with the reason if not."""
     authority, _ = split(uri)
     parts = urlsplit(authority)
+    if parts.port is None:  # a name service, which HADOOP_CONF_DIR explains
+        _ask(authority, timeout_s)
+        return
     try:  # the client itself tries for ever where nothing listens
         socket.create_connection((parts.hostname or "", parts.port or 8020), timeout_s).close()
     except OSError as error:
@@ -89,3 +93,25 @@ def check_reachable(uri: str, timeout_s: float = 5.0) -> None:
             f"the NameNode at {authority} is not reachable ({error}): is HDFS up, is the address right?"
         ) from None
     within(timeout_s, f"asking {authority}", lambda: _client(authority).get_file_info("/"))
+
+
+_asking: set[str] = set()
+_asking_lock = threading.Lock()
+
+
+def _ask(authority: str, timeout_s: float) -> None:
+    """Ask through the client, which knows all servers of a name service. One call at a time: while none of them listens
+    it does not end."""
+    with _asking_lock:
+        if authority in _asking:
+            raise OSError(f"no NameNode of {authority} has answered yet: is HDFS up, does HADOOP_CONF_DIR name it?")
+        _asking.add(authority)
+
+    def ask() -> None:
+        try:
+            _client(authority).get_file_info("/")
+        finally:
+            with _asking_lock:
+                _asking.discard(authority)
+
+    within(timeout_s, f"asking {authority}", ask)

@@ -3,6 +3,8 @@ here, so that a message is dead for both or for none."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,20 @@ MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: what tables can hold."""
 
 
-def check(value: bytes | None, append_ms: int) -> BatchHeader:
-    """The header of a whole, undamaged batch of samples that is not too old. Raises BatchError with the reason."""
+def whole(value: bytes | None) -> BatchHeader:
+    """The header of a whole, undamaged batch of samples, of any age. Raises BatchError with the reason."""
     if value is None:
         raise BatchError("a message without a value")
-    header = verify(value)
+    with _defects_are_reasons():
+        header = verify(value)
     if header.kind != BatchKind.SAMPLES:
         raise BatchError(f"a batch of {header.kind.name} in the topic of samples")
+    return header
+
+
+def check(value: bytes | None, append_ms: int) -> BatchHeader:
+    """The header of a whole, undamaged batch of samples that is not too old. Raises BatchError with the reason."""
+    header = whole(value)
     if header.poll_ms < append_ms - FORGET_MS:
         raise BatchError(f"polled at {header.poll_ms}, more than 90 days before it was appended at {append_ms}")
     return header
@@ -32,6 +41,11 @@ def check(value: bytes | None, append_ms: int) -> BatchHeader:
 
 def decode(header: BatchHeader, value: bytes) -> Any:
     """The columns of a checked batch (codec.SAMPLE_SCHEMA). Raises BatchError if they cannot be stored."""
+    with _defects_are_reasons():
+        return _decode(header, value)
+
+
+def _decode(header: BatchHeader, value: bytes) -> Any:
     try:
         body = decode_columns(header, value)
         body.validate(full=True)
@@ -45,3 +59,15 @@ def decode(header: BatchHeader, value: bytes) -> Any:
         if len(times) and (np.min(times) < 0 or np.max(times) > MAX_TIME_MS):
             raise BatchError(f"column {name} of {header.id} leaves the years 1970 to 9999")
     return body
+
+
+@contextmanager
+def _defects_are_reasons() -> Iterator[None]:
+    """An error that the decoder does not know of makes this one message a dead letter, which can be replayed once the
+    program is mended; raised as it is, it would stop the query at this offset for ever."""
+    try:
+        yield
+    except BatchError:
+        raise
+    except Exception as error:
+        raise BatchError(f"this program failed to decode it: {type(error).__name__}: {error}") from error

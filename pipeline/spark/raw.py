@@ -21,18 +21,24 @@ from pyspark.sql import SparkSession
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.ranges import LaneId
 from pipeline.spark import files
+from pipeline.spark import gaps as told
 from pipeline.spark import state as states
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.source import follow, stream
-from pipeline.spark.state import Gap, RawState, Step, Totals
-from pipeline.spark.table import RawTable, SourcesTable
+from pipeline.spark.pace import TASK_ROWS, Pace, count_hours
+from pipeline.spark.rows import period_of
+from pipeline.spark.source import follow, share, stream
+from pipeline.spark.state import Epochs, Gap, RawState, Step, Totals
+from pipeline.spark.table import Moment, RawTable, SourcesTable
 from pipeline.spark.tasks import RESULT_SCHEMA, RawPlan, RawResult, run_raw
-from pipeline.spark.topic import DeadLetter, Topic, TopicError, TopicInfo
+from pipeline.spark.topic import DeadLetter, LeaderChanged, Topic, TopicError, TopicInfo
 
 log = logging.getLogger(__name__)
 
 ALLOT_ATTEMPTS = 8
 MAX_UNREACHED = 1_000
+ROWS_A_MESSAGE = 1_500
+"""Taken for the size of a batch until an append has shown it."""
+PAUSE_STEP_S = 0.25
 CUT_CHECKS = 5
 CUT_PAUSE_S = 3.0
 
@@ -71,15 +77,15 @@ class RawQuery:
         self._append_ms = self._appends_ms = 0.0
         self._unreached: deque[tuple[int, Mapping[int, int]]] = deque()
         """When the log was seen to end where; only ends that the table has not reached, oldest first."""
+        self._seen: tuple[str, Mapping[int, int]] = "", {}
+        """Topic id, and where its log ended when this process last looked."""
+        self._gaps_named = told.count(())
+        self._begun = False
 
     def run(self, stop: threading.Event) -> None:
         """One life of the query: from the head of the table until `stop` or a failure, which is raised."""
-        table, sources = RawTable(self._config.hdfs), SourcesTable(self._config.hdfs)
-        version, state = table.head()
-        info = self._topic.describe()
-        state = self._close_gaps(table, state, info, stop)
-        self._note(version, state)
-        life = _Life(self, table, sources, state, info)
+        life = self.begin(stop)
+        state, info = life.state, life.info
         log.info(
             "raw: append %d, reading %s (%s) from %s", state.append, info.topic, info.topic_id, dict(state.until())
         )
@@ -87,12 +93,31 @@ class RawQuery:
         every = min(1.0, self._config.raw_interval_s / 4)
         try:
             frame = stream(self._session, self._config, info, state.until(), self._config.raw_messages, self._pace())
-            follow(self._session, "raw", frame, life.on_batch, every, checkpoint, stop, lambda: self._look(info))
+            follow(self._session, "raw", frame, life.on_batch, every, checkpoint, stop, lambda: self._look(info, life))
         finally:
             life.ended = True
             life.forget_sources()
             remove(checkpoint)
             self._topic.close()
+
+    def begin(self, stop: threading.Event) -> _Life:
+        """What reads on from the head of the table, once a commit has named where table and log do not meet. Raises
+        TableError, TopicError, OSError."""
+        table, sources = self.open_tables()
+        version, state = table.head()
+        if not self._begun:
+            self._begun = True
+            now_ms = self._clock.now_ms()
+            self._gaps_named += told.count(named.gap for named in told.young(state, now_ms, told.COUNTED_MS))
+        info = self._topic.describe()
+        state = self._close_gaps(table, state, info, stop)
+        self._note(version, state)
+        pace = Pace(self._config.raw_interval_s, count_hours(table.periods()))
+        return _Life(self, table, sources, state, info, pace, stop)
+
+    def open_tables(self) -> tuple[RawTable, SourcesTable]:
+        """The tables of one life."""
+        return RawTable(self._config.hdfs, self._clock), SourcesTable(self._config.hdfs)
 
     def figures(self) -> dict[str, Any]:
         """What `artimon status` shows."""
@@ -111,7 +136,9 @@ class RawQuery:
                 "dead_letters": self._appended.dead_letters,
                 "appends": self._appends,
                 "appends_ms": round(self._appends_ms),
+                "gaps": dict(self._gaps_named),
             },
+            "gaps": told.to_figures(state, self._clock.now_ms()),
             "append_ms": round(self._append_ms),
             "interval_ms": round(self._config.raw_interval_s * 1000),
             "behind": sum(max(0, end - state.until().get(p, 0)) for p, end in self._log_end.items()),
@@ -121,6 +148,10 @@ class RawQuery:
             "lag_ms": self._lag_ms(),
         }
 
+    def problems(self) -> list[str]:
+        """Gaps that were named in the last 24 hours, from the table itself."""
+        return told.problems(self._state, self._clock.now_ms())
+
     def _pace(self) -> dict[str, str]:
         """Options that make Spark wait for half a batch or the interval, whichever comes first: a backlog drains at
         full speed."""
@@ -129,11 +160,22 @@ class RawQuery:
             "maxTriggerDelay": f"{int(self._config.raw_interval_s * 1000)}ms",
         }
 
-    def _look(self, info: TopicInfo) -> None:
+    def _look(self, info: TopicInfo, life: _Life) -> None:
         """Every few seconds: is it still the same topic, and how far is its end?"""
-        if self._topic.describe().topic_id != info.topic_id:
+        try:
+            self._look_at(info)
+        except BaseException:
+            life.ended = True  # before the query is stopped: a batch that rests must not hold it up
+            raise
+
+    def _look_at(self, info: TopicInfo) -> None:
+        now = self._topic.describe()
+        if now.topic_id != info.topic_id:
             raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
+        if now.epochs != info.epochs:
+            raise LeaderChanged(f"{info.topic}: partitions have new leaders; looking whether their logs are whole")
         self._log_end = {p: end for p, (_, end) in self._topic.bounds(info.partitions).items()}
+        self._seen = info.topic_id, self._log_end
         if len(self._unreached) < MAX_UNREACHED:
             self._unreached.append((self._clock.now_ms(), self._log_end))
         self._healthy()
@@ -153,25 +195,31 @@ class RawQuery:
                 f"{info.topic} has {info.partitions} partitions, the table knows {len(state.until())}: "
                 "a lane would change its partition; make a new topic instead"
             )
-        gaps = self._gaps(state, info)
+        known = {} if fresh or state.current is None else state.current.epochs
+        epochs = self._topic.epochs(info, known) if info.epochs else {}
+        gaps = self._gaps(state, info, epochs)
         for _ in range(CUT_CHECKS):  # right after a broker's start its end may seem lower than it is
             if not any(gap.kind == "cut" for gap in gaps) or self._clock.wait(stop, CUT_PAUSE_S):
                 break
-            gaps = self._gaps(state, info)
-        if stop.is_set() or not (gaps or fresh):
+            gaps = self._gaps(state, info, epochs)
+        if stop.is_set() or not (gaps or fresh or (epochs and epochs != dict(known))):
             return state
         for gap in gaps:
             log.error("raw: %s, %s", info.topic, gap)
+        writer, now_ms = uuid.uuid4().hex, self._clock.now_ms()
         after = states.close_gaps(
-            state, uuid.uuid4().hex, info.cluster, info.topic, info.topic_id, info.partitions, gaps
+            state, writer, info.cluster, info.topic, info.topic_id, info.partitions, gaps, epochs, now_ms
         )
         self._note(table.append([], state, after), after)
+        self._seen = info.topic_id, self._log_end
+        self._gaps_named.update(told.count(gaps))
         return after
 
-    def _gaps(self, state: RawState, info: TopicInfo) -> list[Gap]:
+    def _gaps(self, state: RawState, info: TopicInfo, epochs: Mapping[int, Epochs]) -> list[Gap]:
         bounds = self._topic.bounds(info.partitions)
         self._log_end = {p: end for p, (_, end) in bounds.items()}
-        return states.find_gaps(state, info.topic_id, bounds)
+        topic_id, seen = self._seen
+        return states.find_gaps(state, info.topic_id, bounds, epochs, seen if topic_id == info.topic_id else None)
 
     def _count(self, counts: Totals, took_s: float) -> None:
         """What one append stored, and how long it took from its first task to its commit."""
@@ -189,17 +237,26 @@ class _Life:
     """The query between one start and the next failure. `state` is the append that the next one must continue."""
 
     def __init__(
-        self, query: RawQuery, table: RawTable, sources: SourcesTable, state: RawState, info: TopicInfo
+        self,
+        query: RawQuery,
+        table: RawTable,
+        sources: SourcesTable,
+        state: RawState,
+        info: TopicInfo,
+        pace: Pace | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
         self._query, self._table, self._sources = query, table, sources
-        self._state, self._info = state, info
+        self.state, self.info = state, info
+        self._pace, self._stop = pace or Pace(query._config.raw_interval_s), stop or threading.Event()
+        self._rows_a_message = float(ROWS_A_MESSAGE)
         self._writer = uuid.uuid4().hex
         self._broadcast: Any = None
         self.ended = False
 
     def on_batch(self, frame: Any, _batch: int) -> None:
         """foreachBatch: run the tasks, then commit what they wrote."""
-        began = self._query._clock.monotonic()
+        began = Moment.of(self._query._clock)
         results = self._run_tasks(frame)
         if not results:
             return
@@ -207,12 +264,14 @@ class _Life:
         self._bury(results)
         self._check_still_ours()
         self._query._probe("written")
-        after = states.advance(self._state, self._writer, step)
-        version = self._table.append([f for r in results for f in r.files], self._state, after)
+        after = states.advance(self.state, self._writer, step)
+        written = [f for r in results for f in r.files]
+        version = self._table.append(written, self.state, after, began)
         self._query._probe("committed")
-        self._state = after
+        self.state = after
         self._query._note(version, after)
-        self._query._count(step.counts, self._query._clock.monotonic() - began)
+        self._query._gaps_named.update(told.count(step.lost))
+        self._query._count(step.counts, self._query._clock.monotonic() - began.monotonic)
         log.info(
             "raw: append %d, version %d, %d rows of %d batches",
             after.append,
@@ -220,6 +279,21 @@ class _Life:
             step.counts.rows,
             step.counts.batches,
         )
+        self._pace.note(written)
+        if step.counts.batches:
+            self._rows_a_message = step.counts.rows / step.counts.batches
+        self._rest()
+
+    def _rest(self) -> None:
+        """Files of this hour are scarce: the next append comes later, and holds more."""
+        clock = self._query._clock
+        pause = self._pace.pause_s(clock.now_ms())
+        if pause:
+            log.warning("raw: %.0f s until the next append: this hour has many files already", pause)
+        until = clock.monotonic() + pause
+        while not self.ended and (left := until - clock.monotonic()) > 0:
+            if clock.wait(self._stop, min(left, PAUSE_STEP_S)):
+                return
 
     def forget_sources(self) -> None:
         """Free the broadcast."""
@@ -243,13 +317,26 @@ class _Life:
             ids = self._sources.allot(new_sources)
             self.forget_sources()
             self._broadcast = self._query._session.sparkContext.broadcast(ids)
-        plan = RawPlan(self._table.uri, self._state.lanes, self._broadcast)
+        hour = period_of(self._query._clock.now_ms())
+        chunk = self._pace.chunk_bytes(hour)
+        plan = RawPlan(self._table.uri, self.state.lanes, self._broadcast, self.state.append + 1, chunk)
 
         def task(batches: Iterable[Any]) -> Iterable[Any]:
             return run_raw(plan, batches)
 
-        rows = frame.mapInArrow(task, RESULT_SCHEMA).collect()
+        joined = frame.coalesce(self._tasks(hour))
+        rows = joined.mapInArrow(task, RESULT_SCHEMA).collect()
         return sorted((RawResult.from_json(row.result) for row in rows), key=lambda result: result.partition)
+
+    def _tasks(self, hour: str) -> int:
+        """As many as the rows that wait are worth; each task reads several Kafka partitions and writes common files.
+        The end of the log was seen some seconds ago, which is near enough."""
+        until = self.state.until()
+        waiting = sum(max(0, end - until.get(p, 0)) for p, end in self._query._log_end.items())
+        rows = int(min(waiting, self._query._config.raw_messages) * self._rows_a_message)
+        if rows < TASK_ROWS:
+            return 1
+        return self._pace.tasks(rows, share(self._query._session), hour)
 
     def _discard(self, results: list[RawResult]) -> None:
         """Partitions without unknown sources wrote files that no commit will name."""
@@ -270,21 +357,21 @@ class _Life:
         )
         newest = max(r.newest_append_ms for r in results)
         until, seen = {r.partition: r.until for r in results}, {r.partition: r.seen for r in results}
-        return Step(until, seen, last_ms, counts, newest, lost)
+        return Step(until, seen, last_ms, counts, newest, lost, self._query._clock.now_ms())
 
     def _holes(self, result: RawResult) -> list[Gap]:
         """Offsets that the log owed and did not give. Seen once the query starts again; seen twice they are lost."""
-        expected = self._state.until().get(result.partition)
+        expected = self.state.until().get(result.partition)
         if expected is None or result.first < expected:
             raise OffsetsMissing(f"partition {result.partition} begins at {result.first}, the table ends at {expected}")
         spans = ([(expected, result.first)] if result.first > expected else []) + result.holes
         gaps = [Gap("lost", result.partition, start, end) for start, end in spans]
-        fresh = [gap for gap in gaps if (self._info.topic_id, gap) not in self._query._missing]
-        self._query._missing.update((self._info.topic_id, gap) for gap in fresh)
+        fresh = [gap for gap in gaps if (self.info.topic_id, gap) not in self._query._missing]
+        self._query._missing.update((self.info.topic_id, gap) for gap in fresh)
         if fresh:
-            raise OffsetsMissing(f"{self._info.topic}: {'; '.join(map(str, fresh))}; looking again")
+            raise OffsetsMissing(f"{self.info.topic}: {'; '.join(map(str, fresh))}; looking again")
         for gap in gaps:
-            log.error("raw: %s, %s", self._info.topic, gap)
+            log.error("raw: %s, %s", self.info.topic, gap)
         return gaps
 
     def _bury(self, results: list[RawResult]) -> None:
@@ -298,8 +385,10 @@ class _Life:
         """What was read belongs to the topic whose offsets are committed, and this life was not given up meanwhile."""
         if self.ended:
             raise OffsetsMissing("this query was stopped while a batch was under way")
-        if self._query._topic.describe().topic_id != self._info.topic_id:
-            raise TopicError(f"{self._info.topic} was made again while it was read")
+        if self._query._topic.describe().topic_id != self.info.topic_id:
+            raise TopicError(f"{self.info.topic} was made again while it was read")
+        if self.info.epochs:
+            self._query._topic.check_leaders(self.info)
 
 
 def remove(folder: Path) -> None:

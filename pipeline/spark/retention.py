@@ -1,39 +1,172 @@
-"""Deletes from Kafka what the table holds and no shard needs any more. What was not read is never deleted."""
+"""Deletes from Kafka what the table holds: what is old, and, above half of the quota, the oldest first. What was not
+read is never deleted.
+
+Kafka's own retention must be off: it does not know what was read. A topic set otherwise is named as a problem.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.spark.config import SparkConfig
+from pipeline.spark.state import TopicState
 from pipeline.spark.table import HeadReader
-from pipeline.spark.topic import Topic
+from pipeline.spark.topic import Topic, TopicInfo
 
 log = logging.getLogger(__name__)
 
+HALF = 0.5
+SETTINGS_S = 60.0
+"""How often the settings of the topic are looked at."""
+PRESSURE_S = 20.0
+"""Between two cuts for want of room: Kafka deletes whole segments, and only when it looks for some (every 10 s in our
+stack). Cutting again before it has would cut twice for the same bytes."""
+NEVER = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+"""What the topic must say, or Kafka drops what nobody has read."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """One partition: [start, end) is what Kafka holds, [start, until) of it the table's; bytes on disk."""
+
+    start: int
+    end: int
+    until: int
+    size: int
+
+    @property
+    def read(self) -> int:
+        """Messages that may go."""
+        return max(0, min(self.until, self.end) - self.start)
+
+    @property
+    def read_bytes(self) -> float:
+        """Their bytes, as if all messages were equal."""
+        return self.size * self.read / max(1, self.end - self.start)
+
+
+def cut_for_room(logs: Mapping[int, PartitionLog], excess: int) -> dict[int, int]:
+    """New log starts that free about `excess` bytes: the same part of each partition's read messages, oldest first."""
+    deletable = sum(one.read_bytes for one in logs.values())
+    if excess <= 0 or deletable <= 0:
+        return {}
+    part = min(1.0, excess / deletable)
+    return {p: one.start + round(one.read * part) for p, one in logs.items()}
+
+
+def wrong_settings(found: Mapping[str, str], quota: int, partitions: int) -> list[str]:
+    """What in the topic's settings would drop the unread, or makes the quota meaningless."""
+    wrong = [
+        f"{name} is {found[name]}, it must be {wanted}: Kafka would drop what was not read; set it with kafka-configs"
+        for name, wanted in NEVER.items()
+        if name in found and found[name] != wanted
+    ]
+    segment = int(found.get("segment.bytes", 0))
+    if quota and segment * partitions > HALF * quota:
+        fit = int(HALF / 4 * quota / partitions)
+        wrong.append(
+            f"segment.bytes is {segment}: {partitions} segments do not fit into half of the quota of {quota} bytes, and"
+            f" Kafka deletes whole segments only; set it to {max(fit, 1024 * 1024)} or raise the quota"
+        )
+    return wrong
+
 
 class Retention:
-    """Trims the topic of samples every `config.trim_interval_s`. The table's own state says what it holds."""
+    """Trims the topic of samples every `config.trim_interval_s`. The table's own state says what it holds.
+
+    `problems` and `figures` may be read from any thread."""
 
     def __init__(self, config: SparkConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         self._config, self._clock = config, clock
         self._topic = Topic(config.kafka, config.samples_topic)
         self._head = HeadReader(config.hdfs)
+        self.problems: list[str] = []
+        self._figures: dict[str, Any] = {"quota_bytes": config.kafka_quota_bytes}
+        self._cut_at = self._looked_at = float("-inf")
+        self._failure = ""
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`. A failure is logged and tried again at the next turn."""
-        while not self._clock.wait(stop, self._config.trim_interval_s):
+        """Until `stop`. A failure is logged once and tried again at the next turn."""
+        while not stop.is_set():
+            failure = ""
             try:
+                self.look()
                 self.trim()
+            except FileNotFoundError:
+                pass  # no table yet
             except (OSError, RuntimeError, ValueError) as error:
-                log.warning("Kafka is not trimmed: %s", error)
+                failure = str(error)
+            if failure and failure != self._failure:
+                log.warning("Kafka is not trimmed: %s", failure)
+            self._failure = failure
+            self._clock.wait(stop, self._config.trim_interval_s)
         self._topic.close()
 
+    def figures(self) -> dict[str, Any]:
+        """For health: bytes of the topic, quota, when something was last deleted."""
+        return dict(self._figures)
+
+    def look(self) -> None:
+        """At the settings of the topic, once a minute. Raises TopicError."""
+        now = self._clock.monotonic()
+        if now - self._looked_at < SETTINGS_S:
+            return
+        partitions = self._topic.describe().partitions
+        wrong = wrong_settings(self._topic.settings(), self._config.kafka_quota_bytes, partitions)
+        found = [f"topic {self._config.samples_topic}: {text}" for text in wrong]
+        for text in found:
+            if text not in self.problems:
+                log.error("%s", text)
+        self.problems, self._looked_at = found, now
+
     def trim(self) -> dict[int, int]:
-        """Once; the first offset that each partition still holds. Nothing where the table reads another topic."""
+        """Once; the new first offset of each partition that lost something. Nothing where the table reads another
+        topic, and nothing of a partition whose log may not be the one that the table has read."""
         _, state = self._head.head()
-        if state.current is None or state.current.topic_id != self._topic.describe().topic_id:
+        info = self._topic.describe()
+        if state.current is None or state.current.topic_id != info.topic_id:
             return {}
+        logs = self._logs(state.current, info)
+        cuts = self._old(logs, info)
+        for partition, cut in self._for_room(logs).items():
+            cuts[partition] = max(cut, cuts.get(partition, 0))
+        cuts = {p: cut for p, cut in cuts.items() if cut > logs[p].start}
+        if cuts:
+            if self._topic.describe() != info:  # right before: it still is that topic, and that log
+                return {}
+            self._topic.check_leaders(info)
+            self._topic.delete_below(cuts)
+            self._figures["deleted_ms"] = self._clock.now_ms()
+        return cuts
+
+    def _logs(self, current: TopicState, info: TopicInfo) -> dict[int, PartitionLog]:
+        sizes = self._topic.sizes(info.partitions)
+        self._figures["bytes"] = sizes.total
+        logs = {}
+        for partition, (start, end) in self._topic.bounds(info.partitions).items():
+            until, epochs = current.until.get(partition, 0), current.epochs.get(partition, ())
+            same = bool(epochs) and epochs[-1][0] == info.epochs.get(partition)
+            held = until if same and until <= end else start  # else the raw query must look first
+            logs[partition] = PartitionLog(start, end, held, sizes.partitions[partition])
+        return logs
+
+    def _old(self, logs: Mapping[int, PartitionLog], info: TopicInfo) -> dict[int, int]:
         before_ms = self._clock.now_ms() - int(self._config.kafka_keep_s * 1000)
-        return self._topic.trim(state.current.until, before_ms)
+        found = self._topic.offsets_at(info.partitions, before_ms)
+        # absent: no message is that young, all of them are old
+        return {p: min(one.until, found.get(p, one.end)) for p, one in logs.items()}
+
+    def _for_room(self, logs: Mapping[int, PartitionLog]) -> dict[int, int]:
+        quota, now = self._config.kafka_quota_bytes, self._clock.monotonic()
+        if not quota or now - self._cut_at < PRESSURE_S:
+            return {}
+        cuts = cut_for_room(logs, sum(one.size for one in logs.values()) - int(HALF * quota))
+        if cuts:
+            self._cut_at = now
+            log.info("Kafka holds more than half of its quota of %d bytes: the oldest of what was read goes", quota)
+        return cuts

@@ -1,5 +1,4 @@
-"""Batches of one partition to one Parquet file: sorted by (source, series, time), with the statistics that Delta
-wants."""
+"""Batches to one Parquet file: sorted by (source, series, time), with the statistics that Delta wants."""
 
 from __future__ import annotations
 
@@ -27,6 +26,14 @@ _ENCODING = {
     "boolean": "PLAIN",
 }
 ROW_GROUP = 1_000_000
+_PRUNED = ("source", "series", "time")
+_PARQUET: dict[str, Any] = {
+    "compression": "zstd",
+    "compression_level": 1,
+    "use_dictionary": ["source", "string"],
+    "column_encoding": _ENCODING,
+    "write_statistics": list(_PRUNED),
+}
 
 
 class Part(NamedTuple):
@@ -63,33 +70,66 @@ def build(parts: Sequence[Part]) -> pa.Table:
     return pa.table(columns, schema=FILE_SCHEMA)
 
 
+def to_file(parts: list[Part]) -> tuple[Any, int, str]:
+    """All rows of `parts` as one file: its bytes (a buffer), number of rows, statistics. `parts` is emptied: the file
+    is made one row group after another, and what is written need not be held twice."""
+    parts.sort(key=lambda part: part.source, reverse=True)
+    sink = pa.BufferOutputStream()
+    bounds: list[_Bounds] = []
+    with pq.ParquetWriter(sink, FILE_SCHEMA, **_PARQUET) as writer:
+        while parts:
+            table = build(_next_sources(parts))
+            bounds.append(_bounds(table))
+            writer.write_table(table, row_group_size=ROW_GROUP)
+    return sink.getvalue(), sum(one.rows for one in bounds), _to_json(bounds)
+
+
+def _next_sources(parts: list[Part]) -> list[Part]:
+    """Take whole sources from the end of `parts`, until they fill a row group."""
+    taken = [parts.pop()]
+    rows = len(taken[0].columns)
+    while parts and (parts[-1].source == taken[-1].source or rows + len(parts[-1].columns) <= ROW_GROUP):
+        taken.append(parts.pop())
+        rows += len(taken[-1].columns)
+    return taken
+
+
 def to_parquet(table: pa.Table) -> Any:
     """The bytes of one Parquet file, a buffer."""
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=["source", "string"],
-        column_encoding=_ENCODING,
-        row_group_size=ROW_GROUP,
-        write_statistics=["source", "series", "time"],
-    )
+    pq.write_table(table, sink, row_group_size=ROW_GROUP, **_PARQUET)
     return sink.getvalue()
+
+
+class _Bounds(NamedTuple):
+    """Number of rows; least and greatest values of _PRUNED, times in microseconds."""
+
+    rows: int
+    least: list[int]
+    most: list[int]
 
 
 def statistics(table: pa.Table) -> str:
     """Delta's statistics of the columns that readers prune by."""
-    least: dict[str, Any] = {}
-    most: dict[str, Any] = {}
-    for name in ("source", "series", "time"):
-        values = table.column(name).chunk(0)
-        numbers = values.view(pa.int64()).to_numpy() if name == "time" else values.to_numpy()
-        low, high = int(numbers.min()), int(numbers.max())
-        least[name], most[name] = (_iso(low), _iso(high)) if name == "time" else (low, high)
+    return _to_json([_bounds(table)])
+
+
+def _bounds(table: pa.Table) -> _Bounds:
+    columns = [table.column(name).chunk(0) for name in _PRUNED]
+    numbers = [(c.view(pa.int64()) if pa.types.is_timestamp(c.type) else c).to_numpy() for c in columns]
+    return _Bounds(len(table), [int(n.min()) for n in numbers], [int(n.max()) for n in numbers])
+
+
+def _to_json(bounds: Sequence[_Bounds]) -> str:
+    least = dict(zip(_PRUNED, map(min, zip(*(one.least for one in bounds), strict=True)), strict=True))
+    most = dict(zip(_PRUNED, map(max, zip(*(one.most for one in bounds), strict=True)), strict=True))
     return json.dumps(
-        {"numRecords": len(table), "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
+        {
+            "numRecords": sum(one.rows for one in bounds),
+            "minValues": {**least, "time": _iso(least["time"])},
+            "maxValues": {**most, "time": _iso(most["time"])},
+            "nullCount": dict.fromkeys(_PRUNED, 0),
+        }
     )
 
 

@@ -1,12 +1,14 @@
 """The one Spark session of the application: a small JVM, two pools of equal right, Arrow batches that fit large
-values."""
+values. On one machine, on a cluster with the driver here, or wherever spark-submit has put it: docs/deploy.md."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from pipeline.spark.config import SparkConfig
@@ -14,6 +16,8 @@ from pipeline.spark.config import SparkConfig
 MAX_SOCKET_FOLDER = 40
 """Spark makes the names of its Unix sockets in its temporary folder; the system allows 107 bytes in all. Beyond: TCP
 on loopback."""
+
+PYTHON = "spark.pyspark.python"
 
 _POOLS = """<?xml version="1.0"?>
 <allocations>
@@ -23,36 +27,63 @@ _POOLS = """<?xml version="1.0"?>
 </allocations>
 """
 
+# the JVM only moves bytes from Kafka to the tasks: the second compiler costs more than it gives
+_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m -XX:ReservedCodeCacheSize=96m"
+    " -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
+)
+
+
+class NotSubmitted(RuntimeError):
+    """No master is known: neither was one told, nor did spark-submit start this process."""
+
 
 def make_session(config: SparkConfig) -> SparkSession:
-    """Start the JVM and the session. Files go to `config.data`."""
+    """Start the JVM (or find that of spark-submit) and the session. Files go to `config.data`, a folder that only the
+    driver sees. Raises NotSubmitted."""
     config.data.mkdir(parents=True, exist_ok=True)
-    pools = config.data / "pools.xml"
+    pools = config.data.absolute() / "pools.xml"
     pools.write_text(_POOLS)
-    builder: Any = SparkSession.builder.master(config.master).appName("artimon")
-    for key, value in _settings(config, pools).items():
+    builder: Any = SparkSession.builder.appName("artimon")
+    settings = session_settings(config, pools, _submitted() if not config.master else {})
+    for key, value in settings.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
-    session.sparkContext.pythonExec = sys.executable  # the workers run in the very environment of the driver
+    python = settings.get(PYTHON)
+    if python:
+        session.sparkContext.pythonExec = python
     session.sparkContext.setLogLevel("WARN")
     return session
 
 
-def _settings(config: SparkConfig, pools: Path) -> dict[str, str]:
-    temporary = config.data / "tmp"
-    temporary.mkdir(exist_ok=True)
-    settings = {
-        "spark.driver.memory": config.driver_memory,
-        "spark.driver.extraJavaOptions": (
-            # the JVM only moves bytes from Kafka to the tasks: the second compiler costs more than it gives
-            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -XX:ReservedCodeCacheSize=96m"
-            " -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
-            f" -Djava.net.preferIPv4Stack=true -Djava.io.tmpdir={temporary}"
-        ),
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(temporary),
-        "spark.sql.warehouse.dir": str(temporary / "warehouse"),
+def is_local(master: str) -> bool:
+    """Whether driver and tasks are one JVM."""
+    return master.startswith("local")
+
+
+def session_settings(config: SparkConfig, pools: Path, submitted: Mapping[str, str]) -> dict[str, str]:
+    """All of Spark's settings: ours, over them those of the place, over them `config.conf`. What spark-submit has said
+    (`submitted`) is not repeated."""
+    ours = {**_everywhere(pools), **(_on_one_machine(config) if is_local(config.master) else _on_a_cluster(config))}
+    ours = {key: value for key, value in ours.items() if key not in submitted}
+    if config.master:
+        ours["spark.master"] = config.master
+    return {**ours, **config.conf}
+
+
+def _submitted() -> dict[str, str]:
+    """What spark-submit was told. Raises NotSubmitted."""
+    SparkContext._ensure_initialized()
+    told: dict[str, str] = dict(SparkConf().getAll())
+    if "spark.master" not in told:
+        raise NotSubmitted(
+            "no master is known: say --master, or start this with spark-submit --master (docs/deploy.md)"
+        )
+    return told
+
+
+def _everywhere(pools: Path) -> dict[str, str]:
+    return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",
@@ -62,18 +93,58 @@ def _settings(config: SparkConfig, pools: Path) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "200",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(pools.parent / "tmp" / "warehouse"),
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "4",
         "spark.sql.streaming.stopTimeout": "5s",
         "spark.python.worker.reuse": "true",
         "spark.python.worker.memory": "128m",
         "spark.python.worker.faulthandler.enabled": "true",
-        "spark.python.unix.domain.socket.enabled": str(len(str(temporary)) <= MAX_SOCKET_FOLDER).lower(),
         "spark.executorEnv.OMP_NUM_THREADS": "1",
         "spark.driver.maxResultSize": "256m",
     }
+
+
+def _on_one_machine(config: SparkConfig) -> dict[str, str]:
+    """One JVM, which only this machine can reach, and Python workers in the very environment of the driver."""
+    temporary = config.data.absolute() / "tmp"
+    temporary.mkdir(exist_ok=True)
+    settings = {
+        "spark.driver.memory": config.driver_memory,
+        "spark.driver.extraJavaOptions": f"{_JAVA} -Djava.net.preferIPv4Stack=true -Djava.io.tmpdir={temporary}",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(temporary),
+        "spark.python.unix.domain.socket.enabled": str(len(str(temporary)) <= MAX_SOCKET_FOLDER).lower(),
+        PYTHON: sys.executable,
+    }
+    if config.jars:  # the class path is enough, nothing need be copied to executors
+        settings["spark.driver.extraClassPath"] = ":".join(config.jars)
+    return settings
+
+
+def _on_a_cluster(config: SparkConfig) -> dict[str, str]:
+    """Executors elsewhere: they share no disk with the driver, and they die. Where spark-submit made the driver's JVM
+    nothing of that JVM can be said here any more."""
+    settings = {
+        "spark.executor.extraJavaOptions": _JAVA,
+        "spark.executor.memory": "1g",
+        "spark.executor.memoryOverhead": "2g",  # the Python workers, one for each core
+        "spark.executor.heartbeatInterval": "5s",
+        "spark.network.timeout": "60s",  # how long a machine that hangs holds up a micro-batch
+        "spark.log.level": "WARN",  # else executors write a line for each read from Kafka
+        "spark.executor.syncLogLevel.enabled": "true",
+        "spark.executor.logs.rolling.strategy": "size",
+        "spark.executor.logs.rolling.maxSize": str(16 * 1024 * 1024),
+        "spark.executor.logs.rolling.maxRetainedFiles": "4",
+        "spark.python.unix.domain.socket.enabled": "false",  # an executor's folders have long names
+    }
     if config.jars:
-        local = config.master.startswith("local")
-        # one machine: the class path is enough, nothing need be copied to executors
-        settings["spark.driver.extraClassPath" if local else "spark.jars"] = (":" if local else ",").join(config.jars)
+        settings["spark.jars"] = ",".join(config.jars)
+    if config.master:
+        settings |= {
+            "spark.driver.memory": config.driver_memory,
+            "spark.driver.extraJavaOptions": _JAVA,
+            PYTHON: sys.executable,  # the same path on every machine, unless the settings say another
+        }
     return settings

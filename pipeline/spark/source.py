@@ -18,6 +18,12 @@ COLUMNS = ("partition", "offset", "timestamp", "value")
 LOOK_S = 5.0
 
 
+def share(session: SparkSession) -> int:
+    """Tasks that one query may run at once: half of what runs at once at all, so that a query whose tasks wait for a
+    server that hangs leaves room for the other."""
+    return max(1, int(session.sparkContext.defaultParallelism) // 2)
+
+
 def offsets(topic: str, positions: Mapping[int, int]) -> str:
     """Offsets as Spark's Kafka source reads them."""
     return json.dumps({topic: {str(p): at for p, at in sorted(positions.items())}})

@@ -16,12 +16,21 @@ from artimon.model.routing import partition_of
 
 FORMAT = 1
 FORGET_MS = 90 * 24 * 3600 * 1000
-"""Lanes silent for this long are forgotten; a batch polled this long before its append goes to the dead letters."""
+"""A batch polled this long before its append goes to the dead letters."""
+FORGET_LANE_MS = FORGET_MS + 7 * 24 * 3600 * 1000
+"""Lanes silent for this long are forgotten: later than any batch of theirs is refused, also when an agent's clock was
+ahead, or one partition is read later than another."""
 MAX_LOST = 1_000
 """Lost ranges kept per partition, newest kept."""
+MAX_EPOCHS = 64
+"""Leader epochs kept per partition, newest kept."""
+MAX_RECENT = 64
+"""Gaps that the state still tells of, newest kept."""
 END_OF_LOG = 2**63 - 1
 
 Span = tuple[int, int]
+Epochs = tuple[tuple[int, int], ...]
+"""(leader epoch, first offset written under it), both ascending; the last is the newest."""
 
 
 class StateError(ValueError):
@@ -38,6 +47,8 @@ class TopicState:
     lost: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
     closed: bool = False
     """Another topic took its place: its rest is lost."""
+    epochs: Mapping[int, Epochs] = field(default_factory=dict)
+    """Per partition; what is below `until` was read from a log that these describe. Absent in states of old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,8 @@ class RawState:
     newest_append_ms: int = 0
     gaps: tuple[Gap, ...] = ()
     """What this very append says of lost or cut ranges; empty in an ordinary one."""
+    recent: tuple[NamedGap, ...] = ()
+    """The newest gaps that any append named, oldest first."""
 
     @property
     def key(self) -> tuple[int, str]:
@@ -107,11 +120,21 @@ class Gap:
     def __str__(self) -> str:
         what = {
             "lost": "the log no longer holds offsets",
-            "cut": "the log was cut and now ends below what the table holds: offsets",
+            "cut": "the log was cut, and what came or comes there since is new: offsets",
             "topic": "the topic was made again; unread rest of the old one: offsets",
         }[self.kind]
         end = "its end" if self.end == END_OF_LOG else str(self.end)
         return f"partition {self.partition}: {what} {self.start} to {end}"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedGap:
+    """A gap, of which topic, when it was named, and by which append."""
+
+    gap: Gap
+    topic_id: str
+    time_ms: int
+    append: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +148,8 @@ class Step:
     newest_append_ms: int
     lost: tuple[Gap, ...] = ()
     """Offsets below `until` that the log did not give, though it was asked twice."""
+    now_ms: int = 0
+    """Time of the append: when `lost` was named."""
 
 
 def advance(state: RawState, writer: str, step: Step) -> RawState:
@@ -142,7 +167,7 @@ def advance(state: RawState, writer: str, step: Step) -> RawState:
         lost[gap.partition] = _add_span(lost.get(gap.partition, ()), (gap.start, gap.end))
     newest = max(state.newest_append_ms, step.newest_append_ms)
     last_ms = {**state.last_ms, **step.last_ms}
-    forgotten = {lane for lane, at in last_ms.items() if at < newest - FORGET_MS}
+    forgotten = {lane for lane, at in last_ms.items() if at < newest - FORGET_LANE_MS}
     return RawState(
         state.append + 1,
         writer,
@@ -155,7 +180,13 @@ def advance(state: RawState, writer: str, step: Step) -> RawState:
         state.totals.plus(step.counts),
         newest,
         step.lost,
+        _remember(state, step.lost, current.topic_id, step.now_ms),
     )
+
+
+def _remember(state: RawState, gaps: tuple[Gap, ...], topic_id: str, now_ms: int) -> tuple[NamedGap, ...]:
+    named = (NamedGap(gap, topic_id, now_ms, state.append + 1) for gap in gaps)
+    return (*state.recent, *named)[-MAX_RECENT:]
 
 
 def _merge(
@@ -173,8 +204,36 @@ def _merge(
     return merged
 
 
-def find_gaps(state: RawState, topic_id: str, bounds: Mapping[int, Span]) -> list[Gap]:
-    """Where the log `bounds` ([start, end) per partition) and the state do not meet; [] if reading can go on."""
+def end_of_epoch(epochs: Epochs, epoch: int) -> int:
+    """Where what was written under `epoch` or before ends: nothing of it stands at or above. END_OF_LOG if that is
+    not known to end."""
+    return next((start for later, start in epochs if later > epoch), END_OF_LOG)
+
+
+def followed(epochs: Epochs, epoch: int, start: int) -> Epochs:
+    """`epochs` with one more: whatever they said of offsets from `start` on was cut."""
+    kept = tuple(one for one in epochs if one[1] < start and one[0] < epoch)
+    return (*kept, (epoch, start))[-MAX_EPOCHS:]
+
+
+def _reach(known: Epochs, now: Epochs, end: int) -> int:
+    """Up to where the log still is what the table has read: a log that was cut may have grown again since."""
+    if not known or not now:
+        return end
+    if known[-1][0] > now[-1][0]:
+        return 0  # the cluster went back in time: nothing is known of this log, and reading it again does no harm
+    return min(end, end_of_epoch(now, known[-1][0]))
+
+
+def find_gaps(
+    state: RawState,
+    topic_id: str,
+    bounds: Mapping[int, Span],
+    epochs: Mapping[int, Epochs] | None = None,
+    seen: Mapping[int, int] | None = None,
+) -> list[Gap]:
+    """Where the log (`bounds`, [start, end) per partition, and `epochs`) and the state do not meet; [] if reading can
+    go on. `seen`: where this topic's log was seen to end: what it lost of that is named too, read or not."""
     current = state.current
     if current is None:
         return [Gap("lost", p, 0, start) for p, (start, _) in sorted(bounds.items()) if start > 0]
@@ -183,11 +242,19 @@ def find_gaps(state: RawState, topic_id: str, bounds: Mapping[int, Span]) -> lis
         return rest + [Gap("lost", p, 0, start) for p, (start, _) in sorted(bounds.items()) if start > 0]
     gaps = []
     for partition, (start, end) in sorted(bounds.items()):
-        at = current.until.get(partition, 0)
+        at, known, now = (
+            current.until.get(partition, 0),
+            current.epochs.get(partition, ()),
+            (epochs or {}).get(partition, ()),
+        )
+        reach, before = _reach(known, now, end), (seen or {}).get(partition, 0)
+        if at > reach:
+            gaps.append(Gap("cut", partition, reach, max(at, before)))
+            at = reach
+        elif before > (whole := _reach(known, now, END_OF_LOG)):
+            gaps.append(Gap("cut", partition, whole, before))
         if at < start:
             gaps.append(Gap("lost", partition, at, start))
-        elif at > end:
-            gaps.append(Gap("cut", partition, end, at))
     return gaps
 
 
@@ -197,10 +264,20 @@ def begins_topic(state: RawState, topic_id: str) -> bool:
 
 
 def close_gaps(
-    state: RawState, writer: str, cluster: str, topic: str, topic_id: str, partitions: int, gaps: Iterable[Gap]
+    state: RawState,
+    writer: str,
+    cluster: str,
+    topic: str,
+    topic_id: str,
+    partitions: int,
+    gaps: Iterable[Gap],
+    epochs: Mapping[int, Epochs] | None = None,
+    now_ms: int = 0,
 ) -> RawState:
-    """The state after a commit without rows that names `gaps`, so that reading begins where the log can be read."""
+    """The state after a commit without rows that names `gaps`, so that reading begins where the log can be read; from
+    now on the log is the one that `epochs` describe."""
     listed = tuple(gaps)
+    gone = state.current.topic_id if state.current is not None else topic_id
     if begins_topic(state, topic_id):
         topics = (
             *(_close(t, listed) for t in state.topics[-1:]),
@@ -217,7 +294,7 @@ def close_gaps(
             until[gap.partition] = gap.end
             lost[gap.partition] = _add_span(lost.get(gap.partition, ()), (gap.start, gap.end))
         elif gap.kind == "cut":
-            until[gap.partition] = gap.start
+            until[gap.partition] = min(gap.start, until[gap.partition])
     return replace(
         state,
         append=state.append + 1,
@@ -225,9 +302,13 @@ def close_gaps(
         cluster=cluster,
         topic=topic,
         table=state.table or writer,
-        topics=(*topics[:-1], replace(current, until=until, lost=lost)),
+        topics=(*topics[:-1], replace(current, until=until, lost=lost, epochs=epochs or current.epochs)),
         lanes=lanes,
         gaps=listed,
+        recent=(
+            *_remember(state, tuple(g for g in listed if g.kind == "topic"), gone, now_ms),
+            *_remember(replace(state, recent=()), tuple(g for g in listed if g.kind != "topic"), topic_id, now_ms),
+        )[-MAX_RECENT:],
     )
 
 
@@ -273,6 +354,7 @@ def to_json(state: RawState, before: RawState) -> dict[str, Any]:
                 "from": _keys(_position(before, t.topic_id)),
                 "until": _keys(t.until),
                 "lost": {str(p): [list(s) for s in spans] for p, spans in t.lost.items()},
+                "epochs": {str(p): [list(e) for e in epochs] for p, epochs in sorted(t.epochs.items())},
             }
             for t in state.topics
         ],
@@ -281,13 +363,19 @@ def to_json(state: RawState, before: RawState) -> dict[str, Any]:
         "totals": {name: getattr(state.totals, name) for name in Totals.__dataclass_fields__},
         "newest_append_ms": state.newest_append_ms,
         "gaps": [[g.kind, g.partition, g.start, g.end] for g in state.gaps],
+        "recent_gaps": [
+            [n.gap.kind, n.gap.partition, n.gap.start, n.gap.end, n.topic_id, n.time_ms, n.append] for n in state.recent
+        ],
     }
 
 
 def from_json(data: Mapping[str, Any]) -> RawState:
     """Inverse of `to_json`. Raises StateError."""
     if data.get("format") != FORMAT:
-        raise StateError(f"state of format {data.get('format')}: this program reads format {FORMAT}")
+        raise StateError(
+            f"state of format {data.get('format')}: this program reads format {FORMAT} and writes nothing; run the"
+            " version that wrote it, or a newer one (docs/upgrade.md)"
+        )
     try:
         return RawState(
             data["append"],
@@ -301,6 +389,7 @@ def from_json(data: Mapping[str, Any]) -> RawState:
                     _ints(t["until"]),
                     {int(p): tuple((a, b) for a, b in spans) for p, spans in t["lost"].items()},
                     t["closed"],
+                    {int(p): tuple((e, at) for e, at in epochs) for p, epochs in t.get("epochs", {}).items()},
                 )
                 for t in data["topics"]
             ),
@@ -309,6 +398,7 @@ def from_json(data: Mapping[str, Any]) -> RawState:
             Totals(**data["totals"]),
             data["newest_append_ms"],
             tuple(Gap(*gap) for gap in data["gaps"]),
+            tuple(NamedGap(Gap(*one[:4]), *one[4:]) for one in data.get("recent_gaps", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StateError(f"unreadable state of append {data.get('append')}: {error!r}") from error

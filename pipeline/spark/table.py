@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from kazoo.client import KazooClient
 
+from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.leases import read_whole
 from pipeline.spark import files
 from pipeline.spark.deadline import within
@@ -30,8 +31,12 @@ log = logging.getLogger(__name__)
 APP_ID = "artimon.raw"
 METADATA_KEY = "artimon"
 PARTITION_BY = ["period", "keep"]
+PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+"""Of the raw table. Checkpoints name no removed file: who removes one deletes it, and remembers it until then."""
 COMMIT_TIMEOUT_S = 60.0
 COMMIT_ATTEMPTS = 5
+FRESH_S = 24 * 3600.0
+"""Files begun longer ago are not committed: the compactor deletes those that no commit names after 7 days."""
 
 _TIME = pa.timestamp("us", tz="UTC")
 FILE_SCHEMA = pa.schema(
@@ -60,6 +65,26 @@ class ChainBroken(TableError):
     """Another writer appended: this one must read the head and begin again from there."""
 
 
+class Overslept(TableError):
+    """The driver was stopped so long that its files may have been deleted: it must begin again from the head."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When work was begun, by both clocks: one stands still while a machine sleeps, the other may be set back."""
+
+    wall_ms: int
+    monotonic: float
+
+    @classmethod
+    def of(cls, clock: Clock) -> Moment:
+        return cls(clock.now_ms(), clock.monotonic())
+
+    def age_s(self, clock: Clock) -> float:
+        """Seconds since then, by the clock that says more."""
+        return max((clock.now_ms() - self.wall_ms) / 1000, clock.monotonic() - self.monotonic)
+
+
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A file that a task has written and closed. `path` is relative to the table; `stats` is Delta's JSON of
@@ -76,11 +101,14 @@ class DataFile:
         return AddAction(self.path, self.size, self.partition, 0, data_change, self.stats)
 
 
-class _Table:
+class Table:
     """One Delta table: opened, made if absent, refreshed, appended to. Used by one thread at a time."""
 
-    def __init__(self, uri: str, schema: pa.Schema, partition_by: list[str]) -> None:
+    def __init__(
+        self, uri: str, schema: pa.Schema, partition_by: list[str], properties: dict[str, str] | None = None
+    ) -> None:
         self.uri, self._schema, self._partition_by = uri, schema, partition_by
+        self._properties: dict[str, str | None] = {**(properties or {})}
         self._table: DeltaTable | None = None
 
     def refresh(self) -> DeltaTable:
@@ -105,23 +133,32 @@ class _Table:
         except TableNotFoundError:
             pass
         try:
-            return DeltaTable.create(self.uri, self._schema, mode="error", partition_by=self._partition_by)
+            return DeltaTable.create(
+                self.uri,
+                self._schema,
+                mode="error",
+                partition_by=self._partition_by,
+                configuration=self._properties,
+            )
         except (DeltaError, OSError):
             return DeltaTable(self.uri)  # another process made it at the same time, or the reason shows here
 
-    def commit(self, new: Sequence[DataFile], metadata: dict[str, Any], app: Transaction | None = None) -> None:
+    def commit(
+        self,
+        actions: Sequence[AddAction | RemoveAction],
+        apps: Sequence[Transaction] = (),
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
         """One commit on exactly the version last refreshed. Raises DeltaError or OSError: the outcome is then
         unknown."""
         table = self._table
         if table is None:
             raise TableError(f"{self.uri} is not open")
-        properties = CommitProperties(
-            custom_metadata=metadata, max_commit_retries=0, app_transactions=None if app is None else [app]
-        )
+        properties = CommitProperties(metadata, max_commit_retries=0, app_transactions=list(apps) or None)
 
         def run() -> None:
             table.create_write_transaction(
-                [file.action() for file in new],
+                list(actions),
                 "append",
                 self._schema,
                 self._partition_by,
@@ -132,11 +169,12 @@ class _Table:
         within(COMMIT_TIMEOUT_S, f"committing to {self.uri}", run)
 
 
-class RawTable(_Table):
+class RawTable(Table):
     """The raw table: its newest append and the compare-and-set that adds the next."""
 
-    def __init__(self, hdfs: str) -> None:
-        super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY)
+    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY, PROPERTIES)
+        self._clock = clock
         self._head: tuple[int, RawState] | None = None
 
     def head(self) -> tuple[int, RawState]:
@@ -152,11 +190,21 @@ class RawTable(_Table):
             self._head = 0, RawState()
         return self._head
 
-    def append(self, new: Sequence[DataFile], before: RawState, after: RawState) -> int:
-        """Add files and state in one commit, on top of `before`; the version of the commit.
+    def periods(self) -> list[str]:
+        """The period of each live file of the version last looked at. Raises TableError, OSError."""
+        table = self._table or self.refresh()
+        actions = within(COMMIT_TIMEOUT_S, f"reading {self.uri}", lambda: table.get_add_actions(flatten=True))
+        periods: list[str] = pa.table(actions).column("partition.period").to_pylist()
+        return periods
 
-        Raises ChainBroken if another append stands there, TableError if HDFS keeps failing (nothing was added as far
-        as can be known: read the head before going on)."""
+    def append(self, new: Sequence[DataFile], before: RawState, after: RawState, began: Moment | None = None) -> int:
+        """Add files and state in one commit, on top of `before`; the version of the commit. `began`: before the first
+        of `new` was written; it is looked at anew after every look at the head, for the compactor commits before it
+        deletes what nobody named.
+
+        Raises ChainBroken if another append stands there, Overslept if the files are too old to be there for sure,
+        TableError if HDFS keeps failing (nothing was added as far as can be known: read the head before going on)."""
+        actions = [file.action() for file in new]
         failure: Exception | None = None
         for _ in range(COMMIT_ATTEMPTS):
             version, head = self.head()
@@ -167,10 +215,13 @@ class RawTable(_Table):
                     f"{self.uri}: append {head.append} of writer {head.writer} stands where"
                     f" {before.append} was expected"
                 )
+            if began is not None and new and began.age_s(self._clock) > FRESH_S:
+                raise Overslept(f"{self.uri}: files begun {began.age_s(self._clock) / 3600:.0f} h ago may be gone")
             try:
-                self.commit(new, {METADATA_KEY: to_json(after, before)}, Transaction(APP_ID, after.append))
+                self.commit(actions, [Transaction(APP_ID, after.append)], {METADATA_KEY: to_json(after, before)})
             except (CommitFailedError, DeltaError, OSError) as error:
                 failure = error
+                self._table = None  # a call that was given up may still use it
                 log.warning("commit of append %d: %s; looking at the head", after.append, first_line(error))
         version, head = self.head()
         if head.key == after.key:
@@ -190,7 +241,7 @@ class HeadReader:
     def head(self) -> tuple[int, RawState]:
         """As RawTable.head. Raises TableError, OSError; FileNotFoundError if there is no table yet."""
         files.check_reachable(self._uri)
-        if self._looked_at < 0:
+        if self._looked_at < 0 or last_checkpoint(self._uri) > self._looked_at:
             self._find()
         while (state := self._next()) is not None:
             if state.append:
@@ -214,11 +265,14 @@ class HeadReader:
             state = read_state(self._uri, self._looked_at + 1)
         except FileNotFoundError:
             return None
+        if last_checkpoint(self._uri) > self._looked_at + 1:  # compaction may have deleted it; who wrote this one then?
+            self._find()
+            return RawState()
         self._looked_at += 1
         return state or RawState()
 
 
-class SourcesTable(_Table):
+class SourcesTable(Table):
     """Names of sources and the small integers that stand for them; a pair never changes."""
 
     def __init__(self, hdfs: str) -> None:
@@ -254,7 +308,8 @@ class SourcesTable(_Table):
         path = f"sources-{first}-{first + len(names)}-{uuid.uuid4().hex[:12]}.parquet"
         files.write(f"{self.uri}/{path}", data)
         try:
-            self.commit([DataFile(path, len(data), len(names), {}, json.dumps({"numRecords": len(names)}))], {})
+            file = DataFile(path, len(data), len(names), {}, json.dumps({"numRecords": len(names)}))
+            self.commit([file.action()])
         except (DeltaError, OSError) as error:
             log.warning("sources not added: %s; reading them again", first_line(error))
 
@@ -289,6 +344,18 @@ def newest_append(uri: str, newest: int, known: int = 0) -> tuple[int, RawState]
         if state is not None:
             return version, state
     return None
+
+
+def last_checkpoint(uri: str) -> int:
+    """Version of the newest checkpoint of the table at `uri`; -1 if there is none. Commits at or above it are never
+    deleted. Raises OSError, TableError."""
+    try:
+        told = json.loads(files.read(f"{uri}/_delta_log/_last_checkpoint"))
+        return int(told["version"])
+    except FileNotFoundError:
+        return -1
+    except (ValueError, KeyError, TypeError) as error:
+        raise TableError(f"{uri}/_delta_log/_last_checkpoint cannot be read: {first_line(error)}") from error
 
 
 def read_state(uri: str, version: int) -> RawState | None:

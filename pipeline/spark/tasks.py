@@ -1,10 +1,9 @@
-"""What a task of the raw query does with the rows of one Kafka partition: it decodes, drops repeats, sorts and writes
-Parquet itself, and gives the driver file names and counts only. Samples never go back to the JVM."""
+"""What a task of the raw query does with the rows of one or more Kafka partitions: it decodes, drops repeats, sorts and
+writes Parquet itself, and gives the driver file names and counts only. Samples never go back to the JVM."""
 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -13,12 +12,12 @@ import pyarrow as pa
 
 from artimon.model.batch import DEFAULT_KEEP, BatchError, BatchHeader
 from artimon.model.ranges import LaneId, LaneRanges
-from pipeline.spark import files, messages, rows
-from pipeline.spark.table import DataFile, folder
+from pipeline.spark import messages, rows
+from pipeline.spark.output import Output
+from pipeline.spark.pace import CHUNK_BYTES
+from pipeline.spark.table import DataFile
 
 RESULT_SCHEMA = "result string"
-CHUNK_BYTES = 64 * 1024 * 1024
-"""Decoded bytes that a task holds before it writes a file: what bounds the memory of a Python worker."""
 MAX_REASON = 300
 
 
@@ -46,12 +45,16 @@ class RawPlan:
     seen: Mapping[int, LaneRanges]
     """Per partition: numbers of batches at lower offsets."""
     sources: Known
+    append: int = 0
+    """Number of the append to be: stands in the names of the files."""
+    chunk_bytes: int = CHUNK_BYTES
+    """Decoded bytes that a task holds before it writes a file."""
 
 
 @dataclass(slots=True)
 class RawResult:
-    """What a task answers for its partition. When `unknown` is not empty it wrote nothing: allot these sources and
-    run again."""
+    """What a task answers for each of its partitions. When `unknown` is not empty it wrote nothing: allot these
+    sources and run again. The files of a task hold rows of all its partitions and stand in the last result."""
 
     partition: int
     first: int
@@ -111,30 +114,33 @@ def records_of(batches: Iterable[Any]) -> Iterator[tuple[int, Record]]:
 
 
 def run_raw(plan: RawPlan, batches: Iterable[Any]) -> Iterator[Any]:
-    """The function of the raw query's mapInArrow: one result row for each Kafka partition that has rows."""
-    writer: _Writer | None = None
-    for partition, record in records_of(batches):
-        if writer is None or writer.result.partition != partition:
-            if writer is not None:
-                yield _row(writer.finish().to_json())
-            writer = _Writer(plan, partition, record.offset)
-        writer.take(record)
-    if writer is not None:
-        yield _row(writer.finish().to_json())
+    """The function of the raw query's mapInArrow: one result row for each Kafka partition that has rows. A partition's
+    rows come one after another."""
+    results: list[RawResult] = []
+    with Output(plan.table, plan.append, plan.chunk_bytes) as output:
+        reader: _Reader | None = None
+        for partition, record in records_of(batches):
+            if reader is None or reader.result.partition != partition:
+                reader = _Reader(plan, output, partition, record.offset)
+                results.append(reader.result)
+            reader.take(record)
+        if results:
+            results[-1].files = output.finish()
+    for result in results:
+        result.unknown = sorted(set(result.unknown))
+        yield _row(result.to_json())
 
 
 def _row(text: str) -> Any:
     return pa.record_batch([pa.array([text], pa.utf8())], names=["result"])
 
 
-class _Writer:
+class _Reader:
     """Takes the records of one partition in offset order."""
 
-    def __init__(self, plan: RawPlan, partition: int, first: int) -> None:
-        self._plan, self._sources = plan, plan.sources.value
+    def __init__(self, plan: RawPlan, output: Output, partition: int, first: int) -> None:
+        self._sources, self._output = plan.sources.value, output
         self._seen = plan.seen.get(partition, LaneRanges())
-        self._parts: dict[tuple[str, str], list[rows.Part]] = {}
-        self._bytes = 0
         self.result = RawResult(partition, first, first)
 
     def take(self, record: Record) -> None:
@@ -157,9 +163,8 @@ class _Writer:
             return
         source = self._sources.get(header.source)
         if source is None:
-            result.unknown.append(header.source)
-        if result.unknown:
-            self._give_up()
+            self._miss(header.source)
+        if source is None or self._output.given_up:
             return
         columns = messages.decode(header, record.value or b"")
         result.seen.add(lane, sequence)
@@ -167,33 +172,11 @@ class _Writer:
         result.batches += 1
         result.rows += len(columns)
         if len(columns):
-            self._hold(header.keep or DEFAULT_KEEP, rows.Part(source or 0, record.append_ms, columns))
+            self._output.hold(header.keep or DEFAULT_KEEP, rows.Part(source, record.append_ms, columns))
 
-    def _hold(self, keep: str, part: rows.Part) -> None:
-        self._parts.setdefault((rows.period_of(part.append_ms), keep), []).append(part)
-        self._bytes += part.columns.nbytes
-        if self._bytes >= CHUNK_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        for (period, keep), parts in self._parts.items():
-            table = rows.build(parts)
-            data = rows.to_parquet(table)
-            path = f"{folder(period, keep)}/{self.result.partition}-{self.result.first}-{uuid.uuid4().hex}.parquet"
-            files.write(f"{self._plan.table}/{path}", data)
-            partition = {"period": period, "keep": keep}
-            self.result.files.append(DataFile(path, len(data), len(table), partition, rows.statistics(table)))
-        self._parts, self._bytes = {}, 0
-
-    def _give_up(self) -> None:
+    def _miss(self, source: str) -> None:
         """A source without a number: nothing of this attempt may stay, the rest is only looked through for more such
         names."""
-        self._parts, self._bytes = {}, 0
-        for file in self.result.files:
-            files.delete(f"{self._plan.table}/{file.path}")
-        self.result.files = []
-
-    def finish(self) -> RawResult:
-        self._flush()
-        self.result.unknown = sorted(set(self.result.unknown))
-        return self.result
+        self.result.unknown.append(source)
+        if not self._output.given_up:
+            self._output.give_up()

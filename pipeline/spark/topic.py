@@ -7,14 +7,17 @@ import base64
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.errors import KafkaError, for_code
+from kafka.protocol.admin import DescribeLogDirsRequest
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetSpec
 
-from pipeline.spark.state import Span
+from pipeline.quota import LogSizes, sizes_of
+from pipeline.spark.state import MAX_EPOCHS, Epochs, Span, followed
 
 TIMEOUT_MS = 15_000
 
@@ -31,6 +34,14 @@ class TopicInfo:
     topic: str
     topic_id: str
     partitions: int
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    """Leader epoch of each partition."""
+    leaders: Mapping[int, int] = field(default_factory=dict)
+
+
+class LeaderChanged(TopicError):
+    """A partition has another leader, or the same one again after a restart: where its log ends must be looked at
+    anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,89 @@ class Topic:
             raise TopicError(
                 f"Kafka at {self.bootstrap} has no topic {self.topic} (error {found['error_code']}): make it"
             )
-        return TopicInfo(cluster, self.topic, printed_id(found["topic_id"]), len(found["partitions"]))
+        epochs = {p["partition_index"]: p["leader_epoch"] for p in found["partitions"]}
+        leaders = {p["partition_index"]: p["leader_id"] for p in found["partitions"]}
+        return TopicInfo(cluster, self.topic, printed_id(found["topic_id"]), len(found["partitions"]), epochs, leaders)
+
+    def epochs(self, info: TopicInfo, known: Mapping[int, Epochs]) -> dict[int, Epochs]:
+        """Which leader epochs wrote what of each partition, going on from `known`. Raises TopicError, LeaderChanged."""
+        return {p: self._epochs(info, p, known.get(p, ())) for p in range(info.partitions)}
+
+    def _epochs(self, info: TopicInfo, partition: int, known: Epochs) -> Epochs:
+        now = info.epochs[partition]
+        if known and known[-1][0] == now:
+            self._epoch_end(info, partition, now)  # raises if that is no longer so
+            return known
+        if known and known[-1][0] > now:
+            return ((now, 0),)  # the whole cluster went back in time: nothing is known of this log
+        first = max(0, now - MAX_EPOCHS) if not known else known[-1][0]
+        found = known or ((first, 0),)
+        for epoch in (first, *range(max(first + 1, now - MAX_EPOCHS), now)):
+            if epoch < now:
+                found = followed(found, epoch + 1, self._epoch_end(info, partition, epoch))
+        return found if found[-1][0] == now else followed(found, now, found[-1][1])
+
+    def check_leaders(self, info: TopicInfo) -> None:
+        """Raises LeaderChanged if a partition is no longer led under the epoch of `info`; TopicError."""
+        for partition, epoch in info.epochs.items():
+            self._epoch_end(info, partition, epoch)
+
+    def _epoch_end(self, info: TopicInfo, partition: int, epoch: int) -> int:
+        """Where the log of what was written under `epoch` or before ends. The leader refuses if it is another one."""
+        asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+        one = asked.OffsetForLeaderPartition(
+            partition=partition, current_leader_epoch=info.epochs[partition], leader_epoch=epoch
+        )
+        request = OffsetForLeaderEpochRequest(topics=[asked(topic=self.topic, partitions=[one])])
+        with self._lock:
+            try:
+                answer = self._ask(request, info.leaders[partition])
+            except (KafkaError, OSError) as error:
+                self._close()
+                raise TopicError(f"Kafka at {self.bootstrap}, epochs of {self.topic}: {error!r}") from error
+        found = answer.topics[0].partitions[0]
+        if found.error_code:
+            raise LeaderChanged(
+                f"{self.topic}, partition {partition}: no longer led under epoch {info.epochs[partition]}"
+                f" ({for_code(found.error_code).__name__})"
+            )
+        return max(0, int(found.end_offset))
+
+    def _ask(self, request: Any, node: int) -> Any:
+        """Under `_lock`."""
+        manager = self._admin_client()._manager
+
+        async def ask() -> Any:
+            return await manager.wait_for(manager.send(request, node, request_timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
+
+        return manager.run(ask)
+
+    def sizes(self, partitions: int) -> LogSizes:
+        """How large each partition is on the disks of the brokers. Raises TopicError."""
+        wanted = DescribeLogDirsRequest.DescribableLogDirTopic(topic=self.topic, partitions=list(range(partitions)))
+        request = DescribeLogDirsRequest(topics=[wanted])
+        with self._lock:
+            try:
+                nodes = [broker["broker_id"] for broker in self._admin_client().describe_cluster()["brokers"]]
+                found = sizes_of([self._ask(request, node) for node in nodes], self.topic)
+            except (KafkaError, OSError) as error:
+                self._close()
+                raise TopicError(f"Kafka at {self.bootstrap}, size of {self.topic}: {error!r}") from error
+        if len(found.partitions) < partitions:
+            raise TopicError(f"Kafka at {self.bootstrap} does not say how large {self.topic} is")
+        return found
+
+    def settings(self) -> dict[str, str]:
+        """The settings of the topic, those of its broker where it has none. Raises TopicError."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, self.topic)
+        with self._lock:
+            try:
+                found = self._admin_client().describe_configs([resource], config_filter="all")
+            except (KafkaError, OSError) as error:
+                self._close()
+                raise TopicError(f"Kafka at {self.bootstrap}, settings of {self.topic}: {error!r}") from error
+        values = found["topic"][self.topic]
+        return {name: str(one["value"]) for name, one in values.items()}
 
     def bounds(self, partitions: int) -> dict[int, Span]:
         """[log start, log end) of each partition. Raises TopicError."""
@@ -88,21 +181,36 @@ class Topic:
                 raise TopicError(f"Kafka at {self.bootstrap}, offsets of {self.topic}: {error!r}") from error
         return {tp.partition: (starts[tp], ends[tp]) for tp in wanted}
 
-    def trim(self, until: Mapping[int, int], before_ms: int) -> dict[int, int]:
-        """Delete messages below `until` that are older than `before_ms`; the new log starts. Raises TopicError."""
-        wanted = {TopicPartition(self.topic, p): before_ms for p in until}
+    def offsets_at(self, partitions: int, time_ms: int) -> dict[int, int]:
+        """The first offset appended at or after `time_ms`; absent where there is none. Raises TopicError."""
+        wanted = {TopicPartition(self.topic, p): time_ms for p in range(partitions)}
         with self._lock:
             try:
                 found = self._reader().offsets_for_times(wanted, timeout_ms=TIMEOUT_MS)
-                # no message is that young: all of them are old
-                ends = self._reader().end_offsets(list(wanted), timeout_ms=TIMEOUT_MS)
-                cuts = {tp: min(until[tp.partition], found[tp].offset if found.get(tp) else ends[tp]) for tp in wanted}
-                if cuts:
-                    self._admin_client().delete_records(cuts, timeout_ms=TIMEOUT_MS)
+                none = [tp for tp in wanted if found.get(tp) is None]
+                young = self._young(none, time_ms) if none else {}
+            except (KafkaError, OSError) as error:
+                self._close()
+                raise TopicError(f"Kafka at {self.bootstrap}, times of {self.topic}: {error!r}") from error
+        return {**young, **{tp.partition: at.offset for tp, at in found.items() if at is not None}}
+
+    def _young(self, partitions: list[TopicPartition], time_ms: int) -> dict[int, int]:
+        """Log starts of those whose messages are all young: Kafka finds no offset for a time as long as that time lies
+        in a segment of which every message was deleted."""
+        newest = self._admin_client().list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.MAX_TIMESTAMP))
+        young = [tp for tp in partitions if newest[tp].timestamp >= time_ms]
+        starts = self._reader().beginning_offsets(young, timeout_ms=TIMEOUT_MS) if young else {}
+        return {tp.partition: starts[tp] for tp in young}
+
+    def delete_below(self, cuts: Mapping[int, int]) -> None:
+        """Delete messages below these offsets. Kafka refuses one that the log does not reach. Raises TopicError."""
+        wanted = {TopicPartition(self.topic, p): cut for p, cut in cuts.items()}
+        with self._lock:
+            try:
+                self._admin_client().delete_records(wanted, timeout_ms=TIMEOUT_MS)
             except (KafkaError, OSError) as error:
                 self._close()
                 raise TopicError(f"Kafka at {self.bootstrap}, trimming {self.topic}: {error!r}") from error
-        return {tp.partition: cut for tp, cut in cuts.items()}
 
     def bury(self, letters: Sequence[DeadLetter], graveyard: str) -> None:
         """Copy each message to the topic `graveyard`, with its reason; on return all are acknowledged. Raises

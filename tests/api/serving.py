@@ -23,6 +23,7 @@ from artimon.model.clock import Clock, ManualClock
 from artimon.model.select import Store
 from artimon.model.values import Kind
 from tests.query_dsl.plain_store import MINUTE, PlainStore
+from tests.sockets import to_end
 
 NOW = 1_700_000_100_000
 STATUS: Mapping[str, Any] = {"healthy": True, "hops": [{"name": "agent: accepted", "count": 7}], "shards": {"0": {}}}
@@ -88,15 +89,9 @@ class Client:
 
 
 def everything(connection: socket.socket) -> bytes:
-    """All that comes until the other side closes."""
-    found = b""
+    """All that comes until the other side closes; then the connection is closed here too."""
     with connection:
-        try:
-            while more := connection.recv(65536):
-                found += more
-        except ConnectionResetError:
-            pass
-    return found
+        return to_end(connection)
 
 
 def small_app() -> FastAPI:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon.processes import duration_ms
+from artimon.running import duration_ms
 
 
 def artimon(*words: str) -> subprocess.CompletedProcess[str]:

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from artimon.model.ranges import LaneId, LaneRanges
+from pipeline.compaction.digest import Digest, digest
 from pipeline.compaction.order import sort
 from pipeline.spark import files, rows
 from pipeline.spark import state as states
@@ -108,6 +110,13 @@ class Builder:
         self.state = after
 
 
+def settled_builder(builder: Builder) -> Builder:
+    """With one closed hour of three files."""
+    builder.append([(START_MS + n * 60_000, "default", [(1, k, START_MS + n, n) for k in range(6)]) for n in range(3)])
+    builder.settle(START_MS + HOUR_MS)
+    return builder
+
+
 def held(hdfs_table: str) -> Ledger:
     """What the table holds, newest version; the hour of the append is that of the ledger only in hour partitions."""
     found: Ledger = Counter()
@@ -157,3 +166,11 @@ def _poll(names: Any, values: Any, times: Any) -> Any:
         *(pa.nulls(count, FILE_SCHEMA.field(name).type) for name in ("double", "boolean", "string")),
     ]
     return pa.table(columns, schema=FILE_SCHEMA)
+
+
+def table_digest(uri: str) -> Digest:
+    """Of every row of the newest version: what compaction must not change."""
+    whole = Digest()
+    for batch in DeltaTable(uri).to_pyarrow_dataset().to_batches(columns=FILE_SCHEMA.names, batch_size=16_384):
+        whole = whole.plus(digest(batch))
+    return whole

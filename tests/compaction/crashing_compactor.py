@@ -3,31 +3,26 @@ POINT NTH KEEP."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
+from artimon.model.clock import SYSTEM_CLOCK
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig, parse_keep
 from pipeline.compaction.merge import Limits
+from tests.crashing import kill_at
+from tests.spark.local_files import local_files
 
 SMALL = Limits(window_rows=8, fan_in=3)
 """So that a few files already need runs on disk and several windows."""
 
 
 def main(hdfs: str, folder: str, point: str, nth: int, keep: str) -> None:
-    met = 0
-
-    def probe(here: str) -> None:
-        nonlocal met
-        met += here == point
-        if met == nth:
-            os.kill(os.getpid(), signal.SIGKILL)
-
     config = CompactorConfig("", hdfs, Path(folder), keeping=parse_keep(keep), limits=SMALL, sweep_s=0.0)
-    Compactor(config, None, probe=probe).turn(threading.Event())
+    with local_files(SYSTEM_CLOCK) if hdfs.startswith("file:") else nullcontext():
+        Compactor(config, None, probe=kill_at(point, nth)).turn(threading.Event())
 
 
 if __name__ == "__main__":

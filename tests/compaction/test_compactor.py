@@ -1,4 +1,4 @@
-"""Compaction on a real HDFS: what it leaves, and what else happens at the same time."""
+"""Compaction: what it leaves, and what else happens at the same time."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.compaction.compactor import Compactor
+from pipeline.compaction.compactor import Compactor, compact_all
 from pipeline.compaction.config import CompactorConfig, parse_keep
 from pipeline.compaction.job import Unequal
 from pipeline.compaction.log import METADATA_KEY, RawLog
 from pipeline.compaction.merge import Limits
 from pipeline.compaction.order import Keys
-from pipeline.compaction.plan import day_of, is_hour
+from pipeline.compaction.plan import DAY_FILES, HOUR_FILES, day_of, is_hour
 from pipeline.compaction.runs import RunError
 from pipeline.spark import files
 from pipeline.spark.state import RawState
 from pipeline.spark.table import DataFile, HeadReader, RawTable, TableError
 from tests.compaction.builder import DAY_MS, HOUR_MS, START_MS, Builder, Row, expected, held
+from tests.compaction.later import Later
 
-pytestmark = pytest.mark.stack
 SMALL = Limits(window_rows=16, fan_in=3)
 
 
@@ -35,6 +35,10 @@ def compactor(
 ) -> Compactor:
     config = CompactorConfig("", builder.hdfs, tmp_path / "data", keeping=parse_keep(keep), limits=SMALL, sweep_s=0.0)
     return Compactor(config, None, probe=probe)
+
+
+def _config(builder: Builder, folder: Path) -> CompactorConfig:
+    return CompactorConfig("", builder.hdfs, folder, keeping=parse_keep("*=99999"), limits=SMALL, sweep_s=0.0)
 
 
 def turn(builder: Builder, tmp_path: Path, **more: Any) -> Compactor:
@@ -81,14 +85,13 @@ def test_closed_hours_become_one_file_each(builder: Builder, tmp_path: Path) -> 
     figures = made.figures()
     assert (figures["jobs"], figures["rows"], figures["waiting"]) == (2, 36, 0)
     assert figures["live"] | {"bytes": 0} == {
-        "files": 8, "rows": 72, "bytes": 0, "open_hour": 6, "closed_hour": 2, "day": 0
+        "files": 8, "rows": 72, "bytes": 0, "open_hour": 6, "closed_hour": 2, "day": 0, "open_hours": 1
     }  # fmt: skip
     assert figures["last"]["files_before"] == 3
     turn(builder, tmp_path)  # nothing is due
     check(builder)
 
 
-@pytest.mark.slow
 def test_days_replace_their_hours(builder: Builder, tmp_path: Path) -> None:
     """Day files are in order, hold statistics that tell their hours apart, and no dead file stays."""
     fill(builder, 2)
@@ -111,7 +114,6 @@ def test_days_replace_their_hours(builder: Builder, tmp_path: Path) -> None:
         files.listing(f"{builder.table.uri}/period=2026-11-18T00")  # folders of dead files are gone too
 
 
-@pytest.mark.slow
 def test_hours_that_come_late_join_their_day(builder: Builder, tmp_path: Path) -> None:
     """Each lateness is one more file of the day, up to the limit; then the day is written anew."""
     fill(builder, 1)
@@ -125,7 +127,6 @@ def test_hours_that_come_late_join_their_day(builder: Builder, tmp_path: Path) -
     check(builder)
 
 
-@pytest.mark.slow
 def test_an_append_that_comes_between_is_kept(builder: Builder, tmp_path: Path) -> None:
     """Compaction commits the same files on the newer version."""
     fill(builder, 1)
@@ -140,6 +141,24 @@ def test_an_append_that_comes_between_is_kept(builder: Builder, tmp_path: Path) 
     check(builder)
 
 
+@pytest.mark.parametrize("classes", [8, pytest.param(20, marks=pytest.mark.slow)])
+def test_many_classes(builder: Builder, tmp_path: Path, classes: int) -> None:
+    """4 files an hour and 8 a day for all classes together, as far as each has one; hours that come late included."""
+    keep = tuple(f"class-{n}" for n in range(classes))
+    fill(builder, 2, appends=3, keep=keep)
+    builder.settle(START_MS + 2 * HOUR_MS)
+    assert turn(builder, tmp_path).figures()["live"]["closed_hour"] <= max(HOUR_FILES, classes)
+    fill(builder, 1, appends=2, keep=keep[:1], first=5)
+    builder.settle(START_MS + DAY_MS)
+    turn(builder, tmp_path)
+    for late in range(2):
+        fill(builder, 1, appends=1, keep=keep, first=6 + late)
+        builder.settle(START_MS + DAY_MS)
+        assert turn(builder, tmp_path).figures()["live"]["day"] <= max(DAY_FILES, classes)
+        assert set(live(builder)) == {"2026-11-18"}
+    check(builder)
+
+
 class Interrupted(RawTable):
     """Something happens between the look at the head and the commit of an append, once."""
 
@@ -147,13 +166,12 @@ class Interrupted(RawTable):
         super().__init__(hdfs)
         self._between: list[Callable[[], object]] = [between]
 
-    def commit(self, new: Any, metadata: Any, app: Any = None) -> None:
+    def commit(self, actions: Any, apps: Any = (), metadata: Any = None) -> None:
         while self._between:
             self._between.pop()()
-        super().commit(new, metadata, app)
+        super().commit(actions, apps, metadata)
 
 
-@pytest.mark.slow
 def test_an_append_after_a_compaction_commits_its_files(builder: Builder, tmp_path: Path) -> None:
     fill(builder, 1)
     builder.settle(START_MS + HOUR_MS)
@@ -165,7 +183,6 @@ def test_an_append_after_a_compaction_commits_its_files(builder: Builder, tmp_pa
     check(builder)
 
 
-@pytest.mark.slow
 def test_of_two_compactors_one_gives_way(builder: Builder, tmp_path: Path) -> None:
     fill(builder, 1)
     builder.settle(START_MS + HOUR_MS)
@@ -181,6 +198,81 @@ def test_of_two_compactors_one_gives_way(builder: Builder, tmp_path: Path) -> No
     assert live(builder) == {"2026-11-18T00": 1}
     check(builder)
     assert len(files.listing(f"{builder.table.uri}/period=2026-11-18T00")) == 1
+
+
+def test_one_that_was_stopped_for_two_hours_gives_way(builder: Builder, tmp_path: Path) -> None:
+    """SIGSTOP before its commit; another did the work, took the dead files away and went on to the day."""
+    fill(builder, 2)
+    builder.settle(START_MS + HOUR_MS)
+    clock = Later()
+
+    def stopped(point: str) -> None:
+        if point == "verified" and not clock.seconds:
+            clock.seconds = 2 * 3600.0
+            fill(builder, 1, first=5)
+            builder.settle(START_MS + DAY_MS)
+            Compactor(_config(builder, tmp_path / "other"), None, clock).turn(threading.Event())
+
+    made = Compactor(_config(builder, tmp_path), None, clock, stopped)
+    made.turn(threading.Event())
+    assert (made.figures()["jobs"], made.figures()["alarms"]) == (0, 0)
+    assert live(builder) == {"2026-11-18": 1}
+    assert len([path for path, _, _ in files.listing(builder.table.uri) if "_delta_log" not in path]) == 1
+    check(builder)
+
+
+def test_a_file_that_the_table_has_lost_is_an_alarm_and_holds_up_nothing_else(builder: Builder, tmp_path: Path) -> None:
+    """The hour and its day wait, and are said; other hours and days are compacted."""
+    fill(builder, 1, first=3)
+    fill(builder, 1, first=27)
+    builder.settle(START_MS + 2 * DAY_MS)
+    lost = next(path for path, _, _ in files.listing(builder.table.uri) if path.startswith("period=2026-11-18T03"))
+    kept = files.read(f"{builder.table.uri}/{lost}")
+    files.delete(f"{builder.table.uri}/{lost}")
+    made = compactor(builder, tmp_path)
+    with pytest.raises(RunError, match="gone from HDFS"):
+        made.turn(threading.Event())
+    assert live(builder) == {"2026-11-18T03": 3, "2026-11-19": 1}
+    (said,) = made.given_up()
+    assert "2026-11-18T03" in said
+    assert made.figures()["given_up"] == 1
+    made.turn(threading.Event())  # it is not tried again and again
+    assert made.figures()["alarms"] == 1
+    files.write(f"{builder.table.uri}/{lost}", kept)
+    turn(builder, tmp_path)  # as after a restart
+    assert live(builder) == {"2026-11-18": 1, "2026-11-19": 1}
+    check(builder)
+
+
+def test_a_job_that_fails_now_is_tried_again_and_holds_up_nothing_else(builder: Builder, tmp_path: Path) -> None:
+    fill(builder, 1, first=3)
+    fill(builder, 1, first=4)
+    builder.settle(START_MS + 5 * HOUR_MS)
+    failures = ["once"]
+
+    def fail(point: str) -> None:
+        if point == "window" and failures:
+            raise OSError(failures.pop())
+
+    made = compactor(builder, tmp_path, fail)
+    with pytest.raises(OSError, match="once"):
+        made.turn(threading.Event())
+    assert live(builder) == {"2026-11-18T03": 3, "2026-11-18T04": 1}
+    assert (made.figures()["alarms"], made.given_up()) == (0, [])
+    made.turn(threading.Event())
+    assert live(builder) == {"2026-11-18T03": 1, "2026-11-18T04": 1}
+    check(builder)
+
+
+def test_a_stop_in_the_middle_leaves_no_file_behind(builder: Builder, tmp_path: Path) -> None:
+    fill(builder, 1)
+    builder.settle(START_MS + HOUR_MS)
+    stop = threading.Event()
+    made = compactor(builder, tmp_path, lambda point: stop.set() if point == "written" else None)
+    made.turn(stop)
+    assert made.figures()["jobs"] == 0
+    assert not [path for path, _, _ in files.listing(builder.table.uri) if "/hour-" in path]
+    check(builder)
 
 
 class Unanswered(RawLog):
@@ -201,7 +293,6 @@ class Unanswered(RawLog):
 
 
 @pytest.mark.parametrize("lost", [True, False])
-@pytest.mark.slow
 def test_an_unknown_outcome_is_looked_up(builder: Builder, tmp_path: Path, lost: bool) -> None:
     fill(builder, 1)
     builder.settle(START_MS + HOUR_MS)
@@ -215,7 +306,6 @@ def test_an_unknown_outcome_is_looked_up(builder: Builder, tmp_path: Path, lost:
     check(builder)
 
 
-@pytest.mark.slow
 def test_what_is_not_equal_is_not_committed(builder: Builder, tmp_path: Path) -> None:
     """A bit that changes on its way is found: the job is abandoned with an alarm, and not tried again and again."""
     fill(builder, 1)
@@ -253,7 +343,6 @@ def _raise_a_value(uri: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["count", "order", "cut"])
-@pytest.mark.slow
 def test_a_file_that_is_not_what_the_table_says(builder: Builder, tmp_path: Path, damage: str) -> None:
     fill(builder, 1)
     at = START_MS + HOUR_MS - 60_000
@@ -280,7 +369,6 @@ def _backwards(damage: str) -> Any:
     return table.take(list(range(399, -1, -1))) if damage == "order" else table
 
 
-@pytest.mark.slow
 def test_expiry_by_class(builder: Builder, tmp_path: Path) -> None:
     """Whole files go with one commit; nothing is written anew. Late partitions go at once."""
     fill(builder, 1, appends=2, keep=("default", "debug"))
@@ -299,7 +387,6 @@ def test_expiry_by_class(builder: Builder, tmp_path: Path) -> None:
     assert {keep for keep, _ in held(builder.table.uri)} == {"default"}
 
 
-@pytest.mark.slow
 def test_the_chain_of_appends_outlives_checkpoints_and_cleanup(builder: Builder, tmp_path: Path) -> None:
     """The newest append is found however old it is, as long as its own commit is there; else it is an error, never an
     empty table."""
@@ -317,7 +404,6 @@ def test_the_chain_of_appends_outlives_checkpoints_and_cleanup(builder: Builder,
             read()
 
 
-@pytest.mark.slow
 def test_commits_say_what_they_did_and_carry_no_state(builder: Builder, tmp_path: Path) -> None:
     fill(builder, 1)
     builder.settle(START_MS + HOUR_MS)
@@ -332,6 +418,16 @@ def test_commits_say_what_they_did_and_carry_no_state(builder: Builder, tmp_path
     assert not any("txn" in action for action in actions)
     changes = [one["dataChange"] for action in actions for kind, one in action.items() if kind in ("add", "remove")]
     assert changes == [False] * 4
+
+
+def test_everything_that_a_caller_says_is_closed(builder: Builder, tmp_path: Path) -> None:
+    fill(builder, 2)
+    figures = compact_all(builder.hdfs, tmp_path, START_MS + HOUR_MS)
+    assert (figures["jobs"], live(builder)) == (1, {"2026-11-18T00": 1, "2026-11-18T01": 3})
+    compact_all(builder.hdfs, tmp_path, START_MS + DAY_MS)
+    assert live(builder) == {"2026-11-18": 1}
+    assert len([path for path, _, _ in files.listing(builder.table.uri) if "_delta_log" not in path]) == 1
+    check(builder)
 
 
 def test_without_a_table_nothing_happens(place: str, tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from pipeline.leases import ANY, LEASE_MS, Lease, held_versions, read_whole, rea
 from pipeline.spark import files
 from pipeline.spark.table import TableError
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, file_table, held
+from tests.compaction.later import Later
 from tests.compaction.test_compactor import SMALL, fill
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.stack
 
 
 @pytest.fixture
@@ -136,22 +137,6 @@ def test_orphans_go_when_they_are_old(builder: Builder) -> None:
     assert log.refresh() == version + 1
     assert sweeper.sweep(version + 1, [], now + APPEND_ORPHAN_MS + 60_000).orphans == 1
     assert held(builder.table.uri) == expected(builder.ledger)
-
-
-class Later:
-    """The system's clock, so many seconds on."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now_ms(self) -> int:
-        return SYSTEM_CLOCK.now_ms() + round(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        return SYSTEM_CLOCK.monotonic() + self.seconds
-
-    def wait(self, stop: threading.Event, seconds: float) -> bool:
-        return SYSTEM_CLOCK.wait(stop, seconds)
 
 
 def test_a_compactor_that_was_stopped_for_long_commits_nothing(builder: Builder, tmp_path: Path) -> None:

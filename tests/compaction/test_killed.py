@@ -17,7 +17,6 @@ from tests.compaction.builder import DAY_MS, START_MS, Builder, Ledger, expected
 from tests.compaction.crashing_compactor import SMALL
 from tests.compaction.test_compactor import fill, live
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
 POINTS = [
     [("expire", 1), ("planned", 1), ("window", 1)],
     [("window", 2), ("file", 1), ("written", 1)],
@@ -29,8 +28,15 @@ POINTS = [
 KEEP = "debug=1,default=99999"
 
 
+SHORT = [("window", 2), ("verified", 1)]
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("points", POINTS, ids=lambda points: "-".join(f"{point}{nth}" for point, nth in points))
+@pytest.mark.parametrize(
+    "points",
+    [SHORT, *(pytest.param(one, marks=pytest.mark.slow) for one in POINTS)],
+    ids=lambda points: "-".join(f"{point}{nth}" for point, nth in points),
+)
 def test_killed_at_any_point(builder: Builder, tmp_path: Path, points: list[tuple[str, int]]) -> None:
     """Killed again and again; what is due each time is what was left, and some more."""
     fill(builder, 1, appends=1, keep=("debug",), first=-30 * 24)  # has expired

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from artimon.model.clock import ManualClock
+from artimon.model.clock import SYSTEM_CLOCK, ManualClock
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.merge import Limits
 from pipeline.compaction.plan import DAY_FILES, DAY_MS, HOUR_FILES, Keeping
 from pipeline.spark.table import RawTable
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, Ledger, Row, expected, held
+from tests.spark.local_files import local_files
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
 HOURS = 50
 POINTS = ("planned", "window", "file", "written", "verified", "committed", "delete", "expire", "expired")
 
@@ -97,15 +97,36 @@ def _append_ms(text: str) -> int:
     return int(text[1:].split(",")[0]) * HOUR_MS
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-@given(steps=st.lists(STEP, min_size=3, max_size=8))
-def test_the_table_holds_what_was_appended(
-    hdfs: str, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]
-) -> None:
-    model = Model(hdfs, tmp_path_factory.mktemp("runs"))
+def _play(hdfs: str, folder: Path, steps: list[tuple[str, Any]]) -> None:
+    model = Model(hdfs, folder)
     for name, argument in steps:
         getattr(model, name)(argument)
         model.check()
     model.settle(HOURS + 24)
     model.turn(None)
     model.check()
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(STEP, min_size=3, max_size=8))
+def test_the_table_holds_what_was_appended(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]
+) -> None:
+    with local_files(SYSTEM_CLOCK):
+        _play(f"file://{tmp_path_factory.mktemp('files')}", tmp_path_factory.mktemp("runs"), steps)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(STEP, min_size=5, max_size=30))
+def test_the_same_at_length(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]) -> None:
+    with local_files(SYSTEM_CLOCK):
+        _play(f"file://{tmp_path_factory.mktemp('files')}", tmp_path_factory.mktemp("runs"), steps)
+
+
+@pytest.mark.slow
+@pytest.mark.stack
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(STEP, min_size=3, max_size=8))
+def test_the_same_on_hdfs(hdfs: str, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]) -> None:
+    _play(hdfs, tmp_path_factory.mktemp("runs"), steps)

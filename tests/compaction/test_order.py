@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.model.clock import SYSTEM_CLOCK
 from pipeline.compaction.digest import Digest, digest
 from pipeline.compaction.merge import Limits, merge_all
 from pipeline.compaction.order import Keys, order_of
-from pipeline.compaction.runs import SpilledRun, spill
+from pipeline.compaction.runs import FLAT_ROW_BYTES, ParquetRun, SpilledRun, pieces, spill
 from tests.compaction.builder import Row, file_table
+from tests.spark.local_files import local_files
 
 Series = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([5, 6, -(2**63), 2**63 - 1]))
 Value = st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(max_size=5))
@@ -108,6 +111,76 @@ def test_the_digest_does_not_depend_on_order_or_grouping(rows: list[Row], random
 )
 def test_the_digest_tells_rows_apart(a: list[Row], b: list[Row]) -> None:
     assert digest(file_table(a).to_batches()[0]) != digest(file_table(b).to_batches()[0])
+
+
+def doubles(words: list[int]) -> Any:
+    """Rows that differ in the bits of their double only."""
+    table = file_table([(1, n, 0, 0.0) for n in range(len(words))])
+    values = pa.array(np.array(words, np.uint64).view(np.float64))
+    return table.set_column(6, "double", values).combine_chunks().to_batches()[0]
+
+
+QUIET = 0x7FF8000000000000
+
+
+@pytest.mark.parametrize(("a", "b"), [(QUIET, QUIET | 1), (QUIET, QUIET | 1 << 63), (0, 1 << 63), (1, 2)])
+def test_the_digest_sees_every_bit_of_a_double(a: int, b: int) -> None:
+    """Payload and sign of a NaN, the sign of zero, the least denormals; one for another, and both swapped."""
+    assert digest(doubles([a])) != digest(doubles([b]))
+    assert digest(doubles([a, b])) != digest(doubles([b, a]))
+
+
+@pytest.mark.parametrize("column", ["birth", "future", "integer", "double", "boolean", "string"])
+def test_the_digest_sees_a_value_that_two_rows_have_exchanged(column: str) -> None:
+    """Everything else stays: the sum of the values too."""
+    table = file_table([(1, n // 4, 60_000 * n, [n, n / 3, n % 3 == 0, f"text {n}"][n % 4]) for n in range(400)])
+    table = table.set_column(4, "future", pa.array([n % 5 == 0 for n in range(400)]))
+    values = table.column(column).to_pylist()
+    whole = digest(table.combine_chunks().to_batches()[0])
+    random = np.random.default_rng(5)
+    for a, b in random.integers(0, 400, (300, 2)):
+        if values[a] == values[b]:
+            continue
+        swapped = list(values)
+        swapped[a], swapped[b] = values[b], values[a]
+        at = table.schema.get_field_index(column)
+        changed = table.set_column(at, column, pa.array(swapped, table.schema.field(column).type))
+        assert digest(changed.combine_chunks().to_batches()[0]) != whole
+
+
+def test_the_digest_sees_rows_that_are_there_twice_in_place_of_others() -> None:
+    """The exclusive or alone would not: of pairs nothing is left of it."""
+    a, b, c = [(1, 2, 3, 4)], [(1, 2, 3, 5)], [(2, 9, 9, 0.5)]
+    sets: list[list[Row]] = [[*a, *a, *b], [*a, *b, *b], [*a, *a, *c], [*b, *b, *c], [*c, *c, *c], [*a, *b, *c]]
+    digests = {digest(file_table(rows).to_batches()[0]) for rows in sets}
+    assert len(digests) == len(sets)
+
+
+def test_pieces_are_cut_by_bytes() -> None:
+    """Whatever the row: long ones stand together, and one alone may be longer than a piece."""
+    table = file_table([(1, n, 0, "x" * (100_000 if n in (40, 41, 42) else 10)) for n in range(100)])
+    cut = list(pieces(table, 64, 150_000))
+    assert pa.concat_tables(cut).equals(table)
+    assert max(len(piece) for piece in cut) <= 64
+    assert all(piece.nbytes <= 150_000 or len(piece) == 1 for piece in cut)
+
+
+@pytest.mark.parametrize("encoding", [True, "DELTA_BYTE_ARRAY"])
+@pytest.mark.parametrize("different", [True, False])
+def test_a_run_of_long_strings_is_read_in_small_batches(tmp_path: Path, different: bool, encoding: Any) -> None:
+    """By bytes, not by rows; where rows are short, by rows."""
+    texts = {n: f"{n * different:04}" * 6_000 for n in range(500, 540)}
+    path = tmp_path / "long.parquet"
+    coded = {"use_dictionary": True} if encoding is True else {"column_encoding": {"string": encoding}}
+    made: list[Row] = [(1, n, 0, texts.get(n, n)) for n in range(9_000)]
+    pq.write_table(file_table(made), path, **{"use_dictionary": False, **coded})
+    with local_files(SYSTEM_CLOCK):
+        run = ParquetRun(f"file://{path}", 9_000, path.stat().st_size)
+        assert run.weight > path.stat().st_size
+        batches = list(run.batches(4_000))
+    assert sum(map(len, batches)) == 9_000
+    assert max(batch.nbytes for batch in batches) <= 3 * 4_000 * FLAT_ROW_BYTES
+    assert len(batches) < 60
 
 
 def test_a_spilled_run_gives_batches_of_the_size_asked_for(tmp_path: Path) -> None:

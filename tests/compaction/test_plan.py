@@ -83,10 +83,23 @@ def test_plan(files: list[LiveFile], settled: int, jobs: list[tuple[str, str, in
     assert described(files, settled) == jobs
 
 
+def test_what_is_given_up_holds_up_its_day_only() -> None:
+    other = "2026-11-20"
+    files = [*appended(f"{DAY}T13", 3), *compacted(f"{DAY}T14", 1), *compacted(f"{other}T14", 2)]
+    (hour,) = plan(files, end_ms(DAY))
+    assert described(files, end_ms(DAY)) == [(f"{DAY}T13", "default", 3, 1)]
+    left = plan(files, end_ms(DAY), {hour.key})
+    assert [(job.period, len(job.inputs)) for job in left] == [(other, 2)]
+    assert hour.key in plans.still_due(files, end_ms(DAY))
+    more = [*files, *appended(f"{DAY}T13", 1)]
+    assert plan(more, end_ms(DAY), {hour.key})[0].period == f"{DAY}T13"  # something has changed: it is tried again
+    assert hour.key not in plans.still_due(more, end_ms(DAY))
+
+
 def test_following_the_plan_ends_within_the_limits() -> None:
     """Whatever the number of classes and late files: what jobs leave is within the limits, and then nothing is due."""
-    files = [f for h in range(24) for k in "abc" for f in appended(f"{DAY}T{h:02d}", 50, k, plans.TARGET_ROWS)]
-    for round_ in range(12):
+    files = [f for h in range(24) for k in "abc" for f in appended(f"{DAY}T{h:02d}", 12, k, plans.TARGET_ROWS)]
+    for round_ in range(8):
         for _ in range(200):
             jobs = plan(files, end_ms(DAY))
             if not jobs:
@@ -94,7 +107,8 @@ def test_following_the_plan_ends_within_the_limits() -> None:
             job = jobs[0]
             made = compacted(job.period, job.outputs, job.keep, -(-job.rows // job.outputs))
             made = [replace(file, path=f"{file.path}-{round_}-{id(job)}") for file in made]
-            files = [file for file in files if file not in job.inputs] + made
+            gone = {file.path for file in job.inputs}
+            files = [file for file in files if file.path not in gone] + made
         assert plan(files, end_ms(DAY)) == []
         counted = count(files, end_ms(DAY))
         assert counted.day <= plans.DAY_FILES

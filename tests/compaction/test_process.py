@@ -11,18 +11,21 @@ import uuid
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from artimon import cli
 from artimon.model.health import Health, read_health
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, held
 from tests.compaction.test_compactor import fill
 from tests.spark.driving import eventually
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_process_compacts_and_says_so(builder: Builder, zookeeper: str, tmp_path: Path) -> None:
+@pytest.mark.stack
+def test_the_process_compacts_and_says_so(on_hdfs: Builder, zookeeper: str, tmp_path: Path) -> None:
     """At the lowest priority, until SIGTERM; the idle partition is known from the acks in ZooKeeper."""
+    builder = on_hdfs
     fill(builder, 1)
     builder.settle(START_MS + HOUR_MS)
     health = tmp_path / "health.json"
@@ -48,12 +51,9 @@ def test_the_process_compacts_and_says_so(builder: Builder, zookeeper: str, tmp_
 
 
 def test_a_wrong_class_is_said_at_once() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "artimon.cli", "compactor", "--keep", "debug=x"],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "debug=x" in done.stderr
+    done = CliRunner().invoke(cli.app, ["compactor", "--keep", "debug=x"])
+    assert done.exit_code == 2
+    assert "debug=x" in done.output
 
 
 def _jobs(health: Health | None) -> int:

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import copy
-import json
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import nbformat
 import pytest
-from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import AsyncKernelManager
-from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 import artimon
 from artimon.session import Session
-from artimon.settings import child_environment
 from artimon.stack.stack import Stack
 from query_dsl import QueryError
-from tests.e2e.conftest import ROOT, eventually
+from tests.e2e.conftest import eventually
 from tests.examples.shopping import shop, visit
+from tests.notebooks import code_cells, read_notebook, run_notebook
 
-FILE = ROOT / "examples" / "notebooks" / "first_look.ipynb"
+NAME = "first_look.ipynb"
 INSTANCE = f"notebook-{uuid.uuid4().hex[:8]}"  # other tests may have had shops on the same stack
 COUNTED = f"""fetch('shop.requests{{instance="{INSTANCE}"}}').increase('30m').sum(by=['route', 'status']).at('now')"""
 CHECK = f"""
@@ -45,27 +38,8 @@ print(json.dumps({{
 """
 
 
-class OwnKernel(AsyncKernelManager):
-    """A kernel of this very environment, whatever kernels are installed for the user."""
-
-    @property
-    def kernel_spec(self) -> KernelSpec:
-        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        return KernelSpec(argv=argv, display_name="Artimon's tests", language="python")
-
-
-def _read() -> NotebookNode:
-    library: Any = nbformat  # its functions have no types
-    notebook: NotebookNode = library.read(FILE, as_version=4)
-    return notebook
-
-
 def test_the_notebook_is_kept_without_outputs() -> None:
-    notebook = _read()
-    nbformat.validate(notebook)
-    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert 8 <= len(codes) <= 12
-    assert all(not cell.outputs and cell.execution_count is None for cell in codes)
+    assert 8 <= len(code_cells(read_notebook(NAME))) <= 12
 
 
 Ran = tuple[NotebookNode, dict[str, Any]]
@@ -95,23 +69,9 @@ def _counted(session: Session) -> object:
 @pytest.fixture(scope="module")
 def ran(seen: Mapping[str, int], whole_stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The notebook with its outputs, and what the check cell behind it says."""
-    folder = tmp_path_factory.mktemp("jupyter")
-    notebook = _read()
-    notebook.cells.append(copy.deepcopy(notebook.cells[-1]))
-    notebook.cells[-1].update(id="check", source=CHECK)
-    environment = child_environment(
-        {
-            "ARTIMON_ZOOKEEPER": whole_stack.zookeeper,
-            "IPYTHONDIR": str(folder),
-            "PYTHONPATH": str(ROOT),
-            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        }
-    )
-    kernel = OwnKernel(connection_file=str(folder / "kernel.json"))
-    client = NotebookClient(notebook, km=kernel, timeout=60, resources={"metadata": {"path": str(folder)}})
-    client.execute(env=environment)
-    told = "".join(output.text for output in notebook.cells[-1].outputs if output.get("name") == "stdout")
-    return notebook, json.loads(told)
+    notebook = read_notebook(NAME)
+    places = {"ARTIMON_ZOOKEEPER": whole_stack.zookeeper}
+    return notebook, run_notebook(notebook, CHECK, tmp_path_factory.mktemp("jupyter"), places)
 
 
 def shown(notebook: NotebookNode, source: str) -> NotebookNode:

@@ -43,6 +43,21 @@ def test_forms_of_the_command(world: HistoryWorld, tmp_path: Path) -> None:
     assert pa.ipc.open_stream(target.read_bytes()).read_all().num_rows == 10
 
 
+def test_a_stream_has_every_sample_and_no_limit(world: HistoryWorld, history: History, tmp_path: Path) -> None:
+    target = tmp_path / "all.arrow"
+    done = command(world, "rack.*", *TIMES, "--arrow", str(target), "--stream", "--limit", "1")
+    assert done.returncode == 0, done.stderr
+    parts = list(pa.ipc.open_stream(target.read_bytes()))
+    whole = history.read("rack.*", START_MS - 1, START_MS + 6 * HOUR_MS, engine="local")
+    assert len(parts) > 4
+    rows = [row for part in parts for row in part.to_pylist()]
+    assert sorted(map(repr, rows)) == sorted(map(repr, whole.to_arrow().to_pylist()))
+    assert f"{len(whole):,} samples" in done.stderr
+    wrong = command(world, "nothing.such", *TIMES, "--arrow", str(target), "--stream")
+    assert (wrong.returncode, target.is_file()) == (1, True)
+    assert command(world, "rack.*", *TIMES, "--stream").returncode == 2
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from pathlib import Path
-from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
-from nbformat import NotebookNode
 
 from artimon.model.values import ValueType
-from artimon.settings import child_environment
-from tests.e2e.conftest import ROOT
-from tests.e2e.test_notebook import OwnKernel
 from tests.history.world import HOUR_MS, START_MS, Given, HistoryWorld
+from tests.notebooks import code_cells, read_notebook, run_notebook
 from tests.series.world import block
 
-FILE = ROOT / "examples" / "notebooks" / "post_mortem.ipynb"
+NAME = "post_mortem.ipynb"
 HOT_MS = START_MS + 97 * 60_000
 SILENT_MS = 21 * 60_000
 PARAMETERS = f"""
@@ -39,19 +32,8 @@ print(json.dumps({
 """
 
 
-def read_notebook() -> NotebookNode:
-    library: Any = nbformat  # its functions have no types
-    notebook: NotebookNode = library.read(FILE, as_version=4)
-    return notebook
-
-
 def test_the_notebook_is_kept_without_outputs() -> None:
-    notebook = read_notebook()
-    library: Any = nbformat
-    library.validate(notebook)
-    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert all(not cell.outputs and cell.execution_count is None for cell in codes)
-    assert codes[0].metadata.tags == ["parameters"]
+    assert code_cells(read_notebook(NAME))[0].metadata.tags == ["parameters"]
 
 
 @pytest.fixture(scope="module")
@@ -76,23 +58,9 @@ def accident(hdfs: str) -> HistoryWorld:
 @pytest.mark.stack
 @pytest.mark.timeout(400)
 def test_it_finds_the_accident(accident: HistoryWorld, tmp_path: Path) -> None:
-    notebook = read_notebook()
-    at = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code")
-    notebook.cells[at].source = PARAMETERS
-    library: Any = nbformat
-    notebook.cells.append(library.v4.new_code_cell(CHECK, id="check"))
-    environment = child_environment(
-        {
-            "ARTIMON_HDFS": accident.hdfs,
-            "IPYTHONDIR": str(tmp_path),
-            "PYTHONPATH": str(ROOT),
-            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        }
-    )
-    kernel = OwnKernel(connection_file=str(tmp_path / "kernel.json"))
-    client = NotebookClient(notebook, km=kernel, timeout=120, resources={"metadata": {"path": str(tmp_path)}})
-    client.execute(env=environment)
-    told = json.loads("".join(o.text for o in notebook.cells[-1].outputs if o.get("name") == "stdout"))
+    notebook = read_notebook(NAME)
+    next(cell for cell in notebook.cells if cell.cell_type == "code").source = PARAMETERS
+    told = run_notebook(notebook, CHECK, tmp_path, {"ARTIMON_HDFS": accident.hdfs}, timeout_s=120)
     assert told["samples"] == len(accident.samples)
     assert told["suspect"][:2] == ["r2", HOT_MS]
     assert told["suspect"][2] > 80

@@ -125,6 +125,19 @@ def test_more_samples_than_the_limit_are_refused(history: History, engine: Engin
         history.read("rack.door", START_MS - 1, END_MS, engine=engine, samples=count - 1)
 
 
+def test_batches_hold_one_row_group_and_can_be_stopped(world: HistoryWorld, history: History) -> None:
+    stop = threading.Event()
+    batches = history.batches("rack.*", START_MS - 1, END_MS, stop=stop)
+    first = next(batches)
+    assert first.schema == RESULT_SCHEMA
+    assert 0 < len(first) < len(history.read("rack.*", START_MS - 1, END_MS)) / 4
+    stop.set()
+    with pytest.raises(HistoryInterrupted):
+        next(batches)
+    with pytest.raises(NothingSelected):
+        next(history.batches("nothing.such", START_MS, END_MS))
+
+
 def test_more_series_than_the_limit_are_refused(history: History) -> None:
     with pytest.raises(TooMuchHistory, match=rf"rack.temp fits {MANY + 1} series, the limit is 7"):
         history.read("rack.temp", START_MS, END_MS, series=7)

@@ -15,6 +15,7 @@ from artimon.stack.mailbox import Mailbox, kept_mails
 from artimon.stack.smtp import Limits
 from tests.bookkeeper.polling import until
 from tests.mail.serving import client, kept, message, process, serving
+from tests.sockets import to_end
 
 
 def raw(port: int) -> socket.socket:
@@ -22,17 +23,6 @@ def raw(port: int) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port), timeout=20)
     assert connection.recv(1000).startswith(b"220 ")
     return connection
-
-
-def to_end(connection: socket.socket) -> bytes:
-    """What comes until the server closes."""
-    found = b""
-    try:
-        while more := connection.recv(65536):
-            found += more
-    except ConnectionResetError:
-        pass
-    return found
 
 
 def test_a_mail_is_kept_as_it_was_sent(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,14 +54,20 @@ def mine(client: KazooClient, instance: str) -> list[Node]:
     return [node for node in nodes(client, CONTEXT) if node.data["instance"] == instance]
 
 
+def registered(zookeeper: str, client: KazooClient, instance: str, folder: Path) -> tuple[subprocess.Popen[str], Node]:
+    """A process that is publishing, and its node."""
+    process = application(script(zookeeper, instance), folder)
+    hear(process)
+    until(lambda: mine(client, instance))
+    (node,) = mine(client, instance)
+    return process, node
+
+
 @pytest.mark.stack
 def test_a_process_is_polled_under_its_instance(
     zookeeper: str, client: KazooClient, instance: str, tmp_path: Path
 ) -> None:
-    process = application(script(zookeeper, instance), tmp_path)
-    hear(process)
-    until(lambda: mine(client, instance))
-    (node,) = mine(client, instance)
+    process, node = registered(zookeeper, client, instance, tmp_path)
     endpoint, found = rows(node.port)
     assert (endpoint.context, endpoint.instance) == ("artimon", instance)
     assert found["artimon.api.running", "{}"] == 3
@@ -75,10 +82,7 @@ def test_a_process_is_polled_under_its_instance(
 def test_with_somebody_who_polls_it_leaves_at_once(
     zookeeper: str, client: KazooClient, instance: str, tmp_path: Path
 ) -> None:
-    process = application(script(zookeeper, instance), tmp_path)
-    hear(process)
-    until(lambda: mine(client, instance))
-    (node,) = mine(client, instance)
+    process, node = registered(zookeeper, client, instance, tmp_path)
     with connect(node.port) as calls:
         calls.getVars()
         say(process, "end")

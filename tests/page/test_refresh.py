@@ -48,6 +48,16 @@ def clocked(watched: Watched) -> Page:
     return watched.page
 
 
+def answered(watched: Watched, **options: str) -> tuple[Page, Traffic]:
+    """A page with a clock of the test's, on which a first answer is drawn; every question is answered at once."""
+    page = clocked(watched)
+    traffic = Traffic(page, "query")
+    traffic.hold = False
+    watched.open(LOAD, **options)
+    drawn(page)
+    return page, traffic
+
+
 @pytest.mark.parametrize("route", ROUTES)
 def test_requests_never_pile_up(watched: Watched, route: str) -> None:
     page = clocked(watched)
@@ -63,11 +73,7 @@ def test_requests_never_pile_up(watched: Watched, route: str) -> None:
 
 
 def test_answers_let_the_next_request_go(watched: Watched) -> None:
-    page = clocked(watched)
-    traffic = Traffic(page, "query")
-    traffic.hold = False
-    watched.open(LOAD)
-    drawn(page)
+    page, traffic = answered(watched)
     before = traffic.begun
     for _ in range(3):
         with page.expect_response(lambda answer: "api/query" in answer.url):
@@ -77,11 +83,7 @@ def test_answers_let_the_next_request_go(watched: Watched) -> None:
 
 
 def test_off_asks_nothing_more(watched: Watched) -> None:
-    page = clocked(watched)
-    traffic = Traffic(page, "query")
-    traffic.hold = False
-    watched.open(LOAD, refresh="off")
-    drawn(page)
+    page, traffic = answered(watched, refresh="off")
     page.clock.run_for(120_000)
     assert traffic.begun == 1
     page.select_option("#refresh", "10s")
@@ -91,11 +93,7 @@ def test_off_asks_nothing_more(watched: Watched) -> None:
 
 
 def test_a_hidden_tab_asks_nothing(watched: Watched) -> None:
-    page = clocked(watched)
-    traffic = Traffic(page, "query")
-    traffic.hold = False
-    watched.open(LOAD)
-    drawn(page)
+    page, traffic = answered(watched)
     page.evaluate("() => Object.defineProperty(document, 'hidden', {get: () => window.gone, configurable: true})")
     page.evaluate("() => { window.gone = true; }")
     before = traffic.begun
@@ -205,11 +203,7 @@ def test_a_hung_api_is_told_within_two_turns(watched: Watched, panel: str) -> No
 
 
 def test_a_question_without_an_answer_is_stale_after_two_turns(watched: Watched) -> None:
-    page = clocked(watched)
-    traffic = Traffic(page, "query")
-    traffic.hold = False
-    watched.open(LOAD)
-    drawn(page)
+    page, traffic = answered(watched)
     traffic.hold = True
     for _ in range(16):
         page.clock.run_for(1_000)

@@ -69,10 +69,12 @@ def deduplicated(kafka: str, topic: str) -> dict[BatchId, bytes]:
 
 
 @contextmanager
-def collector(zookeeper: str, kafka: str, prefix: str, id: str = "", port: int = 0) -> Iterator[threading.Event]:
+def collector(
+    zookeeper: str, kafka: str, prefix: str, id: str = "", port: int = 0, quota_bytes: int = 0
+) -> Iterator[threading.Event]:
     """A collector in a thread of this process, registered under `id`; yields its stop event."""
     stop = threading.Event()
-    config = CollectorConfig(id or prefix, zookeeper, kafka, port=port, topic_prefix=prefix)
+    config = CollectorConfig(id or prefix, zookeeper, kafka, port=port, topic_prefix=prefix, quota_bytes=quota_bytes)
     thread = threading.Thread(target=run_collector, args=(config, stop), name=f"collector {config.id}")
     thread.start()
     try:

@@ -46,18 +46,33 @@ def decide(*states: AckState, since: int | None = None, at: Position = AT) -> Ve
         pytest.param(state(until=50, log_end=100), 9, "wait", id="log_ends_at_it_one_state_later"),
         pytest.param(state(until=50, log_end=100), None, "wait", id="log_ends_at_it_first_look"),
         pytest.param(state(until=50, log_end=101), 1, "wait", id="log_ends_above_it"),
-        pytest.param(state(until=500, cluster="cluster-2"), None, "wait", id="another_cluster"),
+        pytest.param(state(until=500, cluster="cluster-2"), None, "acked", id="a_topic_id_is_one_cluster's"),
         pytest.param(state(until=500, partition=3), None, "wait", id="another_partition"),
         pytest.param(state(until=500, topic_id="topic-b"), None, "wait", id="another_topic_id_first_look"),
         pytest.param(state(until=500, topic_id="topic-b"), 8, "resend", id="predecessor_never_read"),
         pytest.param(state(until=500, topic_id="b", topic="artimon.events"), 1, "wait", id="another_topic"),
-        pytest.param(state(until=500, topic_id="b", cluster="c"), 1, "wait", id="another_topic_id_elsewhere"),
+        pytest.param(state(until=500, topic_id="b", cluster="c"), 1, "resend", id="the_cluster_was_made_again"),
     ],
 )
 def test_a_decision_needs_evidence(published: AckState, since: int | None, outcome: str) -> None:
     verdict = decide(published, since=since)
     assert bool(verdict.acked) == (outcome == "acked")
     assert bool(verdict.resend) == (outcome == "resend")
+
+
+def test_the_same_offset_of_a_log_that_was_cut_is_another_message() -> None:
+    """Written under epoch 4 at 100; the log was cut at 90 and has grown again, under epoch 6: whatever the table says
+    of offset 100, it is not ours. Ours is what was written under 6, or below the cut; and what knows of no epoch. Of a
+    greater epoch the state does not speak yet: its `until` may be of the log before the next cut."""
+    cut = PartitionState(500, 0, 1000, (), ((0, 0), (4, 50), (6, 90)))
+    published = AckState("cluster-1", TOPIC, "topic-a", 0, {2: cut}, 10)
+    assert AckState.from_json(published.to_json(), 10) == published
+    outcomes = {}
+    for epoch in (-1, 3, 4, 5, 6, 7):
+        verdict = decide(published, at=AT._replace(leader_epoch=epoch))
+        outcomes[epoch] = "acked" if verdict.acked else "resend" if verdict.resend else "wait"
+    assert outcomes == {-1: "acked", 3: "resend", 4: "resend", 5: "resend", 6: "acked", 7: "wait"}
+    assert decide(published, at=AT._replace(offset=60, leader_epoch=4)).acked
 
 
 def test_no_state_no_decision() -> None:

@@ -186,3 +186,13 @@ def test_positions_of_several_topics_go_into_several_records() -> None:
     made = [decode_sent(payload) for payload in encode_sent("agent-1", moved)]
     assert sorted(entry for part in made for entry in part) == sorted(moved)
     assert len(made) == 2
+
+
+def test_positions_keep_their_leader_epoch() -> None:
+    """A record that knows of none reads as -1, as those written before."""
+    epochs = [-1, 0, 2**31 - 1]
+    known = [(id, at._replace(leader_epoch=epoch)) for (id, at), epoch in zip(SENT, epochs, strict=True)]
+    made = [decode_sent(payload) for payload in encode_sent("agent-1", known)]
+    assert sorted(entry for part in made for entry in part) == sorted(known)
+    assert len(made) == 3
+    assert b"".join(encode_sent("agent-1", known[:1])) == b"".join(encode_sent("agent-1", SENT[:1]))

@@ -92,13 +92,13 @@ def test_a_process_that_dies_between_two_steps(world: World, point: str) -> None
 def test_a_commit_whose_answer_is_lost_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [block("a", 0, 1, texts(3))]
     world.send(made)
-    real = SeriesTable._commit
+    real = SeriesTable.commit
 
     def lost(self: SeriesTable, actions: list[Any], ids: list[Any]) -> None:
         real(self, actions, ids)
         raise OSError("the answer is lost")
 
-    monkeypatch.setattr(SeriesTable, "_commit", lost)
+    monkeypatch.setattr(SeriesTable, "commit", lost)
     read_all(world)
     assert held(world) == expected(made)
     assert SeriesTable(world.hdfs).refresh().version() == 1

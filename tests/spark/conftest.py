@@ -45,7 +45,7 @@ def config(tmp_path: Path, zookeeper: str, kafka: str, hdfs: str, connector: lis
 def client(config: SparkConfig) -> Iterator[KazooClient]:
     """A ZooKeeper client whose root is the world of the test."""
     servers, chroot = config.zookeeper.split("/", 1)
-    made = KazooClient(servers)
+    made = KazooClient(servers, timeout=60.0)  # a machine under load must not lose the nodes of a test
     made.start(timeout=20)
     made.ensure_path(f"/{chroot}")
     made.chroot = f"/{chroot}"

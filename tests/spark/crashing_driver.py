@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import sys
 import threading
@@ -13,23 +12,16 @@ from pathlib import Path
 
 from pipeline.spark.application import run_application
 from pipeline.spark.config import SparkConfig
+from tests.crashing import kill_at
 
 
 def main(path: str, point: str, nth: int) -> None:
     logging.basicConfig(level=logging.INFO)
     data = json.loads(Path(path).read_text())
     config = SparkConfig(**{**data, "data": Path(data["data"]), "health": Path(data["health"])})
-    met = 0
-
-    def probe(here: str) -> None:
-        nonlocal met
-        met += here == point
-        if met == nth:
-            os.kill(os.getpid(), signal.SIGKILL)
-
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    run_application(config, stop, probe=probe)
+    run_application(config, stop, probe=kill_at(point, nth))
 
 
 if __name__ == "__main__":

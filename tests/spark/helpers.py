@@ -80,9 +80,14 @@ def make_topics(kafka: str, prefix: str) -> None:
 
 def table_rows(config: SparkConfig) -> Ledger:
     """The multiset that the raw table holds."""
-    names = read_sources(sources_uri(config.hdfs))
+    return table_rows_at(config.hdfs)
+
+
+def table_rows_at(hdfs: str) -> Ledger:
+    """The same of the tables on `hdfs`."""
+    names = read_sources(sources_uri(hdfs))
     rows: Ledger = Counter()
-    for row in read_raw(raw_uri(config.hdfs)).to_pylist():
+    for row in read_raw(raw_uri(hdfs)).to_pylist():
         given = [row[name] for name in ("integer", "double", "boolean", "string") if row[name] is not None]
         assert len(given) <= 1
         value = given[0] if given else None

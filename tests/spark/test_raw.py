@@ -8,7 +8,9 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 
+import pyarrow.parquet as pq
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
@@ -67,6 +69,27 @@ def test_every_value_arrives_exact(config: SparkConfig, session: SparkSession) -
     table = read_raw(raw_uri(config.hdfs), ["future", "keep", "series", "period"])
     assert sorted(table.column("future").to_pylist()) == [False] * 12 + [True]
     assert Counter(table.column("keep").to_pylist()) == {"default": 11, "short": 2}
+
+
+def test_partitions_share_the_files_of_an_append(config: SparkConfig, session: SparkSession) -> None:
+    """Few rows are one task, whatever the number of Kafka partitions: one file for each class of retention."""
+    several = senders(config, 12)
+    for number, sender in enumerate(several):
+        for keep in ("default", "short"):
+            sender.send(f"s{number}/h/0", [(fingerprint(f"f{n}{{}}"), now_ms(), 0, n) for n in range(50)], keep=keep)
+    assert len({sender.partition for sender in several}) > 1
+    with raw_query(config, session) as query:
+        eventually(reached(query, 24), "all batches")
+        appends = query.figures()["since_start"]["appends"]
+    assert table_rows(config) == ledger(*several)
+    table = RawTable(config.hdfs)
+    paths = [path.removeprefix(table.uri + "/") for path in table.refresh().file_uris()]
+    assert len(paths) <= 2 * appends
+    for path in paths:
+        assert "/append-" in path
+        rows = pq.read_table(BytesIO(files.read(f"{table.uri}/{path}"))).to_pylist()
+        keys = [(row["source"], row["series"], row["time"]) for row in rows]
+        assert keys == sorted(keys)
 
 
 def test_repeats_are_stored_once(config: SparkConfig, session: SparkSession) -> None:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
+from kafka import KafkaProducer
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.retention import Retention
+from pipeline.spark.retention import PartitionLog, Retention, cut_for_room, wrong_settings
 from pipeline.spark.state import RawState, Step, Totals, advance, close_gaps
 from pipeline.spark.table import RawTable
 from pipeline.spark.topic import Topic
-from tests.spark.helpers import Sender
+from tests.spark.driving import eventually
+from tests.spark.helpers import PARTITIONS, Sender
 
-pytestmark = pytest.mark.stack
 
-
-def table_until(config: SparkConfig, until: dict[int, int]) -> None:
-    """A table whose newest append says `until`."""
-    table = RawTable(config.hdfs)
-    info = Topic(config.kafka, config.samples_topic).describe()
-    first = close_gaps(RawState(), "w", info.cluster, info.topic, info.topic_id, info.partitions, [])
+def table_until(config: SparkConfig, until: dict[int, int], known: bool = True) -> None:
+    """A table whose newest append says `until`, of the log as it is or (not `known`) of one before the leader's last
+    restart."""
+    table, topic = RawTable(config.hdfs), Topic(config.kafka, config.samples_topic)
+    info = topic.describe()
+    epochs = topic.epochs(info, {})
+    topic.close()
+    if not known:
+        epochs = {p: ((info.epochs[p] - 1, 0),) for p in epochs}
+    first = close_gaps(RawState(), "w", info.cluster, info.topic, info.topic_id, info.partitions, [], epochs)
     table.append([], RawState(), first)
     table.append([], first, advance(first, "w", Step(until, {}, {}, Totals(), 0)))
 
@@ -48,6 +55,7 @@ def ends(config: SparkConfig) -> list[int]:
     return [found[p][1] for p in range(info.partitions)]
 
 
+@pytest.mark.stack
 def test_young_messages_stay(config: SparkConfig) -> None:
     send(config, 5)
     table_until(config, dict(enumerate(ends(config))))
@@ -55,9 +63,91 @@ def test_young_messages_stay(config: SparkConfig) -> None:
     assert starts(config) == [0] * len(starts(config))
 
 
+@pytest.mark.stack
 def test_old_messages_go_as_far_as_the_table_has_come(config: SparkConfig) -> None:
     send(config, 5)
     partition = next(p for p, end in enumerate(ends(config)) if end == 5)
     table_until(config, {partition: 3})
     Retention(replace(config, kafka_keep_s=-60.0)).trim()  # every message is old
     assert starts(config)[partition] == 3
+
+
+@pytest.mark.stack
+def test_nothing_goes_of_a_log_that_may_not_be_the_one_that_was_read(config: SparkConfig) -> None:
+    """Its leader restarted since the table read it, or it ends below what the table holds."""
+    send(config, 5)
+    partition = next(p for p, end in enumerate(ends(config)) if end == 5)
+    old = replace(config, kafka_keep_s=-60.0)
+    table_until(config, {partition: 3}, known=False)
+    assert Retention(old).trim() == {}
+    other = replace(old, hdfs=f"{config.hdfs}/other")
+    table_until(other, {partition: 9})
+    assert Retention(other).trim() == {}
+    assert starts(config)[partition] == 0
+
+
+def test_room_is_made_in_all_partitions_alike_and_never_of_the_unread() -> None:
+    logs = {
+        0: PartitionLog(100, 200, 200, 1_000),
+        1: PartitionLog(0, 1_000, 500, 4_000),
+        2: PartitionLog(50, 60, 50, 500),
+    }
+    assert cut_for_room(logs, 0) == {}
+    assert cut_for_room(logs, 1_500) == {0: 150, 1: 250, 2: 50}
+    assert cut_for_room(logs, 10**9) == {0: 200, 1: 500, 2: 50}, "all that was read, nothing more"
+    assert cut_for_room({2: logs[2]}, 100) == {}
+    assert cut_for_room({0: PartitionLog(0, 5, 9, 100)}, 10**9) == {0: 5}
+
+
+def test_settings_that_would_drop_the_unread_are_named() -> None:
+    good = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete", "segment.bytes": "1048576"}
+    assert wrong_settings(good, 30_000_000, 8) == []
+    bad = {**good, "retention.ms": "604800000", "retention.bytes": "1", "cleanup.policy": "compact"}
+    assert [text.split(" ")[0] for text in wrong_settings(bad, 30_000_000, 8)] == list(good)[:3]
+    (segment,) = wrong_settings({**good, "segment.bytes": str(2**30)}, 10 * 2**30, 8)
+    assert "segment.bytes is 1073741824" in segment
+    assert wrong_settings({**good, "segment.bytes": str(2**30)}, 0, 8) == [], "no quota, no wish"
+
+
+def set_topic(config: SparkConfig, **settings: str) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=config.kafka)
+    values = {name.replace("_", "."): value for name, value in settings.items()}
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, config.samples_topic, values)])
+    admin.close()
+
+
+@pytest.mark.stack
+def test_a_topic_with_a_retention_of_its_own_is_a_problem_until_it_is_mended(config: SparkConfig) -> None:
+    set_topic(config, retention_ms="3600000")
+    found = Retention(config)
+    found.look()
+    (problem,) = found.problems
+    assert problem.startswith(f"topic {config.samples_topic}: retention.ms is 3600000, it must be -1")
+    set_topic(config, retention_ms="-1")
+    again = Retention(config)
+    again.look()
+    assert again.problems == []
+
+
+@pytest.mark.stack
+def test_above_half_of_the_quota_the_oldest_read_messages_go(config: SparkConfig) -> None:
+    """On a real broker, whose segments are small: what is young and read goes, what is unread stays."""
+    quota = 24_000_000
+    set_topic(config, segment_bytes="1048576", file_delete_delay_ms="1000", retention_ms="-1")
+    producer = KafkaProducer(bootstrap_servers=config.kafka, acks="all")
+    for n in range(80):
+        producer.send(config.samples_topic, value=os.urandom(200_000), partition=n % 2)
+    producer.flush(60)
+    producer.close()
+    table_until(config, {0: 40, 1: 10})
+    retention = Retention(replace(config, kafka_quota_bytes=quota))
+    cuts = retention.trim()
+    assert retention.figures()["bytes"] > 0.6 * quota
+    assert 0 < cuts[0] < 40
+    assert 0 < cuts[1] <= 10
+    assert abs(cuts[0] / 40 - cuts[1] / 10) < 0.1, "the same part of what was read"
+    assert retention.trim() == {}, "not twice before Kafka has looked"
+    assert [starts(config)[p] for p in (0, 1)] == [cuts[0], cuts[1]]
+    topic = Topic(config.kafka, config.samples_topic)
+    eventually(lambda: topic.sizes(PARTITIONS).total <= quota / 2 + 2 * 1_048_576, "Kafka deletes the segments", 60)
+    topic.close()

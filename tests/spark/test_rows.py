@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from artimon.model.batch import BatchError, BatchId, Samples
 from artimon.model.codec import encode_samples, samples_of
+from pipeline.spark import rows as rows_module
 from pipeline.spark.messages import MAX_TIME_MS, check, decode
-from pipeline.spark.rows import Part, build, period_of, statistics, to_parquet
+from pipeline.spark.rows import Part, build, period_of, statistics, to_file, to_parquet
 from pipeline.spark.state import FORGET_MS
 from pipeline.spark.table import FILE_SCHEMA
 
@@ -102,3 +103,18 @@ def test_samples_of_columns_are_the_samples() -> None:
     rows: list[Row] = [(1, 2, 3, 4), (2, 2, 3, 0.5), (3, 2, 3, True), (4, 2, 3, "x"), (5, 2, 3, None)]
     data = message(rows)
     assert samples_of(decode(check(data, NOW), data)).rows() == rows
+
+
+@given(parts)
+def test_a_file_of_several_row_groups_is_sorted_and_whole(drawn: list[tuple[int, list[Row]]]) -> None:
+    """Sources never span two row groups, so the whole file is in order."""
+    table = build([part(source, rows) for source, rows in drawn])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_module, "ROW_GROUP", 2)
+        data, number, stats = to_file([part(source, rows) for source, rows in drawn])
+    read = pq.read_table(BytesIO(data))
+    keys = [(r["source"], r["series"], r["time"]) for r in read.to_pylist()]
+    assert keys == sorted(keys)
+    assert sorted(map(repr, read.to_pylist())) == sorted(map(repr, table.to_pylist()))
+    assert number == len(table)
+    assert stats == statistics(table)

@@ -13,7 +13,7 @@ from artimon.model.ranges import LaneId, LaneRanges
 from artimon.model.routing import partition_of
 from pipeline.spark.state import (
     END_OF_LOG,
-    FORGET_MS,
+    FORGET_LANE_MS,
     Gap,
     RawState,
     StateError,
@@ -21,7 +21,9 @@ from pipeline.spark.state import (
     Totals,
     advance,
     close_gaps,
+    end_of_epoch,
     find_gaps,
+    followed,
     from_json,
     to_json,
 )
@@ -73,9 +75,9 @@ def test_the_state_before_is_not_touched() -> None:
 
 def test_lanes_silent_for_90_days_are_forgotten() -> None:
     state = advance(begun(), "w", step(0, 1, A, 0, at=1_000))
-    kept = advance(state, "w", step(0, 2, B, 0, at=1_000 + FORGET_MS))
+    kept = advance(state, "w", step(0, 2, B, 0, at=1_000 + FORGET_LANE_MS))
     assert kept.lanes[0].seen(A, 0)
-    gone = advance(kept, "w", step(1, 1, B, 1, at=1_001 + FORGET_MS))
+    gone = advance(kept, "w", step(1, 1, B, 1, at=1_001 + FORGET_LANE_MS))
     assert not gone.lanes[0].seen(A, 0)
     assert A not in gone.last_ms
 
@@ -146,12 +148,54 @@ def test_a_chain_holds_what_its_steps_brought(steps: list[tuple[int, int, list[i
 def test_golden_state() -> None:
     """The bytes of docs/formats/raw.md, section 3: a change here is a change of the format."""
     state = advance(begun(), "w", step(0, 5, A, 0, 1, 4, at=1_795_000_000_000))
-    state = close_gaps(state, "v", "cluster", "artimon.samples", "topic-1", 2, [Gap("lost", 1, 0, 7)])
+    epochs, at = {0: ((0, 0),), 1: ((0, 0), (3, 6))}, 1_795_000_020_000
+    state = close_gaps(state, "v", "cluster", "artimon.samples", "topic-1", 2, [Gap("lost", 1, 0, 7)], epochs, at)
     before = state
     state = advance(state, "v", step(1, 9, B, 3, at=1_795_000_030_000))
     golden = Path(__file__).parents[1] / "golden" / "raw" / "state.json"
     assert to_json(state, before) == json.loads(golden.read_text())
     assert from_json(json.loads(golden.read_text())) == state
+
+
+def test_a_state_of_before_epochs_and_recent_gaps_is_read() -> None:
+    """Tables of the first version go on: nothing is known of their logs until the raw query has looked."""
+    data = json.loads((Path(__file__).parents[1] / "golden" / "raw" / "state.json").read_text())
+    del data["recent_gaps"]
+    for topic in data["topics"]:
+        del topic["epochs"]
+    state = from_json(data)
+    assert (state.recent, state.topics[-1].epochs) == ((), {})
+    assert find_gaps(state, "topic-1", {0: (0, 5), 1: (0, 9)}, {0: ((7, 0),), 1: ((7, 0),)}) == []
+
+
+def test_epochs_follow_one_another_and_forget_what_was_cut() -> None:
+    """An epoch that wrote nothing leaves nothing; one that begins lower says that all above it is gone."""
+    first = followed(((0, 0),), 1, 100)
+    assert first == ((0, 0), (1, 100))
+    assert followed(first, 2, 100) == ((0, 0), (2, 100))
+    cut = followed(followed(first, 2, 150), 3, 90)
+    assert cut == ((0, 0), (3, 90))
+    assert [end_of_epoch(cut, e) for e in range(4)] == [90, 90, 90, END_OF_LOG]
+
+
+def test_a_log_that_was_cut_is_found_though_it_has_grown_again() -> None:
+    state = close_gaps(RawState(), "w", "c", "t", "one", 2, [], {0: ((4, 0),), 1: ((4, 0),)})
+    state = advance(state, "w", step(0, 50, A, 0))
+    now = {0: ((4, 0), (5, 30)), 1: ((4, 0), (5, 0))}
+    assert find_gaps(state, "one", {0: (0, 500), 1: (0, 9)}, now) == [Gap("cut", 0, 30, 50)]
+    whole = {0: ((4, 0), (5, 50)), 1: ((4, 0), (5, 0))}
+    assert find_gaps(state, "one", {0: (0, 500), 1: (0, 9)}, whole) == []
+    assert find_gaps(state, "one", {0: (0, 500), 1: (0, 9)}, whole, {0: 50, 1: 0}) == []
+    assert find_gaps(state, "one", {0: (0, 500), 1: (0, 9)}, now, {0: 90}) == [Gap("cut", 0, 30, 90)]
+    unread = {0: ((4, 0), (5, 70)), 1: ((4, 0), (5, 0))}
+    (gap,) = find_gaps(state, "one", {0: (0, 500), 1: (0, 9)}, unread, {0: 90})
+    assert gap == Gap("cut", 0, 70, 90), "the table had not read it, and agents send it again"
+    assert close_gaps(state, "w", "c", "t", "one", 2, [gap], unread).until()[0] == 50
+    older = {0: ((2, 0),), 1: ((2, 0),)}
+    assert find_gaps(state, "one", {0: (10, 500), 1: (0, 9)}, older) == [Gap("cut", 0, 0, 50), Gap("lost", 0, 0, 10)]
+    after = close_gaps(state, "w", "c", "t", "one", 2, [Gap("cut", 0, 0, 50), Gap("lost", 0, 0, 10)], older)
+    assert dict(after.until()) == {0: 10, 1: 0}
+    assert find_gaps(after, "one", {0: (10, 500), 1: (0, 9)}, older) == []
 
 
 def test_every_field_is_on_the_page() -> None:

@@ -1,0 +1,168 @@
+"""Commands about dead letters: messages that could not be stored, why, and their replay."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from artimon.commands.common import DataOption, HdfsOption, JsonOption, KafkaOption, located, say
+
+if TYPE_CHECKING:
+    from pipeline.deadletters import DeadLetters, Letter, Outcome, Wish
+
+app = typer.Typer()
+letters_app = typer.Typer(no_args_is_help=True, help="Messages that could not be stored.")
+app.add_typer(letters_app, name="deadletter")
+
+
+@letters_app.command("list")
+def list_letters(
+    as_json: JsonOption = False,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show so many of the newest.")] = 100,
+    reason: Annotated[str, typer.Option(help="Only letters whose reason contains this.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Also those that are stored by now.")] = False,
+    kafka: KafkaOption = None,
+    hdfs: HdfsOption = None,
+    data: DataOption = None,
+) -> None:
+    """List messages that could not be stored, newest last, and what can be done about each."""
+    raise typer.Exit(show(_opened(kafka, hdfs, data), as_json, limit, reason, everything, _stop()))
+
+
+@letters_app.command("replay")
+def replay_letters(
+    letters: Annotated[list[str] | None, typer.Argument(metavar="PARTITION:OFFSET...", help="Which letters.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All letters that wait.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also what this program would refuse: older than 90 days, not decodable.")
+    ] = False,
+    kafka: KafkaOption = None,
+    hdfs: HdfsOption = None,
+    data: DataOption = None,
+) -> None:
+    """Send messages that could not be stored once more, after what was wrong with the program is mended."""
+    from pipeline.deadletters import Address, Wish
+
+    if bool(letters) == everything:
+        raise typer.BadParameter("name letters as PARTITION:OFFSET, or --all")
+    try:
+        wish = Wish(frozenset(map(Address.parse, letters or ())), force, dry_run)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    raise typer.Exit(send_again(_opened(kafka, hdfs, data), wish, _stop()))
+
+
+def show(source: DeadLetters, as_json: bool, limit: int, reason: str, everything: bool, stop: threading.Event) -> int:
+    """Print the newest `limit` letters; 1 and a message when they cannot be read, 130 when interrupted."""
+    from pipeline.deadletters import LettersError, LetterState
+
+    newest: deque[Letter] = deque(maxlen=limit)
+    matching = 0
+    try:
+        for letter, _ in source.read(stop):
+            if reason in letter.reason and (everything or letter.state != LetterState.STORED):
+                newest.append(letter)
+                matching += 1
+    except LettersError as problem:
+        say(f"artimon: {problem}")
+        return 1
+    if stop.is_set():
+        say("artimon: interrupted; nothing is printed")
+        return 130
+    counts = {str(state): count for state, count in source.tally.states.items()}
+    if as_json:
+        document = {"letters": [plain(one) for one in newest], "counts": counts, "strangers": source.tally.strangers}
+        print(json.dumps(document))
+    else:
+        for one in newest:
+            print(line(one))
+        _say_counts(counts, source.tally.strangers, matching - len(newest))
+    return 0
+
+
+def send_again(source: DeadLetters, wish: Wish, stop: threading.Event) -> int:
+    """Replay and print a line a letter; 0 if every letter that was wished for is written or stored."""
+    from pipeline.deadletters import LettersError, replay
+
+    done: dict[str, int] = {}
+    problem = ""
+    try:
+        for outcome in replay(source, wish, stop):
+            print(outcome_line(outcome), flush=True)
+            done[outcome.what] = done.get(outcome.what, 0) + 1
+    except LettersError as error:
+        problem = str(error)
+    say(", ".join(f"{count} {what}" for what, count in sorted(done.items())) or "nothing to replay")
+    if stop.is_set():
+        say("artimon: interrupted; begin again when you like, repeats do no harm")
+        return 130
+    if problem:
+        say(f"artimon: {problem}")
+    return 1 if problem or done.get("refused") or done.get("failed") else 0
+
+
+def plain(letter: Letter) -> dict[str, Any]:
+    """A letter as JSON has it."""
+    header = letter.header
+    return {
+        "topic": letter.topic,
+        "partition": letter.address.partition,
+        "offset": letter.address.offset,
+        "state": str(letter.state),
+        "reason": letter.reason,
+        "why": letter.why,
+        "buried_ms": letter.buried_ms,
+        "bytes": letter.size,
+        "batch": str(header.id) if header else None,
+        "source": header.source if header else None,
+        "poll_ms": header.poll_ms if header else None,
+        "samples": header.rows if header else None,
+    }
+
+
+def line(letter: Letter) -> str:
+    """A letter for people: address, state, when, what it is, why it died, and what still speaks against a replay."""
+    header = letter.header
+    moment = datetime.fromtimestamp(letter.buried_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    what = f"{header.rows} samples of {header.source}" if header else f"{letter.size} bytes"
+    why = "" if not letter.why or letter.why == letter.reason else f"; now: {letter.why}"
+    return printable(f"{letter.address!s:>12}  {letter.state:10}  {moment}  {what}: {letter.reason}{why}")
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """What became of one letter."""
+    at = f" at {outcome.position.partition}:{outcome.position.offset}" if outcome.position else ""
+    return printable(f"{outcome.letter.address}  {outcome.what}{at}{': ' if outcome.detail else ''}{outcome.detail}")
+
+
+def printable(text: str) -> str:
+    """Without what could steer a terminal: names and reasons come from others."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def _say_counts(counts: dict[str, int], strangers: int, hidden: int) -> None:
+    said = ", ".join(f"{count} {state}" for state, count in counts.items())
+    say(f"{sum(counts.values())} letters: {said}" + (f"; {hidden} older ones are not shown" if hidden else ""))
+    if strangers:
+        say(f"{strangers} records in the topic are no dead letters of ours")
+
+
+def _opened(kafka: str | None, hdfs: str | None, data: Path | None) -> DeadLetters:
+    from pipeline.deadletters import DeadLetters
+
+    place = located(data)
+    return DeadLetters(kafka or place.kafka, hdfs or place.hdfs)
+
+
+def _stop() -> threading.Event:
+    """Set by SIGINT and SIGTERM: what is being written is finished, then it ends."""
+    from artimon.running import begin
+
+    return begin()

@@ -1,0 +1,164 @@
+"""What the commands that ask print, and their exit codes: variables, history, mails, rule files, figures of a stack."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.running import quiet
+
+if TYPE_CHECKING:
+    from artimon.stack.stack import Stack
+    from varstore.client import VarstoreClient
+
+
+def mail(data: Path, *, count: int, as_json: bool, full: bool) -> int:
+    """Print the newest mails of the stack on `data`, newest last."""
+    from artimon.stack.mail_view import read_mails, show_mails
+    from artimon.stack.mailbox import FOLDER
+
+    mails = read_mails(data / FOLDER, count)
+    if as_json:
+        print(json.dumps([one.to_json(full=full) for one in mails], indent=1))
+    elif mails:
+        print(show_mails(mails, full=full))
+    else:
+        print(f"artimon: no mail is kept in {data / FOLDER}", file=sys.stderr)
+    return 0
+
+
+def check_rules(paths: Sequence[Path]) -> int:
+    """Print everything that is wrong with rule files, `file:line:column: text`; 1 if anything is."""
+    from alerts.rulebook import check_files
+
+    try:
+        problems = check_files(paths)
+    except OSError as error:
+        print(f"artimon: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not problems:
+        print(f"{len(paths)} file{'s' if len(paths) > 1 else ''}: well")
+    return 1 if problems else 0
+
+
+def asking(zookeeper: str) -> VarstoreClient:
+    """A client for one question; what fails is said once, by the answer. Raises SelectError for a bad address."""
+    from artimon.model.select import SelectError
+    from varstore.client import VarstoreClient
+
+    quiet()
+    try:
+        return VarstoreClient(zookeeper)
+    except ValueError as problem:
+        raise SelectError(f"{zookeeper} is no address of a ZooKeeper: write host:port ({problem})") from None
+
+
+def query(text: str, *, zookeeper: str, as_json: bool) -> int:
+    """Ask the memory shards and print the matrix; 1 and a message when the question is wrong."""
+    from artimon.model.select import SelectError
+    from query_dsl import QueryError, evaluate, parse, render_table
+
+    try:
+        with asking(zookeeper) as store:
+            matrix = evaluate(parse(text), store, SYSTEM_CLOCK.now_ms())
+    except (QueryError, SelectError) as problem:
+        print(f"artimon: {problem}", file=sys.stderr)
+        return 1
+    print(matrix.to_json() if as_json else render_table(matrix))
+    return 0
+
+
+def find(selector: str, *, zookeeper: str, limit: int, as_json: bool) -> int:
+    """Print the series that a selector matches, one canonical text a line; 1 when it is wrong or nothing matches."""
+    from artimon.model.labels import canonical
+    from artimon.model.select import SelectError
+    from query_dsl import QueryError, parse_selector
+    from query_dsl.render import printable
+
+    try:
+        with asking(zookeeper) as store:
+            found = store.find(parse_selector(selector).matchers, limit)
+    except (QueryError, SelectError) as problem:
+        print(f"artimon: {problem}", file=sys.stderr)
+        return 1
+    for series in found:
+        text = canonical(series.name, series.labels)
+        text = text if as_json else printable(text)
+        kind = f"{series.type.name.lower()} {series.kind.name.lower()}"
+        print(json.dumps({"series": text, "kind": kind}, ensure_ascii=False) if as_json else f"{text}  {kind}")
+    if not found:
+        print(f"artimon: no series matches {selector}", file=sys.stderr)
+    return 0 if found else 1
+
+
+def history(
+    selector: str,
+    start: str,
+    end: str,
+    *,
+    where: tuple[str, str],
+    form: Literal["json", "csv", "text"],
+    arrow: Path | None,
+    limit: int,
+    engine: Literal["auto", "local", "spark"],
+) -> int:
+    """Print samples of the raw table, notes on standard error; 1 and a message when it is wrong, 130 when interrupted.
+    `where` is HDFS and ZooKeeper."""
+    from artimon.history_view import Advance, show_history
+    from query_dsl import QueryError
+    from query_dsl.history import History
+
+    quiet()
+    try:
+        with History(*where) as opened, Advance(sys.stderr) as advance:
+            answer = opened.read(selector, start, end, samples=limit, engine=engine, progress=advance)
+    except QueryError as problem:
+        print(f"artimon: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("artimon: interrupted; nothing is printed", file=sys.stderr)
+        return 130
+    try:
+        show_history(answer, form, arrow)
+    except OSError as problem:
+        print(f"artimon: {arrow or 'standard output'}: {problem.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def history_stream(selector: str, start: str, end: str, *, where: tuple[str, str], arrow: Path) -> int:
+    """Write samples of the raw table as an Arrow stream while they are read; exit codes as `history`. A file that was
+    begun and not ended is removed."""
+    from artimon.history_view import write_batches
+    from query_dsl import QueryError
+    from query_dsl.history import History
+
+    quiet()
+    told = 1
+    try:
+        with History(*where) as opened:
+            samples = write_batches(opened.batches(selector, start, end), arrow)
+        print(f"artimon: {samples:,} samples", file=sys.stderr)
+        return 0
+    except QueryError as problem:
+        print(f"artimon: {problem}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("artimon: interrupted; nothing is left of it", file=sys.stderr)
+        told = 130
+    except OSError as problem:
+        print(f"artimon: {arrow}: {problem.strerror}", file=sys.stderr)
+    return told
+
+
+def prove(stack: Stack, seconds: float, stop: threading.Event) -> int:
+    """Run the stack for `seconds`, then prove its figures: see artimon/stack/proof.py."""
+    from artimon.stack.proof import prove_stack
+
+    return prove_stack(stack, seconds, stop)

@@ -1,0 +1,41 @@
+"""What every process of ours begins with, and what the terminal's commands share with them."""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import sys
+import threading
+from types import FrameType
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|min|h)")
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+
+
+def begin() -> threading.Event:
+    """Set up logging and signals of a process; the event is set by SIGTERM or SIGINT."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    quiet()
+    stop = threading.Event()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    return stop
+
+
+def quiet() -> None:
+    """Clients of servers log every attempt; what matters of it our own messages say."""
+    for noisy in ("kazoo", "kafka", "py4j", "bookkeeper.zookeeper"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of "10s", "500ms", "1m". Raises ValueError."""
+    found = _DURATION.fullmatch(text.strip())
+    if not found:
+        raise ValueError(f"{text!r} is no duration: write a number and ms, s, m or h, such as 60s")
+    return int(float(found[1]) * _UNITS_MS[found[2]])

@@ -1,0 +1,64 @@
+"""Hours that are closed already: files as appends write them, for the compactor to have work while something else is
+measured."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import numpy as np
+
+from artimon.model.batch import BatchId
+from artimon.model.codec import decode_columns, encode_samples
+from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
+from pipeline.spark import files, rows
+from pipeline.spark.state import Totals
+from pipeline.spark.table import DataFile, RawTable, folder
+
+HOUR_MS = 3_600_000
+SOURCES_A_FILE = 500
+FIRST_SOURCE = 1_000_000
+"""Numbers of sources that no other load uses."""
+
+
+def fill_hours(hdfs: str, now_ms: int, hours: int, minutes: int = 60) -> int:
+    """Append the last `hours` whole hours before `now_ms`: two files of 750,000 rows a minute, 1.5 million series. One
+    append before all others; returns the number of rows."""
+    written: list[DataFile] = []
+    start = now_ms // HOUR_MS * HOUR_MS - hours * HOUR_MS
+    for half in range(2):
+        numbers = range(half * SOURCES_A_FILE, (half + 1) * SOURCES_A_FILE)
+        generator = np.random.default_rng(100 + half)
+        sources = [Source(number, generator, start) for number in numbers]
+        for hour in range(hours):
+            for minute in range(minutes):
+                at = start + hour * HOUR_MS + minute * MINUTE_MS
+                written.append(_file(hdfs, sources, at))
+    total = sum(file.rows for file in written)
+    table = RawTable(hdfs)
+    _, before = table.head()
+    after = replace(before, append=before.append + 1, writer="hours", table="hours", totals=Totals(rows=total))
+    table.append(written, before, after)
+    return total
+
+
+def _file(hdfs: str, sources: list[Source], at_ms: int) -> DataFile:
+    parts = [_part(number, source, at_ms) for number, source in enumerate(sources)]
+    data, count, statistics = rows.to_file(parts)
+    period = rows.period_of(at_ms)
+    path = f"{folder(period, 'default')}/append-1-{uuid.uuid4().hex}.parquet"
+    files.write(f"{RawTable(hdfs).uri}/{path}", data)
+    return DataFile(path, len(data), count, {"period": period, "keep": "default"}, statistics)
+
+
+def _part(number: int, source: Source, at_ms: int) -> rows.Part:
+    batch = encode_samples(
+        BatchId("hours", 1, 0, 0),
+        source.name,
+        source.endpoint,
+        source.birth_ms,
+        at_ms,
+        "default",
+        source.poll(at_ms + number * 60_000 // SERIES_A_SOURCE),
+    )
+    return rows.Part(FIRST_SOURCE + number, at_ms, decode_columns(batch.header, batch.data))

@@ -1,0 +1,146 @@
+"""The processes that a benchmark of the pipeline starts beside the servers, and what they used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from artimon.model.health import Health, read_health
+from artimon.settings import load as load_settings
+from artimon.stack import jars
+from artimon.stack.java import find_java
+
+SHARDS = ("0", "1")
+DEADLINE_S = 1_800.0
+Processes = list[subprocess.Popen[bytes]]
+
+
+class WrongCounts(RuntimeError):
+    """What was found is not what was written, or something did not happen in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The servers, and a folder for everything else. `hdfs` may have a path: a table of its own."""
+
+    zookeeper: str
+    kafka: str
+    hdfs: str
+    folder: Path
+    master: str = "local[4,4]"
+
+    def health(self, part: str) -> Health | None:
+        """What a process said last."""
+        return read_health(self.folder / f"{part}.json")
+
+    def clean(self) -> None:
+        """Forget what processes said."""
+        for path in self.folder.glob("*.json"):
+            path.unlink()
+
+
+class Memory:
+    """Peak resident set of some processes together, sampled twice a second."""
+
+    def __init__(self) -> None:
+        self.peak_mb = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.5):
+            self.peak_mb = max(self.peak_mb, sum(map(_resident, pipeline_processes())) / 2**20)
+
+
+def pipeline_processes() -> list[psutil.Process]:
+    """Spark and shards that this process started, with all their children."""
+    found = []
+    for child in psutil.Process().children():
+        try:
+            if {"spark", "shard"} & set(child.cmdline()[:5]):
+                found += [child, *child.children(recursive=True)]
+        except psutil.Error:
+            continue
+    return found
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def cpu_s(processes: Iterable[psutil.Process]) -> float:
+    """Core-seconds so far, of processes and of their children that have ended."""
+    total = 0.0
+    for process in processes:
+        try:
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+        except psutil.Error:
+            continue
+    return total
+
+
+def _spawn(world: World, *arguments: str) -> subprocess.Popen[bytes]:
+    log = (world.folder / f"{arguments[0]}-{time.monotonic_ns()}.log").open("wb")
+    common = ["--zookeeper", world.zookeeper, "--kafka", world.kafka]
+    return subprocess.Popen([sys.executable, "-m", "artimon.cli", *arguments, *common], stdout=log, stderr=log)
+
+
+def start_shards(world: World, series: int) -> Processes:
+    """The real ones, empty; returns when they are up."""
+    options = ["--members", ",".join(SHARDS), "--capacity", str(series)]
+    health = {i: world.folder / f"shard-{i}.json" for i in SHARDS}
+    started = [_spawn(world, "shard", "--id", i, *options, "--health", str(health[i])) for i in SHARDS]
+    wait_for("shards start", lambda: all(path.exists() for path in health.values()), started, 120)
+    return started
+
+
+def start_spark(world: World) -> subprocess.Popen[bytes]:
+    """The Spark application as the stack runs it."""
+    place = load_settings()
+    folder = jars.ensure(place, find_java(place), ["spark"]) / "spark"
+    connector = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
+    where = ["--hdfs", world.hdfs, "--data", str(world.folder / "spark"), "--jars", connector, "--master", world.master]
+    return _spawn(world, "spark", *where, "--health", str(world.folder / "spark.json"))
+
+
+def wait_for(what: str, done: Callable[[], bool], processes: Processes, deadline_s: float = DEADLINE_S) -> None:
+    """Until `done()`; raises when a process ends or time is up."""
+    until = time.monotonic() + deadline_s
+    while not done():
+        if time.monotonic() > until:
+            raise WrongCounts(f"{what}: not within {deadline_s:.0f} s")
+        for process in processes:
+            if process.poll() is not None:
+                raise WrongCounts(f"{what}: {process.args!r} ended with {process.returncode}, see its log")
+        time.sleep(0.05)
+
+
+def stop(processes: Processes) -> None:
+    """All of these, by their ids."""
+    for process in reversed(processes):
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

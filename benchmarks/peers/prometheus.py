@@ -1,0 +1,87 @@
+"""Prometheus: blocks made by promtool, one for up to a day, as its own compaction makes them; read by the server."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote
+
+from artimon.stack.programs import Program
+from benchmarks.peers.process import drain, run, serving
+from benchmarks.peers.series import PeerFailed, PeerSeries, Stored, folder_bytes
+
+BLOCK = "24h"
+_POINT = re.compile(rb'\d,"')
+
+
+class Prometheus:
+    """`folder` is its own; `port` is free."""
+
+    name = "prometheus"
+
+    def __init__(self, program: Program, tool: Program, folder: Path, port: int) -> None:
+        self._program, self._tool, self._folder = program, tool, folder
+        self._blocks = folder / "blocks"
+        self._blocks.mkdir(parents=True, exist_ok=True)
+        self._address = f"127.0.0.1:{port}"
+
+    @property
+    def version(self) -> str:
+        found = re.search(r"version ([\d.]+)", run(self._program, ["--version"]))
+        return found.group(1) if found else "of unknown version"
+
+    def store(self, series: Iterable[PeerSeries]) -> Stored:
+        """See Peer."""
+        text = self._folder / "samples.txt"
+        with text.open("w", encoding="utf-8") as out:
+            samples = sum(_write(out, one) for one in series)
+            out.write("# EOF\n")
+        try:
+            options = [f"--max-block-duration={BLOCK}", "--quiet", str(text), str(self._blocks)]
+            run(self._tool, ["tsdb", "create-blocks-from", "openmetrics", *options])
+        finally:
+            text.unlink()
+        blocks = [path for path in self._blocks.iterdir() if (path / "meta.json").is_file()]
+        held = sum(json.loads((path / "meta.json").read_text())["stats"]["numSamples"] for path in blocks)
+        if held != samples:
+            raise PeerFailed(f"promtool stored {held} of {samples} samples")
+        index = sum((path / "index").stat().st_size for path in blocks)
+        return Stored(samples, sum(map(folder_bytes, blocks)), index)
+
+    def read(self, name: str, start_ms: int, end_ms: int, samples: int) -> tuple[float, float]:
+        """See Peer. By an instant query of a range: JSON of raw samples."""
+        config = self._folder / "prometheus.yml"
+        config.write_text("global: {}\n")
+        options = [f"--config.file={config}", f"--storage.tsdb.path={self._blocks}", "--log.level=error"]
+        options += [f"--web.listen-address={self._address}", "--storage.tsdb.retention.time=100y"]
+        options += ["--query.timeout=10m", "--query.max-samples=100000000"]
+        question = quote(f"{name}[{(end_ms - start_ms) // 1000}s]")
+        url = f"http://{self._address}/api/v1/query?query={question}&time={end_ms / 1000}"
+        took = []
+        with serving(self._program, options, f"http://{self._address}/-/ready", self._folder / "log.txt"):
+            for turn in range(3):
+                seconds, parts = drain(url)
+                took.append(seconds)
+                if not turn:
+                    _check(b"".join(parts), samples)
+        return took[0], min(took[1:])
+
+
+def _write(out: IO[str], one: PeerSeries) -> int:
+    """One line a sample."""
+    labels = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in one.labels.items())
+    head = f"{one.name}{{{labels}}} "
+    lines = [
+        f"{head}{value} {time / 1000:.3f}\n" for value, time in zip(one.texts(), one.times_ms.tolist(), strict=True)
+    ]
+    out.writelines(lines)
+    return len(lines)
+
+
+def _check(answer: bytes, samples: int) -> None:
+    found = len(_POINT.findall(answer))
+    if found != samples:
+        raise PeerFailed(f"Prometheus gave {found} of {samples} samples")

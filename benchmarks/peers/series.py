@@ -1,0 +1,110 @@
+"""Samples as any peer takes them: series with labels, times in ms, values as floats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSeries:
+    """One series. `name` has no dots; times rise strictly; `integer`: all values are whole numbers."""
+
+    name: str
+    labels: Mapping[str, str]
+    times_ms: Ints
+    values: Floats
+    integer: bool
+
+    def texts(self) -> Sequence[str]:
+        """Values as text, short and exact."""
+        return list(map(str, self.values.astype(np.int64).tolist() if self.integer else self.values.tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a peer holds on disk. `index_bytes` is the part that names the series."""
+
+    samples: int
+    bytes: int
+    index_bytes: int
+
+
+class Peer(Protocol):
+    """One database on a folder of its own."""
+
+    @property
+    def name(self) -> str:
+        """As the lines name it."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """For messages."""
+        ...
+
+    def store(self, series: Iterable[PeerSeries]) -> Stored:
+        """Import, let it compact, stop it, and look at its folder. Raises PeerFailed."""
+        ...
+
+    def read(self, name: str, start_ms: int, end_ms: int, samples: int) -> tuple[float, float]:
+        """Seconds of the first and of the best later answer over HTTP with every sample of a name, to the last byte,
+        undecoded. The answer must have `samples` samples, else PeerFailed is raised."""
+        ...
+
+
+class PeerFailed(RuntimeError):
+    """A peer did not do what it should. The text says what."""
+
+
+def plain_name(name: str) -> str:
+    """A name without what peers do not take."""
+    return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder: their lengths, not the blocks of this file system."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def series_of(rows: Any, texts: Mapping[tuple[int, int], tuple[str, dict[str, str]]]) -> list[PeerSeries]:
+    """Peers' series of rows of the raw table, sorted by (source, series, time); `texts` gives name and labels of
+    (source, series). Booleans become 0 and 1. Left out: strings, ends of series, and repeated times."""
+    source, series = (rows.column(name).to_numpy() for name in ("source", "series"))
+    times = rows.column("time").cast(pa.int64()).to_numpy() // 1000
+    values, integer = _numbers(rows)
+    ends = np.flatnonzero((source[1:] != source[:-1]) | (series[1:] != series[:-1])) + 1
+    made: dict[str, PeerSeries] = {}
+    for start, end in zip([0, *ends.tolist()], [*ends.tolist(), len(source)], strict=True):
+        told = texts.get((int(source[start]), int(series[start])))
+        if told is None:
+            continue
+        good = np.isfinite(values[start:end])
+        good[1:] &= times[start + 1 : end] != times[start : end - 1]
+        at, held = times[start:end][good], values[start:end][good]
+        key = repr(told)
+        if len(at) and key not in made:  # a second source of the same series is left out
+            made[key] = PeerSeries(plain_name(told[0]), told[1], at, held, bool(integer[start:end][good].all()))
+    return sorted(made.values(), key=lambda one: one.name)
+
+
+def _numbers(rows: Any) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Values as floats, NaN for what has none; and which of them are whole."""
+    values = np.full(len(rows), np.nan)
+    integer = np.zeros(len(rows), np.bool_)
+    for name in ("integer", "boolean", "double"):
+        column = rows.column(name).combine_chunks()
+        held = np.asarray(column.is_valid())
+        if held.any():
+            values[held] = np.asarray(column.drop_null().cast("float64", safe=False))
+        integer |= held & (name != "double")
+    return values, integer

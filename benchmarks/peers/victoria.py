@@ -1,0 +1,108 @@
+"""VictoriaMetrics, one node: import as JSON lines, forced merge, export."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from artimon.stack.programs import Program
+from benchmarks.peers.process import ask, drain, run, serving
+from benchmarks.peers.series import PeerFailed, PeerSeries, Stored, folder_bytes
+
+LINES = 500
+MERGED_S = 300.0
+NOT_DATA = ("cache", "tmp", "snapshots", "flock.lock")
+_BUSY = re.compile(r'^vm_(?:active_merges|pending_rows)\{type="(?:storage/|storage|indexdb)[^"]*"\} (\d+)', re.M)
+
+
+class Victoria:
+    """`folder` is its own; `port` is free."""
+
+    name = "victoriametrics"
+
+    def __init__(self, program: Program, folder: Path, port: int) -> None:
+        self._program, self._folder, self._url = program, folder, f"http://127.0.0.1:{port}"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._address = f"127.0.0.1:{port}"
+
+    @property
+    def version(self) -> str:
+        """Debian's does not say it."""
+        return run(self._program, ["--version"]).strip() or "of Debian"
+
+    def store(self, series: Iterable[PeerSeries]) -> Stored:
+        """See Peer."""
+        samples, months = 0, set[str]()
+        with self._serving():
+            for block in _blocks(series):
+                ask(f"{self._url}/api/v1/import", b"".join(map(_line, block)))
+                samples += sum(len(one.times_ms) for one in block)
+                months |= {_month(int(one.times_ms[side])) for one in block for side in (0, -1)}
+            ask(f"{self._url}/internal/force_flush")
+            for month in sorted(months):
+                ask(f"{self._url}/internal/force_merge?partition_prefix={month}")
+            self._settle()
+        parts = [path for path in (self._folder / "data").iterdir() if path.name not in NOT_DATA]
+        sizes = {path.name: folder_bytes(path) if path.is_dir() else path.stat().st_size for path in parts}
+        return Stored(samples, sum(sizes.values()), sizes.get("indexdb", 0))
+
+    def read(self, name: str, start_ms: int, end_ms: int, samples: int) -> tuple[float, float]:
+        """See Peer. By /api/v1/export: JSON lines of raw samples."""
+        url = f"{self._url}/api/v1/export?match[]={quote(name)}&start={start_ms / 1000}&end={end_ms / 1000}"
+        took = []
+        with self._serving():
+            for turn in range(3):
+                seconds, parts = drain(url)
+                took.append(seconds)
+                if not turn:
+                    _check(b"".join(parts), samples)
+        return took[0], min(took[1:])
+
+    def _serving(self) -> AbstractContextManager[None]:
+        data = self._folder / "data"
+        options = [f"-storageDataPath={data}", f"-httpListenAddr={self._address}", "-retentionPeriod=100y"]
+        options += ["-search.maxExportDuration=10m", "-loggerLevel=ERROR"]
+        return serving(self._program, options, f"{self._url}/health", self._folder / "log.txt")
+
+    def _settle(self) -> None:
+        """Until no merge runs and nothing waits in memory."""
+        until, quiet = time.monotonic() + MERGED_S, 0
+        while quiet < 4:
+            busy = sum(map(int, _BUSY.findall(ask(f"{self._url}/metrics").decode())))
+            quiet = 0 if busy else quiet + 1
+            if time.monotonic() > until:
+                raise PeerFailed(f"VictoriaMetrics still merges after {MERGED_S:.0f} s")
+            time.sleep(0.5)
+
+
+def _line(one: PeerSeries) -> bytes:
+    metric = json.dumps({"__name__": one.name, **one.labels}, ensure_ascii=False)
+    times = ",".join(map(str, one.times_ms.tolist()))
+    return f'{{"metric":{metric},"values":[{",".join(one.texts())}],"timestamps":[{times}]}}\n'.encode()
+
+
+def _blocks(series: Iterable[PeerSeries]) -> Iterator[list[PeerSeries]]:
+    block: list[PeerSeries] = []
+    for one in series:
+        block.append(one)
+        if len(block) == LINES:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _month(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y_%m")
+
+
+def _check(answer: bytes, samples: int) -> None:
+    found = sum(len(json.loads(line)["timestamps"]) for line in answer.splitlines())
+    if found != samples:
+        raise PeerFailed(f"VictoriaMetrics gave {found} of {samples} samples")

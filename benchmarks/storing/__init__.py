@@ -1,0 +1,1 @@
+"""Raw tables as the benchmark of storage makes them, brings to their final form, and reads them."""

@@ -1,0 +1,123 @@
+"""A copy of the tables of a running stack, the steps of compaction on it, and what lies in its folder."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from hdfs_native import Client
+
+from artimon.model.clock import SYSTEM_CLOCK
+from pipeline.compaction.dead import Sweeper
+from pipeline.compaction.job import Worker
+from pipeline.compaction.log import RawLog
+from pipeline.compaction.plan import day_of, end_ms, is_hour, plan
+from pipeline.compaction.tidy import KEEP_MS, Tidier
+from pipeline.spark import files
+from pipeline.spark.state import Step, Totals, advance
+from pipeline.spark.table import HeadReader, RawTable
+
+TABLES = ("raw", "series", "sources")
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Bytes of the folder of the raw table: data files, whether live or dead, and its log."""
+
+    data: int
+    log: int
+
+    @property
+    def all(self) -> int:
+        return self.data + self.log
+
+
+def size(hdfs: str, table: str = "raw") -> Size:
+    """Of everything in the folder of a table."""
+    told = {False: 0, True: 0}
+    for path, length, _ in files.listing(f"{hdfs}/artimon/{table}"):
+        told[path.startswith("_delta_log/")] += length
+    return Size(told[False], told[True])
+
+
+def copy_tables(source: str, target: str) -> None:
+    """All files of the three tables, as they are while others go on writing them."""
+    for table in TABLES:
+        _copy_table(f"{source}/artimon/{table}", f"{target}/artimon/{table}")
+
+
+def _copy_table(source: str, target: str) -> None:
+    for attempt in range(ATTEMPTS):
+        try:
+            for log in (True, False):  # the log first: every file that it names is there by then
+                names = [path for path, _, _ in files.listing(source) if path.startswith("_delta_log/") is log]
+                for name in names:
+                    files.write(f"{target}/{name}", files.read(f"{source}/{name}"))
+            return
+        except FileNotFoundError:
+            if attempt == ATTEMPTS - 1:
+                raise
+            delete_folder(target)  # compaction has just removed a file: again
+
+
+def delete_folder(uri: str) -> None:
+    """With everything in it."""
+    authority, path = files.split(uri)
+    Client(authority).delete(path, True)
+
+
+def compact(hdfs: str, folder: Path, days: bool) -> None:
+    """What the compactor has done once all hours, or all days, are closed: merged, dead files deleted, log cleaned.
+
+    An append without rows comes before the cleaning, as it does within a minute where samples arrive: the log is
+    cleaned up to the newest append."""
+    log = RawLog(hdfs)
+    worker = Worker(log, folder / "runs")
+    try:
+        while True:
+            log.refresh()
+            live = log.live()
+            newest = max(file.period for file in live)
+            jobs = plan(live, end_ms(day_of(newest) if days else newest))
+            jobs = [job for job in jobs if days or is_hour(job.period)]
+            if not jobs:
+                break
+            worker.run(jobs[0])
+        Sweeper(log).sweep(log.refresh(), [], SYSTEM_CLOCK.now_ms())
+        append_nothing(hdfs)
+        version, _ = HeadReader(hdfs).head()
+        Tidier(log).tidy(version, SYSTEM_CLOCK.now_ms() + 2 * KEEP_MS)
+    finally:
+        shutil.rmtree(folder / "runs", ignore_errors=True)
+
+
+def only_full_hour(hdfs: str) -> str | None:
+    """Take everything out of the table but the newest hour that was collected from its beginning to its end; that
+    hour. None, and nothing is taken out, if there is no such hour."""
+    log = RawLog(hdfs)
+    log.refresh()
+    live = log.live()
+    first = min(file.period for file in live)
+    _, state = HeadReader(hdfs).head()
+    full = [file.period for file in live if file.period > first and end_ms(file.period) <= state.newest_append_ms]
+    if not full:
+        return None
+    log.expire([file for file in live if file.period != max(full)], {"format": 1, "kind": "expire"})
+    return max(full)
+
+
+def appended_bytes(hdfs: str) -> int | None:
+    """Bytes of the live files, if none of them was compacted yet."""
+    log = RawLog(hdfs)
+    log.refresh()
+    live = log.live()
+    return None if any(file.compacted for file in live) else sum(file.size for file in live)
+
+
+def append_nothing(hdfs: str) -> None:
+    """An append without rows."""
+    table = RawTable(hdfs)
+    _, state = table.head()
+    table.append([], state, advance(state, "bench", Step({}, {}, {}, Totals(), state.newest_append_ms)))

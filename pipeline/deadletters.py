@@ -1,0 +1,329 @@
+"""Dead letters: messages of the topic of samples that were no batch to the program that met them. What became of each
+follows from the table and from the letter itself; nothing is noted anywhere. docs/formats/raw.md, section 5.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import xxhash
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from artimon.model.batch import BatchError, BatchHeader, BatchId, UnknownFormat
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.routing import partition_of
+from pipeline.acks import Position
+from pipeline.broker import Broker, BrokerError, Message
+from pipeline.spark import messages
+from pipeline.spark.table import HeadReader, TableError
+
+STALL_S = 15.0
+"""Reading gives up when no letter came for so long."""
+BOOTSTRAP_MS = 5_000
+REMEMBERED = 100_000
+"""Letters that are known again when they come a second time; a repeat follows its first within one append."""
+GROUP_BYTES, GROUP = 4 * 1024 * 1024, 200
+"""Letters that are replayed at once, at most: what replaying holds in memory."""
+NAMED = 10
+
+
+class LettersError(RuntimeError):
+    """Letters cannot be read or replayed. The text says which and what to do."""
+
+
+class LetterState(StrEnum):
+    """What can be done about a letter."""
+
+    WAITING = "waiting"
+    STORED = "stored"
+    """A batch of its identity is in the table."""
+    UNREADABLE = "unreadable"
+    """Damaged, or never a batch of samples: a replay cannot help."""
+
+
+class Address(NamedTuple):
+    """Where the message stood in the topic of samples."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}:{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Inverse of `str`. Raises ValueError."""
+        partition, _, offset = text.partition(":")
+        if not (partition.isdecimal() and offset.isdecimal()):
+            raise ValueError(f"{text!r} is no letter: write PARTITION:OFFSET, as `artimon deadletter list` shows them")
+        return cls(int(partition), int(offset))
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter; its bytes are kept by nobody."""
+
+    topic: str
+    address: Address
+    reason: str
+    """Why the program that met it could not store it."""
+    buried_ms: int
+    size: int
+    state: LetterState
+    why: str
+    """Why the present program cannot store it either; "" if it can, or if it is stored."""
+    header: BatchHeader | None
+    """None if the present program cannot read it."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many letters there are of each state, and records in the topic that are no letters."""
+
+    states: dict[LetterState, int] = field(default_factory=lambda: dict.fromkeys(LetterState, 0))
+    strangers: int = 0
+
+
+class DeadLetters:
+    """Reads the letters of one platform, oldest first. One reader at a time; `tally` is that of the last reading."""
+
+    def __init__(self, kafka: str, hdfs: str, prefix: str = "artimon", clock: Clock = SYSTEM_CLOCK) -> None:
+        self.kafka, self.clock = kafka, clock
+        self.topic, self.samples_topic = f"{prefix}.deadletters", f"{prefix}.samples"
+        self._hdfs = hdfs
+        self.tally = Tally()
+
+    def read(self, stop: threading.Event) -> Iterator[tuple[Letter, bytes | None]]:
+        """Every letter that stands in the topic now, once, with its bytes; less on `stop`. Raises LettersError."""
+        stored = self._stored()
+        self.tally = Tally()
+        known: OrderedDict[int, None] = OrderedDict()
+        for record in self._records(stop):
+            found = _origin(record)
+            if found is None:
+                self.tally.strangers += 1
+                continue
+            if _is_repeat(known, record):
+                continue
+            state, why, header = judge(record.value, self.clock.now_ms(), stored)
+            self.tally.states[state] += 1
+            topic, address, reason = found
+            size = len(record.value or b"")
+            yield Letter(topic, address, reason, record.timestamp, size, state, why, header), record.value
+
+    def _stored(self) -> Callable[[BatchId], bool]:
+        """Whether a batch is in the table, as its newest append says."""
+        try:
+            _, state = HeadReader(self._hdfs).head()
+        except FileNotFoundError:
+            return lambda _: False
+        except (TableError, OSError, ValueError) as error:
+            raise LettersError(f"what the table holds cannot be read: {error}") from error
+        partitions = len(state.until())
+
+        def seen(id_: BatchId) -> bool:
+            lanes = state.lanes.get(partition_of(*id_.lane_id, partitions)) if partitions else None
+            return lanes is not None and lanes.seen(id_.lane_id, id_.sequence)
+
+        return seen
+
+    def _records(self, stop: threading.Event) -> Iterator[Any]:
+        """What stands in the topic now; a few MiB are held at a time."""
+        try:
+            consumer = KafkaConsumer(
+                bootstrap_servers=self.kafka,
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                fetch_max_bytes=4 * 1024 * 1024,
+                max_partition_fetch_bytes=2 * 1024 * 1024,
+                max_poll_records=50,
+                request_timeout_ms=int(STALL_S * 1000),
+                bootstrap_timeout_ms=BOOTSTRAP_MS,
+            )
+        except (KafkaError, OSError) as error:
+            raise LettersError(f"Kafka at {self.kafka} does not answer: {error!r}") from error
+        try:
+            yield from self._follow(consumer, stop)
+        except (KafkaError, OSError) as error:
+            raise LettersError(f"Kafka at {self.kafka}, topic {self.topic}: {error!r}") from error
+        finally:
+            consumer.close(autocommit=False)
+
+    def _follow(self, consumer: Any, stop: threading.Event) -> Iterator[Any]:
+        numbers = consumer.partitions_for_topic(self.topic)
+        if not numbers:
+            raise LettersError(
+                f"Kafka at {self.kafka} has no topic {self.topic}: `artimon doctor` says what is missing"
+            )
+        parts = [TopicPartition(self.topic, p) for p in sorted(numbers)]
+        consumer.assign(parts)
+        ends: Mapping[Any, int] = consumer.end_offsets(parts, timeout_ms=int(STALL_S * 1000))
+        consumer.seek_to_beginning(*parts)
+        last = self.clock.monotonic()
+        while not stop.is_set() and any(consumer.position(part) < ends[part] for part in parts):
+            polled = consumer.poll(timeout_ms=500)
+            if polled:
+                for part, records in polled.items():
+                    yield from (record for record in records if record.offset < ends[part])
+                last = self.clock.monotonic()
+            elif self.clock.monotonic() - last > STALL_S:
+                raise LettersError(f"{self.topic} gave nothing for {STALL_S:.0f} s: is Kafka at {self.kafka} well?")
+
+
+def judge(
+    value: bytes | None, now_ms: int, stored: Callable[[BatchId], bool]
+) -> tuple[LetterState, str, BatchHeader | None]:
+    """What the present program makes of a letter: its state, what speaks against a replay ("" if nothing does), and
+    its header."""
+    try:
+        header = messages.whole(value)
+    except UnknownFormat as error:
+        return LetterState.WAITING, str(error), None
+    except BatchError as error:
+        return LetterState.UNREADABLE, str(error), None
+    if stored(header.id):
+        return LetterState.STORED, "", header
+    try:
+        messages.decode(messages.check(value, now_ms), value or b"")
+    except BatchError as error:
+        return LetterState.WAITING, str(error), header
+    return LetterState.WAITING, "", header
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a replay did about one letter. `position` is where it now stands, if it was written."""
+
+    letter: Letter
+    what: str
+    """written, would be written, stored, refused, failed"""
+    detail: str = ""
+    position: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to replay: the letters at `addresses`, or all that wait. `force`: also what the present program would
+    refuse (the raw query may be another one), as long as the header can be trusted."""
+
+    addresses: Collection[Address] = ()
+    force: bool = False
+    dry_run: bool = False
+
+
+def replay(letters: DeadLetters, wish: Wish, stop: threading.Event) -> Iterator[Outcome]:
+    """Write letters unchanged to the topic of samples, at the partition of their lane; one outcome a letter. Whatever
+    is written twice is dropped as a repeat by the table and by the shards, so a replay may be stopped and begun again
+    at any point.
+
+    Raises LettersError, also at the end, for addresses at which no letter is."""
+    broker = Broker(letters.kafka, letters.clock)
+    missing, others = set(wish.addresses), deque[Address](maxlen=NAMED)
+    group = _Group(letters, broker)
+    try:
+        for letter, value in letters.read(stop):
+            if wish.addresses and letter.address not in wish.addresses:
+                others.append(letter.address)
+                continue
+            missing.discard(letter.address)
+            if not wish.addresses and letter.state != LetterState.WAITING:
+                continue
+            refusal = _refusal(letter, wish)
+            if refusal is not None:
+                yield refusal
+            elif wish.dry_run:
+                yield Outcome(letter, "would be written")
+            elif group.add(letter, value or b""):
+                yield from group.write()
+        if not stop.is_set():
+            yield from group.write()
+    finally:
+        broker.close()
+    if missing and not stop.is_set():
+        raise LettersError(_no_such(missing, others))
+
+
+def _refusal(letter: Letter, wish: Wish) -> Outcome | None:
+    """Why this letter is not written; None if it is."""
+    if letter.state == LetterState.STORED:
+        return Outcome(letter, "stored", "its batch is in the table already")
+    if letter.header is None:
+        return Outcome(letter, "refused", letter.why)
+    if letter.why and not wish.force:
+        return Outcome(letter, "refused", letter.why)
+    return None
+
+
+class _Group:
+    """Letters that are written at once."""
+
+    def __init__(self, letters: DeadLetters, broker: Broker) -> None:
+        self._letters, self._broker = letters, broker
+        self._held: list[tuple[Letter, bytes]] = []
+        self._bytes = 0
+
+    def add(self, letter: Letter, value: bytes) -> bool:
+        """True once there are enough."""
+        self._held.append((letter, value))
+        self._bytes += len(value)
+        return len(self._held) >= GROUP or self._bytes >= GROUP_BYTES
+
+    def write(self) -> list[Outcome]:
+        """Raises LettersError if Kafka took none of them."""
+        held, self._held, self._bytes = self._held, [], 0
+        if not held:
+            return []
+        topic = self._letters.samples_topic
+        try:
+            partitions = len(self._broker.topic(topic).leaders)
+        except BrokerError as error:
+            raise LettersError(str(error)) from error
+        lanes = [letter.header.id.lane_id for letter, _ in held if letter.header is not None]
+        wanted = [
+            Message(topic, partition_of(*lane, partitions), value) for lane, (_, value) in zip(lanes, held, strict=True)
+        ]
+        results = self._broker.write(wanted)
+        if all(isinstance(result, str) for result in results):
+            raise LettersError(f"nothing was written: {results[0]}; begin again, repeats do no harm")
+        return [
+            Outcome(letter, "failed", result) if isinstance(result, str) else Outcome(letter, "written", "", result)
+            for (letter, _), result in zip(held, results, strict=True)
+        ]
+
+
+def _no_such(missing: Collection[Address], others: Collection[Address]) -> str:
+    shown = ", ".join(map(str, sorted(missing)[:NAMED]))
+    there = f"there are {', '.join(map(str, others))}" if others else "there are no others"
+    return f"no letter at {shown}; {there}; `artimon deadletter list --all` shows every one"
+
+
+def _origin(record: Any) -> tuple[str, Address, str] | None:
+    """Topic, address and reason, from the headers; None for what is no letter of ours."""
+    headers = dict(record.headers or ())
+    try:
+        address = Address(int(headers["partition"]), int(headers["offset"]))
+        return headers["topic"].decode(), address, headers["reason"].decode()
+    except (KeyError, ValueError, AttributeError):
+        return None
+
+
+def _is_repeat(known: OrderedDict[int, None], record: Any) -> bool:
+    """Whether this letter stood in the topic before: the same place and the same bytes (a topic that is made again
+    gives its offsets away again)."""
+    digest = xxhash.xxh3_64(record.value or b"")
+    for name, text in record.headers:
+        digest.update(f"\0{name}\0".encode() + text)
+    key = digest.intdigest()
+    if key in known:
+        return True
+    known[key] = None
+    if len(known) > REMEMBERED:
+        known.popitem(last=False)
+    return False

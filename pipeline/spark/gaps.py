@@ -1,0 +1,69 @@
+"""What the table still tells of gaps: counts, and sentences for people. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from pipeline.spark.state import END_OF_LOG, Gap, NamedGap, RawState
+
+KINDS = ("lost", "cut", "topic")
+TOLD_MS = 24 * 3600 * 1000
+"""So long a gap is a problem in `artimon status`."""
+COUNTED_MS = 10 * 60 * 1000
+"""A process counts gaps that are younger than this when it starts: the one that named them may have died before
+anybody heard it say so."""
+_WORDS = {
+    "lost": "the log no longer held offsets that were not read; agents send again what they were not acked",
+    "cut": "the log lost its end; what came there since is read as new, agents send again what the table lacks",
+    "topic": "the topic was made again; the unread rest of the old one is lost and agents send it again",
+}
+
+
+def count(gaps: Iterable[Gap]) -> Counter[str]:
+    """How many of each kind, all kinds named."""
+    found = Counter(dict.fromkeys(KINDS, 0))
+    found.update(gap.kind for gap in gaps)
+    return found
+
+
+def young(state: RawState, now_ms: int, age_ms: int) -> list[NamedGap]:
+    """Those of the table's newest gaps that were named within `age_ms`, oldest first."""
+    return [named for named in state.recent if now_ms - named.time_ms < age_ms]
+
+
+def to_figures(state: RawState, now_ms: int) -> list[dict[str, Any]]:
+    """For health: the gaps of the last 24 h; `end` is None for the end of the log."""
+    return [
+        {
+            "kind": named.gap.kind,
+            "partition": named.gap.partition,
+            "start": named.gap.start,
+            "end": None if named.gap.end == END_OF_LOG else named.gap.end,
+            "topic_id": named.topic_id,
+            "time_ms": named.time_ms,
+            "append": named.append,
+        }
+        for named in young(state, now_ms, TOLD_MS)
+    ]
+
+
+def problems(state: RawState, now_ms: int) -> list[str]:
+    """One sentence for each append that named gaps within the last 24 h and each kind, newest first."""
+    found = young(state, now_ms, TOLD_MS)
+    order = sorted(found, key=lambda n: (-n.append, n.gap.kind, n.gap.partition))
+    return [_sentence(list(group)) for _, group in groupby(order, key=lambda n: (n.append, n.gap.kind))]
+
+
+def _sentence(gaps: list[NamedGap]) -> str:
+    first = gaps[0]
+    when = datetime.fromtimestamp(first.time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    ranges = ", ".join(f"{n.gap.partition}: {n.gap.start} to {_end(n.gap.end)}" for n in gaps)
+    return f"gap ({first.gap.kind}) named by append {first.append} at {when}: {_WORDS[first.gap.kind]}. {ranges}"
+
+
+def _end(offset: int) -> str:
+    return "its end" if offset == END_OF_LOG else str(offset)

@@ -1,0 +1,74 @@
+"""Files that one task writes: rows of all its Kafka partitions together, one file for each (period, keep)."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from pipeline.spark import files, rows
+from pipeline.spark.table import DataFile, folder
+
+WRITERS = 4
+"""Files of one task that are written at once: closing a file on HDFS is mostly waiting."""
+
+
+class Output:
+    """Holds rows until they are worth a file. Used by one thread at a time; files are written by threads of its own,
+    while more rows come."""
+
+    def __init__(self, table: str, append: int, chunk_bytes: int) -> None:
+        self._table, self._append, self._chunk_bytes = table, append, chunk_bytes
+        self._parts: dict[tuple[str, str], list[rows.Part]] = {}
+        self._bytes = 0
+        self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="output")
+        self._pending: deque[Future[DataFile]] = deque()
+        self._files: list[DataFile] = []
+        self.given_up = False
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def hold(self, keep: str, part: rows.Part) -> None:
+        """Take one batch. Raises OSError if a file could not be written."""
+        self._parts.setdefault((rows.period_of(part.append_ms), keep), []).append(part)
+        self._bytes += part.columns.nbytes
+        if self._bytes >= self._chunk_bytes:
+            self._flush()
+
+    def finish(self) -> list[DataFile]:
+        """Everything held is written; the files, all closed. Raises OSError."""
+        self._flush()
+        self._wait(0)
+        return self._files
+
+    def give_up(self) -> None:
+        """Nothing of this attempt may stay. Raises OSError."""
+        self._parts, self._bytes, self.given_up = {}, 0, True
+        self._wait(0)
+        for file in self._files:
+            files.delete(f"{self._table}/{file.path}")
+        self._files = []
+
+    def _flush(self) -> None:
+        while self._parts:
+            (period, keep), parts = self._parts.popitem()
+            data, number, statistics = rows.to_file(parts)
+            path = f"{folder(period, keep)}/append-{self._append}-{uuid.uuid4().hex}.parquet"
+            file = DataFile(path, len(data), number, {"period": period, "keep": keep}, statistics)
+            self._wait(WRITERS - 1)  # what waits to be written is bounded
+            self._pending.append(self._pool.submit(self._write, file, data))
+        self._bytes = 0
+
+    def _write(self, file: DataFile, data: Any) -> DataFile:
+        files.write(f"{self._table}/{file.path}", data)
+        return file
+
+    def _wait(self, pending: int) -> None:
+        """Until at most so many files are being written."""
+        while len(self._pending) > pending:
+            self._files.append(self._pending.popleft().result())

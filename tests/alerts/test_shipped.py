@@ -1,0 +1,56 @@
+"""The shipped rule about gaps in Kafka: one mail for a gap, whatever it is made of and however long it is talked of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import alerts
+from tests.alerts.worlds import World
+
+RULES = Path(alerts.__file__).parent / "rules"
+NAME = "artimon.raw.gaps"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.write((RULES / "kafka-gap.yaml").read_text())
+    return made
+
+
+def minute(world: World, **gaps: int) -> None:
+    """What Spark says for a minute."""
+    world.put({**dict.fromkeys(("lost", "cut", "topic"), 0), **gaps}, NAME, "kind")
+    world.tick()
+
+
+def test_a_gap_is_told_once_and_then_that_it_is_over(world: World) -> None:
+    for _ in range(3):
+        minute(world)
+    assert world.letters() == []
+    for _ in range(10):
+        minute(world, topic=8)
+    (letter,) = world.letters()
+    note = letter.notification
+    assert (note.kind, dict(note.labels)["kind"]) == ("firing", "topic")
+    assert note.summary == "gap in Kafka (topic): 8 ranges; artimon status names them"
+    assert world.told() == ["firing"]
+    for _ in range(10):
+        minute(world, topic=8)
+    assert world.told() == ["resolved"]
+    for _ in range(10):
+        minute(world, topic=8)
+    assert world.told() == []
+    world.close()
+
+
+def test_spark_that_is_gone_for_a_while_neither_resolves_nor_fires_again(world: World) -> None:
+    for _ in range(2):
+        minute(world)
+    minute(world, lost=1)
+    world.tick(minutes=3)
+    minute(world, lost=1)
+    assert world.told() == ["firing"]
+    world.close()

@@ -1,0 +1,20 @@
+"""The end of a program that a test kills from inside, at a named point."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+
+def kill_at(point: str, nth: int) -> Callable[[str], None]:
+    """A probe that kills this process with -9 when it comes to `point` for the `nth` time."""
+    met = 0
+
+    def probe(here: str) -> None:
+        nonlocal met
+        met += here == point
+        if met == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return probe

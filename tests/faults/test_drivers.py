@@ -1,0 +1,116 @@
+"""Drivers of the raw query under load: without their checkpoint, two at once, asleep, and never told what became of a
+commit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from artimon.model.clock import SYSTEM_CLOCK
+from tests.faults.conftest import Scale
+from tests.faults.namenode_proxy import NameNodeProxy
+from tests.faults.world import SECOND, World, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[NameNodeProxy]:
+    made = NameNodeProxy()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def world(folder: Path, load_options: dict[str, str], proxy: NameNodeProxy) -> Iterator[World]:
+    made = World(folder, load_options, proxy=proxy.port)
+    made.on_ports = lambda ports: proxy.aim(ports["namenode.rpc"])
+    with made:
+        yield made
+
+
+@contextmanager
+def under_load(world: World) -> Iterator[None]:
+    """The load produces, the table grows; afterwards it holds exactly what was accepted."""
+    world.produce()
+    world.wait_appends(2)
+    yield
+    world.wait_appends(2)
+    print(f"# {world.prove()}", flush=True)
+
+
+def test_checkpoint_deleted_under_load(world: World) -> None:
+    checkpoints = world.stack.data / "spark" / "checkpoints"
+    with under_load(world):
+        for _ in range(3):
+            folders = list(checkpoints.iterdir())
+            assert folders
+            for one in folders:
+                shutil.rmtree(one, ignore_errors=True)
+            world.wait_appends(2)
+
+
+def test_two_drivers_at_once(world: World, scale: Scale) -> None:
+    with under_load(world), second_driver(world):
+        before = world.append()
+        SYSTEM_CLOCK.wait(threading.Event(), scale.both_s)
+        eventually("the table grows", lambda: max(world.append(), world.append(SECOND)) > before + 2, 300)
+
+
+def test_a_driver_that_slept_while_another_appended(world: World) -> None:
+    with under_load(world):
+        done = world.order("spark", "written", "stop")
+        eventually("the driver stopped before its commit", done.exists, 120)
+        asleep = world.stack.pid("spark")
+        signal_session(asleep, signal.SIGSTOP)
+        try:
+            with second_driver(world):
+                head = world.append()
+                eventually("the other appends", lambda: world.append(SECOND) >= head + 2, 300)
+        finally:
+            signal_session(asleep, signal.SIGCONT)
+        assert world.stack.pid("spark") == asleep
+
+
+@pytest.mark.parametrize("requests", [False, True], ids=["answer", "request"])
+def test_a_commit_whose_answer_or_request_is_lost(world: World, proxy: NameNodeProxy, requests: bool) -> None:
+    with under_load(world):
+        for _ in range(3):
+            lose_one(proxy, requests)
+            world.wait_appends(2)
+
+
+def lose_one(proxy: NameNodeProxy, request: bool) -> None:
+    """The next commit; returns when it has happened."""
+    before = proxy.lost_answers + proxy.lost_requests
+    proxy.lose(1, request)
+    eventually("a commit is lost", lambda: proxy.lost_answers + proxy.lost_requests > before, 120)
+
+
+@contextmanager
+def second_driver(world: World) -> Iterator[None]:
+    """Another Spark application on the same table."""
+    world.stack.start_part(SECOND)
+    try:
+        world.stack.wait_healthy(240, [SECOND])
+        yield
+    finally:
+        world.stack.stop_part(SECOND)
+
+
+def signal_session(leader: int, number: int) -> None:
+    """A signal to a process and to everything that it started."""
+    for pid in psutil.pids():
+        try:
+            if os.getsid(pid) == leader:
+                os.kill(pid, number)
+        except OSError:
+            continue

@@ -1,0 +1,286 @@
+"""The byte quota of Kafka: what a collector counts, when it says `buffer full`, and how little an agent then sends."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artimon.model.batch import BatchHeader, BatchId, SeriesBlock
+from artimon.model.clock import ManualClock
+from artimon.model.codec import encode_samples, encode_series
+from artimon.settings import LEAST_KAFKA_QUOTA, SettingsError, load, parse_quota
+from pipeline.acks import Position
+from pipeline.agent import Agent, AgentConfig
+from pipeline.broker import Broker
+from pipeline.collector import Collector
+from pipeline.probing import MOST_S, Probing
+from pipeline.quota import LEAST_USABLE, STALE_S, LogSizes, Quota, QuotaError, sizes_of
+from pipeline.records import Place
+from pipeline.tracker import GROUP_COUNT, Answer, Tracker
+from tests.pipeline.helpers import polled, samples, wait_until
+from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics
+from tests.pipeline.test_collector import message
+
+LIMIT = 1_000_000
+
+
+@dataclass
+class Part:
+    partition_index: int
+    partition_size: int
+    is_future_key: bool = False
+
+
+@dataclass
+class OfTopic:
+    name: str
+    partitions: list[Part]
+
+
+@dataclass
+class Disk:
+    topics: list[OfTopic]
+    usable_bytes: int = -1
+    error_code: int = 0
+
+
+@dataclass
+class Said:
+    results: list[Disk] = field(default_factory=list)
+
+
+def test_of_several_brokers_the_largest_replica_counts() -> None:
+    answers = [
+        Said([Disk([OfTopic("s", [Part(0, 10), Part(1, 7)]), OfTopic("other", [Part(0, 999)])], 5_000)]),
+        Said([Disk([OfTopic("s", [Part(0, 12), Part(2, 1), Part(2, 99, True)])], 4_000), Disk([], 1)]),
+        Said([Disk([OfTopic("s", [Part(1, 1_000)])], 0, 56)]),
+    ]
+    assert sizes_of(answers, "s") == LogSizes({0: 12, 1: 7, 2: 1}, 4_000)
+
+
+def known(size: int, clock: ManualClock | None = None) -> Quota:
+    quota = Quota(LIMIT, clock or ManualClock(0))
+    quota.measure(lambda: LogSizes({0: size}))
+    return quota
+
+
+def test_full_at_95_percent_and_again_below_90() -> None:
+    quota = known(940_000)
+    assert quota.admit(0, 10_000) == ""
+    refused = quota.admit(0, 1_000)
+    assert refused.startswith("buffer full: 950000 of 1000000 bytes")
+    assert "data waits in the agents' logs" in refused
+    quota.settled(0, 10_000)
+    quota.measure(lambda: LogSizes({0: 900_000}))
+    assert quota.admit(0, 1) != "", "90 % is not below 90 %"
+    assert quota.problem.startswith("buffer full:")
+    quota.measure(lambda: LogSizes({0: 899_999}))
+    assert (quota.admit(0, 1), quota.problem) == ("", "")
+
+
+def test_what_is_on_its_way_counts_until_kafka_was_asked_after_the_answer() -> None:
+    """A message in flight while Kafka is asked may or may not be in the answer: it counts on top."""
+    quota = known(0)
+    assert quota.admit(0, 400_000) == ""
+    quota.measure(lambda: LogSizes({0: 100}))
+    assert quota.figures()["bytes"] == 400_100
+    quota.settled(0, 400_000)
+    assert quota.figures()["bytes"] == 400_100
+
+    def written_meanwhile() -> LogSizes:
+        assert quota.admit(0, 50) == ""
+        quota.settled(0, 50)
+        return LogSizes({0: 400_150})
+
+    quota.measure(written_meanwhile)
+    assert quota.figures()["bytes"] == 400_200, "never less than what Kafka holds"
+    quota.measure(lambda: LogSizes({0: 400_150}))
+    assert quota.figures()["bytes"] == 400_150
+
+
+def fails() -> LogSizes:
+    raise QuotaError("no broker answers")
+
+
+def test_a_measure_that_fails_keeps_the_last_one_and_goes_on_more_carefully() -> None:
+    clock = ManualClock(0)
+    quota = known(500_000, clock)
+    assert quota.admit(0, 200_000) == ""
+    quota.measure(fails)
+    assert (quota.figures()["bytes"], quota.problem) == (700_000, "")
+    clock.advance(round(STALE_S * 1000) + 1)
+    assert quota.figures()["bytes"] == 900_000, "own bytes count double once the answer is old"
+    assert "not known for 60 s" in quota.problem
+    assert "no broker answers" in quota.problem
+    assert quota.admit(0, 60_000).startswith("buffer full:")
+
+
+def test_a_partition_that_no_broker_speaks_of_keeps_its_size() -> None:
+    quota = Quota(LIMIT, ManualClock(0))
+    quota.measure(lambda: LogSizes({0: 300_000, 1: 300_000}))
+    quota.measure(lambda: LogSizes({0: 1}))
+    assert quota.figures()["bytes"] == 300_001
+
+
+def test_a_disk_that_is_nearly_full_is_full() -> None:
+    quota = known(0)
+    quota.measure(lambda: LogSizes({0: 0}, LEAST_USABLE - 1))
+    assert "a disk of Kafka has" in quota.admit(0, 1)
+    quota.measure(lambda: LogSizes({0: 0}, LEAST_USABLE))
+    assert quota.admit(0, 1) == ""
+
+
+def test_without_a_quota_nothing_is_refused() -> None:
+    quota = Quota(0)
+    assert quota.known
+    quota.measure(lambda: LogSizes({0: 2**60}, 0))
+    assert (quota.admit(0, 2**50), quota.problem) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("20GiB", 20 * 2**30), ("25 m", 25 * 2**20), ("30000000", 30_000_000)]
+)
+def test_quota_as_people_write_it(text: str, size: int) -> None:
+    assert parse_quota(text) == size
+    assert load({"HOME": "/h", "ARTIMON_KAFKA_QUOTA": text}).kafka_quota_bytes == size
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1e9", str(LEAST_KAFKA_QUOTA - 1), "20 GiB free"])
+def test_a_quota_that_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="ARTIMON_KAFKA_QUOTA"):
+        parse_quota(text)
+
+
+def test_probes_are_single_and_jittered_and_grow_once_there_is_room() -> None:
+    probing = Probing(_random=random.Random(1))
+    assert probing.allowed(0, False) is None
+    probing.refused("buffer full: x", 0.0, probe=False)
+    probing.refused("buffer full: x", 0.0, probe=False)
+    assert probing.refusals == 1, "calls that were on their way at once are one refusal"
+    pauses, now = [], 0.0
+    for _ in range(12):
+        assert probing.allowed(now, False) == 0
+        pauses.append(probing.not_before - now)
+        now = probing.not_before
+        assert (probing.allowed(now, False), probing.allowed(now, True)) == (1, 0)
+        probing.refused("buffer full: x", now, probe=True)
+    assert len(set(pauses)) == len(pauses)
+    assert max(pauses) <= 1.5 * MOST_S
+    assert min(pauses[-4:]) >= 0.5 * MOST_S
+    sizes = []
+    while (window := probing.allowed(now + 100, False)) is not None:
+        sizes.append(window)
+        probing.taken()
+    assert sizes[:3] == [1, 2, 4]
+    assert sizes[-1] <= GROUP_COUNT
+    assert probing.reason == ""
+
+
+def test_a_full_kafka_is_no_fault_of_the_lane() -> None:
+    """Refused batches stand first in their lane again, in order, and the lane itself waits for nothing."""
+    tracker = Tracker()
+    for sequence in range(5):
+        id = BatchId("a", 1, 0, sequence)
+        tracker.add(_header(id), Place(0, sequence, 10), 0)
+    assert tracker.take(0.0, 0) is None
+    group = tracker.take(0.0, 3)
+    assert group is not None
+    assert len(group.items) == 3
+    full = Answer(None, "buffer full: 9 of 9 bytes")
+    tracker.answered(group, [Answer(Position("c", "t", 0, 0)), full, full], 0.0)
+    again = tracker.take(0.0)
+    assert again is not None
+    assert [item.id.sequence for item in again.items] == [1, 2, 3, 4]
+    assert tracker.nacks == {"buffer full": 2}
+
+
+def _header(id: BatchId) -> BatchHeader:
+    return encode_samples(id, "s", bytes(16), 0, 0, "default", samples(1)).header
+
+
+@pytest.mark.stack
+def test_a_collector_refuses_samples_and_still_carries_announcements(kafka: str) -> None:
+    prefix = own_topics(kafka)
+    broker, quota = Broker(kafka), Quota(10_000)
+
+    def measured() -> bool:
+        quota.measure(lambda: broker.log_sizes(f"{prefix}.samples"))
+        return not quota.failure
+
+    wait_until(measured, "Kafka says the size", 40)
+    assert quota.figures()["bytes"] == 0
+    tested = Collector(broker, prefix, quota=quota)
+    announcement = encode_series("agent-1", SeriesBlock("s", 0, 1, ())).data
+    answers = tested.send([*(message(0, n) for n in range(40)), announcement])
+    taken = [answer.ok for answer in answers[:-1]]
+    assert 0 < sum(taken) < 40
+    assert taken == sorted(taken, reverse=True), "once refused, the rest of the call is refused: a lane stays in order"
+    assert answers[-1].ok
+    assert all(answer.reason.startswith("buffer full:") for answer in answers[:-1] if not answer.ok)
+    assert tested.figures()["nacks"] == {"buffer full": 40 - sum(taken)}
+    wait_until(measured, "Kafka says the size", 40)
+    assert 0.5 * 10_000 < quota.figures()["bytes"] <= 10_000, "what was counted is what Kafka says, or more"
+    broker.close()
+
+
+@pytest.mark.stack
+def test_a_collector_that_was_never_told_a_size_takes_nothing_yet(kafka: str) -> None:
+    broker = Broker("127.0.0.1:1")
+    quota = Quota(LIMIT)
+    quota.measure(lambda: broker.log_sizes("x"))
+    assert not quota.known
+    assert "127.0.0.1:1" in quota.failure
+    assert kafka
+
+
+SMALL = 300_000
+
+
+class Bounded:
+    """An agent, a collector with a small quota, and topics whose segments are small against it."""
+
+    def __init__(self, folder: Path, zookeeper: str, kafka: str) -> None:
+        self.kafka, self.prefix = kafka, own_topics(kafka, partitions=1)
+        self.topic = f"{self.prefix}.samples"
+        self.agent = Agent(AgentConfig(self.prefix, folder, zookeeper, "kafka", topic_prefix=self.prefix))
+        self.count = 0
+
+    def accept(self, batches: int) -> None:
+        for _ in range(batches):
+            self.agent.intake.accept_now([polled(f"source-{self.count % 9}", 8_000, 1_700_000_000_000 + self.count)])
+            self.count += 1
+
+    def figures(self) -> dict[str, Any]:
+        return self.agent.figures()
+
+
+@pytest.mark.stack
+def test_an_agent_sends_next_to_nothing_while_kafka_is_full_and_everything_afterwards(
+    tmp_path: Path, zookeeper: str, kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = threading.Event()
+    limit = property(lambda _: 10**12 if room.is_set() else SMALL, lambda *_: None)
+    monkeypatch.setattr(Quota, "limit", limit, raising=False)
+    world = Bounded(tmp_path, zookeeper, kafka)
+    with collector(zookeeper, kafka, world.prefix, quota_bytes=SMALL):
+        world.agent.start()
+        world.accept(40)
+        wait_until(lambda: bool(world.figures()["buffer_full"]), "the collector says so", 60)
+        assert any("buffer full:" in problem for problem in world.figures()["problems"])
+        before = world.figures()["carried_bytes"]
+        world.accept(400)
+        threading.Event().wait(2.0)
+        probes = world.figures()["carried_bytes"] - before
+        size = world.figures()["accepted_bytes"] / world.count
+        assert probes <= 8 * size, "single messages only, ever more rarely"
+        assert world.figures()["unsent_batches"] > 400
+        room.set()
+        wait_until(lambda: world.figures()["pending_batches"] == 0, "everything drains", 60)
+        assert world.figures()["buffer_full"] == ""
+    world.agent.stop()
+    assert len(deduplicated(kafka, world.topic)) == world.count

@@ -1,0 +1,160 @@
+"""What the raw table must hold, told by a plain reading of the log: no ranges, no tasks, no files. It follows the
+chain of appends, and reads of the log exactly what each append claims."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from artimon.model.batch import BatchId
+from artimon.model.fingerprint import unsigned
+from artimon.model.values import Value
+from pipeline.spark.messages import FUTURE_MS
+from pipeline.spark.state import END_OF_LOG, FORGET_MS, RawState, TopicState
+from pipeline.spark.table import RawTable, read_raw, read_sources, read_state
+from tests.spark.memory_log import MemoryLog, Stored
+
+Held = tuple[str, int, int, int, bool, str, str, bytes]
+"""(source, series, time, birth, future, keep, type, bits of the value)."""
+Rows = list[tuple[int, int, int, Value | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A batch, as the agent that made it knows it."""
+
+    id: BatchId
+    source: str
+    poll_ms: int
+    keep: str
+    rows: Rows
+    data: bytes
+    buggy: bool
+    """Whether the program refuses it until it is mended."""
+
+
+def bits(value: Value | None) -> tuple[str, bytes]:
+    """Type and exact content of a value."""
+    if value is None:
+        return "ended", b""
+    if isinstance(value, bool):
+        return "boolean", bytes([value])
+    if isinstance(value, int):
+        return "integer", struct.pack("<q", value)
+    if isinstance(value, float):
+        return "double", struct.pack("<d", value)
+    return "string", value.encode()
+
+
+@dataclass
+class Reference:
+    """`made`: every whole batch by its bytes; any other message is dead."""
+
+    log: MemoryLog
+    made: dict[bytes, Made]
+    uri: str
+    version: int = 0
+    until: dict[str, dict[int, int]] = field(default_factory=dict)
+    seen: set[BatchId] = field(default_factory=set)
+    rows: Counter[Held] = field(default_factory=Counter)
+    dead: int = 0
+    append: int = 0
+
+    def follow(self, mended: bool) -> None:
+        """Read on as far as the table says it holds the log; `mended`: how the program was since the last call."""
+        newest, _ = RawTable(self.uri).head()
+        while self.version < newest:
+            self.version += 1
+            state = read_state(RawTable(self.uri).uri, self.version)
+            if state is not None:
+                self._take(state, mended)
+
+    def _take(self, state: RawState, mended: bool) -> None:
+        assert state.append == self.append + 1
+        self.append = state.append
+        for topic in state.topics[:-1]:
+            assert topic.closed
+            for p, until in topic.until.items():
+                assert until == self.until.get(topic.topic_id, {}).get(p, 0), "a closed topic goes on"
+                assert topic.lost[p][-1][1] == END_OF_LOG, "the rest of a closed topic is not named lost"
+        current = state.topics[-1]
+        at = self.until.setdefault(current.topic_id, dict.fromkeys(current.until, 0))
+        for gap in state.gaps:
+            if gap.kind == "cut":
+                assert gap.end == at[gap.partition], "what was cut ends elsewhere"
+                at[gap.partition] = gap.start
+        for p, until in current.until.items():
+            assert until >= at[p], "an ack moved backwards"
+            self._read(current, p, until, mended)
+            at[p] = until
+
+    def _read(self, topic: TopicState, p: int, until: int, mended: bool) -> None:
+        log = self.log.topics[topic.topic_id][p]
+        lost = topic.lost.get(p, ())
+        for offset in range(self.until[topic.topic_id][p], until):
+            assert offset < log.end, "the table claims what was never written"
+            record = log.records[offset]
+            if any(start <= offset < end for start, end in lost):
+                assert record.withheld, f"offset {offset} is named lost, and could be read all the time"
+            else:
+                self._store(p, record, mended)
+
+    def _store(self, p: int, record: Stored, mended: bool) -> None:
+        made = self.made.get(record.value or b"")
+        if made is None or made.poll_ms < record.append_ms - FORGET_MS:
+            self._bury(p, record)
+        elif made.id not in self.seen:
+            if made.buggy and not mended:
+                self._bury(p, record)
+                return
+            self.seen.add(made.id)
+            for series, time, birth, value in made.rows:
+                future = time > record.append_ms + FUTURE_MS
+                self.rows[made.source, series, time, birth, future, made.keep, *bits(value)] += 1
+
+    def _bury(self, p: int, record: Stored) -> None:
+        self.dead += 1
+        found = [
+            letter
+            for letter, value in self.log.letters
+            if (letter.partition, letter.offset, value) == (p, record.offset, record.value)
+        ]
+        assert found, f"partition {p} offset {record.offset} is passed, and no dead letter"
+        assert found[0].reason
+
+
+def table_rows(hdfs: str) -> Counter[Held]:
+    """What the table holds."""
+    table = RawTable(hdfs)
+    names = read_sources(SOURCES.format(hdfs))
+    held: Counter[Held] = Counter()
+    for row in read_raw(table.uri).cast(_plain(read_raw(table.uri).schema)).to_pylist():
+        given = [row[name] for name in ("integer", "double", "boolean", "string") if row[name] is not None]
+        assert len(given) <= 1
+        held[
+            names[row["source"]],
+            unsigned(row["series"]),
+            row["time"] // 1000,
+            row["birth"] // 1000,
+            row["future"],
+            row["keep"],
+            *bits(given[0] if given else None),
+        ] += 1
+    return held
+
+
+SOURCES = "{}/artimon/sources"
+
+
+def _plain(schema: Any) -> Any:
+    return pa.schema([pa.field(f.name, pa.int64()) if f.name in ("time", "birth") else f for f in schema])
+
+
+def difference(wanted: Counter[Held], held: Counter[Held]) -> Mapping[str, Any]:
+    """What is missing and what is too much; both empty if the table is exact."""
+    return {"missing": dict(wanted - held), "too much": dict(held - wanted)}

@@ -1,0 +1,123 @@
+"""Kafka as a buffer, on a broker of its own: full, wiped, and rolled back under load. Nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from artimon.settings import load as load_settings
+from artimon.stack.stack import Stack
+from pipeline.spark.config import SparkConfig
+from pipeline.spark.table import RawTable
+from pipeline.spark.topic import Topic
+from tests.conftest import TEST_PORTS
+from tests.spark.carried import Carried
+from tests.spark.driving import eventually
+from tests.spark.helpers import PARTITIONS, make_topics
+from tests.spark.test_gaps import kinds
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(900)]
+
+QUOTA = 30_000_000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A broker with a small quota, whose topics are those of the stack."""
+    settings = replace(load_settings(), kafka_quota_bytes=QUOTA)
+    folder = tmp_path_factory.mktemp("broker")
+    with Stack(folder, ["kafka"], base_port=TEST_PORTS, settings=settings) as stack:
+        yield stack
+
+
+@pytest.fixture
+def own(config: SparkConfig, broker: Stack) -> SparkConfig:
+    """The world of the test, on that broker."""
+    make_topics(broker.kafka, config.topic_prefix)
+    return replace(config, kafka=broker.kafka, kafka_quota_bytes=QUOTA, trim_interval_s=2.0)
+
+
+def test_a_full_kafka_keeps_the_unread_and_drains_once_it_is_read(
+    own: SparkConfig, session: SparkSession, client: KazooClient
+) -> None:
+    """Spark is away: Kafka fills to its quota, the agent's log grows. Spark comes back: everything goes its way."""
+    way = Carried(own, session, client, QUOTA)
+    topic = Topic(own.kafka, own.samples_topic)
+    with way.running():
+        way.accept_large(200)
+        eventually(lambda: bool(way.figures()["buffer_full"]), "buffer full")
+        assert way.figures()["log_bytes"] > QUOTA
+        assert way.figures()["unsent_batches"] > 50
+        assert 0.7 * QUOTA < topic.sizes(PARTITIONS).total <= QUOTA
+        carried = way.figures()["carried_bytes"]
+        way.accept_large(20)
+        assert way.figures()["carried_bytes"] - carried < 10 * 400_000
+        with way.spark():
+            way.settle()
+            assert way.figures()["buffer_full"] == ""
+            eventually(
+                lambda: topic.sizes(PARTITIONS).total <= QUOTA // 2, "what was read goes, down to half of the quota"
+            )
+            assert way.refused == 0
+            accepted = way.figures()["accepted_bytes"]
+            assert way.figures()["carried_bytes"] < 1.25 * accepted + 24 * 2**20
+    topic.close()
+
+
+def test_a_wiped_kafka(own: SparkConfig, broker: Stack, session: SparkSession, client: KazooClient) -> None:
+    """Another cluster, other topics, under the same name and address; the stack makes them."""
+    way = Carried(replace(own, topic_prefix="artimon"), session, client)
+    with way.running(), way.spark() as query:
+        with way.flowing():
+            way.acked(40)
+            broker.kill_part("kafka")
+            way.accept(40)
+            shutil.rmtree(broker.data / "kafka" / "data")
+            broker.start_part("kafka")
+            broker.wait_healthy()
+            way.acked(100)
+        way.settle()
+        assert "topic" in kinds(query)
+        assert query.problems() != []
+
+
+def partitions(broker: Stack, config: SparkConfig) -> list[Path]:
+    found = sorted((broker.data / "kafka" / "data").glob(f"{config.samples_topic}-*"))
+    assert len(found) == PARTITIONS
+    return found
+
+
+def test_a_log_that_lost_its_end_and_grew_again(
+    own: SparkConfig, broker: Stack, tmp_path: Path, session: SparkSession, client: KazooClient
+) -> None:
+    """What the broker had written since some moment is gone, as after a loss of power, and polls go on at once: the
+    same offsets soon stand for other batches, read and unread."""
+    way = Carried(own, session, client)
+    with way.running(), way.spark() as query:
+        with way.flowing(0.01):
+            way.acked(40)
+            for folder in partitions(broker, own):
+                shutil.copytree(folder, tmp_path / folder.name)
+            accepted = way.figures()["accepted_batches"]
+            eventually(lambda: way.figures()["acked_batches"] > accepted + 50, "the table is ahead of the copy")
+            _, before = RawTable(own.hdfs).head()
+            read = before.until()
+            broker.kill_part("kafka")
+            for folder in partitions(broker, own):
+                shutil.rmtree(folder)
+                shutil.copytree(tmp_path / folder.name, folder)
+            way.accept(500)
+            broker.start_part("kafka")
+            broker.wait_healthy()
+            way.acked(600)
+        way.settle()
+        _, state = RawTable(own.hdfs).head()
+        assert kinds(query) == {"cut"}
+        assert any(named.gap.start < read[named.gap.partition] for named in state.recent), "below what was read"
+        assert way.figures()["resent_batches"] > 0

@@ -1,0 +1,87 @@
+"""Gaps on real servers, under load: each is named, what is in it is sent again, and the table holds everything once."""
+
+from __future__ import annotations
+
+import pytest
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from pipeline.spark import gaps
+from pipeline.spark.config import SparkConfig
+from pipeline.spark.raw import RawQuery
+from pipeline.spark.state import Gap, RawState, close_gaps, from_json, to_json
+from pipeline.spark.table import RawTable
+from pipeline.spark.topic import Topic
+from tests.spark.carried import Carried, delete_records, delete_topics
+from tests.spark.driving import eventually
+from tests.spark.helpers import make_topics, now_ms
+
+
+def kinds(query: RawQuery) -> set[str]:
+    return {gap["kind"] for gap in query.figures()["gaps"]}
+
+
+@pytest.mark.stack
+def test_a_topic_deleted_and_made_again_under_load(
+    config: SparkConfig, session: SparkSession, client: KazooClient
+) -> None:
+    way = Carried(config, session, client)
+    with way.running(), way.spark() as query:
+        with way.flowing():
+            way.acked(20)
+            delete_topics(config)
+            way.accept(20)
+            make_topics(config.kafka, config.topic_prefix)
+            way.acked(40)
+        way.settle()
+        assert kinds(query) == {"topic"}
+        assert query.figures()["since_start"]["gaps"]["topic"] > 0
+        assert any(text.startswith("gap (topic) named by append") for text in query.problems())
+    _, state = RawTable(config.hdfs).head()
+    assert state.recent, "the table itself tells of it, whatever restarts"
+    assert gaps.problems(state, now_ms()) != []
+    assert gaps.problems(state, now_ms() + gaps.TOLD_MS) == []
+
+
+@pytest.mark.stack
+def test_records_deleted_that_nobody_has_read(config: SparkConfig, session: SparkSession, client: KazooClient) -> None:
+    """Kafka took them, so the agent waits for acks; the table never saw them, says so, and gets them again."""
+    way = Carried(config, session, client)
+    with way.running():
+        with way.spark():
+            way.accept(20)
+            eventually(lambda: way.figures()["pending_batches"] == 0, "the first are in the table")
+        way.accept(60)
+        eventually(lambda: way.figures()["unsent_batches"] == 0, "Kafka has them")
+        topic = Topic(config.kafka, config.samples_topic)
+        info = topic.describe()
+        _, state = RawTable(config.hdfs).head()
+        for partition, (_, end) in topic.bounds(info.partitions).items():
+            if end > state.until()[partition]:
+                delete_records(config, partition, max(state.until()[partition] + 1, end - 3))
+        topic.close()
+        with way.spark() as query, way.flowing(0.1):
+            way.acked(60)
+            assert kinds(query) == {"lost"}
+            assert way.figures()["resent_batches"] > 0
+        with way.spark():
+            way.settle()
+
+
+def test_gaps_outlive_a_restart_and_the_list_is_bounded() -> None:
+    state = close_gaps(RawState(), "w", "c", "t", "one", 2, [], None, 1_000)
+    for n in range(200):
+        state = from_json(
+            to_json(close_gaps(state, "w", "c", "t", "one", 2, [Gap("cut", 1, n, n + 1)], None, n), state)
+        )
+    assert len(state.recent) == 64
+    assert [named.gap.start for named in state.recent] == list(range(136, 200))
+    assert {named.topic_id for named in state.recent} == {"one"}
+    again = close_gaps(state, "w", "c", "t", "two", 2, [Gap("topic", 0, 5, 9), Gap("lost", 1, 0, 3)], None, 999)
+    assert [(n.gap.kind, n.topic_id, n.append) for n in again.recent[-2:]] == [
+        ("topic", "one", 202),
+        ("lost", "two", 202),
+    ]
+    (sentence, *_) = gaps.problems(again, 1_000)
+    assert "append 202" in sentence
+    assert "1970-01-01 00:00:00 UTC" in sentence

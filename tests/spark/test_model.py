@@ -1,0 +1,77 @@
+"""Exactly once, by a model: whatever happens to log, drivers and table, the table holds exactly what a plain reading
+of the log holds, and claims no more."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from artimon.model import codec
+from artimon.model.batch import BatchHeader
+from artimon.model.clock import ManualClock
+from pipeline.spark import messages
+from tests.spark.local_files import local_files
+from tests.spark.world import START_MS, World, play
+
+USUAL = ["send", "send", "send", "step", "step", "release", "make", "repeat", "time", "hear", "compact"]
+RARE = [
+    *("garbage", "epoch", "restart", "fail", "unwritable", "unburied", "kill", "race", "oversleep"),
+    *("recreate", "trim", "cut", "elect", "hide", "mend", "replay"),
+]
+NUMBER = st.integers(0, 419)
+EVENT = st.tuples(st.sampled_from(USUAL) | st.sampled_from(RARE), NUMBER, NUMBER, NUMBER)
+
+
+@contextmanager
+def a_world() -> Iterator[World]:
+    clock = ManualClock(START_MS)
+    decode = codec.decode_columns
+    with local_files(clock) as client, pytest.MonkeyPatch.context() as patch:
+        world = World(Path(tempfile.mkdtemp(prefix="artimon-model-")), clock, client)
+
+        def decode_with_defect(header: BatchHeader, value: bytes) -> object:
+            world.refuse_buggy(header)
+            return decode(header, value)
+
+        patch.setattr(messages, "decode_columns", decode_with_defect)
+        yield world
+
+
+def run(events: list[tuple[str, int, int, int]]) -> None:
+    with a_world() as world:
+        play(world, events)
+
+
+SENDS = [("send", 0, 0, 1)] * 4
+CUT_AND_GROWN = [*SENDS, ("step", 0, 4, 0), ("cut", 0, 2, 4), ("cut", 1, 2, 4), ("cut", 2, 2, 4)]
+"""The log lost its end and is longer than before: the offsets alone do not show it."""
+
+AFTER_90_DAYS = [("time", 18, 0, 0), ("time", 15, 0, 0), ("time", 24, 0, 0)]
+FROM_THE_FUTURE = [("send", 0, 0, 4), ("step", 0, 4, 0), *AFTER_90_DAYS, ("send", 1, 0, 1), ("step", 0, 4, 0)]
+"""An agent whose clock is two days ahead, and whose lane is silent for so long."""
+
+
+@pytest.mark.timeout(900)
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.lists(EVENT, min_size=3, max_size=30))
+@example(CUT_AND_GROWN)
+@example([*CUT_AND_GROWN, ("elect", 0, 0, 0), ("recreate", 0, 0, 0)])
+@example([*SENDS, ("oversleep", 0, 0, 0)])
+@example([("send", 0, 2, 3), *SENDS, ("step", 0, 4, 0), ("replay", 0, 1, 1), ("replay", 0, 1, 1)])
+@example([*FROM_THE_FUTURE, ("repeat", 0, 0, 0), ("step", 0, 4, 0)])
+def test_the_table_is_exact_whatever_happens(events: list[tuple[str, int, int, int]]) -> None:
+    run(events)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@settings(max_examples=500, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@given(st.lists(EVENT, min_size=10, max_size=60))
+def test_the_table_is_exact_through_long_histories(events: list[tuple[str, int, int, int]]) -> None:
+    run(events)

@@ -1,0 +1,65 @@
+"""How many files an hour gets."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.spark.pace import FREE_FILES, HOUR_FILES, HOUR_MS, Pace, count_hours
+from pipeline.spark.rows import period_of
+from pipeline.spark.table import DataFile
+
+START = 1_795_000_000_000 // HOUR_MS * HOUR_MS
+HOUR = period_of(START)
+
+
+def file(rows: int, at_ms: int = START, keep: str = "default") -> DataFile:
+    return DataFile("x", 1, rows, {"period": period_of(at_ms), "keep": keep}, "")
+
+
+def hour_of_appends(pace: Pace, classes: int, rows: int, took_s: float = 2.0, interval_s: float = 30.0) -> list[float]:
+    """Drive one whole hour: pauses as the query would make them."""
+    at, pauses = float(START), []
+    while at < START + HOUR_MS:
+        pace.note([file(rows, int(at), f"k{n}") for n in range(classes)])
+        pauses.append(pace.pause_s(int(at)))
+        at += 1000 * max(interval_s, took_s + pauses[-1])
+    return pauses
+
+
+def test_an_ordinary_hour_has_one_file_an_append_and_no_rest() -> None:
+    pauses = hour_of_appends(pace := Pace(), 1, 750_000)
+    assert len(pauses) == 120
+    assert not any(pauses)
+    assert not pace.is_scarce(HOUR)
+
+
+@given(st.integers(1, 20), st.floats(0.5, 30.0))
+def test_up_to_twenty_classes_keep_the_limit(classes: int, interval_s: float) -> None:
+    pauses = hour_of_appends(Pace(interval_s), classes, 10_000, interval_s=interval_s)
+    assert classes * len(pauses) <= HOUR_FILES
+
+
+def test_four_classes_never_rest() -> None:
+    assert not any(hour_of_appends(Pace(), 4, 200_000))
+
+
+def test_files_that_stood_there_at_the_start_count() -> None:
+    pace = Pace(30.0, count_hours([HOUR] * (HOUR_FILES - 10) + ["2026-11-01"]))
+    pace.note([file(1000)])
+    assert pace.pause_s(START) == 300.0
+    assert pace.pause_s(START + HOUR_MS) == 0.0
+
+
+def test_a_backlog_gets_larger_files_and_no_rest() -> None:
+    pace = Pace(30.0, {HOUR: FREE_FILES - 1})
+    assert pace.tasks(12_000_000, 4, HOUR) == 4
+    small = pace.chunk_bytes(HOUR)
+    pace.note([file(3_000_000)])
+    assert pace.tasks(12_000_000, 4, HOUR) == 3
+    assert pace.chunk_bytes(HOUR) > 2 * small
+    assert pace.pause_s(START) == 0.0
+
+
+def test_few_rows_are_one_task() -> None:
+    assert [Pace().tasks(rows, 4, HOUR) for rows in (0, 750_000, 2_999_999, 3_000_000, 10**9)] == [1, 1, 1, 2, 4]

@@ -1,0 +1,103 @@
+"""Which settings a session gets where: pure, no JVM. And when a session counts as lost."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from artimon.model.clock import ManualClock
+from pipeline.spark.config import SparkConfig
+from pipeline.spark.properties import PropertiesError, parse_conf, read_properties
+from pipeline.spark.session import PYTHON, session_settings
+from pipeline.spark.watch import SILENT, SessionWatch
+from tests.spark.driving import eventually
+
+
+def settings(tmp_path: Path, master: str, conf: dict[str, str] | None = None, **submitted: str) -> dict[str, str]:
+    config = SparkConfig("z", "k", "hdfs://h", tmp_path, jars=["/a.jar", "/b.jar"], master=master, conf=conf or {})
+    return session_settings(config, tmp_path / "pools.xml", {k.replace("_", "."): v for k, v in submitted.items()})
+
+
+def test_one_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
+    found = settings(tmp_path, "local[4,4]")
+    assert (found["spark.driver.host"], found["spark.driver.bindAddress"]) == ("127.0.0.1", "127.0.0.1")
+    assert found["spark.driver.extraClassPath"] == "/a.jar:/b.jar"
+    assert found[PYTHON] == sys.executable
+    assert "spark.jars" not in found
+
+
+def test_a_cluster_gets_no_path_of_the_driver_and_no_loopback(tmp_path: Path) -> None:
+    found = settings(tmp_path, "spark://host:7077", {"spark.executor.memory": "3g", PYTHON: "/opt/python"})
+    assert found["spark.master"] == "spark://host:7077"
+    assert found["spark.jars"] == "/a.jar,/b.jar"
+    assert (found["spark.executor.memory"], found[PYTHON]) == ("3g", "/opt/python")
+    assert "127.0.0.1" not in found.values()
+    drivers = {"spark.scheduler.allocation.file", "spark.sql.warehouse.dir"}
+    assert not {key for key, value in found.items() if str(tmp_path) in value} - drivers
+
+
+def test_what_spark_submit_was_told_is_not_said_again(tmp_path: Path) -> None:
+    found = settings(tmp_path, "", spark_master="yarn", spark_executor_memory="5g", spark_ui_enabled="true")
+    assert not {"spark.master", "spark.executor.memory", "spark.ui.enabled", "spark.driver.memory", PYTHON} & {*found}
+    assert found["spark.scheduler.mode"] == "FAIR"
+
+
+def test_a_file_of_settings_is_read_as_spark_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.properties"
+    path.write_text("# comment\n\nspark.master   yarn\nspark.a=1 2\n  spark.b.c : x=y\n")
+    assert read_properties(path) == {"spark.master": "yarn", "spark.a": "1 2", "spark.b.c": "x=y"}
+
+
+@pytest.mark.parametrize("text", ["spark.x", "master=yarn", "spark. =1", "--conf"])
+def test_what_is_no_setting_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.properties"
+    path.write_text(f"spark.a 1\n{text}\n")
+    with pytest.raises(PropertiesError, match=r"x\.properties:2: .* is no setting of Spark"):
+        read_properties(path)
+    with pytest.raises(PropertiesError, match="--conf"):
+        parse_conf([text])
+
+
+class Context:
+    """What SessionWatch asks of a Spark context whose JVM was started by spark-submit."""
+
+    def __init__(self) -> None:
+        self._gateway = self._jsc = self
+        self.stopped, self.hangs = False, threading.Event()
+        self.hangs.set()
+
+    def sc(self) -> Context:
+        return self
+
+    def isStopped(self) -> bool:
+        self.hangs.wait(30)
+        return self.stopped
+
+
+def watched(context: Context, stop: threading.Event) -> SessionWatch:
+    session: Any = SimpleNamespace(sparkContext=context)
+    return SessionWatch(session, stop, ManualClock())
+
+
+def test_an_application_that_the_cluster_ended_is_noticed() -> None:
+    context, stop = Context(), threading.Event()
+    watch = watched(context, stop)
+    assert watch.alive()
+    context.stopped = True
+    eventually(lambda: not watch.alive(), "the end", 10)
+    stop.set()
+
+
+def test_a_jvm_that_says_nothing_is_given_up_after_many_looks_only() -> None:
+    context, stop = Context(), threading.Event()
+    context.hangs.clear()
+    watch = watched(context, stop)
+    looks = sum(1 for _ in range(SILENT * 2) if watch.alive())
+    assert looks == SILENT - 1
+    stop.set()
+    context.hangs.set()

@@ -1,0 +1,48 @@
+"""The raw table's compare-and-set, on a local folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from artimon.model.clock import ManualClock
+from pipeline.spark.state import RawState, close_gaps
+from pipeline.spark.table import FRESH_S, DataFile, Moment, Overslept, RawTable
+from tests.spark.local_files import local_files
+
+FILE = DataFile("period=2026-11-21T13/keep=x/f.parquet", 1, 1, {"period": "2026-11-21T13", "keep": "x"}, "{}")
+
+
+def begun(before: RawState, writer: str) -> RawState:
+    return close_gaps(before, writer, "c", "t", "id", 1, [])
+
+
+def test_files_that_may_be_gone_are_not_committed(tmp_path: Path) -> None:
+    """A driver was stopped between its files and its commit: after a day it has to write them anew."""
+    clock = ManualClock(1_795_000_000_000)
+    with local_files(clock):
+        table = RawTable(tmp_path.as_uri(), clock)
+        began, after = Moment.of(clock), begun(RawState(), "w")
+        clock.advance(round(FRESH_S * 1000) + 1000)
+        with pytest.raises(Overslept, match="begun 24 h ago"):
+            table.append([FILE], RawState(), after, began)
+        assert table.head() == (0, RawState())
+        assert table.append([FILE], RawState(), after, Moment.of(clock)) == 1
+
+
+def test_an_append_that_went_through_is_never_refused(tmp_path: Path) -> None:
+    """The answer came a day late: the head says that it is done."""
+    clock = ManualClock(1_795_000_000_000)
+    with local_files(clock):
+        table = RawTable(tmp_path.as_uri(), clock)
+        began, after = Moment.of(clock), begun(RawState(), "w")
+        assert table.append([FILE], RawState(), after, began) == 1
+        clock.advance(round(FRESH_S * 1000) + 1000)
+        assert table.append([FILE], RawState(), after, began) == 1
+
+
+def test_a_moment_is_as_old_as_the_clock_that_says_more() -> None:
+    clock = ManualClock(1_000_000)
+    assert Moment(1_000_000 - 5_000, clock.monotonic() + 1).age_s(clock) == 5  # the machine slept
+    assert Moment(1_000_000 + 5_000, clock.monotonic() - 7).age_s(clock) == 7  # the clock was set back
