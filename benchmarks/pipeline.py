@@ -142,6 +142,8 @@ def raw_alone(bench: Bench, world: World, processes: Processes) -> None:
 
 def stops(bench: Bench, world: World, processes: Processes, stop_s: float) -> None:
     """One path stands still for a while, then the other; each time the rest goes on."""
+    moving = lambda: raw_messages(world) > 0 and bucket_messages(world) > 0  # noqa: E731
+    wait_for("both paths move", moving, processes)
     shards = [p.pid for p in processes if "shard" in p.args[3:4]]  # type: ignore[index]
     rate = while_stopped(bench, world, shards, raw_messages, stop_s)
     emit("pipeline@buckets_stopped", rate, "samples/s into the table while both shards are stopped")

@@ -24,7 +24,7 @@ END_OF_LOG = 2**63 - 1
 
 class Position(NamedTuple):
     """Where Kafka holds a batch. Topic id and cluster id as Kafka prints them. `leader_epoch` of the partition when
-    it was written, or less; -1: not known. An offset alone does not say which message: a log that was cut grows again,
+    it was written; -1: not known. An offset alone does not say which message: a log that was cut grows again,
     under a greater epoch."""
 
     cluster: str

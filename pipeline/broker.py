@@ -112,6 +112,7 @@ class Broker:
             chunks = list(self._chunks(messages))
             for node, requests in self._requests(chunks, results).items():
                 self._send(node, requests, results, until)
+            self._confirm(chunks, results)
         except (BrokerError, KafkaError, OSError, RuntimeError) as error:
             self._fail_rest(results, f"kafka: {type(error).__name__} {error}")
         return results
@@ -251,6 +252,28 @@ class Broker:
             for place, index in enumerate(chunk.indices):
                 at, epoch = part.base_offset + place, info.epochs.get(chunk.partition, -1)
                 results[index] = Position(info.cluster, info.topic_id, chunk.partition, at, epoch)
+
+    def _confirm(self, chunks: list[_Chunk], results: list[Position | str]) -> None:
+        """Positions stay if the leader of their partition is, after the write, the one that was described before it:
+        so their epoch is exact. One too low would be taken for evidence of loss, again and again. Raises BrokerError,
+        with no position left."""
+        written = [chunk for chunk in chunks if isinstance(results[chunk.indices[0]], Position)]
+        try:
+            now = {name: self._refresh(name) for name in {chunk.info.name for chunk in written}}
+        except BrokerError:
+            for chunk in written:
+                _fail(chunk, results, f"kafka: {chunk.info.name} was not described after the write")
+            raise
+        for chunk in written:
+            name, partition = chunk.info.name, chunk.partition
+            if now[name].epochs.get(partition) != chunk.info.epochs.get(partition):
+                _fail(chunk, results, f"kafka: {name}/{partition}: its leader changed meanwhile")
+
+    def _refresh(self, name: str) -> TopicInfo:
+        """The topic as it is now."""
+        with self._lock:
+            info = self._topics[name] = self._describe(name)
+            return info
 
     def _forget(self, info: TopicInfo) -> None:
         """Describe the topic anew at the next write."""

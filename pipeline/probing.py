@@ -18,7 +18,7 @@ class Probing:
     before `not_before`."""
 
     reason: str = ""
-    """What the collector said last; "" when it takes everything."""
+    """What the collector said last; "" once it has taken a probe."""
     window: int | None = None
     not_before: float = 0.0
     refusals: int = 0
@@ -42,7 +42,7 @@ class Probing:
         """Kafka took all of a probe."""
         if self.window is None:
             return
-        self.refusals, self.not_before = 0, 0.0
+        self.reason, self.refusals, self.not_before = "", 0, 0.0
         self.window *= 2
         if self.window > GROUP_COUNT:
-            self.reason, self.window = "", None
+            self.window = None

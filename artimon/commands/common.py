@@ -18,6 +18,8 @@ HdfsOption = Annotated[str | None, typer.Option(help="URI (ARTIMON_HDFS, else th
 HostOption = Annotated[
     str, typer.Option(help="Address to listen on and to be known by; others reach it only where it is not loopback.")
 ]
+
+
 def _quota(text: str | None) -> str | None:
     """Refuses at the command line what is no quota."""
     from artimon.settings import SettingsError, parse_quota

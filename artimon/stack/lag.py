@@ -90,7 +90,7 @@ def compactor_reason(figures: Figures) -> str:
     if _ms(figures, "failing_ms") > COMPACTOR_MS:
         return f"nothing could be done for {_seconds(_ms(figures, 'failing_ms'))}: {problems[0]}"
     if given_up := _ms(figures, "given_up"):
-        return f"{given_up} hours or days are given up, the proof failed: {problems[-1]}"
+        return f"{given_up} hours or days are given up: {problems[-1]}"
     if (behind_ms := _ms(figures, "behind_ms")) > COMPACTION_MS:
         limit = f"at most {COMPACTION_MS / 3_600_000:.0f} h"
         return f"{figures.get('waiting', '?')} jobs wait, the oldest for {behind_ms / 3_600_000:.1f} h, {limit}"

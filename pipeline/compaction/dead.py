@@ -50,6 +50,7 @@ class Sweeper:
             if not path.startswith(LOG_FOLDER)
         }
         removed = self._table.removed()
+        self._table.forget(removed - present.keys())  # somebody else deleted them
         live = {file.path for file in self._table.live()}
         dead = [path for path in present if path in removed and path not in live]
         self._since = {path: self._since.get(path, version) for path in dead}

@@ -6,6 +6,7 @@ goes past it. Whether it went through is decided by reading the table again.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -43,7 +44,8 @@ class RawLog:
         self._clock = clock
         self._table: DeltaTable | None = None
         self._taken_out: set[str] = set()
-        """Paths that commits of this object removed: a checkpoint may forget them before they are deleted."""
+        """Paths that commits up to version `_read_to` removed and that were not deleted yet, as far as is known."""
+        self._read_to: int | None = None
 
     def refresh(self) -> int:
         """Go to the newest version; its number. Raises FileNotFoundError if there is no table, TableError, OSError."""
@@ -64,17 +66,29 @@ class RawLog:
         return [LiveFile(*row) for row in zip(*(actions.column(name).to_pylist() for name in names), strict=True)]
 
     def removed(self) -> set[str]:
-        """Paths that were removed from the table and may still lie on HDFS. Raises TableError, OSError."""
-        table = self._open()
+        """Paths that were removed from the table and may still lie on HDFS, by the commits that the log still holds:
+        checkpoints of delta-rs name no removed file. Raises TableError, OSError."""
+        newest = int(self._open().version())
+        if self._read_to is None:
+            names = (name for name, _, _ in files.listing(f"{self.uri}/_delta_log"))
+            versions = sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+        else:
+            versions = list(range(self._read_to + 1, newest + 1))
+        for version in versions:
+            if version <= newest:
+                self._taken_out |= self._removed_by(version)
+        self._read_to = newest
+        return set(self._taken_out)
 
-        def run() -> list[str]:
-            return table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False, full=False)
-
+    def _removed_by(self, version: int) -> set[str]:
         try:
-            told = {path.split(self.uri + "/")[-1] for path in self._within("looking for dead files of", run)}
-            return told | self._taken_out
-        except DeltaError as error:
-            raise TableError(f"{self.uri}: dead files cannot be listed: {first_line(error)}") from error
+            text = files.read(f"{self.uri}/_delta_log/{version:020d}.json")
+        except FileNotFoundError:
+            return set()  # tidied meanwhile: what it removed was deleted before
+        try:
+            return {json.loads(line)["remove"]["path"] for line in text.splitlines() if line.startswith(b'{"remove"')}
+        except (ValueError, KeyError, TypeError) as error:
+            raise TableError(f"{self.uri}: commit {version} cannot be read: {first_line(error)}") from error
 
     def forget(self, paths: Iterable[str]) -> None:
         """These removed files do not lie on HDFS any more."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipeline.compaction.memory import give_back
 from pipeline.compaction.order import Key, Keys, sort
 from pipeline.compaction.runs import Run, check_order, spill
 
@@ -80,7 +81,8 @@ def merge(runs: Sequence[Run], limits: Limits = DEFAULT_LIMITS) -> Iterator[Any]
         heads = [head for head in heads if head.fill()]
         if rows >= limits.window_rows or held >= limits.window_bytes:
             yield _sorted(pieces)
-            pieces, rows, held = [], 0, 0
+            rows = held = 0
+            give_back()
     if pieces:
         yield _sorted(pieces)
 
@@ -113,9 +115,12 @@ def _groups(runs: list[Run], limits: Limits) -> list[list[Run]]:
 
 
 def _sorted(pieces: list[Any]) -> Any:
+    """All rows of `pieces`, in order; the list is emptied."""
     # rows of one series in the order of their times, as far as pieces go: less is left to mend
     pieces.sort(key=lambda piece: piece.column("time")[0].value)
-    return sort(pa.Table.from_batches(pieces))
+    whole = pa.Table.from_batches(pieces).combine_chunks()
+    pieces.clear()  # the rows are not held three times
+    return sort(whole)
 
 
 _NOTHING = pa.record_batch(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import resource
 import threading
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -19,6 +19,7 @@ from artimon.model.health import HealthFile, Publish, unpublished
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.job import Probe, no_probe
+from pipeline.compaction.memory import be_frugal, give_back
 from pipeline.spark.table import first_line
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ class _Life:
                 log.error("compaction: %s", problem)
             if not problem:
                 self._fine_at = self._clock.monotonic()
+            give_back()
             self._problem, self._tried = problem, True
             self._last_problem = problem or self._last_problem
             self._clock.wait(stop, self._interval_s)
@@ -110,14 +112,18 @@ def be_humble(niceness: int = NICENESS) -> None:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     pa.set_memory_pool(pa.system_memory_pool())
-    try:
-        libc = ctypes.CDLL(None)
-        libc.mallopt(-3, 256 * 1024)  # M_MMAP_THRESHOLD: large buffers go back to the system when they are freed
-    except (OSError, AttributeError):
-        log.debug("this C library has no mallopt")
+    be_frugal()
 
 
 def usage() -> dict[str, Any]:
     """Peak of resident memory and CPU time of this process."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return {"peak_bytes": usage.ru_maxrss * 1024, "cpu_s": round(usage.ru_utime + usage.ru_stime, 1)}
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    return {"peak_bytes": _peak(spent.ru_maxrss * 1024), "cpu_s": round(spent.ru_utime + spent.ru_stime, 1)}
+
+
+def _peak(otherwise: int) -> int:
+    """The system's own figure of resources counts what the process that started this one had."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("VmHWM:"))) * 1024
+    return otherwise

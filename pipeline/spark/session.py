@@ -29,7 +29,7 @@ _POOLS = """<?xml version="1.0"?>
 
 # the JVM only moves bytes from Kafka to the tasks: the second compiler costs more than it gives
 _JAVA = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m -XX:ReservedCodeCacheSize=96m"
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -XX:ReservedCodeCacheSize=96m"
     " -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
 )
 

@@ -117,6 +117,20 @@ def test_without_zookeeper_nothing_is_deleted(builder: Builder, tmp_path: Path, 
     assert len(data_files(builder)) == 1
 
 
+def test_dead_files_are_known_after_a_restart_and_a_checkpoint(builder: Builder, tmp_path: Path) -> None:
+    """A compactor that was killed before it deleted them leaves them to the next one; checkpoints do not name them."""
+    fill(builder, 2)
+    builder.settle(START_MS + 2 * HOUR_MS)
+    killed = Compactor(CompactorConfig("", builder.hdfs, tmp_path / "data", limits=SMALL), None)
+    killed.sweep()  # not due again for a while
+    killed.turn(threading.Event())
+    assert len(data_files(builder)) == 6 + 2
+    DeltaTable(builder.table.uri).create_checkpoint()
+    assert compactor(builder, tmp_path, None).sweep().deleted == 6
+    assert len(data_files(builder)) == 2
+    assert held(builder.table.uri) == expected(builder.ledger)
+
+
 def orphan(builder: Builder, name: str) -> str:
     path = f"period=2026-11-18T00/keep=default/{name}.parquet"
     files.write(f"{builder.table.uri}/{path}", b"left behind")

@@ -1,4 +1,4 @@
-"""Batches of hours that are over, written to Kafka with the append times of then: work for the compactor."""
+"""Batches of days that are over, written to Kafka with the append times of then: work for the compactor."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from tests.faults.ledger import Ledger
 
 SAMPLES = TOPICS[0]
 HOUR_MS = 3_600_000
+DAYS, HOURS = 2, 3
 _AGENTS = 4
 
 
-def write_earlier(kafka: str, hours: int, batches: int, ledger: Ledger) -> None:
-    """`batches` batches of 2,000 samples in each of the last `hours` whole hours but one, noted in `ledger`."""
+def write_earlier(kafka: str, batches: int, ledger: Ledger) -> None:
+    """`batches` batches of 2,000 samples in each of 3 hours of the last 2 days before this one, noted in `ledger`."""
     _stamp(kafka, "CreateTime")
     try:
-        _write(kafka, hours, batches, ledger)
+        _write(kafka, batches, ledger)
     finally:
         _stamp(kafka, "LogAppendTime")
 
 
-def _write(kafka: str, hours: int, batches: int, ledger: Ledger) -> None:
+def _write(kafka: str, batches: int, ledger: Ledger) -> None:
     producer: Any = KafkaProducer(bootstrap_servers=kafka, acks="all")
     sources = make_sources("earlier", 12, 2_000)
     numbers: dict[tuple[str, int], int] = {}
-    this_hour = SYSTEM_CLOCK.now_ms() // HOUR_MS * HOUR_MS
-    for hour in range(hours, 0, -1):
-        begin = this_hour - (hour + 1) * HOUR_MS
+    today = SYSTEM_CLOCK.now_ms() // (24 * HOUR_MS) * 24 * HOUR_MS
+    for hour in range(DAYS * HOURS):
+        begin = today + (hour // HOURS - DAYS) * 24 * HOUR_MS + (12 + hour % HOURS) * HOUR_MS
         for n in range(batches):
             source, at = sources[n % len(sources)], begin + n * (HOUR_MS // (batches + 1))
             agent, lane = f"earlier-{n % _AGENTS}", lane_of(source.name)

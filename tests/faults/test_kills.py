@@ -16,7 +16,7 @@ COMPACTION = ("window", "verified", "committed")
 
 def test_processes_killed_at_random(folder: Path, load_options: dict[str, str], scale: Scale) -> None:
     print(f"# seed {scale.seed}")
-    with World(folder, load_options, earlier=120) as world:
+    with World(folder, load_options, earlier=60) as world:
         done = [world.order("compactor", point) for point in COMPACTION]
         world.produce()
         world.wait_appends(2)
@@ -26,7 +26,7 @@ def test_processes_killed_at_random(folder: Path, load_options: dict[str, str], 
         killer = Killer(world, scale.seed)
         killer.run(scale.kill_s)
         world.stack.wait_healthy(300)
-        proof = world.prove(900)
+        proof = world.prove(1800)
         print(f"# kills: {killer.summary()}; orders done: {[path.name for path in done if path.exists()]}")
         print(f"# {proof}")
         assert all(path.exists() for path in done), [path.name for path in done if not path.exists()]

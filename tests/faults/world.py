@@ -52,7 +52,7 @@ class World:
     """A context manager: the stack with its load, which does not produce yet."""
 
     def __init__(self, folder: Path, options: Mapping[str, str], *, earlier: int = 0, proxy: int = 0) -> None:
-        """`earlier`: so many batches in each of two hours that are over. `proxy`: port of the way to the NameNode."""
+        """`earlier`: so many batches in each of six hours that are over. `proxy`: port of the way to the NameNode."""
         chosen = {"raw_interval": "5s", "keep": "*=400", **options}
         if proxy:
             chosen[HDFS_PROXY] = f"hdfs://127.0.0.1:{proxy}"
@@ -70,7 +70,7 @@ class World:
             self.stack.stop_part(SECOND)
             if self.earlier:
                 self.stack.wait_healthy(180, ["kafka"])
-                write_earlier(self.stack.kafka, 2, self.earlier, self.ledger)
+                write_earlier(self.stack.kafka, self.earlier, self.ledger)
                 self._earlier_rows = self.ledger.rows
             self.stack.wait_healthy(300)
         except BaseException:

@@ -25,6 +25,7 @@ IDLE: dict[str, dict[str, Any]] = {
         "raw": {"rows": 10, "lag_ms": 0, "interval_ms": 30_000},
         "buckets": {"ranges": 1, "lag_ms": 0, "lagging": [], "lagging_ms": {}},
     },
+    "compactor": {"jobs": 3, "waiting": 0, "behind_ms": 0, "given_up": 0, "live": {"files": 4, "open_hours": 1}},
     "shard-0": {"series": 1, "applied": 10, "newest_sample_ms": 1_000, "refilling": 0},
 }
 
@@ -80,6 +81,27 @@ CASES: list[Any] = [
         {"spark": {"buckets": {"lagging": ["0"], "lagging_ms": {"0": 31_000}}}},
         "spark: to the shards: shards lack what others have: 0 for 31 s, at most 30 s",
         id="a shard stays behind",
+    ),
+    pytest.param({"compactor": {"behind_ms": 3 * 3_600_000, "waiting": 4}}, "", id="compaction in time"),
+    pytest.param(
+        {"compactor": {"behind_ms": 4 * 3_600_000, "waiting": 4}},
+        "compactor: hours, days: 4 jobs wait, the oldest for 4.0 h, at most 3 h",
+        id="compaction behind",
+    ),
+    pytest.param(
+        {"compactor": {"given_up": 1, "problems": ["2026-11-18T03, keep default: a file is gone"]}},
+        "compactor: hours, days: 1 hours or days are given up: 2026-11-18T03, keep default: a file is gone",
+        id="compaction given up",
+    ),
+    pytest.param(
+        {"compactor": {"failing_ms": 301_000, "problems": ["the NameNode is not reachable"]}},
+        "compactor: hours, days: nothing could be done for 301 s: the NameNode is not reachable",
+        id="compaction fails",
+    ),
+    pytest.param(
+        {"compactor": {"live": {"open_hours": 7}}},
+        "compactor: hours, days: 7 hours are open, at most 6: the raw table does not say that they are complete",
+        id="hours do not close",
     ),
     pytest.param(
         {"shard_0": {"refilling": 12}},
