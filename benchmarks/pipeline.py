@@ -153,25 +153,29 @@ def stops(bench: Bench, world: World, processes: Processes, stop_s: float) -> No
 
 
 def while_stopped(bench: Bench, world: World, pids: list[int], read: Callable[[World], int], stop_s: float) -> float:
-    """Samples a second of what `read` counts while `pids` are stopped, or until it reaches the end. Raises WrongCounts
-    if it stands still too."""
-    before, began = read(world), time.monotonic()
-    last, last_at = before, began
+    """Samples a second of what `read` counts while `pids` are stopped. Raises WrongCounts if it stands still too."""
+    seen = [(time.monotonic(), read(world))]
     for pid in pids:
         psutil.Process(pid).send_signal(signal.SIGSTOP)
     try:
-        while time.monotonic() < began + stop_s:
+        until = time.monotonic() + stop_s
+        while time.monotonic() < until:
             time.sleep(0.1)
-            now = read(world)
-            if now != last:
-                last, last_at = now, time.monotonic()
+            if (now := read(world)) != seen[-1][1]:
+                seen.append((time.monotonic(), now))
     finally:
         for pid in pids:
             psutil.Process(pid).send_signal(signal.SIGCONT)
-    if last == before and last < bench.expected.batches:
+    if len(seen) == 1 and seen[0][1] < bench.expected.batches:
         raise WrongCounts(f"one path stood still while the other was stopped for {stop_s:.0f} s")
-    took = last_at - began if last == bench.expected.batches else stop_s
-    return (last - before) * SERIES_A_SOURCE / max(took, 0.1)
+    return rate_of(seen)
+
+
+def rate_of(seen: list[tuple[float, int]]) -> float:
+    """Samples a second from one change to the last; the first of several is left out: it may hold what was done
+    before."""
+    (began, first), (ended, last) = seen[1 if len(seen) > 2 else 0], seen[-1]
+    return (last - first) * SERIES_A_SOURCE / max(ended - began, 0.1)
 
 
 def measure(stack: Stack, folder: Path, options: argparse.Namespace) -> None:

@@ -6,6 +6,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+from deltalake import DeltaTable
 from hdfs_native import Client
 
 from artimon.model.clock import SYSTEM_CLOCK
@@ -43,7 +45,7 @@ def size(hdfs: str, table: str = "raw") -> Size:
 
 
 def copy_tables(source: str, target: str) -> None:
-    """All files of the three tables, as they are while others go on writing them."""
+    """Log and live files of the three tables, as they are while others go on writing them."""
     for table in TABLES:
         _copy_table(f"{source}/artimon/{table}", f"{target}/artimon/{table}")
 
@@ -51,15 +53,19 @@ def copy_tables(source: str, target: str) -> None:
 def _copy_table(source: str, target: str) -> None:
     for attempt in range(ATTEMPTS):
         try:
-            for log in (True, False):  # the log first: every file that it names is there by then
-                names = [path for path, _, _ in files.listing(source) if path.startswith("_delta_log/") is log]
-                for name in names:
-                    files.write(f"{target}/{name}", files.read(f"{source}/{name}"))
+            _copy_files(source, target, [f"_delta_log/{path}" for path, _, _ in files.listing(f"{source}/_delta_log")])
+            actions = pa.table(DeltaTable(target).get_add_actions(flatten=True))
+            _copy_files(source, target, actions.column("path").to_pylist())
             return
         except FileNotFoundError:
             if attempt == ATTEMPTS - 1:
                 raise
             delete_folder(target)  # compaction has just removed a file: again
+
+
+def _copy_files(source: str, target: str, paths: list[str]) -> None:
+    for path in paths:
+        files.write(f"{target}/{path}", files.read(f"{source}/{path}"))
 
 
 def delete_folder(uri: str) -> None:

@@ -64,8 +64,7 @@ class ParquetRun:
         if self._weight is None:
             _, file = self._open()
             groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
-            strings = max(map(_string_bytes, groups), default=0)
-            self._weight = min(self.size, LOAD_BYTES) + 2 * PIECE_BYTES + min(strings, 2 * LOAD_BYTES)
+            self._weight = max(map(_group_weight, groups), default=0)
         return self._weight
 
     def batches(self, rows: int) -> Iterator[Any]:
@@ -173,6 +172,12 @@ def _string_bytes(group: Any) -> int:
     """Of the column of strings in a row group, as encoded: an upper bound of the longest string."""
     strings = _strings_of(group)
     return int(strings.total_uncompressed_size) if strings else 0
+
+
+def _group_weight(group: Any) -> int:
+    """Bytes that reading a row group takes besides its batches: as it lies in the file, pages, and one of strings."""
+    pages = min(int(group.total_byte_size), 2 * PIECE_BYTES)
+    return min(_range(group)[1], LOAD_BYTES) + pages + min(_string_bytes(group), 2 * LOAD_BYTES)
 
 
 def _rows_that_fit(source: RangeReader, file: Any, group: int, rows: int) -> int:

@@ -16,7 +16,7 @@ from pipeline.compaction.plan import HOUR_FILES
 from pipeline.spark.table import FILE_SCHEMA
 from tests.compaction.builder import DAY_MS, HOUR_MS, START_MS, Builder, table_digest, walk
 from tests.compaction.measured import measured_turn
-from tests.compaction.test_compactor import fill
+from tests.compaction.test_compactor import rows
 from tests.spark.local_files import local_files
 
 GIB = 2**30
@@ -106,7 +106,9 @@ def test_thousands_of_small_files_after_long_downtime(local: Builder, tmp_path: 
     """Five days, 480 files an hour in some of them; every hour and day ends within its limits."""
     for day in range(5):
         for hour in (0, 7, 23):
-            fill(local, 1, appends=480 if hour == 7 else 20, first=day * 24 + hour)
+            start = START_MS + day * DAY_MS + hour * HOUR_MS
+            ats = [start + n * 7_000 for n in range(480 if hour == 7 else 20)]
+            local.append([(at, "default", rows(n)) for n, at in enumerate(ats)])
     local.settle(START_MS + 5 * DAY_MS)
     figures = compacted(local, tmp_path / "data", jobs=5 * 3 + 5)
     assert figures["live"]["files"] == 5
