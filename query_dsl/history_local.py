@@ -100,9 +100,12 @@ class LocalReader:
             self._samples += len(rows)
             if self._samples > self._question.samples:
                 raise self._question.too_many_samples()
-        taken = pa.array(rows)
-        table = keys.take(taken)
-        for name, column in zip(VALUES, reader.read(group, VALUES).select(VALUES).take(taken).columns, strict=True):
+        values = reader.read(group, VALUES).select(VALUES)
+        if len(rows) < len(keys):
+            taken = pa.array(rows)
+            keys, values = keys.take(taken), values.take(taken)
+        table = keys
+        for name, column in zip(VALUES, values.columns, strict=True):
             table = table.append_column(name, column)
         return table.append_column("pair", pa.array(pairs))
 

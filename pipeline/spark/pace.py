@@ -25,8 +25,21 @@ SCARCE_CHUNK_BYTES = 176 * 1024 * 1024
 FULL_ROWS = 1_000_000
 """Nobody rests after files of so many rows."""
 MAX_PAUSE_S = 300.0
+APPEND_ROWS = 12_000_000
+"""Rows of an append, at most, about."""
+LEAST_MESSAGES = 250
+GUESSED_ROWS = 1_500
+"""Rows of a batch, as long as none is stored."""
 KNOWN_HOURS = 100
 HOUR_MS = 3_600_000
+
+
+def messages(most: int, rows: int, batches: int, fruitless: int = 0) -> int:
+    """Messages of an append, at most `most`: as many as make APPEND_ROWS if they are like the `batches` stored so far,
+    which had `rows`. Half of that for each of the `fruitless` lives of the query, one after the other, that ended
+    before their first append: what takes longer than there is between two faults would never be done."""
+    each = max(1.0, rows / batches) if batches else GUESSED_ROWS
+    return max(min(most, LEAST_MESSAGES), min(most, int(APPEND_ROWS / each)) >> min(fruitless, 16))
 
 
 class Pace:

@@ -13,6 +13,8 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from pipeline.spark import files
 from pipeline.spark import gaps as told
 from pipeline.spark import state as states
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.pace import TASK_ROWS, Pace, count_hours
+from pipeline.spark.pace import GUESSED_ROWS, TASK_ROWS, Pace, count_hours, messages
 from pipeline.spark.rows import period_of
 from pipeline.spark.source import follow, share, stream
 from pipeline.spark.state import Epochs, Gap, RawState, Step, Totals
@@ -36,8 +38,8 @@ log = logging.getLogger(__name__)
 
 ALLOT_ATTEMPTS = 8
 MAX_UNREACHED = 1_000
-ROWS_A_MESSAGE = 1_500
-"""Taken for the size of a batch until an append has shown it."""
+RECOVERED_APPENDS = 8
+"""After so many small appends in a row they are made large again."""
 PAUSE_STEP_S = 0.25
 CUT_CHECKS = 5
 CUT_PAUSE_S = 3.0
@@ -52,6 +54,10 @@ def no_probe(_point: str) -> None:
 
 class OffsetsMissing(RuntimeError):
     """The rows of a micro-batch do not continue the table: the query must start again from it."""
+
+
+class _Recovered(Exception):
+    """The query begins again with larger appends: no error."""
 
 
 class RawQuery:
@@ -81,20 +87,33 @@ class RawQuery:
         """Topic id, and where its log ended when this process last looked."""
         self._gaps_named = told.count(())
         self._begun = False
+        self._fruitless = 0
+        """Lives in a row that ended before their first append."""
 
     def run(self, stop: threading.Event) -> None:
-        """One life of the query: from the head of the table until `stop` or a failure, which is raised."""
+        """From the head of the table until `stop` or a failure, which is raised."""
+        while not stop.is_set():
+            self._live(stop)
+
+    def _live(self, stop: threading.Event) -> None:
+        """One life of the query. It ends by itself once appends that were made small have gone well."""
         life = self.begin(stop)
         state, info = life.state, life.info
+        most, totals = self._config.raw_messages, state.totals
+        limit = messages(most, totals.rows, totals.batches, self._fruitless)
+        small = limit < messages(most, totals.rows, totals.batches)
         log.info(
             "raw: append %d, reading %s (%s) from %s", state.append, info.topic, info.topic_id, dict(state.until())
         )
         checkpoint = self._config.data / "checkpoints" / f"raw-{uuid.uuid4().hex}"
         every = min(1.0, self._config.raw_interval_s / 4)
         try:
-            frame = stream(self._session, self._config, info, state.until(), self._config.raw_messages, self._pace())
-            follow(self._session, "raw", frame, life.on_batch, every, checkpoint, stop, lambda: self._look(info, life))
+            frame = stream(self._session, self._config, info, state.until(), limit, self._pace(limit))
+            with suppress(_Recovered):
+                look = partial(self._look, info, life, small)
+                follow(self._session, "raw", frame, life.on_batch, every, checkpoint, stop, look)
         finally:
+            self._fruitless = 0 if life.appends else self._fruitless + 1
             life.ended = True
             life.forget_sources()
             remove(checkpoint)
@@ -152,30 +171,34 @@ class RawQuery:
         """Gaps that were named in the last 24 hours, from the table itself."""
         return told.problems(self._state, self._clock.now_ms())
 
-    def _pace(self) -> dict[str, str]:
+    def _pace(self, limit: int) -> dict[str, str]:
         """Options that make Spark wait for half a batch or the interval, whichever comes first: a backlog drains at
         full speed."""
         return {
-            "minOffsetsPerTrigger": str(max(1, self._config.raw_messages // 2)),
+            "minOffsetsPerTrigger": str(max(1, limit // 2)),
             "maxTriggerDelay": f"{int(self._config.raw_interval_s * 1000)}ms",
         }
 
-    def _look(self, info: TopicInfo, life: _Life) -> None:
-        """Every few seconds: is it still the same topic, and how far is its end?"""
+    def _look(self, info: TopicInfo, life: _Life, small: bool = False) -> None:
+        """Every few seconds: is it still the same topic, and how far is its end? `small`: the appends of this life."""
         try:
             self._look_at(info)
+            if small and life.appends >= RECOVERED_APPENDS:
+                raise _Recovered
         except BaseException:
             life.ended = True  # before the query is stopped: a batch that rests must not hold it up
             raise
 
     def _look_at(self, info: TopicInfo) -> None:
+        # the ends before the leaders: what a new leader has got meanwhile is not taken for what the old one lost
+        ends = {p: end for p, (_, end) in self._topic.bounds(info.partitions).items()}
         now = self._topic.describe()
         if now.topic_id != info.topic_id:
             raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
         if now.epochs != info.epochs:
             raise LeaderChanged(f"{info.topic}: partitions have new leaders; looking whether their logs are whole")
-        self._log_end = {p: end for p, (_, end) in self._topic.bounds(info.partitions).items()}
-        self._seen = info.topic_id, self._log_end
+        self._log_end = ends
+        self._seen = info.topic_id, ends
         if len(self._unreached) < MAX_UNREACHED:
             self._unreached.append((self._clock.now_ms(), self._log_end))
         self._healthy()
@@ -211,7 +234,7 @@ class RawQuery:
             state, writer, info.cluster, info.topic, info.topic_id, info.partitions, gaps, epochs, now_ms
         )
         self._note(table.append([], state, after), after)
-        self._seen = info.topic_id, self._log_end
+        self._seen = info.topic_id, {}  # until the next look, which knows the leaders
         self._gaps_named.update(told.count(gaps))
         return after
 
@@ -249,7 +272,8 @@ class _Life:
         self._query, self._table, self._sources = query, table, sources
         self.state, self.info = state, info
         self._pace, self._stop = pace or Pace(query._config.raw_interval_s), stop or threading.Event()
-        self._rows_a_message = float(ROWS_A_MESSAGE)
+        self._rows_a_message = float(GUESSED_ROWS)
+        self.appends = 0
         self._writer = uuid.uuid4().hex
         self._broadcast: Any = None
         self.ended = False
@@ -268,7 +292,7 @@ class _Life:
         written = [f for r in results for f in r.files]
         version = self._table.append(written, self.state, after, began)
         self._query._probe("committed")
-        self.state = after
+        self.state, self.appends = after, self.appends + 1
         self._query._note(version, after)
         self._query._gaps_named.update(told.count(step.lost))
         self._query._count(step.counts, self._query._clock.monotonic() - began.monotonic)

@@ -36,6 +36,7 @@ def test_the_process_compacts_and_says_so(on_hdfs: Builder, zookeeper: str, tmp_
     )
     try:
         eventually(lambda: _jobs(read_health(health)) == 1, "the hour is compacted")
+        eventually(lambda: _state(read_health(health)) == "ok", "a whole turn")
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
         found = read_health(health)
         assert found is not None
@@ -58,3 +59,7 @@ def test_a_wrong_class_is_said_at_once() -> None:
 
 def _jobs(health: Health | None) -> int:
     return int(health.figures.get("jobs", 0)) if health else 0
+
+
+def _state(health: Health | None) -> str:
+    return health.state if health else ""

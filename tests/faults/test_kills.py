@@ -31,3 +31,4 @@ def test_processes_killed_at_random(folder: Path, load_options: dict[str, str], 
         print(f"# {proof}")
         assert all(path.exists() for path in done), [path.name for path in done if not path.exists()]
         assert proof.dead_letters == 0
+        assert proof.gaps == 0, "a killed broker loses nothing that it has acknowledged"

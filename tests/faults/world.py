@@ -41,6 +41,7 @@ class Proof:
     resent_batches: int
     duplicates: int
     dead_letters: int
+    gaps: int
     drain_s: float
     files: int
 
@@ -156,6 +157,7 @@ class World:
             resent_batches=load["resent_batches"],
             duplicates=int(raw.get("duplicates", 0)),
             dead_letters=int(raw.get("dead_letters", 0)),
+            gaps=len(raw.get("gaps", ())),
             drain_s=round(drained, 1),
             files=len(self.stored.files),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
@@ -12,6 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.model.own_process import CONTEXT
+from bookkeeper.framed import ConnectionLost
 from tests.bookkeeper.polling import Node, application, connect, end, hear, nodes, rows, say, until
 
 SCRIPT = """
@@ -88,7 +90,8 @@ def test_with_somebody_who_polls_it_leaves_at_once(
         say(process, "end")
         until(lambda: not mine(client, instance))
         began = monotonic()
-        calls.getVars()
+        with suppress(ConnectionLost):  # on a busy machine its second of waiting may be over by now
+            calls.getVars()
         took = float(hear(process))
     assert took < 1.0 + monotonic() - began
     end(process)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.spark.pace import FREE_FILES, HOUR_FILES, HOUR_MS, Pace, count_hours
+from pipeline.spark.pace import (
+    APPEND_ROWS,
+    FREE_FILES,
+    HOUR_FILES,
+    HOUR_MS,
+    LEAST_MESSAGES,
+    Pace,
+    count_hours,
+    messages,
+)
 from pipeline.spark.rows import period_of
 from pipeline.spark.table import DataFile
 
@@ -63,3 +72,17 @@ def test_a_backlog_gets_larger_files_and_no_rest() -> None:
 
 def test_few_rows_are_one_task() -> None:
     assert [Pace().tasks(rows, 4, HOUR) for rows in (0, 750_000, 2_999_999, 3_000_000, 10**9)] == [1, 1, 1, 2, 4]
+
+
+def test_large_batches_make_appends_of_fewer_messages() -> None:
+    assert messages(8_000, 0, 0) == 8_000
+    assert messages(8_000, 1_500_000, 1_000) == 8_000
+    assert messages(8_000, 10_000_000, 1_000) == APPEND_ROWS // 10_000
+    assert messages(8_000, 7, 1_000) == 8_000
+
+
+def test_appends_that_are_never_done_become_smaller_down_to_a_least_size() -> None:
+    sizes = [messages(8_000, 5_000_000, 1_000, fruitless) for fruitless in range(20)]
+    assert sizes[:4] == [2_400, 1_200, 600, 300]
+    assert set(sizes[4:]) == {LEAST_MESSAGES}
+    assert messages(200, 5_000_000, 1_000, 9) == 200

@@ -51,7 +51,7 @@ def test_what_a_part_forked_dies_with_it(tmp_path: Path) -> None:
         eventually(lambda: gone(forked), "the end of the first fork")
         eventually(lambda: int(note.read_text() or forked) != forked, "the second fork")
         last = int(note.read_text())
-    assert gone(last)
+    eventually(lambda: gone(last), "the end of the second fork")
 
 
 def test_start_waits_for_what_is_needed(tmp_path: Path) -> None:
