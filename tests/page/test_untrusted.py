@@ -21,7 +21,7 @@ def harmless(page: Page) -> None:
 def test_a_label_value_of_an_application_stays_text(watched: Watched, visitor: subprocess.Popen[bytes]) -> None:
     page = watched.open(find="page.visits{}")
     found = page.locator("#find-list button.link", has_text="page.visits")
-    for _ in range(30):
+    for _ in range(90):  # until a poll of it is in memory
         if found.count():
             break
         page.wait_for_timeout(1000)

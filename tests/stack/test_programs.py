@@ -100,3 +100,15 @@ def test_what_cannot_be_had_says_why_and_what_to_do(
     assert str(caught.value) == (
         "probe is not here: apt-get failed: E: no network; `apt-get install artimon-probe-package`"
     )
+
+
+def test_peers_of_benchmarks_are_never_installed(
+    tmp_path: Path, bin_folder: Path, apt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their packages would start servers; root or not, they are unpacked into the cache."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(programs, "NEEDS", {})
+    monkeypatch.setattr(programs, "PEERS", {"probe": NEED})
+    found = ensure(["probe"], tmp_path / "cache", print)["probe"]
+    assert found.path.is_relative_to(tmp_path / "cache")
+    assert "install --yes" not in apt.read_text()
