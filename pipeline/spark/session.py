@@ -27,9 +27,10 @@ _POOLS = """<?xml version="1.0"?>
 </allocations>
 """
 
-# the JVM only moves bytes from Kafka to the tasks: the second compiler costs more than it gives
+# The JVM only moves bytes from Kafka to the tasks: the second compiler costs more than it gives. Stacks are large because
+# Spark reads the text of a failure, a page or two, with a recursive pattern: with 512 kB its thread died of that.
 _JAVA = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -XX:ReservedCodeCacheSize=96m"
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m -XX:ReservedCodeCacheSize=96m"
     " -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
 )
 
