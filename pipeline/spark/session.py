@@ -27,8 +27,8 @@ _POOLS = """<?xml version="1.0"?>
 </allocations>
 """
 
-# The JVM only moves bytes from Kafka to the tasks: the second compiler costs more than it gives. Stacks are large because
-# Spark reads the text of a failure, a page or two, with a recursive pattern: with 512 kB its thread died of that.
+# The JVM only moves bytes from Kafka to the tasks: the second compiler costs more than it gives. Stacks are large:
+# Spark reads the text of a failure, a page or two, with a recursive pattern, and with 512 kB its thread died of that.
 _JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m -XX:ReservedCodeCacheSize=96m"
     " -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
