@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from alerts.rule import Labels, Rule
-from alerts.sharing import SharedStore, popular_names
+from alerts.sharing import Asked, SharedStore, popular_names
 from alerts.state import Alert, Phase
 from alerts.verdicts import Newest, RuleFailed, Step, advance, answer_of, dismissed, newest_values
 from artimon.model.select import Buckets, SelectError, Store
 from query_dsl import NothingSelected, QueryError, evaluate
-from query_dsl.planner import SETTLE_MS
+from query_dsl.running.planner import SETTLE_MS
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Evaluator:
         rules = list(rules)
         self._store = SharedStore(store, popular_names(rule.query.node for rule in rules))
         self._twice = {text for text, count in Counter(rule.expr for rule in rules).items() if count > 1}
-        self._answers: dict[str, tuple[Newest, str, list[Buckets]]] = {}
+        self._answers: dict[str, tuple[Newest, str, list[Asked]]] = {}
         self._time_ms, self._lagging, self._in_time = time_ms, lagging, in_time
 
     @property
@@ -82,7 +82,7 @@ class Evaluator:
         endings = _Endings(asked, {name for name, _ in rule.labels})
         return advance(rule, alerts, answer, self._time_ms, endings, self._lagging)
 
-    def _ask(self, rule: Rule) -> tuple[Newest, str, list[Buckets]]:
+    def _ask(self, rule: Rule) -> tuple[Newest, str, list[Asked]]:
         """(newest values, none where nothing is selected; why there is no answer; what the store was asked)."""
         found = self._answers.get(rule.expr)
         if found is None:
@@ -91,7 +91,7 @@ class Evaluator:
                 self._answers[rule.expr] = found
         return found
 
-    def _evaluated(self, rule: Rule) -> tuple[Newest, str, list[Buckets]]:
+    def _evaluated(self, rule: Rule) -> tuple[Newest, str, list[Asked]]:
         self._store.begin()
         newest: Newest = []
         error = ""
@@ -108,17 +108,25 @@ class Evaluator:
 class _Endings:
     """Whether every series behind the labels of an alert has ended, by what the store was asked for its rule."""
 
-    def __init__(self, asked: Sequence[Buckets], own: set[str]) -> None:
-        self._asked, self._own = asked, own
+    def __init__(self, asked: Sequence[Asked], own: set[str]) -> None:
+        self._questions, self._own = asked, own
+        self._asked: list[Buckets] = []
         self._rows: dict[tuple[str, str], set[tuple[int, int]]] | None = None
         self._all: set[tuple[int, int]] = set()
 
     def __call__(self, labels: Labels) -> bool:
         if self._rows is None:
+            self._asked = self._answered()
             self._rows = self._index()
         pairs = [pair for pair in labels if pair[0] not in self._own]
         behind = set.intersection(*(self._rows.get(pair, set()) for pair in pairs)) if pairs else self._all
         return bool(behind) and all(int(self._asked[i].ended_ms[row]) > 0 for i, row in behind)
+
+    def _answered(self) -> list[Buckets]:
+        try:
+            return [ask() for ask in self._questions]
+        except SelectError:
+            return []  # nobody knows: then it has not ended
 
     def _index(self) -> dict[tuple[str, str], set[tuple[int, int]]]:
         rows: dict[tuple[str, str], set[tuple[int, int]]] = {}

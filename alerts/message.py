@@ -18,7 +18,7 @@ from urllib.parse import quote
 from alerts.notification import Letter, Notification
 from alerts.rule import value_text
 from alerts.state import Change
-from query_dsl.timing import format_duration, format_time
+from query_dsl.tree.timing import format_duration, format_time
 
 SUBJECT_CHARACTERS = 200
 CELL_CHARACTERS = 1_000

@@ -22,7 +22,7 @@ from alerts.smtp import load_settings
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.registration import Registration, zookeeper_client
-from varstore.client import VarstoreClient
+from varstore.cluster.client import VarstoreClient
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from alerts.yamltree import Fields, Items, Node, Text, read_tree
 from artimon.model.labels import LabelError, validate_labels
 from query_dsl import Expr, QueryError, parse
 from query_dsl.errors import near
-from query_dsl.nodes import At, Between, Range, walk
-from query_dsl.timing import Instant, parse_duration
+from query_dsl.tree.nodes import At, Between, Range, walk
+from query_dsl.tree.timing import Instant, parse_duration
 
 MAX_RULES = 20_000
 MAX_RECEIVERS = 1_000

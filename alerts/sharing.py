@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from artimon.model.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest, Series, Store
-from query_dsl import nodes
-from query_dsl.nodes import Node, walk
-from query_dsl.selector import accepts
-from varstore.client import StoreUnavailable
+from query_dsl.tree import nodes
+from query_dsl.tree.nodes import Node, walk
+from query_dsl.tree.selector import accepts
+from varstore.cluster.client import StoreUnavailable
 
 SHARED_FROM = 16
 """So many different selectors of one variable are answered from one question about all of it."""
@@ -22,6 +24,9 @@ SHARED_CELLS = 4_000_000
 SHARED_SERIES = 50_000
 
 Rows = npt.NDArray[np.intp]
+Asked = Callable[[], Buckets]
+"""What was asked for, perhaps only now. Raises SelectError."""
+T = TypeVar("T")
 
 
 def popular_names(trees: Iterable[Node]) -> frozenset[str]:
@@ -50,20 +55,20 @@ class SharedStore:
         self._whole: dict[tuple[str, Grid, tuple[str, ...]], _Whole | None] = {}
         self._levels: tuple[tuple[int, int], ...] | None = None
         self._gone: StoreUnavailable | None = None
-        self.asked: list[Buckets] = []
+        self._aggregates: dict[AggregateRequest, Aggregate] = {}
+        self.asked: list[Asked] = []
+        self._notes: list[tuple[str, ...]] = []
+        """Of answers that are not whole."""
         self.questions = 0
 
     def begin(self) -> None:
         """A new rule asks from here on."""
-        self.asked = []
+        self.asked, self._notes = [], []
 
     @property
     def partial(self) -> str:
         """Why an answer to this rule is not whole, "" if all are."""
-        for buckets in self.asked:
-            if buckets.partial:
-                return "; ".join(buckets.notes) or "a shard did not answer"
-        return ""
+        return next(("; ".join(notes) or "a shard did not answer" for notes in self._notes), "")
 
     # Store
 
@@ -73,7 +78,22 @@ class SharedStore:
         if found is None:
             found = self._from_whole(request) or self._ask(request)
             self._answers[request] = found
-        self.asked.append(found)
+        self.asked.append(lambda: found)
+        if found.partial:
+            self._notes.append(found.notes)
+        return found
+
+    def aggregate(self, request: AggregateRequest) -> Aggregate:
+        """See Aggregating. What many rules ask parts of is not aggregated part by part."""
+        store = self._store
+        if not isinstance(store, Aggregating) or _one_name(request.matchers) in self._popular:
+            raise NotPushed("shared with other rules")
+        found = self._aggregates.get(request)
+        if found is None:
+            found = self._aggregates[request] = self._guarded(lambda: store.aggregate(request))
+        self.asked.append(lambda: self._ask(request.buckets()))  # rarely wanted: only of alerts whose value is gone
+        if found.partial:
+            self._notes.append(found.notes)
         return found
 
     def levels(self) -> tuple[tuple[int, int], ...]:
@@ -95,11 +115,14 @@ class SharedStore:
         return []
 
     def _ask(self, request: SelectRequest) -> Buckets:
+        return self._guarded(lambda: self._store.select(request))
+
+    def _guarded(self, question: Callable[[], T]) -> T:
         if self._gone is not None:
             raise self._gone
         self.questions += 1
         try:
-            return self._store.select(request)
+            return question()
         except StoreUnavailable as problem:
             self._gone = problem
             raise

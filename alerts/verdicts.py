@@ -9,9 +9,9 @@ from alerts.conditions import ConditionError, Value
 from alerts.rule import Labels, Missing, Rule
 from alerts.state import Alert, Change, Phase, Says, Verdict, step
 from query_dsl import Matrix
-from query_dsl.cells import Key
-from query_dsl.selector import series_text
-from query_dsl.timing import format_duration
+from query_dsl.running.cells import Key
+from query_dsl.tree.selector import series_text
+from query_dsl.tree.timing import format_duration
 
 MAX_ALERTS = 10_000
 """Alerts of one rule."""

@@ -8,7 +8,20 @@ import sys
 
 import typer
 
-from artimon.commands import deadletter, history, processes, questions, stack
+from artimon.commands import (
+    agents,
+    config,
+    deadletter,
+    direct,
+    history,
+    processes,
+    questions,
+    shards,
+    simulate,
+    sites,
+    stack,
+    wal,
+)
 from artimon.commands.common import say
 
 app = typer.Typer(
@@ -18,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
 )
-for group in (stack, processes, questions, history, deadletter):
+for group in (stack, processes, questions, history, deadletter, direct, shards, agents, config, simulate, sites, wal):
     app.add_typer(group.app)
 
 

@@ -10,9 +10,9 @@ from typing import IO, Any, TextIO
 
 import pyarrow as pa
 
-from query_dsl.history_result import RESULT_SCHEMA, HistoryAnswer
-from query_dsl.render import printable
-from query_dsl.timing import format_time
+from query_dsl.answers.render import printable
+from query_dsl.history.result import RESULT_SCHEMA, HistoryAnswer
+from query_dsl.tree.timing import format_time
 
 
 class Advance:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,14 +15,19 @@ from artimon.model.health import HealthFile
 from artimon.model.own_process import LEAVE_S, OwnProcess, instance_of, publishing
 from artimon.model.protocols import Sink
 from artimon.running import begin, duration_ms
+from artimon.settings import secure_polls, security
 
 if TYPE_CHECKING:
     from artimon.api.latest import Latest
+    from artimon.model.select import Store
     from pipeline.agent import Agent
+    from pipeline.flows.flows import Flows
     from sources.artimon_source import ArtimonSource
 
 log = logging.getLogger("artimon")
 HEALTH_S = 1.0
+_STACK_BYTES = 1024 * 1024
+"""Of each thread of a collector, which has one a connection: a thousand of them are not to take 8 GiB of addresses."""
 
 
 def collector(
@@ -38,6 +44,7 @@ def collector(
     from pipeline.collector import CollectorConfig, run_collector
 
     stop = begin()
+    threading.stack_size(_STACK_BYTES)
     with publishing("collector", instance_of("collector", identity), zookeeper, stop) as publish:
         config = CollectorConfig(
             id=identity,
@@ -49,6 +56,59 @@ def collector(
             quota_bytes=kafka_quota_bytes,
         )
         run_collector(config, stop, publish=publish)
+
+
+def direct_collector(
+    *,
+    identity: str,
+    zookeeper: str,
+    folder: str,
+    scheme: Literal["roll", "length"],
+    roll: str,
+    roll_mib: int,
+    port: int,
+    health: Path | None,
+    host: str = "127.0.0.1",
+) -> None:
+    """Run a collector that writes files itself until SIGTERM; 2 and a message if `folder` is none."""
+    from pipeline.direct.names import Scheme
+    from pipeline.direct.roll import RollConfig
+    from pipeline.direct.service import DirectConfig, run_direct_collector
+
+    stop = begin()
+    config = DirectConfig(
+        id=identity,
+        zookeeper=zookeeper,
+        folder=folder,
+        scheme=Scheme(scheme),
+        roll=RollConfig(bytes=roll_mib * 2**20, seconds=duration_ms(roll) / 1000),
+        host=host,
+        port=port,
+        health=health,
+    )
+    with publishing("collector", instance_of("collector", identity), zookeeper, stop) as publish:
+        try:
+            run_direct_collector(config, stop, publish=publish)
+        except ValueError as problem:
+            log.error("%s", problem)
+            raise SystemExit(2) from None
+
+
+def handover(*, name: str, kafka: str, zookeeper: str, level: Literal["kafka", "hdfs"], health: Path | None) -> None:
+    """Hand over one site's topics to another site until SIGTERM."""
+    from pipeline.sites.handover import Handover, HandoverConfig
+
+    stop = begin()
+    running = Handover(HandoverConfig(name, kafka, zookeeper, level))
+    said = HealthFile(health, f"handover-{name}")
+    running.start()
+    try:
+        while not SYSTEM_CLOCK.wait(stop, HEALTH_S):
+            figures = running.figures()
+            problem = "; ".join(one["problem"] for one in figures.values() if one["problem"])
+            said.write("ok", problem, **figures)
+    finally:
+        running.stop()
 
 
 def agent(
@@ -64,17 +124,45 @@ def agent(
     jmx: Sequence[str] = (),
     jmx_rules: Sequence[Path] = (),
     health: Path | None,
+    groups: Sequence[str] = ("default",),
+    configuration: Path | None = None,
+    live_first: bool = False,
+    shed: Literal["refuse", "oldest"] = "refuse",
+    backlog_mib_s: float = 32.0,
+    flows: Path | None = None,
+    delivery: Literal["end-to-end", "disk-failover", "best-effort"] = "end-to-end",
+    sites: Sequence[str] = (),
+    patience: str = "60s",
     wrap_sink: Callable[[Sink], Sink] | None = None,
 ) -> None:
     """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets a test see what passes."""
     from pipeline.agent import Agent, AgentConfig
+    from pipeline.sites.links import parse_sites
     from sources.artimon_source import ArtimonSource
     from sources.config import SourceConfig
     from sources.jmx_target import parse_target
 
     stop = begin()
-    running = _opened(lambda: Agent(AgentConfig(name=name, data=data, zookeeper=zookeeper, level=level), SYSTEM_CLOCK))
-    running.start()
+    places = parse_sites(sites)
+    settings = AgentConfig(
+        name=name,
+        data=data,
+        zookeeper=places[0].zookeeper if places else zookeeper,
+        level=level,
+        groups=tuple(groups),
+        configuration=configuration,
+        live_first=live_first,
+        shed=shed,
+        backlog_rate=backlog_mib_s * 1024 * 1024,
+        delivery=delivery,
+        sites=places,
+        patience_s=duration_ms(patience) / 1000,
+        return_s=duration_ms(patience) / 1000,
+    )
+    ours = _flows(flows, name, data, zookeeper)
+    running = _opened(lambda: Agent(settings, SYSTEM_CLOCK))
+    running.runtime.flows = ours
+    ours.share("groups", running.plane.directory)
     own = OwnProcess("agent", instance_of("agent", name), zookeeper, stop)
     try:
         sink = wrap_sink(running.sink) if wrap_sink else running.sink
@@ -89,19 +177,37 @@ def agent(
                 dropin=dropin,
                 jmx=tuple(parse_target(text) for text in jmx),
                 jmx_rules=tuple(jmx_rules),
+                security=security() if secure_polls() else None,
             ),
             sink,
             SYSTEM_CLOCK,
         )
-        asyncio.run(_run_source(running, source, own, stop, HealthFile(health, "agent", publish=own)))
+        running.runtime.on_setting("poll", lambda period_ms: source.set_period(period_ms or duration_ms(poll)))
+        ours.start()
+        running.start()
+        asyncio.run(_run_source(running, source, own, stop, HealthFile(health, "agent", publish=own), ours))
     finally:
+        for problem in ours.stop():
+            log.error("%s", problem)
         running.stop()
         own.end()
 
 
+def _flows(file: Path | None, name: str, data: Path, zookeeper: str) -> Flows:
+    """The agent's flows; 1 and what is wrong with the file if it cannot be used."""
+    from pipeline.flows.flows import open_flows
+    from pipeline.flows.spi import FlowError
+
+    try:
+        return open_flows(file, name, data, zookeeper)
+    except FlowError as problem:
+        log.error("%s", problem)
+        raise SystemExit(1) from None
+
+
 def _opened(agent: Callable[[], Agent]) -> Agent:
     """An agent with its log; 1 and a message if the log cannot be used."""
-    from pipeline.files import LogError
+    from pipeline.log.files import LogError
 
     try:
         return agent()
@@ -111,7 +217,12 @@ def _opened(agent: Callable[[], Agent]) -> Agent:
 
 
 async def _run_source(
-    running: Agent, source: ArtimonSource, own: OwnProcess, stop: threading.Event, health: HealthFile
+    running: Agent,
+    source: ArtimonSource,
+    own: OwnProcess,
+    stop: threading.Event,
+    health: HealthFile,
+    flows: Flows,
 ) -> None:
     """Run the source until `stop`, saying every second how the agent is; then until it has polled the agent itself,
     whose last figures are then in the log."""
@@ -119,7 +230,8 @@ async def _run_source(
     polling = asyncio.create_task(source.run(ended))
     while not stop.is_set() and not polling.done():
         problem = running.failing
-        health.write("failing" if problem else "ok", problem, **_joined(running.figures(), source.figures()))
+        figures = _joined(running.figures(), source.figures(), flows.figures())
+        health.write("failing" if problem else "ok", problem, **figures)
         await asyncio.wait([polling], timeout=HEALTH_S)
     if not polling.done():
         await asyncio.to_thread(own.left.wait, LEAVE_S)
@@ -127,15 +239,18 @@ async def _run_source(
     await polling
 
 
-def _joined(log_figures: dict[str, Any], source_figures: dict[str, Any]) -> dict[str, Any]:
-    """Figures of the log and of the source as one; what both have is put together."""
+def _joined(
+    log_figures: dict[str, Any], source_figures: dict[str, Any], flow_figures: dict[str, Any]
+) -> dict[str, Any]:
+    """Figures of the log, of the source and of the flows as one; what both have is put together."""
     return {
+        **flow_figures,
         **log_figures,
         **source_figures,
         "refused": {**log_figures["refused"], **source_figures["refused"]},
         "log_refused": log_figures["refused"],
         "source_refused": source_figures["refused"],
-        "problems": [*log_figures["problems"], *source_figures["problems"]],
+        "problems": [*log_figures["problems"], *source_figures["problems"], *flow_figures["problems"]],
     }
 
 
@@ -149,11 +264,25 @@ def shard(
     capacity: int,
     health: Path | None,
     host: str = "127.0.0.1",
+    replicas: int = 1,
+    levels: str = "",
+    hdfs: str | None = None,
+    data: Path | None = None,
+    name_limit: int = 0,
+    memory_mib: int = 0,
+    sharing: int = 1,
 ) -> None:
-    """Run a memory shard until SIGTERM."""
-    from varstore.server import NotAMember, ShardConfig, run_shard
+    """Run a memory shard until SIGTERM. `name_limit`, `memory_mib`: 0 for what `Limits` says."""
+    from artimon.model.grid import DEFAULT_LEVELS, GridError, parse_levels
+    from varstore.series.limits import SERIES_A_NAME, LimitError, Limits
+    from varstore.server import LevelsDiffer, ShardConfig, run_shard
 
     stop = begin()
+    try:
+        chosen = parse_levels(levels) if levels else DEFAULT_LEVELS
+    except GridError as problem:
+        log.error("%s", problem)
+        raise SystemExit(2) from None
     config = ShardConfig(
         id=identity,
         members=members,
@@ -163,11 +292,17 @@ def shard(
         port=port,
         capacity=capacity,
         health=health,
+        replicas=replicas,
+        levels=chosen,
+        hdfs=hdfs,
+        data=data,
+        sharing=sharing,
+        limits=Limits(name_limit or SERIES_A_NAME, memory_bytes=memory_mib * 2**20),
     )
     with publishing("shard", instance_of("shard", identity), zookeeper, stop) as publish:
         try:
             run_shard(config, stop, publish=publish)
-        except NotAMember as problem:
+        except (LevelsDiffer, LimitError) as problem:
             log.error("%s", problem)
             raise SystemExit(1) from None
 
@@ -229,16 +364,17 @@ def api(
     thrift_port: int,
     health: Path | None,
     limits: Sequence[str] = (),
+    hdfs: str | None = None,
 ) -> None:
     """Run the API, HTTP and Thrift, over the memory shards until SIGTERM; its status is of the stack on `data`, if one
-    runs. `limits` are changes of artimon/api/limits.py."""
+    runs. `limits` are changes of artimon/api/limits.py; `hdfs` is where the history is, read in this process."""
     from alerts.display import read_alerts
     from artimon.api.app import make_app
     from artimon.api.latest import Latest
     from artimon.api.limits import Limits
     from artimon.api.server import run_server
     from artimon.model.registration import zookeeper_client
-    from varstore.client import VarstoreClient
+    from varstore.cluster.client import VarstoreClient
 
     bounds = Limits().changed(limits)
     stop = begin()
@@ -249,11 +385,25 @@ def api(
             shards = Latest("the shards", store.statuses, SYSTEM_CLOCK)
             engines = Latest("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
             status, alerts = (lambda: _api_status(shards, data)), (lambda: _api_alerts(engines))
-            app = make_app(store, status, SYSTEM_CLOCK, bounds, alerts=alerts)
+            history = _past(hdfs, zookeeper, store) if hdfs is not None else None
+            app = make_app(store, status, SYSTEM_CLOCK, bounds, alerts=alerts, history=history)
             run_server(app, port, health, stop, publish=publish, thrift_port=thrift_port)
     finally:
         client.stop()
         client.close()
+
+
+def _past(hdfs: str, zookeeper: str, memory: Store) -> Callable[[], Store]:
+    """Opens the history once; without Spark, whose JVM an API has no room for."""
+
+    @lru_cache(maxsize=1)
+    def opened() -> Store:
+        from query_dsl.engines.past import HistoryStore
+        from query_dsl.history.engine import History
+
+        return HistoryStore(History(hdfs, zookeeper), memory.levels(), "local")
+
+    return opened
 
 
 def _api_alerts(engines: Latest[dict[str, Any]]) -> dict[str, Any]:

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from artimon.model.clock import SYSTEM_CLOCK
 from artimon.running import quiet
 
 if TYPE_CHECKING:
     from artimon.stack.stack import Stack
-    from varstore.client import VarstoreClient
+    from varstore.cluster.client import VarstoreClient
 
 
 def mail(data: Path, *, count: int, as_json: bool, full: bool) -> int:
@@ -51,7 +50,7 @@ def check_rules(paths: Sequence[Path]) -> int:
 def asking(zookeeper: str) -> VarstoreClient:
     """A client for one question; what fails is said once, by the answer. Raises SelectError for a bad address."""
     from artimon.model.select import SelectError
-    from varstore.client import VarstoreClient
+    from varstore.cluster.client import VarstoreClient
 
     quiet()
     try:
@@ -60,27 +59,12 @@ def asking(zookeeper: str) -> VarstoreClient:
         raise SelectError(f"{zookeeper} is no address of a ZooKeeper: write host:port ({problem})") from None
 
 
-def query(text: str, *, zookeeper: str, as_json: bool) -> int:
-    """Ask the memory shards and print the matrix; 1 and a message when the question is wrong."""
-    from artimon.model.select import SelectError
-    from query_dsl import QueryError, evaluate, parse, render_table
-
-    try:
-        with asking(zookeeper) as store:
-            matrix = evaluate(parse(text), store, SYSTEM_CLOCK.now_ms())
-    except (QueryError, SelectError) as problem:
-        print(f"artimon: {problem}", file=sys.stderr)
-        return 1
-    print(matrix.to_json() if as_json else render_table(matrix))
-    return 0
-
-
 def find(selector: str, *, zookeeper: str, limit: int, as_json: bool) -> int:
     """Print the series that a selector matches, one canonical text a line; 1 when it is wrong or nothing matches."""
     from artimon.model.labels import canonical
     from artimon.model.select import SelectError
     from query_dsl import QueryError, parse_selector
-    from query_dsl.render import printable
+    from query_dsl.answers.render import printable
 
     try:
         with asking(zookeeper) as store:
@@ -113,7 +97,7 @@ def history(
     `where` is HDFS and ZooKeeper."""
     from artimon.history_view import Advance, show_history
     from query_dsl import QueryError
-    from query_dsl.history import History
+    from query_dsl.history.engine import History
 
     quiet()
     try:
@@ -138,7 +122,7 @@ def history_stream(selector: str, start: str, end: str, *, where: tuple[str, str
     begun and not ended is removed."""
     from artimon.history_view import write_batches
     from query_dsl import QueryError
-    from query_dsl.history import History
+    from query_dsl.history.engine import History
 
     quiet()
     told = 1

@@ -9,6 +9,8 @@ import sys
 import threading
 from types import FrameType
 
+from artimon.settings import security, zookeeper_auth
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|min|h)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
@@ -17,6 +19,7 @@ def begin() -> threading.Event:
     """Set up logging and signals of a process; the event is set by SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     quiet()
+    check_settings()
     stop = threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -25,6 +28,12 @@ def begin() -> threading.Event:
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     return stop
+
+
+def check_settings() -> None:
+    """What a process shows to others is read before it begins: a wrong file ends it here. Raises SettingsError."""
+    security()
+    zookeeper_auth()
 
 
 def quiet() -> None:

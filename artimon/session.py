@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import html
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
+from artimon import tab_key
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.labels import canonical
 from artimon.model.select import SelectError, Series, Store
+from artimon.progress import Bar
 from artimon.stack.locate import asked_store, located
-from query_dsl import Expr, Matrix, QueryError, evaluate, parse, parse_selector
+from query_dsl import Expr, Matrix, QueryError, parse, parse_selector
 from query_dsl import fetch as fetch_unbound
+from query_dsl.answers.render import printable
 from query_dsl.collecting import close_collector, open_collector
-from query_dsl.render import printable
-from query_dsl.timing import parse_instant
+from query_dsl.engines.auto import AutoStore
+from query_dsl.running.evaluate import answer
+from query_dsl.tree.timing import parse_instant
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from query_dsl.history import History
-    from query_dsl.history_result import HistoryAnswer
-    from varstore.client import VarstoreClient
+    from query_dsl.completing import Completions
+    from query_dsl.engines.explain import Explanation
+    from query_dsl.engines.past import HistoryStore
+    from query_dsl.history.engine import History
+    from query_dsl.history.result import HistoryAnswer
+    from varstore.cluster.client import VarstoreClient
 
 FOUND = 1_000
 COMPLETIONS = 5_000
+ENGINES = ("auto", "memory", "history")
 _SHOWN = 40
 
 
@@ -46,6 +54,7 @@ class Session:
         self._store: Store | None = store
         self._where, self._clock, self._open_history = where, clock, open_history
         self._history: History | None = None
+        self._past: HistoryStore | None = None
 
     def __enter__(self) -> Session:
         return self
@@ -58,7 +67,7 @@ class Session:
     def close(self) -> None:
         """Give the connections back; questions raise QueryError from now on. Idempotent."""
         store, self._store = self._store, None
-        history, self._history = self._history, None
+        history, self._history, self._past = self._history, None, None
         close_collector(self)
         if history is not None:
             history.close()
@@ -81,16 +90,51 @@ class Session:
         """A query in text, as the API and alert rules take it, as an expression that runs here."""
         return parse(text).bound(self)
 
-    def query(self, query: str | Expr, at: object = None) -> Matrix:
-        """The answer to a text or an expression as of the instant `at`: ISO 8601, a datetime, epoch ms or "now-1h".
+    def query(self, query: str | Expr, at: object = None, *, engine: str = "auto", **options: Any) -> Matrix:
+        """The answer to a text or an expression as of the instant `at`: ISO 8601, a datetime, epoch ms or "now-1h"; an
+        Irregular where the query gives raw samples.
 
-        With `at` the same question has the same answer as long as memory holds the range. Raises QueryError,
-        SelectError."""
+        `engine`: "memory"; "history", which cuts raw samples into the same buckets; or "auto": memory where one of its
+        levels reaches, else the history, or both side by side. `options`: `limits`, what it may cost
+        (query_dsl.engines.limits.Limits); `stop`, a threading.Event: once set, the query ends. With `at` the same
+        question has the same answer as long as it is held. Raises QueryError, of it LimitExceeded, QueryCancelled and
+        HistoryError; SelectError."""
         expression = parse(query) if isinstance(query, str) else query
+        with Bar() as bar:
+            found = answer(expression, self._engine(engine, bar), self._at(at), **options)
+        return cast(Matrix, found.with_query(str(expression)))
+
+    def explain(
+        self, query: str | Expr, at: object = None, *, engine: str = "auto", run: bool = True, **options: Any
+    ) -> Explanation:
+        """What answering does: grid, engine, level and why; with `run` the query is answered, and what was read and how
+        long it took is told too."""
+        from query_dsl.engines.explain import explain
+
+        expression = parse(query) if isinstance(query, str) else query
+        with Bar() as bar:
+            return explain(expression, self._engine(engine, bar), self._at(at), run, **options)
+
+    def _at(self, at: object) -> int:
         now_ms = self._clock.now_ms()
-        if at is not None:
-            now_ms = parse_instant(at, "at").resolve(now_ms)
-        return evaluate(expression, self._open_store(), now_ms).with_query(str(expression))
+        return now_ms if at is None else parse_instant(at, "at").resolve(now_ms)
+
+    def _engine(self, engine: str, progress: Bar) -> Store:
+        """The store that answers."""
+        memory = self._open_store()
+        if engine not in ENGINES:
+            raise QueryError(f"engine {engine!r}: there are {', '.join(ENGINES)}")
+        if engine == "memory" or (engine == "auto" and self._open_history is None):
+            return memory
+
+        def past() -> HistoryStore:
+            from query_dsl.engines.past import HistoryStore
+
+            if self._past is None:
+                self._past = HistoryStore(self.open_history(), memory.levels())
+            return self._past.showing(progress)
+
+        return past() if engine == "history" else AutoStore(memory, past, self._clock)
 
     # --- history ---
 
@@ -98,8 +142,10 @@ class Session:
         """Every sample with time in (start, end] of every series that fits, from the raw table: for what memory no
         longer holds. Times as in `query`; `options` are those of History.read: samples, series, engine, progress, stop.
 
-        Raises QueryError, of it HistoryError and TooMuchHistory. docs/history.md."""
-        return self.open_history().read(selector, start, end, **options)
+        Without a `progress` of your own a bar shows how far it is; an interruption (Ctrl-C) ends the reading, Spark's
+        jobs too, and the session goes on. Raises QueryError, of it HistoryError and TooMuchHistory. docs/history.md."""
+        with Bar() as bar:
+            return self.open_history().read(selector, start, end, **{"progress": bar, **options})
 
     def open_history(self) -> History:
         """The history engine of this session, for `read` and for `frame`, a Spark frame to compute on."""
@@ -128,6 +174,15 @@ class Session:
     def label_values(self, label: str, limit: int = 10_000) -> list[str]:
         """Values of a label, sorted."""
         return self._open_store().label_values(label, limit)
+
+    def complete(
+        self, text: str, position: int | None = None, *, code: bool = False, sessions: Collection[str] = ()
+    ) -> Completions:
+        """What can stand at `position` of a query that is being written (None: at its end): names, labels, values of
+        labels, functions. `code`, `sessions`: see query_dsl/completing.py."""
+        from query_dsl.completing import complete
+
+        return complete(text, position, self._open_store(), code=code, sessions=sessions)
 
     def __getitem__(self, selector: str) -> Expr:
         """The same as `fetch`; notebooks complete names in it: `session["shop.<tab>`."""
@@ -204,18 +259,19 @@ def open_session(zookeeper: str | None = None, data: Path | str | None = None) -
     where = asked_store(zookeeper, folder)
 
     def open_history() -> History:
-        from query_dsl.history import History
+        from query_dsl.history.engine import History
 
         return History(located(folder).hdfs, where)
 
     session = Session(_client(where), f"ZooKeeper {where}", open_history=open_history)
     open_collector(session)
+    tab_key.load(session)
     return session
 
 
 def _client(zookeeper: str) -> VarstoreClient:
     """Raises SelectError for what is no address."""
-    from varstore.client import VarstoreClient
+    from varstore.cluster.client import VarstoreClient
 
     logging.getLogger("kazoo").addHandler(logging.NullHandler())  # what matters of its lines our errors say
     try:

@@ -6,7 +6,16 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bookkeeper.settings import SettingsError as BookkeeperSettingsError
+from bookkeeper.settings import digest
+from bookkeeper.settings import security as read_security
+
+if TYPE_CHECKING:  # set-up reads settings before anything is installed
+    from bookkeeper.secure import Security
 
 DEFAULT_ZOOKEEPER = "127.0.0.1:2181"
 DEFAULT_KAFKA = "127.0.0.1:9092"
@@ -46,6 +55,8 @@ class Settings:
     ci: bool
     data_given: bool
     """Whether `data` was chosen by ARTIMON_DATA."""
+    levels: str = ""
+    """Levels of the memory store, "60x60,300x48" (seconds x buckets); empty: the usual ones."""
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
@@ -71,6 +82,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         no_color=bool(env.get("NO_COLOR")),
         ci=bool(env.get("CI")),
         data_given=bool(env.get("ARTIMON_DATA")),
+        levels=env.get("ARTIMON_LEVELS") or "",
     )
 
 
@@ -85,6 +97,34 @@ def parse_quota(text: str) -> int:
             " 20GiB, or 0 for none"
         )
     return size
+
+
+@lru_cache(maxsize=1)
+def security() -> Security | None:
+    """What this process shows to others and wants to be shown: certificates, tokens; None: nothing. docs/security.md.
+    One for the whole process. Raises SettingsError."""
+    from bookkeeper.tls import BadSecurity
+
+    try:
+        return read_security()
+    except BadSecurity as problem:
+        raise SettingsError(str(problem)) from None
+
+
+@lru_cache(maxsize=1)
+def zookeeper_auth() -> str:
+    """user:password of ZooKeeper's digest scheme, "" without (ARTIMON_ZOOKEEPER_AUTH names the file). Raises
+    SettingsError."""
+    try:
+        file = os.environ.get("ARTIMON_ZOOKEEPER_AUTH", "")
+        return digest(file) if file else ""
+    except BookkeeperSettingsError as problem:
+        raise SettingsError(str(problem)) from None
+
+
+def secure_polls() -> bool:
+    """Whether endpoints are polled with certificates or tokens (ARTIMON_SECURE_POLLS)."""
+    return os.environ.get("ARTIMON_SECURE_POLLS", "").lower() in ("1", "true", "yes", "on")
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:

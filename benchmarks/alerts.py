@@ -25,10 +25,12 @@ from artimon.model.clock import ManualClock
 from artimon.model.feed import FeedEntry, FeedRange, join_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, ValueType
+from artimon.model.vshards import EVERY
 from benchmarks.common import emit
 from bookkeeper.framed import FramedServer
-from varstore.client import VarstoreClient
-from varstore.directory import Place, Shards
+from varstore.cluster.client import VarstoreClient
+from varstore.cluster.directory import Place, Shards
+from varstore.cluster.membership import Membership
 from varstore.service import ShardService, idl
 from varstore.shard import Shard
 
@@ -112,9 +114,9 @@ def measure(port: Connection, folder: Path) -> None:
     (folder / "rules" / "rules.yaml").write_text(rule_file())
     clock = ManualClock(START + 15_000)
     database, memory, _ = open_database(folder / "data", clock.now_ms())
-    place = Place("0", "127.0.0.1", port.recv(), "bench")
+    place = Place("0", "127.0.0.1", port.recv(), "bench", EVERY, EVERY)
     store = VarstoreClient(SimpleNamespace())  # the places are told, so no ZooKeeper is asked
-    known = SimpleNamespace(read=lambda: Shards(("0",), (place,)), forget=lambda: None, stale="")
+    known = SimpleNamespace(read=lambda: Shards(Membership(("0",)), (place,)), forget=lambda: None, stale="")
     store._directory = known  # type: ignore[assignment]
     writer = Writer("artimon@localhost", "http://127.0.0.1:8780")
     engine = Engine(EngineConfig("bench", folder / "rules", ("a@localhost",), writer), store, database, memory, clock)

@@ -4,6 +4,7 @@ go through the agent's log, the collector, Kafka and the raw query, while the sh
 The lag of a sample is the moment at which a reader of the table sees its commit, less the poll time in the header of
 its batch; percentiles are over all samples of the run, the first minute with a cold start included. Before the run one
 whole hour of the same load is written as if it had been appended, so that the compactor has work.
+`lag.buckets.*`: the same until every shard that holds the source shows the batch.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from artimon.stack.stack import Stack
 from benchmarks.common import emit
 from benchmarks.loads.hours import fill_hours
 from benchmarks.loads.samples import SERIES_A_SOURCE, Source
+from benchmarks.loads.visible import Visible
 from pipeline.agent import Agent, AgentConfig
 from pipeline.spark.rows import period_of
 from pipeline.spark.state import RawState
@@ -158,20 +160,27 @@ def measure(stack: Stack, folder: Path, sources: int, minutes: float, hours: int
     waiting, ended = Waiting(), threading.Event()
     pollers = [Poller(n, made[n::AGENTS], folder, stack.zookeeper, waiting) for n in range(AGENTS)]
     watcher = threading.Thread(target=watch, args=(stack.hdfs, waiting, ended), daemon=True)
+    visible = Visible(stack.zookeeper, stack.kafka)
+    visible.start()
     try:
         for poller in pollers:
             poller.agent.start()
         watcher.start()
         _poll_all(pollers, minutes)
+        _until(lambda: len(visible.lags_ms) >= waiting.batches, "the shards show every batch", DRAIN_S)
         _until(lambda: len(waiting.lags_ms) >= waiting.batches, "the table shows every batch", DRAIN_S)
         if hours:
             _until(lambda: _old_files(stack.hdfs, start_ms) <= HOUR_FILES * hours, "old hours are compacted", DRAIN_S)
         _check(stack.hdfs, old + waiting.batches * SERIES_A_SOURCE)
     finally:
         ended.set()
+        visible.stop()
         for poller in pollers:
             poller.agent.stop()
     _show(waiting, pollers, stack.hdfs)
+    shown = np.array(visible.lags_ms) / 1000
+    for name, percent in (("p50", 50), ("p99", 99), ("max", 100)):
+        emit(f"lag.buckets.{name}", float(np.percentile(shown, percent)), "s")
 
 
 def _poll_all(pollers: list[Poller], minutes: float) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 import psutil
 from hdfs_native import Client
 
+from artimon.model.files import split
 from artimon.stack.stack import Stack
 from benchmarks import lag
 from benchmarks.common import emit
@@ -42,7 +43,6 @@ from benchmarks.loads.world import (
     stop,
     wait_for,
 )
-from pipeline.spark.files import split
 
 PARTITIONS = 8
 SERVERS = ("zookeeper", "kafka", "namenode", "datanode")
@@ -201,7 +201,7 @@ def parse(args: list[str]) -> argparse.Namespace:
     """Command line: see the module."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="benchmarks.pipeline", description=__doc__, formatter_class=form)
-    parser.add_argument("--samples", type=int, default=100_500_000)
+    parser.add_argument("--samples", type=int, default=108_000_000)
     parser.add_argument("--sources", type=int, default=1_000, help="1,500 series each")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"which of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--stop", type=float, default=60.0, help="seconds for which a path is stopped")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bookkeeper import addresses, instances
 from bookkeeper.clock import now_ms
-from bookkeeper.settings import Settings
+from bookkeeper.settings import Settings, digest, security
 from bookkeeper.variables import Variables
 
 if TYPE_CHECKING:
@@ -137,11 +137,14 @@ class Endpoint:
         identity = service.Identity(self.uuid, now_ms(), settings.context, name)
         handler = service.Service(self._variables, identity)
         where = addresses.choose(settings.zookeeper, settings.advertise, settings.bind)
-        server = _listen(framed, service.idl().Bookkeeper, handler, where.bind)
+        shown = security() if settings.secure_polls else None
+        user = digest(settings.zookeeper_auth) if settings.zookeeper_auth else ""
+        server = _listen(framed, service.idl().Bookkeeper, handler, where.bind, shown)
         path = f"{CONTEXTS}/{settings.context}/{addresses.bracketed(where.advertise)}:{server.port}:{dashed(self.uuid)}"
         data = {"instance": name, "birth_ms": identity.birth_ms, "pid": os.getpid(), "version": 1}
         self.service, self.server = handler, server
-        self.registration = registration.Registration(settings.zookeeper, path, json.dumps(data).encode())
+        told = json.dumps(data).encode()
+        self.registration = registration.Registration(settings.zookeeper, path, told, digest=user)
         self._prepared.set()
 
     def _take_number(self) -> str:
@@ -172,7 +175,7 @@ class Endpoint:
             number.close()
 
 
-def _listen(framed: Any, service: Any, handler: Any, hosts: list[str]) -> Any:
+def _listen(framed: Any, service: Any, handler: Any, hosts: list[str], security: Any = None) -> Any:
     problem: OSError | None = None
     for host in hosts:
         server = framed.FramedServer(
@@ -185,6 +188,7 @@ def _listen(framed: Any, service: Any, handler: Any, hosts: list[str]) -> Any:
             idle_timeout=IDLE_S,
             name="bookkeeper",
             on_reply=handler.replied,
+            security=security,
         )
         try:
             server.start()

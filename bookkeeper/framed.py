@@ -1,4 +1,4 @@
-"""A bounded server and client for framed binary Thrift, used by every part of the platform.
+"""A bounded server for framed binary Thrift, used by every part of the platform; the client is in calling.py.
 
 Every wait has a deadline and every size a limit: half a frame, a giant one, garbage or an idle peer costs one
 connection and nothing else.
@@ -9,12 +9,16 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
 from thriftpy2.thrift import TApplicationException, TMessageType
 
+from bookkeeper.budget import Budget
+from bookkeeper.calling import CallTimeout, ConnectionLost, FramedClient, Sent, left, send_all, shut
+from bookkeeper.secure import Peer, Security, Unauthorized
+from bookkeeper.tokens import FRAME, GREETINGS
 from bookkeeper.wire import (
     HEADER,
     FramedError,
@@ -34,6 +38,8 @@ __all__ = [
     "FramedClient",
     "FramedError",
     "FramedServer",
+    "Sent",
+    "caller_is_gone",
     "decode_reply",
     "encode_call",
 ]
@@ -41,14 +47,22 @@ __all__ = [
 MiB = 1 << 20
 log = logging.getLogger("bookkeeper.framed")
 _TIMEOUTS = (TimeoutError, socket.timeout)  # two classes before Python 3.10
+_SMALL = 1 << 16  # a request of at most so many bytes needs no budget
+_serving = threading.local()  # .sock: of the request that this thread answers
 
 
-class ConnectionLost(FramedError, ConnectionError):
-    """The peer could not be reached, or closed the connection before its reply was whole."""
-
-
-class CallTimeout(FramedError, TimeoutError):
-    """No whole reply within the time that the call was given."""
+def caller_is_gone() -> bool:
+    """In a handler that takes long: whether the peer has closed the connection, so that nobody takes the reply."""
+    sock = getattr(_serving, "sock", None)
+    if sock is None:
+        return False
+    sock.settimeout(0)
+    try:
+        return not socket.socket.recv(sock, 1, socket.MSG_PEEK)  # below the encryption, if there is any
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True
 
 
 class FramedServer:
@@ -58,6 +72,10 @@ class FramedServer:
     `max_connections` at once (then the one that is idle longest gives way), `idle_timeout` seconds without a request,
     `request_timeout` seconds for a request to arrive whole and for its reply to be taken.
     `on_reply(method)` runs after a reply was handed to the kernel.
+    `budget` bytes of requests at once (None: any number), from their first byte to their reply: a request beyond it
+    stays in the peer's socket for at most `budget_wait` seconds; small ones always pass.
+    `security` (bookkeeper/secure.py): who is let in, shown within `handshake_timeout` seconds in the connection's own
+    thread. Before it was let in a connection is the first to give way.
 
     Locks: `_lock` guards `_connections`; no I/O under it."""
 
@@ -75,12 +93,19 @@ class FramedServer:
         request_timeout: float = 30.0,
         name: str = "framed",
         on_reply: Callable[[str], None] | None = None,
+        budget: int | None = None,
+        budget_wait: float = 10.0,
+        security: Security | None = None,
+        handshake_timeout: float = 5.0,
     ) -> None:
         self.service, self.handler, self.host, self.port, self.name = service, handler, host, port, name
         self.max_frame, self.max_connections = max_frame, max_connections
         self.max_reply = max(max_frame, 64 * MiB) if max_reply is None else max_reply
         self.idle_timeout, self.request_timeout, self.on_reply = idle_timeout, request_timeout, on_reply
+        self.budget, self.budget_wait = None if budget is None else Budget(budget), budget_wait
+        self.security, self.handshake_timeout = security, handshake_timeout
         self.accepted = self.refused = self.broken = 0  # connections: taken, turned away, closed for bad bytes
+        self.unauthorized = 0  # connections that did not show what `security` wants
         self._lock = threading.Lock()
         self._connections: set[_Connection] = set()
         self._listener: socket.socket | None = None
@@ -113,7 +138,8 @@ class FramedServer:
         for connection in connections:
             connection.close_if_idle()
         for connection in connections:
-            if connection.thread is not threading.current_thread():
+            # one that was just accepted has no running thread yet: it will find that all is over
+            if connection.thread is not threading.current_thread() and connection.thread.ident is not None:
                 connection.thread.join(max(0.0, deadline - monotonic()))
             connection.shut()
         if self._acceptor is not None and self._acceptor is not threading.current_thread():
@@ -156,7 +182,9 @@ class FramedServer:
         with self._lock:
             full = len(self._connections) >= self.max_connections
             oldest = (
-                min((c for c in self._connections if c.idle), key=lambda c: c.since, default=None) if full else None
+                min((c for c in self._connections if c.idle), key=lambda c: (c.proven, c.since), default=None)
+                if full
+                else None
             )
             if oldest is not None:
                 self._connections.discard(oldest)
@@ -188,12 +216,14 @@ class FramedServer:
     def answer(self, frame: bytes) -> tuple[str, bytes | None]:
         """The method of a request and its reply as a frame (None if it is one-way); FrameError for a bad request."""
         message = read_message(frame)
+        del frame
         if message.kind not in (TMessageType.CALL, TMessageType.ONEWAY):
             raise FrameError(f"message of kind {message.kind} instead of a call")
         if message.method not in self.service.thrift_services:
             text = f"{self.service.__name__} has no method {message.method!r}"
             return message.method, _failure(message, TApplicationException.UNKNOWN_METHOD, text)
         args = decode_struct(message, getattr(self.service, message.method + "_args")())
+        message.frame = b""  # the arguments are copies: a call is in memory once while its handler runs
         return message.method, self._reply(message, args)
 
     def _reply(self, message: Message, args: Any) -> bytes | None:
@@ -228,18 +258,20 @@ class FramedServer:
 
 
 class _Connection:
-    """One accepted socket and its thread. `idle`: no byte of a request has come since `since` (monotonic seconds)."""
+    """One accepted socket and its thread. `idle`: no byte of a request has come since `since` (monotonic seconds).
+    `proven`: it has made a good request, after it was let in."""
 
     def __init__(self, server: FramedServer, sock: socket.socket) -> None:
         self.server, self.sock, self.idle, self.since = server, sock, True, monotonic()
+        self.proven = False
+        self._by = self.since + server.handshake_timeout
+        self._peer = Peer()
+        self._greeting = server.security.greeting() if server.security is not None else None
         self.thread = threading.Thread(target=self._serve, name=f"{server.name}-connection", daemon=True)
 
     def shut(self) -> None:
         """Ends the connection from another thread; its own thread closes the socket."""
-        try:
-            self.sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
+        shut(self.sock)
 
     def close_if_idle(self) -> None:
         if self.idle:
@@ -247,8 +279,13 @@ class _Connection:
 
     def _serve(self) -> None:
         try:
+            self._let_in()
             while not self.server._stopping.is_set() and self._serve_one():
                 pass
+        except Unauthorized as error:
+            self.server.unauthorized += 1
+            log.info("%s: closed a connection: %s", self.server.name, error.args[0])
+            self._say(error.args[1:])
         except (FrameError, MemoryError, RecursionError) as error:
             self.server.broken += 1
             log.info("%s: closed a connection that sent no valid request: %s", self.server.name, error)
@@ -258,116 +295,91 @@ class _Connection:
             self.server.forget(self)
             self.sock.close()
 
+    def _let_in(self) -> None:
+        """Raises Unauthorized, OSError."""
+        security, plain = self.server.security, self.sock
+        if security is None:
+            return
+        try:
+            self.sock = security.wrap(plain, self._by, _peek)
+            self._peer = security.admit(self.sock, self.sock is not plain, self._by)
+        except Unauthorized:
+            raise
+        except OSError:
+            self.server.unauthorized += 1
+            raise
+
+    def _say(self, replies: Sequence[bytes]) -> None:
+        """Last words, if the peer takes them soon."""
+        try:
+            for reply in replies:
+                send_all(self.sock, reply, monotonic() + 1.0)
+        except OSError:
+            pass
+
+    @property
+    def _greets(self) -> bool:
+        """Whether the next frame must be one of a hello."""
+        security = self.server.security
+        return self._greeting is not None and security is not None and security.strict
+
     def _serve_one(self) -> bool:
         """False once the peer closed the connection or was silent too long."""
         server = self.server
         self.idle, self.since = True, monotonic()
         try:
-            first = _receive_some(self.sock, HEADER.size, self.since + server.idle_timeout)
+            until = self._by if self._greets else self.since + server.idle_timeout
+            first = _receive_some(self.sock, HEADER.size, until)
         except _TIMEOUTS:
             return False
         if not first:
             return False
         self.idle = False
-        deadline = monotonic() + server.request_timeout
-        frame = _receive_frame(self.sock, first, server.max_frame, deadline)
-        method, reply = server.answer(frame)
+        deadline = self._by if self._greets else monotonic() + server.request_timeout
+        size = _receive_size(self.sock, first, FRAME if self._greets else server.max_frame, deadline)
+        budget = server.budget if size > _SMALL else None
+        if budget is None:
+            return self._answer(_receive_exactly(self.sock, size, deadline))
+        if not budget.take(size, server.budget_wait):
+            raise FrameError(f"no room for {size} bytes in {server.budget_wait} s: {budget.used} of {budget.limit}")
+        try:
+            return self._answer(_receive_exactly(self.sock, size, monotonic() + server.request_timeout))
+        finally:
+            budget.give(size)
+
+    def _answer(self, frame: bytes) -> bool:
+        server = self.server
+        if server.security is not None and not server.security.holds(self._peer):
+            raise Unauthorized("what it was let in with is no longer good")
+        if self._greeting is not None and self._greet(frame):
+            return True
+        _serving.sock = self.sock
+        only = [frame]
+        del frame  # so that `answer` can let it go before the handler runs
+        method, reply = server.answer(only.pop())
+        self.proven = True
         if reply is not None:
-            self.sock.settimeout(server.request_timeout)
-            self.sock.sendall(reply)
+            send_all(self.sock, reply, monotonic() + server.request_timeout)
             if server.on_reply is not None:
                 server.on_reply(method)
         return True
 
+    def _greet(self, frame: bytes) -> bool:
+        """Answer a frame of a hello; False if it is the first call of a peer that need not show a token."""
+        greeting = self._greeting
+        if greeting is None or (not self._greets and read_message(frame).method not in GREETINGS):
+            self._greeting = None
+            return False
+        send_all(self.sock, greeting.answer(frame), self._by)
+        if greeting.proven:
+            self._greeting = None
+        return True
 
-class FramedClient:
-    """Calls a FramedServer (or any framed binary Thrift server) one call at a time; safe to share between threads.
 
-    Connects when first used. Any error or timeout closes the connection and the next call makes a new one; nothing is
-    ever sent twice. `timeout` seconds bound a whole call, connecting included.
-
-    Raises ConnectionLost, CallTimeout, FrameError (all FramedError), TApplicationException for what the server
-    reports, and the exceptions that the IDL declares.
-
-    Locks: `_lock` is held for the whole of a call and guards everything."""
-
-    def __init__(self, service: Any, host: str, port: int, timeout: float = 10.0, *, max_frame: int = 64 * MiB) -> None:
-        self._service, self._host, self._port = service, host, port
-        self._timeout, self._max_frame = timeout, max_frame
-        self._lock = threading.Lock()
-        self._sock: socket.socket | None = None
-        self._seqid = 0
-
-    def call(self, method: str, *args: object, timeout: float | None = None) -> Any:
-        """What `method` returned; `timeout` seconds instead of the client's own."""
-        deadline = monotonic() + (self._timeout if timeout is None else timeout)
-        if not self._lock.acquire(timeout=max(0.0, deadline - monotonic())):
-            raise CallTimeout(f"{self._where(method)}: another call kept the connection busy")
-        try:
-            return self._call(method, args, deadline)
-        except (OSError, FramedError):
-            self._close()
-            raise
-        finally:
-            self._lock.release()
-
-    def close(self) -> None:
-        """Closes the connection, after a running call; the next call makes a new one."""
-        with self._lock:
-            self._close()
-
-    def __enter__(self) -> FramedClient:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        if method.startswith("_") or method not in self._service.thrift_services:
-            raise AttributeError(f"{self._service.__name__} has no method {method!r}")
-        return lambda *args, **options: self.call(method, *args, **options)
-
-    def _call(self, method: str, args: tuple[object, ...], deadline: float) -> Any:
-        self._seqid = self._seqid % 0x7FFFFFFF + 1
-        seqid = self._seqid
-        request = encode_call(self._service, method, args, seqid)
-        try:
-            frame = self._exchange(request, deadline)
-        except _TIMEOUTS as error:
-            raise CallTimeout(f"{self._where(method)}: no reply in time") from error
-        except OSError as error:
-            raise ConnectionLost(f"{self._where(method)}: {error}") from error
-        if getattr(self._service, method + "_result").oneway:
-            return None
-        return decode_reply(self._service, method, frame, seqid)
-
-    def _exchange(self, request: bytes, deadline: float) -> bytes:
-        sock = self._connected(deadline)
-        sock.settimeout(_left(deadline))
-        sock.sendall(request)
-        if request[4:8] == b"\x80\x01\x00\x04":  # one-way: no reply will come
-            return b""
-        first = _receive_some(sock, HEADER.size, deadline)
-        if not first:
-            raise ConnectionResetError("the server closed the connection without a reply")
-        return _receive_frame(sock, first, self._max_frame, deadline)
-
-    def _connected(self, deadline: float) -> socket.socket:
-        if self._sock is not None and _stale(self._sock):
-            self._close()
-        if self._sock is None:
-            sock = socket.create_connection((self._host, self._port), timeout=_left(deadline))
-            self._sock = sock
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return self._sock
-
-    def _close(self) -> None:
-        sock, self._sock = self._sock, None
-        if sock is not None:
-            sock.close()
-
-    def _where(self, method: str) -> str:
-        return f"{self._service.__name__}.{method} at {self._host}:{self._port}"
+def _peek(sock: socket.socket, deadline: float) -> bytes:
+    """The first byte that comes, left where it is."""
+    sock.settimeout(left(deadline))
+    return sock.recv(1, socket.MSG_PEEK)
 
 
 def _failure(message: Message, code: int, text: str) -> bytes | None:
@@ -379,17 +391,17 @@ def _failure(message: Message, code: int, text: str) -> bytes | None:
 
 def _receive_some(sock: socket.socket, size: int, deadline: float) -> bytes:
     """At least one byte and at most `size`, or b"" at the end of the stream; TimeoutError at the deadline."""
-    sock.settimeout(_left(deadline))
+    sock.settimeout(left(deadline))
     return sock.recv(size)
 
 
-def _receive_frame(sock: socket.socket, first: bytes, max_frame: int, deadline: float) -> bytes:
-    """The frame whose length begins with the bytes `first`; FrameError if it is too long or its end never comes."""
+def _receive_size(sock: socket.socket, first: bytes, max_frame: int, deadline: float) -> int:
+    """Bytes of the frame whose length begins with the bytes `first`; FrameError if it is too long."""
     header = first + _receive_exactly(sock, HEADER.size - len(first), deadline)
-    size = HEADER.unpack(header)[0]
+    size = int(HEADER.unpack(header)[0])
     if size > max_frame:
         raise FrameError(f"a frame of {size} bytes, at most {max_frame} are allowed")
-    return _receive_exactly(sock, size, deadline)
+    return size
 
 
 def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
@@ -402,25 +414,6 @@ def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
         parts.append(part)
         missing -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _left(deadline: float) -> float:
-    left = deadline - monotonic()
-    if left <= 0:
-        raise TimeoutError("deadline passed")
-    return left
-
-
-def _stale(sock: socket.socket) -> bool:
-    """Whether the peer closed an idle connection, or sent something that nobody asked for."""
-    sock.settimeout(0)
-    try:
-        sock.recv(1, socket.MSG_PEEK)
-    except (BlockingIOError, InterruptedError):
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _knock(host: str, port: int) -> None:

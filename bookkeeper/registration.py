@@ -12,6 +12,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.security import CREATOR_ALL_ACL
 
 CALL_S = 10.0
 WATCHDOG_S = 15.0
@@ -28,8 +29,18 @@ class Registration:
     `registered`: the node was there at least once. `withdrawn`: after `withdraw`, the node is gone or cannot be
     deleted any more (`deleted` says which)."""
 
-    def __init__(self, zookeeper: str, path: str, data: bytes, *, session_s: float = 10.0, reassert_s: float = 60.0):
-        self.path = path
+    def __init__(
+        self,
+        zookeeper: str,
+        path: str,
+        data: bytes,
+        *,
+        session_s: float = 10.0,
+        reassert_s: float = 60.0,
+        digest: str = "",
+    ):
+        """`digest`: user:password of ZooKeeper; then the node is for that user alone. "": for everybody."""
+        self.path, self._digest = path, digest
         self._zookeeper, self._data, self._session_s, self._reassert_s = zookeeper, data, session_s, reassert_s
         self._wake, self._withdraw, self._stop = threading.Event(), threading.Event(), threading.Event()
         self.registered, self.withdrawn, self.stopped = threading.Event(), threading.Event(), threading.Event()
@@ -99,6 +110,7 @@ class Registration:
             connection_retry={"max_tries": -1, "delay": 0.2, "max_delay": RETRY_MAX_S},
             command_retry={"max_tries": 1},
             logger=log,
+            **access(self._digest),
         )
         client.add_listener(self._changed)
         client.start_async()
@@ -159,6 +171,13 @@ class Registration:
             sock = getattr(connection, name, None)
             if sock is not None:
                 _ignoring(OSError, sock.close)
+
+
+def access(digest: str) -> dict[str, Any]:
+    """Options of a client that shows user:password to ZooKeeper and makes its nodes for that user alone; {} for ""."""
+    if not digest:
+        return {}
+    return {"auth_data": [("digest", digest)], "default_acl": CREATOR_ALL_ACL}
 
 
 def _ignoring(error: type[Exception], action: Callable[[], object]) -> None:

@@ -6,6 +6,10 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bookkeeper.secure import Security
 
 ZOOKEEPER = "127.0.0.1:2181"
 DROPIN = "/var/run/artimon"
@@ -30,6 +34,10 @@ class Settings:
     bind: str | None = None
     run: str = ""
     disabled: bool = False
+    secure_polls: bool = False
+    """Pollers must show what `security` wants."""
+    zookeeper_auth: str = ""
+    """A file that holds user:password of ZooKeeper; "" for none."""
 
 
 def read(
@@ -56,8 +64,18 @@ def read(
         advertise=one("advertise"),
         bind=one("bind"),
         run=one("run") or default_run_folder(),
-        disabled=env.get("ARTIMON_DISABLED", "").lower() in ("1", "true", "yes", "on"),
+        disabled=_yes(env.get("ARTIMON_DISABLED", "")),
+        secure_polls=_yes(env.get("ARTIMON_SECURE_POLLS", "")),
+        zookeeper_auth=env.get("ARTIMON_ZOOKEEPER_AUTH") or "",
     )
+
+
+def security(environment: Mapping[str, str] | None = None) -> Security | None:
+    """What ARTIMON_TLS_*, ARTIMON_TOKENS and ARTIMON_SECURITY say (bookkeeper/secure.py); None if nothing is set.
+    Raises BadSecurity."""
+    from bookkeeper.secure import from_settings
+
+    return from_settings(os.environ if environment is None else environment)
 
 
 def checked(what: str, name: str) -> str:
@@ -80,6 +98,23 @@ def dropin_folder(given: str | os.PathLike[str] | None = None, environment: Mapp
     """The folder of drop-in files: `given`, else ARTIMON_DROPIN, else the default."""
     env = os.environ if environment is None else environment
     return os.fspath(given) if given is not None else env.get("ARTIMON_DROPIN") or DROPIN
+
+
+def _yes(text: str) -> bool:
+    return text.lower() in ("1", "true", "yes", "on")
+
+
+def digest(file: str) -> str:
+    """user:password of a file. Raises SettingsError."""
+    try:
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read(4096).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"ARTIMON_ZOOKEEPER_AUTH: {error}") from None
+    user, colon, password = text.partition(":")
+    if not user or not colon or not password or "\n" in text:
+        raise SettingsError(f"ARTIMON_ZOOKEEPER_AUTH: {file} must hold one line, user:password")
+    return text
 
 
 def _allowed(what: str, name: str) -> bool:

@@ -33,6 +33,11 @@ class Position(NamedTuple):
     offset: int
     leader_epoch: int = -1
 
+    @property
+    def durable_later(self) -> bool:
+        """The answer itself says only where the batch will stand: no level takes it for an ack."""
+        return _is_folder(self.cluster)
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
@@ -137,7 +142,7 @@ def judge(sent: Iterable[Sent[Key]], states: Mapping[str, AckState], topic: str)
     acked, resend, looked = [], [], []
     for key, position, since in sent:
         state = states.get(position.topic_id)
-        outcome = _against(position, since, state) if state else _without(position, since, states.values(), topic)
+        outcome = _against(position, since, state) if state else _without(position, since, states, topic)
         if outcome == ACKED:
             acked.append(key)
         elif outcome != WAIT:
@@ -173,20 +178,34 @@ def _against(position: Position, since: int | None, state: AckState) -> str:
     return WAIT
 
 
-def _without(position: Position, since: int | None, states: Iterable[AckState], topic: str) -> str:
+def _without(position: Position, since: int | None, states: Mapping[str, AckState], topic: str) -> str:
     """Nobody ever took charge of this topic id. If another one of the same topic is being read, this one is gone."""
-    for state in states:
-        if state.topic == topic and _fresh(since, state):
+    for state in _beside(position, states, topic):
+        if _fresh(since, state):
             return f"topic {topic} is now {state.topic_id}; {position.topic_id} was never read"
     return WAIT
+
+
+def _beside(position: Position, states: Mapping[str, AckState], topic: str) -> list[AckState]:
+    """States that tell something of a position whose own topic id has none. In Kafka: those of topics of the same name.
+    Where collectors write files themselves many streams live side by side, each known before it takes anything: the
+    living ones of the same folder. Their word goes for that folder only, and Kafka's not for it."""
+    named = [state for state in states.values() if state.topic == topic]
+    if _is_folder(position.cluster):
+        return [s for s in named if s.cluster == position.cluster and not any(p.closed for p in s.partitions.values())]
+    return [state for state in named if not _is_folder(state.cluster)]
+
+
+def _is_folder(cluster: str) -> bool:
+    """Whether this is the folder of collectors that write files (pipeline/direct/), and not a Kafka cluster."""
+    return "://" in cluster
 
 
 def _version(position: Position, states: Mapping[str, AckState], topic: str) -> int | None:
     state = states.get(position.topic_id)
     if state is not None:
         return state.version
-    versions = [s.version for s in states.values() if s.topic == topic]
-    return max(versions, default=None)
+    return max((s.version for s in _beside(position, states, topic)), default=None)
 
 
 def _fresh(since: int | None, state: AckState) -> bool:

@@ -7,32 +7,64 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from kazoo.client import KazooClient
 
-from artimon.model.batch import BatchId
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.codec import decode_samples, parse_header
 from artimon.model.protocols import Sink
 from artimon.model.registration import Registration, zookeeper_client
 from artimon.model.routing import DEFAULT_LANES
-from pipeline.audit import Audit, minutes_of
+from pipeline.collectors import DEFAULT_GROUP
+from pipeline.collectors import Mode as CollectorMode
 from pipeline.control import Control
-from pipeline.framing import RecordType
+from pipeline.delivery.failover import FailoverLog
+from pipeline.delivery.modes import (
+    MEMORY_BYTES,
+    MEMORY_SEGMENT,
+    Delivery,
+    after_open,
+    before_open,
+    log_files,
+    log_folder,
+)
 from pipeline.intake import Intake
-from pipeline.records import Place, encode_acked
-from pipeline.recovery import records_of, segments_in
+from pipeline.log.audit import Audit
+from pipeline.log.files import LogError
+from pipeline.log.framing import RecordType
+from pipeline.log.log import QUOTA_BYTES, SEGMENT_BYTES, Entry, Log
+from pipeline.log.records import Place, encode_acked
+from pipeline.pacing import RATE as BACKLOG_RATE
+from pipeline.pacing import Pacing
+from pipeline.plane.commands import CommandError, Mode
+from pipeline.plane.gate import Gate
+from pipeline.plane.plane import Plane, remembered
+from pipeline.plane.runtime import Runtime
 from pipeline.sender import Sender
+from pipeline.sites.links import Links, Site
 from pipeline.tracker import Tracker
-from pipeline.wal import QUOTA_BYTES, SEGMENT_BYTES, Entry, Log
 
 log = logging.getLogger(__name__)
 
 _REPLAY_S = 120.0
+_PLANE = "plane"
+"""The sub-folder of what the control plane said last."""
+_REPORTED = (
+    "accepted_batches",
+    "acked_batches",
+    "resent_batches",
+    "pending_batches",
+    "oldest_unacked_ms",
+    "oldest_unsent_ms",
+    "log_bytes",
+    "log_quota_bytes",
+    "collectors_up",
+    "level",
+)
 _NEARLY = 0.9
 """Above this part of its quota the log is a problem."""
 
@@ -50,6 +82,26 @@ class AgentConfig:
     quota_bytes: int = QUOTA_BYTES
     segment_bytes: int = SEGMENT_BYTES
     topic_prefix: str = "artimon"
+    groups: tuple[str, ...] = (DEFAULT_GROUP,)
+    """Whose configuration it takes besides its own, later ones over earlier ones."""
+    sites: tuple[Site, ...] = ()
+    """Data centres in order of preference, the first on `zookeeper`; () if there is one only (pipeline/sites/)."""
+    patience_s: float = 60.0
+    """After so long without progress a lane's batches that were never sent go to the next site."""
+    return_s: float = 60.0
+    """A better site takes lanes back once it has been reachable for so long."""
+    configuration: Path | None = None
+    """A local file of configuration, which lies under what ZooKeeper says."""
+    shed: Literal["refuse", "oldest"] = "refuse"
+    """What becomes of new data when the log is full: refused and counted; or taken, and the oldest given up, with a
+    record that says so (pipeline/log/shed.py; not with several sites)."""
+    live_first: bool = False
+    """After an outage new data overtakes what has waited for more than a minute; each in its own order."""
+    delivery: Literal["end-to-end", "disk-failover", "best-effort"] = "end-to-end"
+    """What is promised for what was accepted: docs/direct.md."""
+    backlog_rate: float = BACKLOG_RATE
+    """Bytes a second at which what has waited for more than a minute is sent, at least twice as fast as new data
+    comes; 0: no limit."""
 
 
 class Agent:
@@ -59,32 +111,76 @@ class Agent:
     def __init__(self, config: AgentConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         """Raises LogLocked if another process uses the folder, OSError if the disk refuses."""
         self.config, self._clock = config, clock
-        self._tracker = Tracker(ack_on_sent=config.level == "kafka")
-        folder = config.data / "log"
+        self._held: list[tuple[Entry, Place]] | None = []
+        """Accepted while an old log was still being read; None: it has been. Then they follow what it held."""
+        self._holding = threading.Lock()
+        self._trouble = ""
+        known, self._own_delivery = remembered(config.data / _PLANE).metrics, config.delivery
+        config = self.config = replace(config, delivery=known.get("delivery", config.delivery))
+        self._delivery = Delivery(config.delivery)
+        if self._delivery is not Delivery.END_TO_END and config.sites:
+            raise ValueError(f"delivery {config.delivery} with several sites: only end-to-end knows who has what")
+        own_level = config.level if self._delivery is Delivery.END_TO_END else "kafka"
+        self._level: str = known.get("level", own_level) if self._delivery is Delivery.END_TO_END else own_level
+        self._own_level = own_level
+        self._tracker = Tracker(ack_on_sent=self._level == "kafka", live_first=config.live_first)
+        folder = log_folder(config.data, self._delivery)
+        before_open(folder, self._delivery)
+        memory = self._delivery is Delivery.BEST_EFFORT
         self.log = Log(
             folder,
             config.name,
             config.lanes,
             self._on_durable,
-            segment_bytes=config.segment_bytes,
-            quota_bytes=config.quota_bytes,
+            segment_bytes=min(config.segment_bytes, MEMORY_SEGMENT) if memory else config.segment_bytes,
+            quota_bytes=min(config.quota_bytes, MEMORY_BYTES) if memory else config.quota_bytes,
+            files=log_files(folder, self._delivery),
+            lazy=not config.sites and self._delivery is Delivery.END_TO_END,
         )
-        self.log.keep_segments = True
+        after_open(folder, self._delivery)
+        self.log.keep_segments = not memory
         self._audit = Audit(config.data / "accepted", clock.now_ms())
-        self._count_rest(folder)
-        self._restore()
-        self._sender = Sender(self.log, self._tracker, config.name, config.lanes, clock)
-        self._intake = Intake(self.log, config.name, folder)
+        self._links = self._several_sites() if config.sites else None
+        home = self._links.home if self._links else self._sender_of(config)
+        self._sender: Links | Sender = self._links or home
+        if self.log.complete:
+            self._resume()
+        shed = (config.shed == "oldest" or memory) and not self._links
+        self._failover = FailoverLog(self.log, home, clock) if self._delivery is Delivery.DISK_FAILOVER else None
+        wal = cast(Log, self._failover) if self._failover else self.log
+        self._intake = Intake(wal, config.name, folder, home.give_up if shed else None)
+        self._gate = Gate(self._intake)
         self._zookeeper: KazooClient = zookeeper_client(config.zookeeper)
-        self._control = Control(self._zookeeper, self._sender, f"{config.topic_prefix}.samples")
-        self._registration = Registration(self._zookeeper, f"/artimon/agents/{config.name}", _describe(self.log))
+        self._control = Control(self._zookeeper, home, f"{config.topic_prefix}.samples")
+        self._groups: tuple[str, ...] = ()
+        self._mode = CollectorMode.FAILOVER
+        self._limits: tuple[int | None, int | None] = None, None
+        self._pending = ""
+        self._described = _describe(self.log)
+        data = json.dumps(self._described).encode()
+        self._registration = Registration(self._zookeeper, f"/artimon/agents/{config.name}", data)
+        self.runtime = self._runtime()
+        self.plane = Plane(
+            self._zookeeper,
+            config.name,
+            config.groups,
+            config.data / _PLANE,
+            self.runtime,
+            clock,
+            self._report,
+            config.configuration,
+        )
         self._replay_timer = threading.Timer(_REPLAY_S, self._stop_keeping)
         self._replay_timer.daemon = True
+
+    def _sender_of(self, config: AgentConfig) -> Sender:
+        pacing = Pacing(config.backlog_rate)
+        return Sender(self.log, self._tracker, config.name, config.lanes, self._clock, pacing)
 
     @property
     def sink(self) -> Sink:
         """Where sources hand over what they poll."""
-        return self._intake
+        return self._gate
 
     @property
     def intake(self) -> Intake:
@@ -92,97 +188,132 @@ class Agent:
         return self._intake
 
     def start(self) -> None:
-        """Begin to send; returns at once whether or not anybody can be reached."""
-        self._sender.start()
+        """Begin to send; returns at once whether or not anybody can be reached. What the last known configuration says
+        of the parts that are there by now is in force before that."""
+        self.plane.begin()
+        if self._held is None:
+            self._sender.start()
+        else:
+            threading.Thread(target=self._read_old, name="recovery", daemon=True).start()
         self._zookeeper.start_async()
         self._control.start()
         self._registration.start()
+        self.plane.start()
         self._replay_timer.start()
 
     def stop(self) -> None:
         """Stop within about 8 s, whatever hangs. What is not acked stays in the log for the next start."""
         self._replay_timer.cancel()
         self._intake.close()
+        if self._failover:
+            self._failover.stop()
+        self.plane.stop(1.0)
         self._registration.stop(1.0)
         self._control.stop(1.0)
         self._sender.stop(2.0)
+        if self._delivery is Delivery.BEST_EFFORT and (lost := self._sender.figures()["pending_batches"]):
+            log.warning("best effort: %d batches end with this process, unsent", lost)
         self.log.close(3.0)
         self._zookeeper.stop()
         self._zookeeper.close()
 
     def figures(self) -> dict[str, Any]:
         """Counts for health; `problems` lists what a person should know."""
-        problems = [p for p in (self.log.problem, self._control.problem) if p]
+        problems = [p for p in (self.failing, self._control.problem) if p]
         if self._registration.conflict:
             problems.append(f"another agent is registered as {self.config.name}")
         if full := self._sender.buffer_full:
             problems.append(full)
+        problems += [*self.plane.problems(), *([self._pending] if self._pending else [])]
+        problems += self._links.problems() if self._links else []
         if self.log.used_bytes > _NEARLY * self.log.quota_bytes:
             problems.append(
                 f"the log holds {self.log.used_bytes} of {self.log.quota_bytes} bytes, not acked: once it is full polls"
                 " are dropped and counted as refused"
             )
-        found = self.log.recovered
+        found, sending = self.log.recovered, self._sender.figures()
         return {
             "accepted_batches": self._intake.batches,
             "accepted_samples": self._intake.samples,
             "accepted_bytes": self._intake.bytes,
-            "level": self.config.level,
-            **self._sender.figures(),
+            "level": self._level,
+            "delivery": self._delivery.value,
+            **(self._failover.figures() if self._failover else {}),
+            "lost_batches": {"full": self._intake.shed_batches, "damaged": sending["damaged_batches"]},
+            "mode": self.plane.mode.value,
+            "configuration": self.plane.figures(),
+            **sending,
             "log_bytes": self.log.used_bytes,
             "log_quota_bytes": self.log.quota_bytes,
             "epoch": f"{self.log.epoch:016x}",
+            "recovering": self._held is not None,
+            "shed_batches": self._intake.shed_batches,
+            "aside": self.log.gauge()._asdict(),
             "recovered": {
                 "cut_bytes": found.cut_bytes,
                 "set_aside": len(found.set_aside),
                 "missing_segments": len(found.missing),
                 "new_epoch_because": self.log.new_epoch_because,
             },
-            "refused": dict(self._intake.refused),
+            "refused": dict(self._intake.refused + self._gate.refused),
             "problems": problems,
         }
 
     @property
     def failing(self) -> str:
         """Why the agent takes nothing more, "" while it does."""
-        return self.log.problem
+        return self.log.problem or self._trouble
+
+    def _several_sites(self) -> Links:
+        config = self.config
+        return Links(
+            config.sites,
+            self.log,
+            config.data,
+            config.name,
+            config.lanes,
+            f"{config.topic_prefix}.samples",
+            self._clock,
+            ack_on_sent=self._level == "kafka",
+            patience_s=config.patience_s,
+            return_s=config.return_s,
+        )
+
+    def _read_old(self) -> None:
+        """A big log is read beside what is accepted; then all of it is sent, in order."""
+        try:
+            if self.log.recover():
+                self._resume()
+                self._sender.start()
+        except (LogError, OSError) as error:
+            log.exception("the log cannot be read")
+            self._trouble = f"the log of this agent cannot be read, nothing is sent: {error}"
+
+    def _resume(self) -> None:
+        self._audit.count_rest(self.log.folder, self.log.own_segment, self._clock.now_ms())
+        self._restore()
+        with self._holding:
+            held, self._held = self._held or [], None
+            self._told(held)
 
     def _restore(self) -> None:
         """Go on with what the log holds."""
-        now = self._clock.now_ms()
-        found = self.log.recovered
-        acked: list[tuple[BatchId, Place]] = []
-        for header, place in (*found.batches, *found.series):
-            position = found.sent.get(header.id)
-            logged = min(now, header.poll_ms)
-            if position is None:
-                self._tracker.add(header, place, logged)
-            elif self.config.level == "hdfs":
-                self._tracker.restore_sent(header, place, position, logged)
-            else:
-                acked.append((header.id, place))
+        now_ms, on_sent = self._clock.now_ms(), self._level == "kafka"
+        acked = self._sender.restore(self.log.recovered, now_ms, on_sent)
         self.log.note(RecordType.ACKED, encode_acked(id for id, _ in acked))
         self.log.release([place for _, place in acked])
         if self._tracker.pending:
             log.info("the log holds %d batches that are not acked", self._tracker.pending)
 
-    def _count_rest(self, folder: Path) -> None:
-        """Audit what became durable and was not counted before the process ended."""
-        if self._audit.position[0] >= self.log.own_segment:
-            self._audit.restart()
-        now = self._clock.now_ms()
-        for segment in segments_in(folder):
-            if not self._audit.position[0] <= segment < self.log.own_segment:
-                continue
-            for record, payload in records_of(folder, segment):
-                place = Place(segment, record.payload_at, record.length)
-                if record.type == RecordType.BATCH and (segment, record.payload_at) > self._audit.position:
-                    header = parse_header(payload)
-                    minutes = minutes_of(decode_samples(header, payload))
-                    self._audit.add([(header.source, minutes, place)], now)
-
     def _on_durable(self, placed: Sequence[tuple[Entry, Place]]) -> None:
         """Called by the log's flusher."""
+        with self._holding:
+            if self._held is not None:
+                self._held.extend((replace(entry, payload=b""), place) for entry, place in placed)
+                return
+        self._told(placed)
+
+    def _told(self, placed: Sequence[tuple[Entry, Place]]) -> None:
         counted = [(e.header.source, e.minutes, p) for e, p in placed if e.type == RecordType.BATCH]
         try:
             self._audit.add(counted, self._clock.now_ms())
@@ -190,10 +321,78 @@ class Agent:
             log.error("audit: %s", error)  # the next start counts from the log
         self._sender.logged(placed)
 
+    # --- what the control plane may do
+
+    def _runtime(self) -> Runtime:
+        runtime = Runtime(self._set_mode, lambda: int(self._sender.figures()["pending_batches"]), lambda: self.failing)
+        runtime.on_roll(self._roll)
+        if self._links:
+            runtime.on_release(self._release)
+        runtime.on_setting("level", self._set_level)
+        runtime.on_setting("quota", self._set_quota)
+        runtime.on_setting("credits", lambda most: self._limit(most, self._limits[1]))
+        runtime.on_setting("backlog", lambda rate: self._limit(self._limits[0], rate))
+        runtime.on_setting("delivery", self._set_delivery)
+        runtime.on_setting("collectors", lambda groups: self._prefer(groups=groups or ()))
+        runtime.on_setting("collectors_mode", lambda mode: self._prefer(mode=CollectorMode(mode or "failover")))
+        return runtime
+
+    def _set_mode(self, mode: Mode) -> None:
+        self._gate.closed = "draining" if mode is Mode.DRAINING else ""
+        self._sender.hold(mode is Mode.PAUSED)
+
+    def _roll(self) -> str:
+        return "segment of the log ended" if self.log.roll() else "the log is closed"
+
+    def _release(self, arguments: Mapping[str, str]) -> str:
+        lane = arguments.get("lane", "")
+        if not lane.isdecimal() or self._links is None:
+            raise CommandError(f"release needs a lane, such as 0, and not {lane!r}")
+        return self._links.release(int(lane))
+
+    def _set_level(self, level: str | None) -> None:
+        if self._delivery is not Delivery.END_TO_END:
+            return  # nothing is kept until the table has it
+        self._level = level or self._own_level
+        self._sender.set_level(self._level == "kafka")
+
+    def _set_quota(self, quota_bytes: int | None) -> None:
+        most = quota_bytes or self.config.quota_bytes
+        self.log.quota_bytes = min(most, MEMORY_BYTES) if self._delivery is Delivery.BEST_EFFORT else most
+
+    def _limit(self, credits: int | None, backlog: int | None) -> None:
+        """Bytes on their way to a collector, bytes a second of a backlog; None: what the command line said."""
+        self._limits = credits, backlog
+        self._sender.limit(credits or 1 << 62, backlog or self.config.backlog_rate)
+
+    def _set_delivery(self, delivery: str | None) -> None:
+        """The kind of log is chosen when it is opened: another one at the next start."""
+        wanted = delivery or self._own_delivery
+        self._pending = f"delivery {wanted} begins with the next start" if wanted != self._delivery.value else ""
+
+    def _prefer(self, groups: tuple[str, ...] | None = None, mode: CollectorMode | None = None) -> None:
+        self._groups = self._groups if groups is None else groups
+        self._mode = mode or self._mode
+        self._sender.prefer(self._groups, self._mode)
+
+    def _report(self, told: dict[str, Any]) -> None:
+        """What stands in the agent's znode: who it is, its configuration, how far it is behind."""
+        figures = self.figures()
+        kept = {name: figures[name] for name in _REPORTED}
+        problems = [str(text)[:300] for text in figures["problems"][:10]]
+        whole = {**self._described, **told, "time_ms": self._clock.now_ms(), "figures": kept, "problems": problems}
+        self._registration.update(json.dumps(whole).encode())
+
     def _stop_keeping(self) -> None:
         self.log.keep_segments = False
 
 
-def _describe(wal: Log) -> bytes:
-    data = {"host": socket.gethostname(), "pid": os.getpid(), "epoch": f"{wal.epoch:016x}"}
-    return json.dumps(data).encode()
+def _describe(wal: Log) -> dict[str, Any]:
+    return {"host": socket.gethostname(), "pid": os.getpid(), "epoch": f"{wal.epoch:016x}", "version": _version()}
+
+
+def _version() -> str:
+    try:
+        return version("artimon")
+    except PackageNotFoundError:  # run from a folder that is not installed
+        return ""

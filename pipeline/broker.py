@@ -14,7 +14,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kafka.errors import KafkaError, for_code
 from kafka.net.compat import KafkaNetClient
@@ -71,6 +71,14 @@ class TopicInfo:
     def topic_id(self) -> str:
         """As Kafka prints it."""
         return base64.urlsafe_b64encode(self.uuid.bytes).decode().rstrip("=")
+
+
+class Writes(Protocol):
+    """What a collector needs of what it writes to: Kafka, or files of its own (pipeline/direct/broker.py)."""
+
+    def topic(self, name: str) -> TopicInfo: ...
+
+    def write(self, messages: Sequence[Message]) -> list[Position | str]: ...
 
 
 @dataclass(slots=True)
@@ -248,10 +256,8 @@ class Broker:
                 why = for_code(part.error_code).__name__ if part is not None else "no answer"
                 _fail(chunk, results, f"kafka: {chunk.info.name}/{chunk.partition}: {why}")
                 continue
-            info = chunk.info
             for place, index in enumerate(chunk.indices):
-                at, epoch = part.base_offset + place, info.epochs.get(chunk.partition, -1)
-                results[index] = Position(info.cluster, info.topic_id, chunk.partition, at, epoch)
+                results[index] = position_of(chunk.info, chunk.partition, part.base_offset + place)
 
     def _confirm(self, chunks: list[_Chunk], results: list[Position | str]) -> None:
         """Positions stay if the leader of their partition is, after the write, the one that was described before it:
@@ -266,7 +272,7 @@ class Broker:
             raise
         for chunk in written:
             name, partition = chunk.info.name, chunk.partition
-            if now[name].epochs.get(partition) != chunk.info.epochs.get(partition):
+            if not is_same_leader(chunk.info, now[name], partition):
                 _fail(chunk, results, f"kafka: {name}/{partition}: its leader changed meanwhile")
 
     def _refresh(self, name: str) -> TopicInfo:
@@ -286,6 +292,16 @@ class Broker:
         for index, result in enumerate(results):
             if result == "kafka: not tried":
                 results[index] = reason
+
+
+def position_of(info: TopicInfo, partition: int, offset: int) -> Position:
+    """Where a message stands that was written to a topic as it was described before."""
+    return Position(info.cluster, info.topic_id, partition, offset, info.epochs.get(partition, -1))
+
+
+def is_same_leader(before: TopicInfo, now: TopicInfo, partition: int) -> bool:
+    """Whether what was written between two descriptions stands under the leader epoch of the first."""
+    return now.epochs.get(partition) == before.epochs.get(partition)
 
 
 def _finish(builder: MemoryRecordsBuilder, chunk: _Chunk) -> _Chunk:

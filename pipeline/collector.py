@@ -10,29 +10,31 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import xxhash
-
-from artimon.model.batch import BatchError, BatchHeader, BatchKind
+from artimon.model.batch import BatchError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import verify
 from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.registration import Registration, zookeeper_client
-from artimon.model.routing import partition_of
+from artimon.settings import security
 from bookkeeper.framed import FramedServer
 from pipeline.acks import Position
-from pipeline.broker import Broker, BrokerError, Message
+from pipeline.broker import Broker, BrokerError, Message, Writes
 from pipeline.collectors import COLLECTORS_PATH
+from pipeline.credits import Shares
 from pipeline.idl import collector_idl
+from pipeline.placing import message_for
 from pipeline.quota import MESSAGE_OVERHEAD, Quota, watch
 
 log = logging.getLogger(__name__)
 
 FRAME_BYTES = 4 * 1024 * 1024 + 512 * 1024
-HELD_BYTES = 64 * 1024 * 1024
+HELD_BYTES = 32 * 1024 * 1024
+"""Of calls at once, from their first byte to their answer. In memory each is there about five times, as it was received
+and on its way into a request of Kafka's."""
 MAX_MESSAGES = 2_000
-MAX_CONNECTIONS = 128
+MAX_CONNECTIONS = 1_024
 _HEALTH_S = 1.0
 _KAFKA_RETRY_S = 2.0
 
@@ -52,37 +54,78 @@ class CollectorConfig:
     """Bytes that the topic of samples may have; 0: any number."""
 
 
+class Received(NamedTuple):
+    """A call on its way: one answer a message as far as it is known, what goes to Kafka (place in the call, message),
+    and the bytes that are held for it."""
+
+    answers: list[Any]
+    good: list[tuple[int, Message]]
+    held: int
+    agent: str = ""
+    """Who sent it, by its first message that is whole."""
+
+
 class Collector:
     """Handler of the Thrift service. Stateless but for counts and for the bytes it holds, which are bounded."""
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Writes,
         topic_prefix: str = "artimon",
         clock: Clock = SYSTEM_CLOCK,
         quota: Quota | None = None,
     ) -> None:
         self._broker, self._clock, self._quota = broker, clock, quota or Quota(0, clock)
-        self._samples_topic, self._series_topic = f"{topic_prefix}.samples", f"{topic_prefix}.series"
+        self._prefix, self._samples_topic = topic_prefix, f"{topic_prefix}.samples"
         self._lock = threading.Lock()
         """Guards the counts below."""
         self._held = 0
+        self._shares = Shares(HELD_BYTES)
+        self.calls, self.longest_ms, self.busy_ms = 0, 0, 0
         self.batches = self.bytes = self.last_answer_ms = 0
         self.nacks: Counter[str] = Counter()
 
     def send(self, messages: Sequence[bytes]) -> list[Any]:
         """The IDL's method: one answer a message, in order."""
+        began = self._clock.monotonic()
+        received = self.begin(messages)
+        results: list[Position | str] | None = None
+        try:
+            results = self._broker.write([message for _, message in received.good]) if received.good else []
+        finally:
+            answers = self.finish(received, results)
+            self._took(self._clock.monotonic() - began)
+        return answers
+
+    def begin(self, messages: Sequence[bytes]) -> Received:
+        """What of a call is to be written to Kafka. `finish` must follow, whatever becomes of it."""
         if len(messages) > MAX_MESSAGES:
-            return [self._nack(f"full: {len(messages)} messages in a call, at most {MAX_MESSAGES}") for _ in messages]
+            many = f"full: {len(messages)} messages in a call, at most {MAX_MESSAGES}"
+            return Received([self._nack(many) for _ in messages], [], 0)
         size = sum(map(len, messages))
         if not self._hold(size):
-            return [self._nack(f"full: the collector holds {self._held} bytes, at most {HELD_BYTES}") for _ in messages]
+            full = f"full: the collector holds {self._held} bytes, at most {HELD_BYTES}"
+            return Received([self._nack(full) for _ in messages], [], 0)
+        received = Received([None] * len(messages), [], size)
         try:
-            return self._forward(messages)
-        finally:
-            with self._lock:
-                self._held -= size
-                self.last_answer_ms = self._clock.now_ms()
+            agent = self._admit_all(messages, received)
+        except BaseException:
+            self.finish(received, None)
+            raise
+        return received._replace(agent=agent)
+
+    def finish(self, received: Received, results: Sequence[Position | str] | None) -> list[Any]:
+        """The answers, once Kafka said what became of each message that was written; None: it never will."""
+        for _, message in received.good:
+            self._settle(message)
+        with self._lock:
+            self._held -= received.held
+            self.last_answer_ms = self._clock.now_ms()
+        if results is not None:
+            for (index, message), result in zip(received.good, results, strict=True):
+                received.answers[index] = self._answer(message, result)
+            self._grant(received)
+        return received.answers
 
     def figures(self) -> dict[str, Any]:
         """Counts for health."""
@@ -91,35 +134,45 @@ class Collector:
                 "batches": self.batches,
                 "bytes": self.bytes,
                 "held_bytes": self._held,
+                "agents": self._shares.agents,
+                "calls": self.calls,
+                "calls_ms": self.busy_ms,
+                "longest_call_ms": self.longest_ms,
                 "nacks": dict(self.nacks),
                 "last_answer_ms": self.last_answer_ms,
                 "kafka": self._quota.figures(),
             }
 
-    def _forward(self, messages: Sequence[bytes]) -> list[Any]:
-        answers: list[Any] = [None] * len(messages)
-        good: list[tuple[int, Message]] = []
-        full = ""
+    def _admit_all(self, messages: Sequence[bytes], received: Received) -> str:
+        """Fill `received`; the agent."""
+        full = agent = ""
         for index, data in enumerate(messages):
             try:
-                message = self._message(verify(data), data)
+                header = verify(data)
+                agent = agent or header.id.agent
+                message = message_for(self._broker, self._prefix, header, data)
                 full = self._admit(message, full)
                 if full and message.topic == self._samples_topic:
-                    answers[index] = self._nack(full)
+                    received.answers[index] = self._nack(full)
                 else:
-                    good.append((index, message))
+                    received.good.append((index, message))
             except BatchError as error:
-                answers[index] = self._nack(f"damaged: {error}")
+                received.answers[index] = self._nack(f"damaged: {error}")
             except BrokerError as error:
-                answers[index] = self._nack(f"kafka: {error}")
-        try:
-            results = self._broker.write([message for _, message in good]) if good else []
-        finally:
-            for _, message in good:
-                self._settle(message)
-        for (index, message), result in zip(good, results, strict=True):
-            answers[index] = self._answer(message, result)
-        return answers
+                received.answers[index] = self._nack(f"kafka: {error}")
+        return agent
+
+    def _grant(self, received: Received) -> None:
+        """Say to the agent what it may have on its way from now on."""
+        if received.agent and received.answers:
+            with self._lock:
+                received.answers[0].credit = self._shares.share(received.agent, self._clock.monotonic())
+
+    def _took(self, seconds: float) -> None:
+        with self._lock:
+            self.calls += 1
+            self.busy_ms += round(seconds * 1000)
+            self.longest_ms = max(self.longest_ms, round(seconds * 1000))
 
     def _admit(self, message: Message, full: str) -> str:
         """Why the topic of samples takes nothing more. Once that is said, it is said to the rest of the call as well,
@@ -131,17 +184,6 @@ class Collector:
     def _settle(self, message: Message) -> None:
         if message.topic == self._samples_topic:
             self._quota.settled(message.partition, len(message.value) + MESSAGE_OVERHEAD)
-
-    def _message(self, header: BatchHeader, data: bytes) -> Message:
-        if header.kind == BatchKind.SAMPLES:
-            partitions = len(self._broker.topic(self._samples_topic).leaders)
-            lane = header.id.lane_id
-            return Message(self._samples_topic, partition_of(*lane, partitions), data)
-        if header.kind == BatchKind.SERIES:
-            key = f"{header.block}/{header.source}".encode()
-            partitions = len(self._broker.topic(self._series_topic).leaders)
-            return Message(self._series_topic, xxhash.xxh3_64_intdigest(key) % partitions, data, key)
-        raise BatchError(f"kind {header.kind.name} of {header.id} is not carried by this collector")
 
     def _answer(self, message: Message, result: Position | str) -> Any:
         if isinstance(result, str):
@@ -164,6 +206,21 @@ class Collector:
             return True
 
 
+def server_of(collector: Collector, config: CollectorConfig) -> FramedServer:
+    """The server of a collector, with all its limits; not started."""
+    return FramedServer(
+        collector_idl().Collector,
+        collector,
+        config.host,
+        config.port,
+        max_frame=FRAME_BYTES,
+        max_connections=MAX_CONNECTIONS,
+        budget=HELD_BYTES,
+        security=security(),
+        name=f"collector-{config.id}",
+    )
+
+
 def run_collector(
     config: CollectorConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
@@ -172,15 +229,7 @@ def run_collector(
     quota = Quota(config.quota_bytes, clock)
     collector = Collector(broker, config.topic_prefix, clock, quota)
     health = HealthFile(config.health, f"collector-{config.id}", clock, publish)
-    server = FramedServer(
-        collector_idl().Collector,
-        collector,
-        config.host,
-        config.port,
-        max_frame=FRAME_BYTES,
-        max_connections=MAX_CONNECTIONS,
-        name=f"collector-{config.id}",
-    )
+    server = server_of(collector, config)
     try:
         port = server.start()
     except OSError as error:

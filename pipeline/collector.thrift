@@ -13,9 +13,14 @@ struct Answer {
   5: i64 offset
   6: string reason
   7: i32 leader_epoch = -1  // of the partition when it was written; -1: not known
+  8: i64 credit = -1  // of the first answer of a call: bytes that the agent may have on its way from now on; -1: any
 }
 
 service Collector {
   // One answer for each message, in order. At most 4 MiB and 2,000 messages a call.
   list<Answer> send(1: list<binary> messages)
+
+  // Of agents that take part in a flow, not of collectors: whether the batches of these identities
+  // (AGENT/EPOCH/LANE/SEQUENCE, epoch as 16 hexadecimal digits) are with every sink at the end of the flow.
+  list<bool> delivered(1: list<string> ids)
 }

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any
+from typing import Any, Protocol
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import KazooException, NoNodeError
 
-from pipeline.acks import AckState, judge
+from pipeline.acks import AckState, Verdict, judge
 from pipeline.collectors import COLLECTORS_PATH, Endpoint, parse_endpoint
-from pipeline.sender import Sender
 
 log = logging.getLogger(__name__)
 
@@ -19,12 +18,22 @@ ACKS_PATH = "/artimon/acks"
 _POLL_S = 5.0
 
 
+class Informed(Protocol):
+    """Who is told what ZooKeeper says: a sender, or a hand-over to another site."""
+
+    def update_collectors(self, found: dict[str, Endpoint]) -> None: ...
+
+    def sent(self) -> list[Any]: ...
+
+    def judged(self, verdict: Verdict[Any]) -> None: ...
+
+
 class Control:
     """One thread: it looks whenever a watch fires or a session begins, and every 5 s in any case (watches get lost).
 
     Precondition of `judge`: what waits is collected before the states are read."""
 
-    def __init__(self, client: KazooClient, sender: Sender, topic: str, poll_s: float = _POLL_S) -> None:
+    def __init__(self, client: KazooClient, sender: Informed, topic: str, poll_s: float = _POLL_S) -> None:
         self._client, self._sender, self._topic, self._poll_s = client, sender, topic, poll_s
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
@@ -39,7 +48,8 @@ class Control:
         self._stop.set()
         self._wake.set()
         self._client.remove_listener(self._on_state)
-        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
 
     def _on_state(self, state: str) -> None:
         if state == KazooState.CONNECTED:
@@ -51,18 +61,22 @@ class Control:
     def _run(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
-            if self._client.connected:
-                try:
-                    self._sender.update_collectors(self._find_collectors())
-                    self._follow_acks()
-                    self.problem = ""
-                except (KazooException, OSError, TimeoutError) as error:
-                    self.problem = f"ZooKeeper: {type(error).__name__} {error}"
-                except Exception:  # acks that stop silently would fill the disk
-                    log.exception("control")
-            else:
-                self.problem = "ZooKeeper is not reachable: going on with the last known collectors"
+            self.look()
             self._wake.wait(self._poll_s)
+
+    def look(self) -> None:
+        """Once: at the collectors, and at what the acks say of what waits for one. What fails is tried again."""
+        if not self._client.connected:
+            self.problem = "ZooKeeper is not reachable: going on with the last known collectors"
+            return
+        try:
+            self._sender.update_collectors(self._find_collectors())
+            self._follow_acks()
+            self.problem = ""
+        except (KazooException, OSError, TimeoutError) as error:
+            self.problem = f"ZooKeeper: {type(error).__name__} {error}"
+        except Exception:  # acks that stop silently would fill the disk
+            log.exception("control")
 
     def _find_collectors(self) -> dict[str, Endpoint]:
         found = {}

@@ -5,24 +5,49 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from artimon.model.batch import MAX_BYTES, MAX_SAMPLES, BatchError, BatchId, BatchKind, Polled, Samples, SeriesBlock
-from artimon.model.codec import decode_samples, decode_series, encode_samples, encode_series, parse_header
+from artimon.model.batch import BatchHeader, BatchKind, Polled, Samples
+from artimon.model.codec import decode_samples, decode_series, parse_header
 from artimon.model.protocols import SinkRefused
-from artimon.model.routing import lane_of
-from pipeline.audit import minutes_of
-from pipeline.framing import RecordType
-from pipeline.records import Place
-from pipeline.recovery import records_of, segments_in
-from pipeline.wal import Entry, Log, LogFailed
+from pipeline.log.framing import RecordType
+from pipeline.log.log import Entry, Log, LogFailed, QuotaFull
+from pipeline.log.records import Place
+from pipeline.log.recovery import records_of, segments_in
+from pipeline.log.segments import CorruptRecord
+from pipeline.log.shed import carried, records
+from pipeline.numbering import Numbering
 
 log = logging.getLogger(__name__)
 
 _ANSWER_S = 60.0
+_SHED_AT_ONCE = 16
+"""Most segments that one call gives up."""
+
+
+GiveUp = Callable[[Sequence[Place]], Container[Place]]
+"""Send none of these any more; returns those that Kafka has said to hold."""
+
+
+class _Appending:
+    """The log, for Numbering: a shed record may go beyond the quota."""
+
+    def __init__(self, wal: Log) -> None:
+        self._log = wal
+        self.beyond_quota = False
+
+    @property
+    def epoch(self) -> int:
+        return self._log.epoch
+
+    @property
+    def next_sequences(self) -> list[int]:
+        return self._log.next_sequences
+
+    def append(self, entries: Sequence[Entry]) -> Future[list[Place]]:
+        return self._log.append(entries, self.beyond_quota)
 
 
 class Intake:
@@ -31,15 +56,20 @@ class Intake:
     Locks: `_order` is held from giving numbers to handing the batches to the log, so that a lane's numbers are in log
     order; nobody waits for the disk under it. Numbers of a batch that the disk then refused are not given again."""
 
-    def __init__(self, wal: Log, agent: str, folder: Path) -> None:
-        """`folder`: that of the log."""
+    def __init__(self, wal: Log, agent: str, folder: Path, give_up: GiveUp | None = None) -> None:
+        """`folder`: that of the log. `give_up`: beyond the quota the oldest batches are shed; None: what is new is
+        refused."""
         self._log, self._agent, self._folder = wal, agent, folder
-        self._next = wal.next_sequences
+        self._give_up = give_up
+        self._appending = _Appending(wal)
+        self._numbering = Numbering(self._appending, agent)
         self._order = threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="intake")
         self.batches = self.samples = self.bytes = 0
         """Accepted since start; samples with a value."""
-        self.refused: Counter[str] = Counter()
+        self.shed_batches = 0
+        """Accepted and given up since start."""
+        self.refused = self._numbering.refused
 
     async def accept(self, polled: Sequence[Polled]) -> None:
         """Durable when this returns. SinkRefused: nothing was kept; LogFailed: only a restart can tell."""
@@ -77,17 +107,48 @@ class Intake:
 
     def _begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Future[list[Place]]] | None:
         with self._order:
-            numbers = list(self._next)
-            entries = list(self._entries(polled, numbers))
-            if not entries:
-                return None
-            try:
-                future = self._log.append(entries)
-            except SinkRefused as error:
-                self.refused[str(error).split(":", 1)[0]] += 1
-                raise
-            self._next = numbers
-        return entries, future
+            for _ in range(_SHED_AT_ONCE):
+                try:
+                    return self._numbering.begin(polled)
+                except QuotaFull:
+                    if not self._make_room():
+                        raise
+                    self.refused["quota"] -= 1
+            return self._numbering.begin(polled)
+
+    def _make_room(self) -> bool:
+        """Give up what the oldest full segment holds, once a record of it is durable; False if that is not wished or
+        cannot be. The only place that waits for the disk under `_order`."""
+        places = self._log.oldest_live() if self._give_up is not None else []
+        if self._give_up is None or not places:
+            return False
+        sent = self._give_up(places)
+        self._appending.beyond_quota = True
+        try:
+            self._keep(carried(self._agent, self._read(places, sent)))
+            self._keep(records(self._agent, self._read(places, sent)))
+        except (SinkRefused, LogFailed, CorruptRecord, OSError, TimeoutError) as error:
+            log.error("the log could not shed: %s", error)
+            return False
+        finally:
+            self._appending.beyond_quota = False
+        count = sum(1 for header, _, _ in self._read(places, sent) if header.kind != BatchKind.SERIES)
+        log.error("the log is full: %d batches were given up to make room", count)
+        self.shed_batches += count
+        self._log.release(places)
+        self._log.tidy()
+        return True
+
+    def _keep(self, polled: Iterable[Polled]) -> None:
+        for one in polled:
+            begun = self._numbering.begin([one])
+            if begun is not None:
+                begun[1].result(_ANSWER_S)
+
+    def _read(self, places: Sequence[Place], sent: Container[Place]) -> Iterator[tuple[BatchHeader, bytes, bool]]:
+        for place in places:
+            payload = self._log.read(place)
+            yield parse_header(payload), payload, place in sent
 
     def _wait(self, entries: list[Entry], places: Future[list[Place]]) -> None:
         try:
@@ -104,41 +165,6 @@ class Intake:
                     self.batches += 1
                     self.bytes += len(entry.payload)
                     self.samples += sum(samples for _, samples in entry.minutes)
-
-    def _entries(self, polled: Iterable[Polled], numbers: list[int]) -> Iterator[Entry]:
-        """Announcements before the samples that they explain."""
-        for one in polled:
-            for block in one.blocks:
-                yield from self._announcement(block)
-            lane = lane_of(one.source, len(numbers))
-            for at in range(0, len(one.samples), MAX_SAMPLES):
-                yield from self._batches(one, one.samples.slice(at, at + MAX_SAMPLES), lane, numbers)
-
-    def _announcement(self, block: SeriesBlock) -> Iterator[Entry]:
-        try:
-            batch = encode_series(self._agent, block)
-        except BatchError as error:
-            log.error("announcement left out: %s", error)
-            self.refused["announcement"] += 1
-            return
-        yield Entry(RecordType.SERIES, batch.header, batch.data)
-
-    def _batches(self, one: Polled, samples: Samples, lane: int, numbers: list[int]) -> Iterator[Entry]:
-        """One batch, or two halves as long as one would be beyond 512 KiB."""
-        id = BatchId(self._agent, self._log.epoch, lane, numbers[lane])
-        try:
-            batch = encode_samples(id, one.source, one.endpoint, one.birth_ms, one.poll_ms, one.keep, samples)
-        except BatchError as error:
-            if len(samples) == 1:
-                log.error("sample left out, beyond %d bytes alone: %s", MAX_BYTES, error)
-                self.refused["sample"] += 1
-                return
-            middle = len(samples) // 2
-            yield from self._batches(one, samples.slice(0, middle), lane, numbers)
-            yield from self._batches(one, samples.slice(middle, len(samples)), lane, numbers)
-            return
-        numbers[lane] += 1
-        yield Entry(RecordType.BATCH, batch.header, batch.data, minutes_of(samples))
 
 
 def _polled(payload: bytes) -> Polled:

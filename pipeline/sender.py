@@ -4,53 +4,47 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from thriftpy2.thrift import TException
 
-from artimon.model.batch import NO_LANE, BatchId
+from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
+from artimon.model.ranges import LaneId
+from artimon.settings import security
 from bookkeeper.framed import CallTimeout, FramedClient, FramedError
 from pipeline.acks import Position, Verdict
-from pipeline.collectors import Collectors, Endpoint
-from pipeline.framing import RecordType
+from pipeline.collectors import Endpoint, Mode
+from pipeline.credits import NOT_TOLD
 from pipeline.idl import collector_idl
-from pipeline.probing import Probing
-from pipeline.records import Place, encode_acked, encode_forgotten, encode_sent
-from pipeline.segments import CorruptRecord
-from pipeline.timer import AdaptiveTimer
-from pipeline.tracker import GROUP_COUNT, Answer, Group, Item, Tracker
-from pipeline.wal import Entry, Log
+from pipeline.log.log import Entry, Log
+from pipeline.log.records import Place
+from pipeline.log.recovery import Recovery
+from pipeline.log.segments import CorruptRecord
+from pipeline.pacing import Pacing
+from pipeline.sending import Call, Note, Sending, notes_of_done, notes_of_sent, restore
+from pipeline.tracker import Answer, Group, Item, Tracker
 
 log = logging.getLogger(__name__)
 
-_IDLE_S = 1.0
 _EXTRA_THREADS = 2
-_LEAST_DEADLINE_S = 15.0
-"""Above the time that a collector gives Kafka (pipeline/broker.py), so that its own answer comes first."""
 
 
 class Sender:
-    """Drives the tracker: takes groups, sends them, tells the log.
+    """Drives `Sending`: takes groups, sends them, tells the log. Decisions are made there, not here.
 
-    Locks: `_cond` guards the tracker, the collectors and the timer; no I/O under it. The log has its own lock and is
-    never called under `_cond`. Threads: one a lane and two more, so that a lane whose call hangs holds up no other.
+    Locks: `_cond` guards `_sending`, the tracker included; no I/O under it. The log has its own lock and is never
+    called under `_cond`. Threads: one a lane and two more, so that a lane whose call hangs holds up no other.
     """
 
-    def __init__(self, wal: Log, tracker: Tracker, agent: str, lanes: int, clock: Clock) -> None:
+    def __init__(
+        self, wal: Log, tracker: Tracker, agent: str, lanes: int, clock: Clock, pacing: Pacing | None = None
+    ) -> None:
         self._log, self._tracker, self._agent, self._clock = wal, tracker, agent, clock
-        self.collectors = Collectors(agent)
-        self._timer = AdaptiveTimer(least=_LEAST_DEADLINE_S)
-        self._probing = Probing()
-        self._probe: Group | None = None
-        """The call that asks whether Kafka has room again."""
+        self._sending = Sending.of(tracker, agent, pacing=pacing)
         self._cond = threading.Condition()
         self._stop = False
-        self.damaged = 0
-        """Batches that were accepted and that the disk no longer gives back."""
-        self.carried_bytes = 0
-        """Payload of all calls since start, whether answered or not: what is sent again counts again."""
         self._threads = [
             threading.Thread(target=self._run, name=f"send {n}", daemon=True) for n in range(lanes + _EXTRA_THREADS)
         ]
@@ -69,19 +63,49 @@ class Sender:
             if thread.is_alive():
                 thread.join(max(0.0, deadline - self._clock.monotonic()))
 
+    def restore(self, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, Place]]:
+        """Go on with what a log holds, see `pipeline.sending.restore`."""
+        with self._cond:
+            return restore(self._tracker, found, now_ms, ack_on_sent)
+
     def logged(self, placed: Sequence[tuple[Entry, Place]]) -> None:
         """These are durable now and may go."""
         now_ms = self._clock.now_ms()
         with self._cond:
-            for entry, place in placed:
-                self._tracker.add(entry.header, place, now_ms)
+            self._sending.logged(((entry.header, place) for entry, place in placed), now_ms)
             self._cond.notify_all()
 
     def update_collectors(self, found: dict[str, Endpoint]) -> None:
         """What ZooKeeper lists."""
         with self._cond:
-            self.collectors.update(found)
+            self._sending.collectors.update(found)
+            self._sending.credits.keep(self._sending.collectors.known())
             self._cond.notify_all()
+
+    def hold(self, held: bool) -> None:
+        """Begin no call while held; those on their way end."""
+        with self._cond:
+            self._sending.held = held
+            self._cond.notify_all()
+
+    def prefer(self, groups: tuple[str, ...], mode: Mode) -> None:
+        """Which groups of collectors to use, the preferred one first; () for all."""
+        with self._cond:
+            self._sending.collectors.prefer(groups, mode)
+            self._cond.notify_all()
+
+    def limit(self, credits: int, backlog: float) -> None:
+        """At most so many bytes on their way to a collector, and so many bytes a second of what has waited long (0: any
+        number)."""
+        with self._cond:
+            self._sending.credits.most, self._sending.pacing.rate = credits, backlog
+            self._cond.notify_all()
+
+    def set_level(self, ack_on_sent: bool) -> None:
+        """Ack as soon as Kafka has a batch (level `kafka`), or by the published states; at once for what was sent."""
+        with self._cond:
+            done = self._tracker.set_ack_on_sent(ack_on_sent)
+        self._forget(done)
 
     def sent(self) -> list[Any]:
         """What waits for acks (pipeline.acks.Sent)."""
@@ -93,15 +117,35 @@ class Sender:
         for key, evidence in verdict.resend:
             log.warning("batch %s is sent again: %s", key, evidence)
         with self._cond:
-            done = self._tracker.judged(verdict)
+            done = self._sending.judged(verdict)
             self._cond.notify_all()
         self._forget(done)
+
+    def give_up(self, places: Iterable[Place]) -> set[Place]:
+        """Send none of these any more; returns those that Kafka has said to hold."""
+        with self._cond:
+            return self._tracker.give_up(places)
+
+    def endpoint(self) -> Endpoint | None:
+        """A collector that may be tried now, None while nothing is to be sent."""
+        with self._cond:
+            return None if self._sending.held else self._sending.collectors.pick(self._clock.monotonic())
+
+    def idle(self, lane: LaneId) -> bool:
+        """Whether the log holds nothing of a lane that is to be sent."""
+        with self._cond:
+            return self._tracker.idle(lane)
+
+    def unreached(self, endpoint: Endpoint) -> None:
+        """A collector did not answer a call that was not this sender's: leave it alone for a while."""
+        with self._cond:
+            self._sending.collectors.failed(endpoint, self._clock.monotonic())
 
     @property
     def buffer_full(self) -> str:
         """What a collector said of Kafka's quota, "" while there is room."""
         with self._cond:
-            return self._probing.reason
+            return self._sending.probing.reason
 
     def figures(self) -> dict[str, Any]:
         """Counts for health."""
@@ -114,14 +158,20 @@ class Sender:
                 "sent_batches": self._tracker.sent_count,
                 "acked_batches": self._tracker.acked_count,
                 "resent_batches": self._tracker.resent_count,
-                "carried_bytes": self.carried_bytes,
-                "damaged_batches": self.damaged,
+                "carried_bytes": self._sending.carried_bytes,
+                "damaged_batches": self._sending.damaged,
                 "nacks": dict(self._tracker.nacks),
-                "buffer_full": self._probing.reason,
+                "buffer_full": self._sending.probing.reason,
                 "oldest_unacked_ms": 0 if oldest is None else max(0, now_ms - oldest),
                 "oldest_unsent_ms": 0 if unsent is None else max(0, now_ms - unsent),
-                "collectors": len(self.collectors),
-                "collectors_up": self.collectors.up(),
+                "calls": self._sending.calls,
+                "calls_unanswered": dict(self._sending.unanswered),
+                "collectors_slow": self._sending.slow,
+                "flying_bytes": self._sending.flying_bytes,
+                "backlog_held": self._sending.pacing.held,
+                **self._sending.ages.figures(),
+                "collectors": len(self._sending.collectors),
+                "collectors_up": self._sending.collectors.up(),
             }
 
     def _run(self) -> None:
@@ -134,8 +184,7 @@ class Sender:
                 except Exception:  # a thread that dies would silently narrow the way
                     log.exception("sender: group of %s", group.lane)
                     with self._cond:
-                        self._tracker.failed(group, self._clock.monotonic())
-                        self._learn(group, ())
+                        self._sending.failed(group, self._clock.monotonic())
         for client in clients.values():
             client.close()
 
@@ -143,61 +192,34 @@ class Sender:
         with self._cond:
             if self._stop:
                 return None
-            now = self._clock.monotonic()
-            window = self._probing.allowed(now, self._probe is not None)
-            if self.collectors.pick(now) is not None:
-                group = self._tracker.take(now, GROUP_COUNT if window is None else window)
-                if group is not None:
-                    if window is not None and group.lane.lane != NO_LANE:
-                        self._probe = group
-                    return group
-            due = self._tracker.next_due(samples=window != 0)
-            if window == 0 and self._probe is None:
-                due = self._probing.not_before if due is None else min(due, self._probing.not_before)
-            wait = _IDLE_S if due is None else min(_IDLE_S, max(0.02, due - now))
-            self._cond.wait(wait)
+            group = self._sending.next(self._clock.monotonic(), self._clock.now_ms())
+            if isinstance(group, Group):
+                return group
+            self._cond.wait(group)
             return None
-
-    def _learn(self, group: Group, answers: Sequence[Answer]) -> None:
-        """Under `_cond`: what the end of a call says of Kafka's room. Announcements are never refused for
-        want of it."""
-        probe = group is self._probe
-        if probe:
-            self._probe = None
-        full = next((answer.reason for answer in answers if answer.full), "")
-        if full:
-            self._probing.refused(full, self._clock.monotonic(), probe)
-        elif probe and answers and all(answer.position is not None for answer in answers):
-            self._probing.taken()
 
     def _send(self, group: Group, clients: dict[Endpoint, FramedClient]) -> None:
         messages, bad = self._read(group)
-        now = self._clock.monotonic()
         with self._cond:
             if bad:
-                self.damaged += len(bad)
-                self._tracker.lost(group, bad)
-                self._learn(group, ())
+                self._sending.unreadable(group, bad, self._clock.monotonic())
                 self._cond.notify_all()
                 return
-            endpoint = self.collectors.pick(now)
-            if endpoint is None:
-                self._tracker.failed(group, now)
-                self._learn(group, ())
-                return
-            deadline = self._timer.deadline()
-            self.carried_bytes += sum(map(len, messages))
-        answers = self._call(_client(clients, endpoint), endpoint, messages, deadline)
+            call = self._sending.begin(group, sum(map(len, messages)), self._clock.monotonic())
+        if call is None:
+            return
+        answers, late = self._call(_client(clients, call.endpoint), call, messages)
         if answers is None:
             with self._cond:
-                self._tracker.failed(group, self._clock.monotonic())
-                self._learn(group, ())
+                self._sending.silent(call, self._clock.monotonic(), late)
+                self._cond.notify_all()
             return
         with self._cond:
-            outcome = self._tracker.answered(group, answers, self._clock.monotonic())
-            self._learn(group, answers)
+            outcome = self._sending.answered(call, answers, self._clock.monotonic())
             self._cond.notify_all()
-        self._note_sent(outcome.sent)
+        if outcome.poison:
+            self._log.set_aside((item.place, reason) for item, reason in outcome.poison)
+        self._note(notes_of_sent(outcome.sent))
         self._forget(outcome.done)
 
     def _read(self, group: Group) -> tuple[list[bytes], list[Item]]:
@@ -210,54 +232,45 @@ class Sender:
                 bad.append(item)
         return messages, bad
 
-    def _call(
-        self, client: FramedClient, endpoint: Endpoint, messages: list[bytes], deadline: float
-    ) -> list[Answer] | None:
-        """One call; None if there is no answer."""
-        began = self._clock.monotonic()
+    def _call(self, client: FramedClient, call: Call, messages: list[bytes]) -> tuple[list[Answer] | None, bool]:
+        """One call. The answers, or None and whether that is because none came in time."""
         try:
-            answers = [_answer(raw) for raw in client.call("send", messages, timeout=deadline)]
+            answers = [answer_of(raw) for raw in client.call("send", messages, timeout=call.deadline_s)]
             if len(answers) != len(messages):
                 raise FramedError(f"{len(answers)} answers to {len(messages)} messages")
         except (FramedError, TException, OSError) as error:
-            log.warning("collector %s:%d: %s", endpoint.host, endpoint.port, error)
-            with self._cond:
-                self.collectors.failed(endpoint, self._clock.monotonic())
-                if isinstance(error, CallTimeout):
-                    self._timer.timed_out()
-            return None
-        with self._cond:
-            self.collectors.worked(endpoint)
-            self._timer.answered(self._clock.monotonic() - began)
-        return answers
+            log.warning("collector %s:%d: %s", call.endpoint.host, call.endpoint.port, error)
+            return None, isinstance(error, CallTimeout)
+        return answers, False
 
-    def _note_sent(self, items: list[Item]) -> None:
-        by_agent: dict[str, list[tuple[BatchId, Position]]] = {}
-        for item in items:
-            if item.position is not None:
-                by_agent.setdefault(item.id.agent, []).append((item.id, item.position))
-        for agent, sent in by_agent.items():
-            self._log.note(RecordType.SENT, encode_sent(agent, sent))
+    def _note(self, notes: Iterable[Note]) -> None:
+        for type_, payloads in notes:
+            self._log.note(type_, payloads)
 
     def _forget(self, done: list[Item]) -> None:
         """Nobody needs these from us any more."""
-        batches = [item.id for item in done if not item.is_series]
-        announcements = [item.place for item in done if item.is_series]
-        self._log.note(RecordType.ACKED, encode_acked(batches))
-        self._log.note(RecordType.FORGOTTEN, encode_forgotten(announcements))
+        if not done:
+            return
+        with self._cond:
+            self._sending.forgotten(done, self._clock.now_ms())
+        self._note(notes_of_done(done))
         self._log.release([item.place for item in done])
 
 
 def _client(clients: dict[Endpoint, FramedClient], endpoint: Endpoint) -> FramedClient:
     client = clients.get(endpoint)
     if client is None:
-        client = clients[endpoint] = FramedClient(collector_idl().Collector, endpoint.host, endpoint.port)
+        client = clients[endpoint] = FramedClient(
+            collector_idl().Collector, endpoint.host, endpoint.port, security=security()
+        )
     return client
 
 
-def _answer(raw: Any) -> Answer:
+def answer_of(raw: Any) -> Answer:
+    """What one answer of a collector says."""
+    credit = NOT_TOLD if raw.credit is None else raw.credit
     if raw.ok:
         epoch = -1 if raw.leader_epoch is None else raw.leader_epoch
-        return Answer(Position(raw.cluster, raw.topic_id, raw.partition, raw.offset, epoch))
+        return Answer(Position(raw.cluster, raw.topic_id, raw.partition, raw.offset, epoch), credit=credit)
     reason = raw.reason or "no reason given"
-    return Answer(None, reason, ours=reason.startswith("damaged:"))
+    return Answer(None, reason, ours=reason.startswith("damaged:"), credit=credit)

@@ -20,9 +20,9 @@ class AdaptiveTimer:
     deviation: float = 0.0
     missed: int = 0
 
-    def deadline(self) -> float:
-        """Seconds to wait for the next answer."""
-        base = max(self.least, self.mean + _FACTOR * self.deviation)
+    def deadline(self, least: float | None = None) -> float:
+        """Seconds to wait for the next answer; `least` instead of the timer's own: the invariant holds for it."""
+        base = max(self.least if least is None else least, self.mean + _FACTOR * self.deviation)
         return min(self.most, base * 2.0 ** min(self.missed, _MAX_DOUBLINGS))
 
     def answered(self, seconds: float) -> None:

@@ -6,30 +6,25 @@ other.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from itertools import chain
 from typing import NamedTuple
 
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId
 from artimon.model.ranges import LaneId
 from pipeline.acks import Position, Sent, Verdict
-from pipeline.records import Place
+from pipeline.log.records import Place
+from pipeline.log.states import Event, State, move
 from pipeline.timer import backoff
 
 GROUP_BYTES = 4 * 1024 * 1024 - 64 * 1024
 GROUP_COUNT = 2_000
+POISON_TRIES = 40
+"""So many refusals of a batch for what it is (some three hours), and it is set aside for a person to look at."""
 FULL = "buffer full:"
 """What a collector's reason begins with while Kafka's quota is used up."""
-
-
-class State(Enum):
-    """Where a batch stands. An acked batch is forgotten, so it has no state."""
-
-    LOGGED = "logged"
-    SENDING = "sending"
-    SENT = "sent"
 
 
 class Answer(NamedTuple):
@@ -39,6 +34,8 @@ class Answer(NamedTuple):
     position: Position | None
     reason: str = ""
     ours: bool = False
+    credit: int = -1
+    """Bytes that the collector takes from now on, with the first answer of a call; -1: not told."""
 
     @property
     def full(self) -> bool:
@@ -54,12 +51,18 @@ class Item:
     place: Place
     rows: int
     logged_ms: int
+    source: str = ""
+    poll_ms: int = 0
     state: State = State.LOGGED
     position: Position | None = None
     since: int | None = None
     """Version of the ack state when it was first looked at with this position."""
     not_before: float = 0.0
     tries: int = 0
+    sent_at: float | None = None
+    """When Kafka was known to have it, as `answered` was told; None: before this process began."""
+    live: bool = False
+    """It was new when it was taken last."""
 
     @property
     def is_series(self) -> bool:
@@ -68,9 +71,12 @@ class Item:
 
 @dataclass(slots=True)
 class Lane:
-    """Invariant: `ready` is in log order but for what came back; at most one group of it is on its way."""
+    """Invariant: `ready` and `live` are in log order but for what came back; what is `live` stands behind what is
+    `ready` in the log; at most one group is on its way."""
 
     ready: deque[Item] = field(default_factory=deque)
+    live: deque[Item] = field(default_factory=deque)
+    """New data that overtakes the backlog in `ready`; what is not sent in time joins it."""
     held: list[Item] = field(default_factory=list)
     """Refused one by one for what they are; they come back when their time has come."""
     busy: bool = False
@@ -86,6 +92,13 @@ class Group:
 
     lane: LaneId
     items: tuple[Item, ...]
+    backlog: bool = False
+    """It had waited long, and new data did not."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its messages."""
+        return sum(item.place.length for item in self.items)
 
 
 class Outcome(NamedTuple):
@@ -94,56 +107,92 @@ class Outcome(NamedTuple):
 
     sent: list[Item]
     done: list[Item]
+    poison: Sequence[tuple[Item, str]] = ()
+    """Refused so often for what they are that they are to be set aside, and why."""
 
 
 class Tracker:
     """Every item of one log that is not acked. Not thread-safe: its owner locks."""
 
-    def __init__(self, ack_on_sent: bool = False) -> None:
-        """`ack_on_sent`: level `kafka`."""
-        self._ack_on_sent = ack_on_sent
+    def __init__(self, ack_on_sent: bool = False, live_first: bool = False) -> None:
+        """`ack_on_sent`: level `kafka`. `live_first`: what is new overtakes what has waited for more than a minute."""
+        self._ack_on_sent, self._live_first = ack_on_sent, live_first
         self._lanes: dict[LaneId, Lane] = {}
         self._turn: deque[LaneId] = deque()
         self._sent: dict[BatchId, Item] = {}
+        self._given_up: set[Place] = set()
+        """What was on its way when it was given up: nobody sends it again."""
         self.pending = 0
         """Items not acked, announcements included."""
         self.sent_count = self.acked_count = self.resent_count = 0
         self.nacks: dict[str, int] = {}
 
+    def set_ack_on_sent(self, on: bool) -> list[Item]:
+        """Level `kafka` from now on, or `hdfs`. What is acked by that at once and need not be kept."""
+        self._ack_on_sent = on
+        done = [i for i in self._sent.values() if i.position and not i.position.durable_later] if on else []
+        for item in done:
+            move(item, State.SENT, Event.ACK)
+            del self._sent[item.id]
+        self.pending -= len(done)
+        self.acked_count += len(done)
+        return done
+
     def add(self, header: BatchHeader, place: Place, now_ms: int) -> Item:
         """A batch is in the log."""
-        item = Item(header.id, place, header.rows, now_ms)
-        self._lane(item.id.lane_id).ready.append(item)
+        item = Item(header.id, place, header.rows, now_ms, header.source, header.poll_ms)
+        lane = self._lane(item.id.lane_id)
+        (lane.live if self._live_first else lane.ready).append(item)
         self.pending += 1
         return item
 
     def restore_sent(self, header: BatchHeader, place: Place, position: Position, now_ms: int) -> None:
         """A batch of which the log knows that Kafka held it."""
-        item = Item(header.id, place, header.rows, now_ms, State.SENT, position)
+        item = Item(header.id, place, header.rows, now_ms, header.source, header.poll_ms, State.SENT, position)
         self._sent[item.id] = item
         self.pending += 1
 
-    def take(self, now: float, samples: int = GROUP_COUNT) -> Group | None:
+    def take(
+        self,
+        now: float,
+        samples: int = GROUP_COUNT,
+        most: int = GROUP_BYTES,
+        backlog: int = GROUP_BYTES,
+        old_ms: int = 0,
+    ) -> Group | None:
         """The next group that may go, its lanes in turn, with at most `samples` batches of samples (0: announcements
-        only); None if nothing may go now."""
-        for _ in range(len(self._turn)):
-            lane_id = self._turn[0]
-            self._turn.rotate(-1)
-            lane = self._lanes[lane_id]
-            most = GROUP_COUNT if lane_id.lane == NO_LANE else samples
-            if lane.busy or lane.not_before > now or not most:
-                continue
-            self._bring_back(lane, now)
-            if lane.ready:
-                lane.busy, lane.flying = True, lane.ready[0]
-                return Group(lane_id, tuple(self._fill(lane, most)))
+        only) and `most` bytes; None if nothing may go now. What was logged before `old_ms` is a backlog: about
+        `backlog` bytes of it may go; what is new goes before it if so configured."""
+        for live in (True, False) if self._live_first else (False,):
+            for _ in range(len(self._turn)):
+                lane_id = self._turn[0]
+                self._turn.rotate(-1)
+                lane = self._lanes[lane_id]
+                count = GROUP_COUNT if lane_id.lane == NO_LANE else samples
+                if lane.busy or lane.not_before > now or not count:
+                    continue
+                self._bring_back(lane, now)
+                while lane.live and lane.live[0].logged_ms < old_ms:
+                    lane.ready.append(lane.live.popleft())
+                group = self._group(lane_id, lane, count, most, lane.live if live else lane.ready, backlog, old_ms)
+                if group is not None:
+                    return group
         return None
 
-    def next_due(self, samples: bool = True) -> float | None:
+    def put_back(self, group: Group) -> None:
+        """It was not sent after all, for no fault of anybody."""
+        lane = self._lanes[group.lane]
+        lane.busy, lane.flying = False, None
+        for item in group.items:
+            move(item, State.SENDING, Event.BACK)
+            item.tries -= 1
+        self._return(lane, group.items)
+
+    def next_due(self, samples: bool = True, old_ms: int = 0) -> float | None:
         """When something that waits now may go: a time, None if nothing waits for one. Without `samples`: of the
-        announcements."""
+        announcements. What was logged before `old_ms` waits for something else."""
         lanes = [lane for id_, lane in self._lanes.items() if not lane.busy and (samples or id_.lane == NO_LANE)]
-        times = [lane.not_before for lane in lanes if lane.ready]
+        times = [lane.not_before for lane in lanes if lane.live or (lane.ready and lane.ready[0].logged_ms >= old_ms)]
         times += [item.not_before for lane in lanes for item in lane.held]
         return min(times, default=None)
 
@@ -151,46 +200,56 @@ class Tracker:
         """The collector answered, one answer an item."""
         lane = self._lanes[group.lane]
         lane.busy, lane.flying = False, None
-        outcome = Outcome([], [])
+        poison: list[tuple[Item, str]] = []
+        outcome = Outcome([], [], poison)
         back: list[Item] = []
         failed = False
         for item, answer in zip(group.items, answers, strict=True):
             if answer.position is not None:
-                self._place(item, answer.position, outcome)
+                self._place(item, answer.position, outcome, now)
                 continue
             self._count_nack(answer.reason)
-            item.state = State.LOGGED
+            if answer.ours and item.tries >= POISON_TRIES and not item.is_series:
+                move(item, State.SENDING, Event.ASIDE)
+                self.pending -= 1
+                poison.append((item, answer.reason))
+                continue
+            move(item, State.SENDING, Event.BACK)
             if answer.ours:
                 item.not_before = now + backoff(item.tries, 1.0, 300.0)
-                lane.held.append(item)
+                if not self._was_given_up(item):
+                    lane.held.append(item)
             else:
                 back.append(item)
                 failed = failed or not answer.full  # how long to leave a full Kafka alone is for the sender to say
-        lane.ready.extendleft(reversed(back))
+        self._return(lane, back)
         self._pause(lane, failed, now)
         self._forget_if_idle(group.lane)
         return outcome
 
-    def failed(self, group: Group, now: float) -> None:
-        """No answer: the group may or may not be in Kafka, and goes again."""
+    def failed(self, group: Group, now: float, elsewhere: bool = False) -> None:
+        """No answer: the group may or may not be in Kafka, and goes again. `elsewhere`: at once, to another collector;
+        else a lane whose pause is as long as that of a dead collector would try that one for ever."""
         lane = self._lanes[group.lane]
         lane.busy, lane.flying = False, None
         for item in group.items:
-            item.state = State.LOGGED
-        lane.ready.extendleft(reversed(group.items))
-        self._pause(lane, True, now)
+            move(item, State.SENDING, Event.BACK)
+        self._return(lane, group.items)
+        if elsewhere:
+            lane.not_before = now + backoff(1)
+        else:
+            self._pause(lane, True, now)
 
     def lost(self, group: Group, items: Iterable[Item]) -> None:
         """The log itself can no longer read these: they are given up, and the rest of the group goes again."""
         gone = set(map(id, items))
         lane = self._lanes[group.lane]
         lane.busy, lane.flying = False, None
-        for item in reversed(group.items):
-            if id(item) in gone:
-                self.pending -= 1
-            else:
-                item.state = State.LOGGED
-                lane.ready.appendleft(item)
+        rest = [item for item in group.items if id(item) not in gone]
+        self.pending -= len(group.items) - len(rest)
+        for item in group.items:
+            move(item, State.SENDING, Event.ASIDE if id(item) in gone else Event.BACK)
+        self._return(lane, rest)
 
     def sent(self) -> list[Sent[BatchId]]:
         """Batches that have an offset and wait for their ack."""
@@ -203,19 +262,44 @@ class Tracker:
                 self._sent[key].since = version
         for key, _ in verdict.resend:
             item = self._sent.pop(key, None)
-            if item is not None:
-                item.state, item.position, item.since = State.LOGGED, None, None
+            if item is not None and move(item, State.SENT, Event.RETRY):
+                item.position = item.since = None
                 self._lane(item.id.lane_id).ready.append(item)
                 self.resent_count += 1
         done = [item for key in verdict.acked if (item := self._sent.pop(key, None)) is not None]
+        for item in done:
+            move(item, State.SENT, Event.ACK)
         self.pending -= len(done)
         self.acked_count += len(done)
         return done
+
+    def give_up(self, places: Iterable[Place]) -> set[Place]:
+        """Send none of these any more: they are deleted to make room. Returns those that Kafka has said to hold."""
+        gone = set(places)
+        sent = [item for item in self._sent.values() if item.place in gone]
+        for item in sent:
+            del self._sent[item.id]
+        found = {item.place for item in sent}
+        for lane in self._lanes.values():
+            found |= {item.place for item in chain(lane.ready, lane.live, lane.held) if item.place in gone}
+            lane.ready = deque(item for item in lane.ready if item.place not in gone)
+            lane.live = deque(item for item in lane.live if item.place not in gone)
+            lane.held = [item for item in lane.held if item.place not in gone]
+        self.pending -= len(found)
+        self._given_up |= gone - found
+        return {item.place for item in sent}
 
     def oldest_ms(self) -> int | None:
         """When the oldest batch that is not acked was logged."""
         times = (item.logged_ms for items in (self._sent.values(), self._unsent()) for item in items)
         return min(times, default=None)
+
+    def waiting_s(self, now: float, began: float) -> float:
+        """How long the batch that was sent first has waited for its ack; `began`: when this process did."""
+        first = next(iter(self._sent.values()), None)
+        if first is None:
+            return 0.0
+        return now - (began if first.sent_at is None else first.sent_at)
 
     def oldest_unsent_ms(self) -> int | None:
         """When the oldest batch that Kafka does not have was logged."""
@@ -229,6 +313,75 @@ class Tracker:
     def lanes(self) -> Iterator[tuple[LaneId, Lane]]:
         return iter(self._lanes.items())
 
+    # --- several sites, a tracker each: pipeline/sites/placing.py
+
+    def idle(self, lane_id: LaneId) -> bool:
+        """Whether nothing of a lane waits or is on its way."""
+        lane = self._lanes.get(lane_id)
+        return lane is None or not (lane.ready or lane.live or lane.held or lane.busy)
+
+    def above(self, lane_id: LaneId, number: int) -> list[Item]:
+        """What waits of a lane, is on no call, and has a greater number."""
+        lane = self._lanes.get(lane_id)
+        return [] if lane is None else [i for i in (*lane.ready, *lane.held) if i.id.sequence > number]
+
+    def first_above(self, lane_id: LaneId, number: int) -> BatchId | None:
+        """The first of these."""
+        lane = self._lanes.get(lane_id)
+        waiting = () if lane is None else chain(lane.ready, lane.held)
+        return next((item.id for item in waiting if item.id.sequence > number), None)
+
+    def reclaim(self, lane_id: LaneId, number: int) -> list[Item]:
+        """Take these out: another tracker has them from now on."""
+        items = self.above(lane_id, number)
+        if items:
+            lane = self._lanes[lane_id]
+            lane.ready = deque(item for item in lane.ready if item.id.sequence <= number)
+            lane.held = [item for item in lane.held if item.id.sequence <= number]
+            self.pending -= len(items)
+            self._forget_if_idle(lane_id)
+        return items
+
+    def adopt(self, lane_id: LaneId, items: Iterable[Item]) -> None:
+        """Items that another tracker had, among those of their lane in log order."""
+        fresh = list(items)
+        if fresh:
+            lane = self._lane(lane_id)
+            lane.ready = deque(sorted((*lane.ready, *fresh), key=lambda item: item.place))
+            self.pending += len(fresh)
+
+    def release(self, lane_id: LaneId) -> int:
+        """What was sent and not acked waits to be sent again; how many that are."""
+        items = [item for item in self._sent.values() if item.id.lane_id == lane_id]
+        for item in items:
+            del self._sent[item.id]
+            move(item, State.SENT, Event.RETRY)
+            item.position = item.since = None
+            self._lane(lane_id).ready.append(item)
+        return len(items)
+
+    def outstanding(self, lane_id: LaneId) -> int:
+        """How many of a lane are not acked, those on a call left out."""
+        return len(self.above(lane_id, -1)) + sum(1 for item in self._sent.values() if item.id.lane_id == lane_id)
+
+    def bound(self, top: Callable[[LaneId], int]) -> dict[LaneId, int]:
+        """Per lane: how many are sent and not acked, or wait with a number that is at most `top` of their lane."""
+        found = Counter(item.id.lane_id for item in self._sent.values())
+        for lane_id, lane in self._lanes.items():
+            if lane_id.lane != NO_LANE:
+                most = top(lane_id)
+                found[lane_id] += sum(1 for item in chain(lane.ready, lane.held) if item.id.sequence <= most)
+        return {lane: count for lane, count in found.items() if count}
+
+    def oldest_of(self, lane_id: LaneId, default: int) -> int:
+        """The least number of a lane that is not acked."""
+        lane = self._lanes.get(lane_id)
+        numbers = [item.id.sequence for item in self._sent.values() if item.id.lane_id == lane_id]
+        numbers += [item.id.sequence for item in self.above(lane_id, -1)]
+        if lane is not None and lane.flying is not None:
+            numbers.append(lane.flying.id.sequence)
+        return min(numbers, default=default)
+
     def _unsent(self) -> Iterator[Item]:
         """Of the items that are not sent the oldest of each lane: enough for ages."""
         for lane in self._lanes.values():
@@ -236,6 +389,8 @@ class Tracker:
                 yield lane.flying
             if lane.ready:
                 yield lane.ready[0]
+            if lane.live:
+                yield lane.live[0]
             yield from lane.held
 
     def _lane(self, lane_id: LaneId) -> Lane:
@@ -245,18 +400,47 @@ class Tracker:
             self._turn.append(lane_id)
         return lane
 
-    def _fill(self, lane: Lane, most: int) -> Iterator[Item]:
-        size = count = 0
-        while lane.ready and count < most:
-            item = lane.ready[0]
+    def _group(
+        self, id_: LaneId, lane: Lane, count: int, most: int, queue: deque[Item], backlog: int, old_ms: int
+    ) -> Group | None:
+        if not queue:
+            return None
+        old = queue is lane.ready and queue[0].logged_ms < old_ms
+        if queue[0].place.length > most < GROUP_BYTES or (old and backlog <= 0):
+            return None
+        lane.busy, lane.flying = True, queue[0]
+        most = max(min(most, GROUP_BYTES, backlog if old else most), queue[0].place.length)
+        items = tuple(self._fill(queue, count, most))
+        for item in items:
+            item.live = queue is lane.live
+        return Group(id_, items, old)
+
+    def _fill(self, queue: deque[Item], count: int, most: int) -> Iterator[Item]:
+        size = taken = 0
+        while queue and taken < count:
+            item = queue[0]
             size += item.place.length
-            if count and size > GROUP_BYTES:
+            if size > most:
                 return
-            lane.ready.popleft()
-            item.state = State.SENDING
+            queue.popleft()
+            move(item, State.LOGGED, Event.CLAIM)
             item.tries += 1
-            count += 1
+            taken += 1
             yield item
+
+    def _return(self, lane: Lane, items: Sequence[Item]) -> None:
+        """To the front of where they were taken from."""
+        items = [item for item in items if not self._was_given_up(item)] if self._given_up else items
+        live = bool(items) and items[0].live
+        (lane.live if live else lane.ready).extendleft(reversed(items))
+
+    def _was_given_up(self, item: Item) -> bool:
+        """Meanwhile, so that it is forgotten now."""
+        if item.place not in self._given_up:
+            return False
+        self._given_up.discard(item.place)
+        self.pending -= 1
+        return True
 
     def _bring_back(self, lane: Lane, now: float) -> None:
         due = [item for item in lane.held if item.not_before <= now]
@@ -264,12 +448,16 @@ class Tracker:
             lane.held = [item for item in lane.held if item.not_before > now]
             lane.ready.extendleft(sorted(due, key=lambda item: item.place, reverse=True))
 
-    def _place(self, item: Item, position: Position, outcome: Outcome) -> None:
-        item.state, item.position, item.since = State.SENT, position, None
+    def _place(self, item: Item, position: Position, outcome: Outcome, now: float) -> None:
+        move(item, State.SENDING, Event.PLACED)
+        item.position, item.since, item.sent_at = position, None, now
         self.sent_count += 1
-        if item.is_series or self._ack_on_sent:
+        if self._given_up and self._was_given_up(item):
+            return
+        if item.is_series or (self._ack_on_sent and not position.durable_later):
             self.pending -= 1
             self.acked_count += not item.is_series
+            move(item, State.SENT, Event.ACK)
             outcome.done.append(item)
         else:
             self._sent[item.id] = item
@@ -286,6 +474,6 @@ class Tracker:
     def _forget_if_idle(self, lane_id: LaneId) -> None:
         """Lanes of former epochs go when they are empty, so that restarts do not pile up lanes."""
         lane = self._lanes[lane_id]
-        if not lane.ready and not lane.held and not lane.busy:
+        if not lane.ready and not lane.live and not lane.held and not lane.busy:
             del self._lanes[lane_id]
             self._turn.remove(lane_id)

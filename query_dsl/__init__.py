@@ -8,16 +8,19 @@ True
 
 from __future__ import annotations
 
-from query_dsl.builder import Expr, absent, apply, fetch, samples
+from query_dsl.answers.matrix import Matrix
+from query_dsl.answers.render import render_table
+from query_dsl.engines.limits import Limits
+from query_dsl.engines.offline import offline
 from query_dsl.errors import NothingSelected, QueryError
-from query_dsl.evaluate import evaluate
-from query_dsl.matrix import Matrix
-from query_dsl.parser import parse
-from query_dsl.render import render_table
-from query_dsl.selector import Selector, parse_selector
+from query_dsl.running.evaluate import evaluate
+from query_dsl.tree.builder import Expr, absent, apply, fetch, samples
+from query_dsl.tree.parser import parse
+from query_dsl.tree.selector import Selector, parse_selector
 
 __all__ = [
     "Expr",
+    "Limits",
     "Matrix",
     "NothingSelected",
     "QueryError",
@@ -26,6 +29,7 @@ __all__ = [
     "apply",
     "evaluate",
     "fetch",
+    "offline",
     "parse",
     "parse_selector",
     "render_table",

@@ -4,20 +4,24 @@ The language knows nothing of servers; a session (artimon/session.py) is a colle
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from query_dsl.errors import QueryError
 
 if TYPE_CHECKING:
-    from query_dsl.builder import Expr
-    from query_dsl.matrix import Matrix
+    from query_dsl.answers.matrix import Matrix
+    from query_dsl.tree.builder import Expr
 
 
 class Collector(Protocol):
     """What runs an expression."""
 
-    def query(self, query: Expr, at: object = None) -> Matrix:
+    def query(self, query: Expr, at: object = None, **options: Any) -> Matrix:
         """The answer as of the instant `at` (None: now)."""
+        ...
+
+    def explain(self, query: Expr, at: object = None, **options: Any) -> Any:
+        """What answering does: see query_dsl/engines/explain.py."""
         ...
 
 

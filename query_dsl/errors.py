@@ -15,6 +15,7 @@ class QueryError(ValueError):
     of_query = True
 
     def __init__(self, message: str, position: int | None = None, text: str | None = None, length: int = 1) -> None:
+        message = _printable(message)
         super().__init__(message)
         self.message, self.position, self.text, self.length = message, position, text, length
 
@@ -34,6 +35,11 @@ class QueryError(ValueError):
         return f"{self.message}\n{caret(self.text, self.position, self.length)}"
 
 
+def _printable(text: str) -> str:
+    """The text with lone surrogates, which no encoding can write, replaced one by one."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 class NothingSelected(QueryError):
     """A selector that no series fits. The text says which matcher is to blame."""
 
@@ -48,7 +54,7 @@ def caret(text: str, position: int, length: int = 1) -> str:
     line = text[start : stop if stop >= 0 else len(text)]
     column = position - start
     cut = max(0, column - WIDTH // 2)
-    shown = line[cut : cut + WIDTH]
+    shown = _printable(line[cut : cut + WIDTH])
     marks = "^" * max(1, min(length, len(shown) - (column - cut)))
     return f"  {shown}\n  {' ' * (column - cut)}{marks}"
 

@@ -27,7 +27,7 @@ from sources.owners import Owners
 from sources.placement import read_rules
 from sources.poller import Limits
 from sources.reading import ReadingMaker, Variable
-from sources.schedule import phase_ms
+from sources.schedule import Pace, phase_ms
 from sources.series import SourceSeries
 from sources.status import Statuses
 from sources.store import SeriesStore
@@ -85,6 +85,10 @@ class ArtimonSource:
         finally:
             await self._stop()
 
+    def set_period(self, period_ms: int) -> None:
+        """Poll so often from now on: each source after its next poll as planned. May be called from any thread."""
+        self._config.period_ms = period_ms
+
     def figures(self) -> dict[str, Any]:
         """Counts, refusals and problems, for the health file; may be called from any thread."""
         up, down = self._statuses.counts()
@@ -118,21 +122,26 @@ class ArtimonSource:
     async def _start_local(self) -> None:
         labels = await self._placement.labels("127.0.0.1")
         host = labels["host"]
-        period = self._config.period_ms
         if self._config.host_metrics:
             machine = Host()
             series = self._store.get(f"host/{host}")
             source = LocalSource(series, self._delivery, machine.maker(), machine.read, labels)
-            self._spawn(source.run(self._clock, phase_ms(series.name, period), period), "host")
+            self._spawn(source.run(self._clock, self._pace(series.name)), "host")
         if self._config.dropin is not None:
             self._dropin = DropinFolder(self._config.dropin, self._delivery, self._shared.owners, labels)
-            self._spawn(self._dropin.run(self._clock, phase_ms(f"file/{host}", period), period), "drop-in files")
+            self._spawn(self._dropin.run(self._clock, self._pace(f"file/{host}")), "drop-in files")
         series = self._store.get(f"agent/{host}/{self._config.agent}")
         maker = ReadingMaker(uuid.uuid4().bytes, self._clock.now_ms())
         source = LocalSource(series, self._delivery, maker, self._own_variables, {})
         # After a restart every endpoint is polled before the agent speaks, or it would say that what it knows ended.
-        first = self._clock.now_ms() + (period if series.live else 0)
-        self._spawn(source.run(self._clock, round(period * _SELF_PHASE), period, first), "agent")
+        first = self._clock.now_ms() + (self._config.period_ms if series.live else 0)
+        self._spawn(source.run(self._clock, self._own_pace, first), "agent")
+
+    def _pace(self, name: str) -> Pace:
+        return lambda: (phase_ms(name, self._config.period_ms), self._config.period_ms)
+
+    def _own_pace(self) -> tuple[int, int]:
+        return round(self._config.period_ms * _SELF_PHASE), self._config.period_ms
 
     async def _start_jmx(self) -> None:
         await end_removed(self._shared)

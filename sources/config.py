@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from bookkeeper.secure import Security
 from sources.jmx_target import JmxTarget
 
 MEBIBYTE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SourceConfig:
-    """Settings of `ArtimonSource`; every field with a default may be left alone."""
+    """Settings of `ArtimonSource`; every field with a default may be left alone. Only `period_ms` may change while it
+    runs (`ArtimonSource.set_period`)."""
 
     agent: str
     """Name of the agent, part of the source name `agent/<host>/<agent>`."""
@@ -45,6 +47,9 @@ class SourceConfig:
     """Files of mapping rules besides the shipped ones."""
     max_bean_series: int = 5_000
     """Per bean server."""
+
+    security: Security | None = None
+    """What endpoints are shown and must show (ARTIMON_SECURE_POLLS); None: nothing."""
 
     @property
     def folder(self) -> Path:

@@ -17,6 +17,8 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.recipe.watchers import ChildrenWatch
 
+from artimon.settings import zookeeper_auth
+from bookkeeper.registration import access
 from sources.address import Endpoint, parse_endpoint
 from sources.errors import AddressError
 
@@ -85,6 +87,7 @@ class Discovery:
             handler=SequentialThreadingHandler(),
             connection_retry={"max_tries": -1, "max_delay": 5.0},
             command_retry={"max_tries": 2, "max_delay": 2.0},
+            **access(zookeeper_auth()),
         )
         client.add_listener(self._state_changed)
         client.start_async()

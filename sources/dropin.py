@@ -22,7 +22,7 @@ from sources.dropin_read import MAX_NAMED, Refusals
 from sources.errors import FileRefused
 from sources.owners import Owners
 from sources.reading import Variable
-from sources.schedule import next_tick
+from sources.schedule import Pace, next_tick
 from sources.series import SourceSeries, Taken
 
 log = logging.getLogger(__name__)
@@ -83,10 +83,10 @@ class DropinFolder:
             except SinkRefused:
                 continue
 
-    async def run(self, clock: Clock, phase_ms: int, period_ms: int) -> None:
+    async def run(self, clock: Clock, pace: Pace) -> None:
         """For ever; whatever is wrong with one poll, the next one is made all the same."""
         await self.resume()
-        tick = next_tick(clock.now_ms(), phase_ms, period_ms)
+        tick = next_tick(clock.now_ms(), *pace())
         while True:
             while (left := (tick - clock.now_ms()) / 1000) > 0:
                 await asyncio.sleep(min(left, 30.0))
@@ -97,7 +97,7 @@ class DropinFolder:
                 log.exception("drop-in files of %s", self.folder)
                 self._delivery.figures.poll_errors["internal"] += 1
                 self._delivery.figures.problem("dropin", f"{self.folder}: {type(error).__name__}: {error}")
-            tick = next_tick(clock.now_ms(), phase_ms, period_ms)
+            tick = next_tick(clock.now_ms(), *pace())
 
     def close(self) -> None:
         """Read no more."""

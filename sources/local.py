@@ -10,7 +10,7 @@ from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefused
 from sources.delivery import Delivery
 from sources.reading import ReadingMaker, Variable
-from sources.schedule import next_tick
+from sources.schedule import Pace, next_tick
 from sources.series import Placed, SourceSeries
 
 log = logging.getLogger(__name__)
@@ -32,14 +32,14 @@ class LocalSource:
         self._labels = labels
         self._placed: Placed | None = None
 
-    async def run(self, clock: Clock, phase_ms: int, period_ms: int, not_before_ms: int = 0) -> None:
+    async def run(self, clock: Clock, pace: Pace, not_before_ms: int = 0) -> None:
         """For ever; a poll that fails is counted and the next one is made all the same."""
-        tick = next_tick(max(clock.now_ms(), not_before_ms), phase_ms, period_ms, self._series.last_poll_ms)
+        tick = next_tick(max(clock.now_ms(), not_before_ms), *pace(), self._series.last_poll_ms)
         while True:
             while (left := (tick - clock.now_ms()) / 1000) > 0:
                 await asyncio.sleep(min(left, 30.0))
             await self._poll_safely()
-            tick = next_tick(clock.now_ms(), phase_ms, period_ms, self._series.last_poll_ms)
+            tick = next_tick(clock.now_ms(), *pace(), self._series.last_poll_ms)
 
     async def poll(self) -> int:
         """Read and deliver once: samples accepted. The time of the samples is when they had been read."""

@@ -10,6 +10,7 @@ from sources.address import Endpoint
 from sources.config import SourceConfig
 from sources.errors import PollError
 from sources.reading import Reading, Schema
+from sources.secured import open_connection
 from sources.wire import Answer, decode_answer, encode_question
 
 _LENGTH = struct.Struct(">I")
@@ -110,7 +111,7 @@ class Poller:
 
     async def _send(self, question: bytes) -> bytes:
         if self._streams is None:
-            self._streams = await asyncio.open_connection(self._endpoint.ip, self._endpoint.port)
+            self._streams = await open_connection(self._endpoint, self._config.security)
         reader, writer = self._streams
         writer.write(question)
         await writer.drain()

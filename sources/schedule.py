@@ -5,6 +5,8 @@ Pure functions of epoch milliseconds. A bucket of `period` that ends at e covers
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import xxhash
 
 FIRST = 0.5 / 60
@@ -16,6 +18,10 @@ def phase_ms(source: str, period_ms: int) -> int:
     """The offset of a source's polls in the period; it depends on its name alone."""
     share = int(xxhash.xxh3_64_intdigest(source.encode())) / 2**64
     return round(period_ms * (FIRST + share * (LAST - FIRST)))
+
+
+Pace = Callable[[], tuple[int, int]]
+"""Phase and period in ms, asked before each tick: they may change while a source runs."""
 
 
 def bucket_end(time_ms: int, period_ms: int) -> int:

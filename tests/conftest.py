@@ -31,7 +31,10 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 # how long an example takes says more of what else the machine does than of the code; a test has its own time limit
-settings.register_profile("artimon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# every run tries the same examples; slow forms of a test, and --hypothesis-profile random, look for others
+settings.register_profile("artimon", _PATIENT, derandomize=True)
+settings.register_profile("random", _PATIENT)
 settings.load_profile("artimon")
 
 

@@ -23,3 +23,22 @@ class FairLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._held.release()
+
+
+class Turns:
+    """Lets `at_once` threads work at a time; who waits gets its turn before the last worker gets the next one.
+
+    Invariant: `_turn` is only held while waiting for `_free`. Order: `_turn`, then `_free`; nothing else is taken
+    before either is given back, but what the work itself takes."""
+
+    def __init__(self, at_once: int) -> None:
+        self._turn, self._free = threading.Lock(), threading.BoundedSemaphore(at_once)
+
+    def __enter__(self) -> None:
+        with self._turn:
+            self._free.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._free.release()

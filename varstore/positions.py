@@ -1,34 +1,19 @@
-"""How far a shard has read each partition, and which batches it has seen there."""
+"""What of a range is to be applied: it is checked, trimmed, and repeats are dropped by identity."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from artimon.model.batch import BatchError, Samples
-from artimon.model.feed import FeedRange
-from artimon.model.ranges import LaneRanges
+from artimon.model.feed import FeedAnswer, FeedRange
+from artimon.model.routing import virtual_shard
 from artimon.model.values import ValueType
+from varstore.groups import Group, Groups, Partition
 from varstore.intake import Piece
-
-
-class Partition(NamedTuple):
-    """One partition of one topic; a topic made anew has another id, and starts at 0."""
-
-    topic_id: str
-    partition: int
-
-
-@dataclass(slots=True)
-class Progress:
-    """Invariant: every batch below `next_offset` has been applied or was a repeat, and its number stands in `lanes`.
-
-    `lanes` is shared by all partitions of all topics: what agents send again to a topic made anew is a repeat."""
-
-    lanes: LaneRanges
-    next_offset: int = 0
 
 
 @dataclass(slots=True)
@@ -66,16 +51,63 @@ def _check_types(where: str, samples: Samples) -> None:
             raise BatchError(f"{where}: a string beyond the {len(samples.strings)} that came")
 
 
-def sift(progress: Progress, range_: FeedRange) -> Sifted:
+@lru_cache(maxsize=65_536)
+def vshard_of(source: str) -> int:
+    """`virtual_shard`, remembered."""
+    return virtual_shard(source)
+
+
+def check_owned(vshards: int, range_: FeedRange, shard: str) -> None:
+    """BatchError unless exactly the batches of these virtual shards are owned: rows of others would be counted twice,
+    rows left out would be lost."""
+    for source, owned in {(entry.source, entry.owned) for entry in range_.entries if entry.id is not None}:
+        vshard = vshard_of(source)
+        if owned and not vshards >> vshard & 1:
+            raise BatchError(f"virtual shard {vshard} of {source} is not owned by shard {shard}: ask for its groups")
+        if not owned and vshards >> vshard & 1:
+            raise BatchError(f"virtual shard {vshard} of {source} is owned by shard {shard}, but came without rows")
+
+
+class Admitted(NamedTuple):
+    """A range that brings something new, and the group that it is for."""
+
+    key: Partition
+    group: Group
+
+
+def admit(groups: Groups, range_: FeedRange, shard: str) -> Admitted | FeedAnswer:
+    """What a checked range is to be applied to; or the answer where it begins above the next offset (a gap) or brings
+    nothing new. BatchError if it is not ours."""
+    group = groups.find(range_.vshards)
+    check_owned(group.vshards, range_, shard)
+    key = Partition(range_.topic_id, range_.partition)
+    if not range_.start <= group.next_offset(key) < range_.until:
+        return FeedAnswer(group.next_offset(key))
+    return Admitted(key, group)
+
+
+def advance(groups: Groups, admitted: Admitted, until: int) -> None:
+    """All of a range is applied."""
+    admitted.group.positions[admitted.key] = until
+    groups.merge(admitted.group, admitted.key.topic_id)
+
+
+def sift(group: Group, range_: FeedRange) -> Sifted:
     """Trim what lies below the next offset, drop repeats by identity, note the numbers of all the rest."""
     sifted = Sifted([], 0)
     row = 0
+    below = group.next_offset(Partition(range_.topic_id, range_.partition))
+    newest = 0
     for entry in range_.entries:
         start, row = row, row + entry.rows
-        if entry.offset < progress.next_offset or entry.id is None:
+        if entry.offset < below or entry.id is None:
             continue
-        if not progress.lanes.add(entry.id.lane_id, entry.id.sequence):
+        lane = entry.id.lane_id
+        newest = max(newest, entry.append_ms)
+        group.last_ms[lane] = max(entry.append_ms, group.last_ms.get(lane, 0))
+        if not group.lanes.add(lane, entry.id.sequence):
             sifted.repeated += entry.owned
         elif entry.rows:
             sifted.pieces.append(Piece(entry, start, row))
+    group.forget_lanes(newest)
     return sifted

@@ -1,40 +1,56 @@
-"""The process of one shard: Thrift server, announcements, place in ZooKeeper, health."""
+"""The process of one shard: Thrift server, announcements, place in ZooKeeper, what it is to hold, health."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
+import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
-
+from artimon.model.batch import BatchHeader
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.collector import settle
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.registration import Registration, zookeeper_client
-from artimon.model.routing import ownership
+from artimon.model.vshards import from_hex
+from artimon.settings import security
 from bookkeeper.framed import FramedServer
-from varstore.announcements import Announcements
-from varstore.answer import ANSWER_BYTES
+from varstore.answers.answer import ANSWER_BYTES
 from varstore.buckets import DEFAULT_CAPACITY
+from varstore.cluster.directory import Directory, Place, Shards
+from varstore.cluster.freshness import Freshness, Standing
+from varstore.cluster.logends import LogEnds, log_span
+from varstore.cluster.membership import SHARDS_PATH, VARSTORE_PATH, LevelsDiffer, Membership, MembershipWatch
+from varstore.cluster.moving import Mover
+from varstore.cluster.peers import image_from
+from varstore.groups import Group
+from varstore.images.bringing import Bringing, LogSpan, can_go_on
+from varstore.images.snapshots import COPY_S, INTERVAL_S, Snapshots
+from varstore.series.announcements import Announcements
+from varstore.series.limits import DEFAULT_LIMITS, Limits, memory_limit, refusals, settle_capacity
 from varstore.service import ShardService, idl
 from varstore.shard import Shard, ShardBroken
+
+__all__ = ["SHARDS_PATH", "VARSTORE_PATH", "LevelsDiffer", "ShardConfig", "ShardProcess", "run_shard"]
 
 log = logging.getLogger(__name__)
 
 MiB = 1 << 20
 FEED_BYTES = 64 * MiB
-SHARDS_PATH = "/artimon/shards"
-VARSTORE_PATH = "/artimon/varstore"
+SNAPSHOTS_PATH = "/artimon/snapshots"
+"""On HDFS: copies of the snapshots of all shards."""
 HEALTH_S = 1.0
+SWITCH_S = 0.001
+"""For so long a thread keeps the others waiting: feeding, questions and snapshots each take many short steps in numpy,
+and would wait 5 ms, Python's own choice, before each of them."""
+MOVE_S = 1.0
 _ASK_S = 3.0
 
 
@@ -44,67 +60,78 @@ class ShardConfig:
 
     id: str
     members: Sequence[str]
-    """The shards there are to be; what ZooKeeper says goes before it."""
+    """The shards there are to be when ZooKeeper does not say; what it says goes before."""
     zookeeper: str
     kafka: str
     replicas: int = 1
+    """As `members`."""
     host: str = "127.0.0.1"
     port: int = 0
     capacity: int = DEFAULT_CAPACITY
-    """Series; memory is reserved for them but only used as they come."""
+    """Series; memory is reserved for them but only used as they come. 0: as many as there is memory for."""
     health: Path | None = None
     topic_prefix: str = "artimon"
     levels: Sequence[Level] = DEFAULT_LEVELS
+    data: Path | None = None
+    """Folder of the snapshots; None: none are taken."""
+    hdfs: str | None = None
+    """URI where copies of snapshots and the raw table are; None: there are none."""
+    snapshot_s: float = INTERVAL_S
+    copy_s: float = COPY_S
+    """From one snapshot, and one copy on HDFS, to the next."""
+    sharing: int = 1
+    """So many shards of this machine, this one among them, share its memory where `limits` states none; if more are
+    registered under this host, so many."""
     max_connections: int = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """Who the shards are to be; `confirmed` by ZooKeeper, or what the command line says."""
-
-    members: tuple[str, ...]
-    replicas: int
-    confirmed: bool
-
-
-class NotAMember(RuntimeError):
-    """This shard's id is not among the members, or they are others than it started with: start it again."""
-
-
-def agree_membership(client: KazooClient, config: ShardConfig) -> Membership:
-    """What /artimon/varstore says; made from `config` if it is absent; `config` itself if ZooKeeper does not answer."""
-    if not client.connected:
-        log.warning("ZooKeeper is not there: going by the members of the command line, %s", config.members)
-        return Membership(tuple(config.members), config.replicas, False)
-    wanted = {"members": list(config.members), "replicas": config.replicas}
-    try:
-        try:
-            client.create_async(VARSTORE_PATH, json.dumps(wanted).encode(), makepath=True).get(timeout=_ASK_S)
-        except NodeExistsError:
-            pass
-        data, _ = client.get_async(VARSTORE_PATH).get(timeout=_ASK_S)
-        held = json.loads(data)
-        found = Membership(tuple(str(m) for m in held["members"]), int(held.get("replicas", 1)), True)
-    except (KazooException, KazooTimeoutError, NoNodeError, ValueError, KeyError, TypeError) as error:
-        log.warning("%s: %r; going by the command line", VARSTORE_PATH, error)
-        return Membership(tuple(config.members), config.replicas, False)
-    if found.members != tuple(config.members):
-        log.warning("%s says members %s, the command line %s: ZooKeeper holds", VARSTORE_PATH, found, config.members)
-    return found
+    limits: Limits = DEFAULT_LIMITS
 
 
 class ShardProcess:
-    """Everything that runs in one shard process; `start` once, `stop` once."""
+    """Everything that runs in one shard process; `start` once, `stop` once.
+
+    Threads: the one that calls `look` and `report` every second; the mover; the announcements; the ends of the log;
+    one for each connection. Locks are those of the parts."""
 
     def __init__(self, config: ShardConfig, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished) -> None:
         self._config, self._clock = config, clock
         self._client = zookeeper_client(config.zookeeper)
         self._registration: Registration | None = None
         self._health = HealthFile(config.health, f"shard-{config.id}", clock, publish)
+        self._stop = threading.Event()
         self.port = 0
+        self._place = Place(config.id, config.host, 0, secrets.token_hex(8))
+        limits = config.limits
+        memory = limits.memory_bytes or memory_limit() // config.sharing
+        capacity = settle_capacity(config.capacity, config.levels, memory)
+        self.shard = Shard(config.id, config.levels, capacity, frozenset(), replace(limits, memory_bytes=memory))
+        self._here = config.sharing
+        """Shards on this machine."""
+        self._freshness = Freshness(clock.monotonic())
+        self._log_ends = LogEnds(config.kafka, f"{config.topic_prefix}.samples", self._freshness.saw, clock, self.shard)
+        self._announcements = Announcements(
+            config.kafka, f"{config.topic_prefix}.series", self.shard.announce, clock, self._is_wanted
+        )
+        wanted = Membership(tuple(config.members), config.replicas, tuple(config.levels))
+        self._membership = MembershipWatch(self._client, wanted, clock)
+        self._directory = Directory(self._client, clock=clock)
+        self._mover = Mover(config.id, self.shard, self._bring)
+        self._service = ShardService(self.shard, self.notes)
+        self._snapshots = self._in_folder(config.data) if config.data is not None else None
+        self._bringing = Bringing(
+            self.shard,
+            self._announcements.again,
+            self._span,
+            self._is_usable,
+            config.hdfs,
+            f"{config.hdfs}{SNAPSHOTS_PATH}" if config.hdfs else None,
+            self._client,
+            self._stop,
+        )
+        self._moving = threading.Thread(target=self._move, name="mover", daemon=True)
 
     def start(self, stop: threading.Event) -> None:
-        """Serve, read announcements, register. Waits for ZooKeeper no longer than 3 s; OSError if the port is taken."""
+        """Serve, register, begin to take over what is to be held. Waits for ZooKeeper no longer than 3 s; OSError if
+        the port is taken, LevelsDiffer if the store has others."""
         config = self._config
         self.say("starting", "looking for ZooKeeper")
         connecting = self._client.start_async()
@@ -112,19 +139,7 @@ class ShardProcess:
         while not (connecting.is_set() or stop.is_set() or waited >= _ASK_S):
             self._clock.wait(stop, 0.05)
             waited += 0.05
-        self._membership = membership = agree_membership(self._client, config)
-        owned = ownership(membership.members, membership.replicas).get(config.id)
-        if owned is None:
-            raise NotAMember(f"shard {config.id!r} is not among the members {membership.members} of {VARSTORE_PATH}")
-        self.shard = Shard(config.id, config.levels, config.capacity, owned)
-        self._announcements = Announcements(
-            config.kafka,
-            f"{config.topic_prefix}.series",
-            f"{config.topic_prefix}.samples",
-            self.shard.announce,
-            self._clock,
-        )
-        self._service = ShardService(self.shard, self.notes)
+        self._members = self._membership.look()
         self._server = FramedServer(
             idl().Shard,
             self._service,
@@ -134,43 +149,123 @@ class ShardProcess:
             max_reply=ANSWER_BYTES + 16 * MiB,
             max_connections=config.max_connections,
             name=f"shard-{config.id}",
+            security=security(),
         )
         self.port = self._server.start()
+        self._place = replace(self._place, port=self.port)
         self._announcements.start()
-        self._register()
-        log.info("shard %s of %s serves on %s:%d", config.id, membership.members, config.host, self.port)
-
-    def _register(self) -> None:
-        config = self._config
-        node = {
-            "host": config.host,
-            "port": self.port,
-            "pid": os.getpid(),
-            "incarnation": secrets.token_hex(8),
-        }
+        self._log_ends.start()
         path = f"{SHARDS_PATH}/{config.id}"
-        self._registration = Registration(self._client, path, json.dumps(node).encode())
+        self._registration = Registration(self._client, path, self._place.to_bytes(os.getpid()))
         self._registration.start()
+        self._moving.start()
+        log.info("shard %s serves on %s:%d; %s", config.id, config.host, self.port, self._members)
 
-    def notes(self) -> tuple[str, ...]:
-        """Why answers of this shard are not whole yet; empty once they are."""
+    # what it holds
+
+    def _is_wanted(self, header: BatchHeader) -> bool:
+        return self.shard.is_wanted(header.source, header.block, header.poll_ms)
+
+    def _in_folder(self, data: Path) -> Snapshots:
+        hdfs = f"{self._config.hdfs}{SNAPSHOTS_PATH}" if self._config.hdfs else None
+        every_s = self._config.snapshot_s
+        return Snapshots(
+            self.shard, data / "snapshots", hdfs, every_s, self._clock, hdfs_interval_s=self._config.copy_s
+        )
+
+    def _load(self) -> None:
+        """What this shard held when it ran last: of that it lacks only what came since."""
+        if self._snapshots is None:
+            return
+        try:
+            with self._announcements.again():
+                loaded = self._snapshots.load(self._is_usable)
+            log.info("snapshot: %s", f"{self.shard.vshards.bit_count()} virtual shards" if loaded else "none")
+        except Exception:  # without it everything is taken over from elsewhere
+            log.exception("loading a snapshot")
+        self._snapshots.start()
+
+    def _is_usable(self, groups: Sequence[Group]) -> bool:
+        """Whether Kafka still has what came since."""
+        return can_go_on(self._span(), groups)
+
+    def _move(self) -> None:
+        """The mover's thread: copying from another shard may take minutes, and must not hold up anything else."""
+        self._load()
+        while not self._stop.is_set():
+            try:
+                self._mover.step(self._members, self._shards(), self._clock.monotonic())
+            except Exception as error:  # this thread must go on, whatever it is
+                self._mover.problem = f"moving virtual shards: {error!r}"
+                log.exception("moving virtual shards")
+            self._clock.wait(self._stop, MOVE_S)
+
+    def _shards(self) -> Shards | None:
+        shards = self._directory.read()
+        if not self._config.limits.memory_bytes:
+            self._share(sum(place.host == self._config.host for place in shards.live))
+        known = self._members.confirmed and not self._directory.stale and shards.membership == self._members
+        return shards if known else None
+
+    def _share(self, here: int) -> None:
+        """The machine's memory with so many shards."""
+        here = max(here, self._config.sharing)
+        if here != self._here:
+            self._here = here
+            self.shard.allow_memory(memory_limit() // here)
+            log.info("shard %s: %d shards share the memory of this machine", self._config.id, here)
+
+    def _bring(self, vshards: int, giver: Place | None) -> None:
+        if giver is None:
+            self._bringing.bring(vshards)
+            return
+        with self._announcements.again(), closing(image_from(giver, vshards)) as parts:
+            self.shard.adopt(vshards, parts)
+
+    def _span(self) -> LogSpan | None:
+        try:
+            return LogSpan(*log_span(self._config.kafka, f"{self._config.topic_prefix}.samples"))
+        except Exception as error:  # the client raises more than KafkaError
+            log.warning("what the log holds is not known: %r", error)
+            return None
+
+    def look(self) -> None:
+        """Once a second: who the members are, what this shard holds and how fresh it is; tell ZooKeeper. LevelsDiffer
+        if ZooKeeper was not there at the start and says so now."""
+        self._members = self._membership.look()
+        topic = self._log_ends.topic_id
+        standings = [
+            Standing(
+                from_hex(group["vshards"]),
+                {partition: at for of, partition, at in group["positions"] if of == topic},
+                bool(group["ready"]),
+            )
+            for group in self.shard.groups()
+        ]
+        self._freshness.look(standings, self._announcements.due, self._announcements.read, self._clock.monotonic())
+        ready = self._freshness.ready & ~self._mover.leaving
+        place = replace(self._place, held=self._freshness.held, ready=ready, lagging=self._freshness.lagging)
+        if self._registration is not None and place.to_bytes(0) != self._place.to_bytes(0):
+            self._registration.update(place.to_bytes(os.getpid()))
+        self._place = place
+
+    # what it says
+
+    def notes(self, vshards: int | None = None) -> tuple[str, ...]:
+        """Why answers about these virtual shards (mask; None: all that are held) are not whole; empty if they are."""
+        me, now_s = f"shard {self._config.id}", self._clock.monotonic()
+        asked = self.shard.vshards if vshards is None else vshards
         found = []
         if not self._announcements.caught_up:
-            found.append(f"shard {self._config.id} is still reading announcements")
-        missing = self.missing()
-        if missing:
-            found.append(f"shard {self._config.id} is refilling: {missing} batches to go")
+            found.append(f"{me} is still reading announcements")
+        if asked & ~self._freshness.ready:
+            doing = self._bringing.doing or f"{self._freshness.missing(asked)} batches to go"
+            found.append(f"{me} is refilling: {doing}")
+        if asked & self._freshness.lagging:
+            found.append(f"{me} lags: for {self._freshness.lag_s():.0f} s Kafka has held what it lacks")
+        if self._freshness.is_unsure(now_s):
+            found.append(f"{me} was stopped, and does not know yet what it lacks")
         return tuple(found)
-
-    def missing(self) -> int:
-        """Batches that stood in Kafka when this process started and that it has not been fed yet."""
-        until = self._announcements.refill_until
-        if until is None:
-            return 0
-        at: dict[int, int] = {}
-        for key, offset in self.shard.positions().items():
-            at[key.partition] = max(offset, at.get(key.partition, 0))
-        return sum(max(0, end - at.get(partition, 0)) for partition, end in until.items())
 
     def report(self) -> None:
         """Write the health file. Raises ShardBroken when this process must begin again empty."""
@@ -178,30 +273,35 @@ class ShardProcess:
         if self.shard.broken:
             self.say("failing", self.shard.broken, **status)
             raise ShardBroken(self.shard.broken)
-        problems = [self._announcements.problem] if self._announcements.problem else []
-        if self._registration is not None and self._registration.conflict:
-            problems.append(f"another process is registered as shard {self._config.id}")
-        elif self._registration is not None and not self._registration.registered:
-            problems.append(f"not registered in ZooKeeper at {self._config.zookeeper}")
-        if status["refused"]:
-            problems.append(f"capacity of {status['capacity']} series reached: samples of new series are refused")
+        problems = self._problems(status)
         starting = bool(problems) and not self._announcements.caught_up
+        held, ready = self._place.held, self._place.ready
         figures = {
             **status,
             "port": self.port,
-            "refilling": self.missing(),
+            "refilling": self._freshness.missing(),
+            "vshards": held.bit_count(),
+            "vshards_ready": ready.bit_count(),
+            "vshards_wanted": self._members.wanted(self._config.id).bit_count(),
+            "lag_ms": int(self._freshness.lag_s() * 1000),
             "questions": self._service.figures(),
+            **(self._snapshots.figures() if self._snapshots is not None else {}),
         }
         self.say("starting" if starting else "ok", "; ".join(problems), **figures)
 
-    def confirm(self) -> None:
-        """Ask ZooKeeper who the members are if it was not there at the start. NotAMember if they are others."""
-        if self._membership.confirmed or not self._client.connected:
-            return
-        found = agree_membership(self._client, self._config)
-        if (found.members, found.replicas) != (self._membership.members, self._membership.replicas):
-            raise NotAMember(f"started as one of {self._membership.members}, {VARSTORE_PATH} says {found.members}")
-        self._membership = found
+    def _problems(self, status: dict[str, Any]) -> list[str]:
+        id_ = self._config.id
+        problems = [text for text in (self._announcements.problem, self._log_ends.problem, self._mover.problem) if text]
+        problems += self._snapshots.problems if self._snapshots is not None else []
+        if self._registration is not None and self._registration.conflict:
+            problems.append(f"another process is registered as shard {id_}")
+        elif self._registration is not None and not self._registration.registered:
+            problems.append(f"not registered in ZooKeeper at {self._config.zookeeper}")
+        if id_ not in self._members.members:
+            left = self._place.held.bit_count()
+            doing = f"hands over {left} virtual shards" if left else "holds nothing: it can be stopped"
+            problems.append(f"shard {id_} is not among the members {', '.join(self._members.members)}, and {doing}")
+        return problems + refusals(status)
 
     def say(self, state: str, problem: str = "", **figures: Any) -> None:
         """One health report."""
@@ -209,11 +309,16 @@ class ShardProcess:
 
     def stop(self) -> None:
         """Leave ZooKeeper first, so that nobody asks us any more; never raises, at most some seconds."""
+        self._stop.set()
         if self._registration is not None:
             self._registration.stop()
         if self.port:
             self._server.stop()
             self._announcements.stop()
+            self._log_ends.stop()
+            self._moving.join(5)
+            if self._snapshots is not None:
+                self._snapshots.stop(last=not self.shard.broken)
         self._client.stop()
         self._client.close()
 
@@ -221,12 +326,15 @@ class ShardProcess:
 def run_shard(
     config: ShardConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
-    """Run a shard until `stop`. Raises ShardBroken, NotAMember, OSError (port): start the process again, empty."""
+    """Run a shard until `stop`. Raises ShardBroken (start it again, empty), LevelsDiffer, LimitError (no memory for
+    the capacity), OSError (port)."""
+    sys.setswitchinterval(SWITCH_S)
+    settle()
     process = ShardProcess(config, clock, publish)
     try:
         process.start(stop)
         while not stop.is_set():
-            process.confirm()
+            process.look()
             process.report()
             clock.wait(stop, HEALTH_S)
     finally:

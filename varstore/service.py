@@ -9,14 +9,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import thriftpy2
 
 import artimon.model
+from artimon.model.aggregate import NOT_PUSHED, Aggregate, AggregateRequest, NotPushed, encode_aggregate
 from artimon.model.batch import BatchError
 from artimon.model.feed import decode_range
-from artimon.model.select import Matcher, SelectError, SelectRequest, Series, encode_buckets
+from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series, encode_buckets
+from artimon.model.vshards import from_hex, to_hex
+from bookkeeper.framed import caller_is_gone
+from varstore.answers.waiting import Cancelled, DeadlinePassed
+from varstore.groups import Partition
+from varstore.images.capture import CaptureClosed
+from varstore.images.exports import Exports, NoSuchExport, TooManyExports
 from varstore.shard import Shard, ShardBroken
 
 SELECTS_AT_ONCE = 4
@@ -24,12 +31,19 @@ SELECT_WAIT_S = 8.0
 MAX_NAMES = 100_000
 MAX_FOUND = 100_000
 
-Notes = Callable[[], tuple[str, ...]]
+Notes = Callable[[int | None], tuple[str, ...]]
+Found = TypeVar("Found", Buckets, Aggregate)
+"""Why answers about these virtual shards (mask; None: all that are held) are not whole yet; empty: they are."""
+
+
+def whole(_vshards: int | None) -> tuple[str, ...]:
+    """Notes of a shard that holds everything."""
+    return ()
 
 
 @lru_cache(maxsize=1)
 def idl() -> Any:
-    """The loaded artimon/model/shard.thrift: `.Shard` is the service, `.ShardError`, `.FeedAnswer`, `.Position`."""
+    """The loaded artimon/model/shard.thrift: `.Shard` is the service, `.ShardError`, `.FeedAnswer`."""
     path = Path(artimon.model.__file__).with_name("shard.thrift")
     return thriftpy2.load(str(path), module_name="artimon_shard_thrift")
 
@@ -37,20 +51,30 @@ def idl() -> Any:
 class ShardService:
     """Handler of the service Shard. Everything that goes wrong is a ShardError with a text for the caller.
 
-    `notes` says why answers are not whole yet (empty: they are)."""
+    `notes` says why answers are not whole yet."""
 
-    def __init__(self, shard: Shard, notes: Notes = tuple) -> None:
+    def __init__(self, shard: Shard, notes: Notes = whole) -> None:
         self._shard, self._notes = shard, notes
+        self._exports = Exports(shard.export)
         self._selects = threading.BoundedSemaphore(SELECTS_AT_ONCE)
         self._counting = threading.Lock()
         """Guards the counts below."""
-        self._answered = self._refused = 0
+        self._answered = self._refused = self._cancelled = 0
         self._took_s = 0.0
+        self.working = 0
+        """Questions for buckets that are worked on."""
 
     def figures(self) -> dict[str, int]:
-        """Questions for buckets since the start: how many, their time together, how many were refused."""
+        """Questions for buckets since the start: how many, their time together, how many were refused, and of those
+        how many were cancelled because nobody waited any more."""
+        self._exports.give_up()
         with self._counting:
-            return {"selects": self._answered, "selects_ms": int(self._took_s * 1000), "refused": self._refused}
+            return {
+                "selects": self._answered,
+                "selects_ms": int(self._took_s * 1000),
+                "refused": self._refused,
+                "cancelled": self._cancelled,
+            }
 
     def _count(self, began: float, answered: bool) -> None:
         with self._counting:
@@ -66,37 +90,89 @@ class ShardService:
             raise _refusal(error) from error
         return idl().FeedAnswer(**dataclasses.asdict(answer))
 
-    def positions(self) -> list[Any]:
-        """Next offset of every partition."""
-        return [
-            idl().Position(topic_id=key.topic_id, partition=key.partition, next_offset=offset)
-            for key, offset in self._shard.positions().items()
-        ]
+    def groups(self) -> str:
+        """JSON of `Shard.groups`."""
+        return json.dumps(self._shard.groups())
+
+    def rewind(self, topic_id: str, partition: int, offset: int) -> None:
+        """The log was cut."""
+        self._shard.rewind(Partition(topic_id, partition), offset)
+
+    def export_begin(self, vshards: str) -> str:
+        """Begin an image of these virtual shards (hex mask); JSON."""
+        try:
+            id_, export = self._exports.begin(from_hex(vshards))
+        except (ValueError, TooManyExports) as error:
+            raise idl().ShardError(message=str(error)) from error
+        return json.dumps({"id": id_, "groups": [group.summary() for group in export.groups]})
+
+    def export_next(self, id: str, part: int) -> bytes:
+        """The next part, or the last one once more; empty after the last."""
+        try:
+            return self._exports.part(id, part)
+        except (NoSuchExport, CaptureClosed) as error:
+            raise idl().ShardError(message=str(error)) from error
+
+    def export_end(self, id: str) -> None:
+        """Free an image."""
+        self._exports.end(id)
+
+    def drop(self, vshards: str) -> str:
+        """Let go of virtual shards (hex mask); those that were held."""
+        try:
+            return to_hex(self._shard.drop(from_hex(vshards)))
+        except ValueError as error:
+            raise idl().ShardError(message=str(error)) from error
 
     def select(self, request: bytes) -> bytes:
         """JSON request, Arrow answer."""
-        began = monotonic()
-        try:
-            answer = self._select(request)
-        except Exception:
-            self._count(began, False)
-            raise
-        self._count(began, True)
-        return answer
+        return self._answer(lambda: self._select(request))
 
-    def _select(self, request: bytes) -> bytes:
+    def aggregate(self, request: bytes) -> bytes:
+        """JSON request, Arrow answer: a partial result."""
+        return self._answer(lambda: self._aggregate(request))
+
+    def _answer(self, answer: Callable[[], bytes]) -> bytes:
+        """Counted; not more than SELECTS_AT_ONCE at a time."""
+        began, answered = monotonic(), False
         if not self._selects.acquire(timeout=SELECT_WAIT_S):
+            self._count(began, False)
             raise idl().ShardError(message=f"shard {self._shard.id} is busy with {SELECTS_AT_ONCE} other questions")
+        with self._counting:
+            self.working += 1
         try:
-            buckets = self._shard.select(SelectRequest.from_json(json.loads(request)))
-            notes = self._notes()
-            if notes:
-                buckets = dataclasses.replace(buckets, notes=buckets.notes + notes, partial=True)
-            return encode_buckets(buckets)
+            found = answer()
+            answered = True
+            return found
+        except (Cancelled, DeadlinePassed) as gone:
+            with self._counting:
+                self._cancelled += 1
+            raise _refusal(gone) from gone
         except (SelectError, ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
             raise _refusal(error) from error
+        except NotPushed as reason:
+            answered = True
+            raise idl().ShardError(message=f"{NOT_PUSHED}: {reason}") from reason
         finally:
+            with self._counting:
+                self.working -= 1
             self._selects.release()
+            self._count(began, answered)
+
+    def _select(self, request: bytes) -> bytes:
+        wanted = json.loads(request)
+        asked = SelectRequest.from_json(wanted)
+        found = self._noted(self._shard.select(asked, caller_is_gone), asked.vshards)
+        return encode_buckets(found, small=wanted.get("small") is True)
+
+    def _aggregate(self, request: bytes) -> bytes:
+        asked = AggregateRequest.from_json(json.loads(request))
+        return encode_aggregate(self._noted(self._shard.aggregate(asked, caller_is_gone), asked.vshards))
+
+    def _noted(self, found: Found, vshards: int | None) -> Found:
+        """Partial, with the reasons, where these virtual shards are not whole."""
+        notes = self._notes(vshards)
+        return dataclasses.replace(found, notes=found.notes + notes, partial=True) if notes else found
 
     def find(self, request: bytes) -> bytes:
         """JSON request, JSON answer {"found": [...]}."""

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
-import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
-from artimon.model.batch import BatchError, SeriesBlock, SeriesInfo
+from artimon.model.aggregate import Aggregate, AggregateRequest
+from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.feed import FeedAnswer, FeedRange
-from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.labels import LabelError, parse_canonical
-from artimon.model.ranges import LaneRanges
-from artimon.model.routing import VIRTUAL_SHARDS, virtual_shard
-from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series
+from artimon.model.routing import VIRTUAL_SHARDS
+from artimon.model.select import NOT_HELD, Buckets, Matcher, SelectError, SelectRequest, Series
 from artimon.model.values import ValueType
-from varstore.answer import check_request, make_buckets
+from artimon.model.vshards import in_mask, mask_of
+from varstore.answers.answer import Answers
+from varstore.answers.pushdown import Pushdown
+from varstore.answers.waiting import Gone, never
 from varstore.buckets import DEFAULT_CAPACITY, NO_TYPE, BucketStore, Tally
-from varstore.index import Entry, Index
+from varstore.groups import Group, Partition
+from varstore.holdings import Holdings, Locks
+from varstore.images.image import Export
 from varstore.intake import Intake
-from varstore.locks import FairLock
-from varstore.positions import Partition, Progress, check_range, sift
-from varstore.slots import NO_SLOT, Slots
+from varstore.positions import Admitted, admit, advance, check_range, sift, vshard_of
+from varstore.series.catalogue import Catalogue
+from varstore.series.index import Index
+from varstore.series.limits import DEFAULT_LIMITS, Limits
 
 log = logging.getLogger(__name__)
 
+Request = TypeVar("Request", SelectRequest, AggregateRequest)
 EVERY_VIRTUAL_SHARD = frozenset(range(VIRTUAL_SHARDS))
 
 
@@ -45,11 +49,12 @@ class _Counts:
 
 
 class Shard:
-    """Buckets, index and positions of the virtual shards it owns. `announce` is for one thread, the rest for any.
+    """Buckets, index and positions of the virtual shards it holds. `announce` is for one thread, the rest for any.
 
-    Locks, in this order: `_feeding` for a whole range, so that ranges are applied one after another and a position
-    moves with its data; `_cells` for one run of it, one announced block or one copy for a reader; `_reading` for the
-    positions. The index has its own, taken alone. No I/O under any of them.
+    Locks, in this order: `moving` of `Holdings` for taking over and letting go; `_feeding` for a whole range, so that
+    ranges are applied one after another and a position moves with its data; `_announcing` for one announced block;
+    `_cells` for one run, the slots of one block, or one copy for a reader; `_reading` for the groups and counts. The
+    index has its own, taken last. No I/O under any of them but `moving`.
     A reader may see a range half applied, never a run; it never waits longer than one run or one other reader.
     """
 
@@ -59,15 +64,22 @@ class Shard:
         levels: Sequence[Level] = DEFAULT_LEVELS,
         capacity: int = DEFAULT_CAPACITY,
         owned: frozenset[int] = EVERY_VIRTUAL_SHARD,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self.id, self.level_list, self._owned = id, tuple(levels), owned
+        self.id, self.level_list = id, tuple(levels)
         self._store = BucketStore(levels, capacity)
-        self._intake = Intake(self._store.slots)
-        self._index = Index()
-        self._versions: dict[tuple[str, int], int] = {}
-        self._progress: dict[Partition, Progress] = {}
-        self._lanes = LaneRanges()  # of all partitions: a lane has one in each topic, and outlives a topic
-        self._feeding, self._cells, self._reading = threading.Lock(), FairLock(), threading.Lock()
+        self._intake = Intake(self._store.slots, self._store.longest.step_ms)
+        self._index = Index(self._store.slots, limits)
+        locks = Locks()
+        self._feeding, self._cells, self._reading = locks.feeding, locks.cells, locks.reading
+        self._announcing = locks.announcing
+        self.holdings = Holdings(self._store, self._index, locks, self.level_list, mask_of(owned))
+        self._groups = self.holdings.groups
+        self.cells = locks.cells
+        """The store's lock, for whoever copies parts of it."""
+        self._catalogue = Catalogue(self._store, self._index, self._cells, limits)
+        self._answers = Answers(self._store, self._index, self._cells)
+        self._pushdown = Pushdown(self._store, self._index, self._cells, self.level_list, self._answers)
         self._counts = _Counts(Tally())
         self._newest_ms = 0
         self.broken = ""
@@ -81,28 +93,16 @@ class Shard:
         BatchError for a range that contradicts itself or is not ours (nothing is applied); ShardBroken after a failure
         half-way."""
         check_range(range_)
-        self._check_owned(range_)
         with self._feeding:
             if self.broken:
                 raise ShardBroken(self.broken)
-            key = Partition(range_.topic_id, range_.partition)
-            progress = self._progress.get(key) or Progress(self._lanes)
-            if not range_.start <= progress.next_offset < range_.until:  # a gap, or nothing new
-                return FeedAnswer(progress.next_offset)
-            return self._apply(key, progress, range_)
+            admitted = admit(self._groups, range_, self.id)
+            return admitted if isinstance(admitted, FeedAnswer) else self._apply(admitted, range_)
 
-    def _check_owned(self, range_: FeedRange) -> None:
-        for source in {entry.source for entry in range_.entries if entry.owned}:
-            if virtual_shard(source) not in self._owned:
-                raise BatchError(
-                    f"virtual shard {virtual_shard(source)} of {source} is not owned by shard {self.id}: "
-                    "the feeder must read the membership again"
-                )
-
-    def _apply(self, key: Partition, progress: Progress, range_: FeedRange) -> FeedAnswer:
+    def _apply(self, admitted: Admitted, range_: FeedRange) -> FeedAnswer:
         tally = Tally()
         try:
-            sifted = sift(progress, range_)
+            sifted = sift(admitted.group, range_)
             runs = self._intake.runs(sifted.pieces, range_.samples)
             while True:
                 with self._cells:
@@ -111,15 +111,16 @@ class Shard:
                         break
                     tally.add(self._store.apply(run))
         except BaseException as error:
-            self.broken = f"applying {key} [{range_.start}, {range_.until}) failed half-way: {error!r}"
+            self.broken = f"applying {admitted.key} [{range_.start}, {range_.until}) failed half-way: {error!r}"
             raise ShardBroken(self.broken) from error
         with self._reading:
-            progress.next_offset = range_.until
-            self._progress[key] = progress
+            advance(self._groups, admitted, range_.until)
             self._counts.total.add(tally)
             self._counts.repeated += sifted.repeated
             if len(range_.samples) and sifted.pieces:
                 self._newest_ms = max(self._newest_ms, self._newest_of(range_))
+        self._catalogue.tend(self.holdings.vshards)
+        self.holdings.forget_blocks(self._store.head_ms)
         return FeedAnswer(range_.until, tally.applied, sifted.repeated, tally.late, tally.future)
 
     @staticmethod
@@ -127,32 +128,110 @@ class Shard:
         """The greatest poll time: a sample's own time may lie far in the future."""
         return max(entry.poll_ms for entry in range_.entries if entry.rows)
 
-    def positions(self) -> dict[Partition, int]:
-        """Next offset of every partition that was fed."""
+    # groups
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Of each group: `vshards` (hex mask), `positions` ([topic id, partition, next offset] of all that was fed) and
+        `ready` (whether it holds all that its positions promise). JSON."""
         with self._reading:
-            return {key: progress.next_offset for key, progress in self._progress.items()}
+            return [group.summary() for group in self._groups]
+
+    @property
+    def vshards(self) -> int:
+        """The mask of all virtual shards that are held, ready or not."""
+        return self.holdings.vshards
+
+    @property
+    def ready(self) -> int:
+        """The mask of the virtual shards that are ready."""
+        with self._reading:
+            return self._groups.ready
+
+    def adopt(self, vshards: int, image: Iterable[bytes] | None = None, ready: bool = True) -> None:
+        """Hold more virtual shards from now on (mask): as an image says (parts that `export` gave), else empty, at
+        offset 0 of every partition. With `ready` False their answers are not whole until `set_ready`.
+
+        An image may hold more virtual shards than these; its groups appear when all of it is in. Announcements of the
+        series topic must be read again. ValueError if one is held already, ImageError if the image is damaged, cut,
+        lacks one, or does not fit in: nothing is held then."""
+        if image is None:
+            self.holdings.add(Group(vshards, ready=ready))
+        else:
+            self.holdings.adopt(vshards, image)
+
+    def set_ready(self, vshards: int) -> None:
+        """Groups that hold one of these virtual shards hold all now that their positions promise."""
+        self.holdings.set_ready(vshards)
+
+    def drop(self, vshards: int) -> int:
+        """Hold these virtual shards no longer, forget their series; the mask of those that were held."""
+        return self.holdings.drop(vshards)
+
+    def rewind(self, key: Partition, offset: int) -> None:
+        """The log of a partition was cut: what stands at `offset` and above is new from now on."""
+        with self._feeding, self._reading:
+            self._groups.rewind(key, offset)
+
+    def other_epochs(self, topic_id: str, now: Mapping[int, int]) -> set[tuple[int, int]]:
+        """See `Groups.other_epochs`."""
+        with self._reading:
+            return self._groups.other_epochs(topic_id, now)
+
+    def follow_epochs(self, topic_id: str, now: Mapping[int, int], ends: Mapping[tuple[int, int], int]) -> None:
+        """See `Groups.follow_epochs`."""
+        with self._feeding, self._reading:
+            back = self._groups.follow_epochs(topic_id, now, ends)
+        for key, was, offset in back:
+            log.warning("shard %s: the log of %s was cut: from %d back to %d", self.id, key, was, offset)
+
+    def is_wanted(self, source: str, block: int, version: int) -> bool:
+        """Whether an announcement says something new of what is held, or is being taken over."""
+        if not self.holdings.known >> vshard_of(source) & 1:
+            return False
+        return self.holdings.blocks.get((source, block), -1) < version
+
+    def export(self, vshards: int) -> Export:
+        """The image of these virtual shards as they are now: iterate over it for its parts, close it. Feeding and
+        questions go on meanwhile. ValueError if one is not held or not ready."""
+        return self.holdings.export(vshards)
+
+    @property
+    def applied(self) -> int:
+        """Samples applied since the start."""
+        with self._reading:
+            return self._counts.total.applied
+
+    def positions(self) -> dict[Partition, int]:
+        """Next offset of every partition that was fed; of several groups the one that is furthest behind."""
+        with self._reading:
+            keys = {key for group in self._groups for key in group.positions}
+            return {key: min(group.next_offset(key) for group in self._groups) for key in keys}
+
+    def allow_memory(self, limit: int) -> None:
+        """New series are refused while more than so many bytes are used."""
+        self._catalogue.memory_bytes = limit
 
     # announcements
 
-    def announce(self, block: SeriesBlock) -> bool:
-        """Learn the series of a block; False if its source is not ours or a version as great is known.
+    def announce(self, block: SeriesBlock, append_ms: int = 0) -> bool:
+        """Learn the series of a block, appended at `append_ms` (0: not known); False if its source is not ours or a
+        version as great is known.
 
-        Series of older versions stay known: their buckets are there until they age."""
-        if virtual_shard(block.source) not in self._owned:
+        Series of older versions stay known until they are silent: see `Catalogue`."""
+        vshard = vshard_of(block.source)
+        if not self.holdings.known >> vshard & 1:
             return False
         key = (block.source, block.block)
-        if self._versions.get(key, -1) >= block.version:
+        if self.holdings.blocks.get(key, -1) >= block.version:
             return False
         parsed = [entry for info in block.series if (entry := self._parse(block.source, info)) is not None]
-        prints = np.array([fingerprint(info.text) for info, _, _ in parsed], np.uint64)
-        with self._cells:
-            slots = self._store.slots.add(prints)
-        for (info, name, labels), slot in zip(parsed, slots.tolist(), strict=True):
-            if slot == NO_SLOT:
-                continue
-            if not self._index.add(slot, name, labels, info.type, info.kind, block.version):
-                log.error("fingerprint of %s (source %s) has two texts: both are set aside", info.text, block.source)
-        self._versions[key] = block.version
+        with self._announcing:
+            if not self.holdings.known >> vshard & 1:  # let go of meanwhile
+                return False
+            arriving = not self.holdings.vshards >> vshard & 1
+            slots = self._catalogue.announce(block.source, vshard, parsed, block.version, append_ms, arriving)
+            self.holdings.learnt(slots)
+            self.holdings.blocks[key] = block.version
         return True
 
     def _parse(self, source: str, info: SeriesInfo) -> tuple[SeriesInfo, str, dict[str, str]] | None:
@@ -165,33 +244,44 @@ class Shard:
 
     # questions
 
-    def select(self, request: SelectRequest) -> Buckets:
-        """Copies of the buckets of every announced series that fits. SelectError names the limit or the levels."""
-        check_request(request, self.level_list)
-        slots, entries = self._index.find(request.matchers)
-        if len(slots) > request.limit:
-            raise SelectError(
-                f"{len(slots)} series of shard {self.id} fit, at most {request.limit} are allowed: "
-                "add matchers or raise the limit"
-            )
-        check_request(request, self.level_list, len(slots))
-        with self._cells:
-            return make_buckets(self._store, request, slots, self._series(slots, entries))
+    def select(self, request: SelectRequest, gone: Gone = never) -> Buckets:
+        """Copies of the buckets of every announced series that fits. SelectError names the limit or the levels;
+        Cancelled once `gone` says that nobody waits."""
+        self.check_held(request.vshards)
+        buckets = self._answers.select(self._narrowed(request), self.level_list, f"shard {self.id}", gone)
+        self.check_held(request.vshards)  # once more: they may have been dropped meanwhile
+        return buckets
+
+    def _narrowed(self, request: Request) -> Request:
+        """The request without a mask that names everything."""
+        vshards = request.vshards
+        everything = vshards is not None and vshards & self.vshards == self.vshards
+        return replace(request, vshards=None) if everything else request
+
+    def aggregate(self, request: AggregateRequest, gone: Gone = never) -> Aggregate:
+        """The partial result of a push-down. Raises SelectError, NotPushed; see `Pushdown.run`."""
+        self.check_held(request.vshards)
+        found = self._pushdown.run(self._narrowed(request), gone)
+        self.check_held(request.vshards)
+        return found
+
+    def check_held(self, vshards: int | None) -> None:
+        """SelectError, beginning with NOT_HELD, unless all of these virtual shards are held."""
+        lacking = (vshards or 0) & ~self.vshards
+        if lacking:
+            raise SelectError(f"{NOT_HELD}: shard {self.id} does not hold virtual shards {in_mask(lacking)[:8]}")
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
         """The first `limit` series that fit, in canonical order, with or without buckets."""
-        slots, entries = self._index.find(matchers)
-        order = heapq.nsmallest(limit, range(len(entries)), key=lambda i: entries[i].pairs)
+        slots, entries = self._index.first(matchers, limit)
+        prints = np.array([entry.fingerprint for entry in entries], np.uint64)
         with self._cells:
-            return self._series(slots[np.array(order, np.int64)], [entries[i] for i in order])
-
-    def _series(self, slots: Slots, entries: Sequence[Entry]) -> list[Series]:
-        """With `_cells` held. The type is that of the samples, as announced where none came."""
-        types = self._store.type_of(slots).tolist()
-        prints = self._store.slots.fingerprint.take(slots).tolist()
+            same = self._store.slots.holds(slots, prints)
+            types = np.where(same, self._store.type_of(slots), NO_TYPE).tolist()
+        # the type is that of the samples, as announced where none came
         return [
-            Series(print_, entry.name, entry.labels, entry.type if type_ == NO_TYPE else ValueType(type_), entry.kind)
-            for print_, type_, entry in zip(prints, types, entries, strict=True)
+            Series(e.fingerprint, e.name, e.labels, e.type if type_ == NO_TYPE else ValueType(type_), e.kind)
+            for type_, e in zip(types, entries, strict=True)
         ]
 
     def names(self) -> list[str]:
@@ -208,26 +298,40 @@ class Shard:
 
     def status(self) -> dict[str, Any]:
         """Counts for health and `artimon status`, JSON."""
-        used = self._store.slots.used
+        table = self._store.slots
         with self._reading:
             total = self._counts.total
             return {
                 "shard": self.id,
                 "series": len(self._index),
-                "slots": used,
-                "capacity": self._store.slots.capacity,
-                "unannounced": used - len(self._index) - self._index.clashes,
+                "slots": table.live,
+                "capacity": table.capacity,
+                "unannounced": table.live - len(self._index) - self._index.clashes,
                 "applied": total.applied,
                 "repeated": self._counts.repeated,
                 "late": total.late,
                 "future": total.future,
                 "conflicts": total.conflicts,
                 "refused": total.refused,
+                "refused_series": self._catalogue.refusals.total,
+                "refused_names": self._catalogue.refusals.worst(),
+                "memory_full": table.closed,
+                "memory_limit": self._catalogue.memory_bytes,
+                "expired": self._catalogue.expired,
                 "clashes": self._index.clashes,
                 "bad_announcements": self._counts.bad_announcements,
                 "strings": len(self._store.texts),
                 "lives_dropped": self._store.lives.dropped,
-                "next_offsets": {str(key.partition): p.next_offset for key, p in self._progress.items()},
+                "groups": len(self._groups),
+                "next_offsets": self._next_offsets(),
                 "newest_sample_ms": self._newest_ms,
                 "broken": self.broken,
             }
+
+    def _next_offsets(self) -> dict[str, int]:
+        """With `_reading` held: per partition, of the group that is furthest behind; a topic made anew goes before."""
+        return {
+            str(key.partition): min(group.next_offset(key) for group in self._groups)
+            for group in self._groups
+            for key in group.positions
+        }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -17,6 +17,7 @@ from artimon.api.desk import Desk
 from artimon.api.errors import ApiError
 from artimon.api.limits import Limits
 from artimon.api.pages import Pages
+from artimon.api.quick import QuickQuery
 from artimon.api.routes import Routes, Status, plain_headers
 from artimon.model.clock import Clock
 from artimon.model.select import Store
@@ -32,13 +33,15 @@ def make_app(
     hosts: Sequence[str] = LOCAL_HOSTS,
     alerts: Status | None = None,
     pages: Pages | None = None,
+    history: Callable[[], Store] | None = None,
 ) -> FastAPI:
     """The application; `app.state.desk` is where its questions are worked on.
 
     `status` and `alerts` give what /api/status and /api/alerts answer and may block; `hosts` are the values of the
-    header Host that are served (a page of another site must not read through a name that it points at us)."""
+    header Host that are served (a page of another site must not read through a name that it points at us). `history`
+    opens the history as a store: without it questions reach as far as memory."""
     bounds = limits or Limits()
-    desk = Desk(store, clock, bounds)
+    desk = Desk(store, clock, bounds, history)
     routes = Routes(desk, status, alerts)
     app = FastAPI(title="Artimon", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=routes.lifespan)
     app.state.desk = desk
@@ -47,6 +50,7 @@ def make_app(
     app.add_exception_handler(ApiError, _on_api_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_middleware(QuickQuery, answer=routes.answer, refuse=_refused)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
     app.add_middleware(BoundedBody, limits=bounds)
     app.state.counts = Counts()
@@ -77,10 +81,14 @@ def _error(problem: ApiError, extra: Any = None) -> Response:
     return Response(problem.body(), problem.status, headers={**plain_headers(), **(extra or {})})
 
 
+def _refused(problem: ApiError) -> Response:
+    return _error(problem, {"retry-after": "5"} if problem.status == 503 else None)
+
+
 async def _on_api_error(_request: Request, problem: Exception) -> Response:
     if not isinstance(problem, ApiError):
         raise problem
-    return _error(problem, {"retry-after": "5"} if problem.status == 503 else None)
+    return _refused(problem)
 
 
 async def _on_invalid(_request: Request, problem: Exception) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -17,10 +17,12 @@ from artimon.api.parcel import Purse
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
 from query_dsl import QueryError
+from query_dsl.engines.auto import AutoStore
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 GRACE_S = 5.0
+ENGINES = ("auto", "memory", "history")
 CALLS_A_SLOT = 4
 """Threads for each slot in which stores are asked: a query that is given up leaves one behind until its store's own
 deadline, and must not keep the next one from asking."""
@@ -29,8 +31,9 @@ deadline, and must not keep the next one from asking."""
 class Desk:
     """Belongs to the loop in which it was opened. Raises ApiError for whatever cannot be answered."""
 
-    def __init__(self, store: Store, clock: Clock, limits: Limits) -> None:
-        self.clock, self.limits = clock, limits
+    def __init__(self, store: Store, clock: Clock, limits: Limits, history: Callable[[], Store] | None = None) -> None:
+        """`history` opens the history as a store, when a question needs it."""
+        self.clock, self.limits, self._history = clock, limits, history
         self.purse = Purse(limits.unsent_bytes)
         self._store = store
         self._gate: Gate | None = None
@@ -53,13 +56,32 @@ class Desk:
         if self._calls is not None:
             self._calls.shutdown(wait=False, cancel_futures=True)
 
-    async def run(self, work: Callable[[GuardedStore], T], gone: Awaitable[object] | None = None) -> T:
-        """What `work` makes of the store, in a thread. When `gone` comes first nobody waits any more: 499."""
-        if self._gate is None:
-            raise ApiError(503, "the server begins or ends: try again")
+    def _engine(self, name: str | None) -> Store:
+        """The store that answers. Raises ApiError for an engine that is not there."""
+        name = name or "auto"
+        if name not in ENGINES:
+            raise ApiError(400, f"engine {name!r:.40}: there are {', '.join(ENGINES)}")
+        if self._history is None and name == "history":
+            raise ApiError(400, "this API knows no history: leave out engine=history")
+        if self._history is None or name == "memory":
+            return self._store
+        return self._history() if name == "history" else AutoStore(self._store, self._history, self.clock)
+
+    async def run(
+        self, work: Callable[[GuardedStore], T], gone: Awaitable[object] | None = None, engine: str | None = "memory"
+    ) -> T:
+        """What `work` makes of the store, in a thread. When `gone` comes first nobody waits any more: 499. `engine`
+        None: memory where it reaches, else the history."""
         stop = threading.Event()
-        store = GuardedStore(self._store, self.limits, stop, threads=self._calls)
-        return await self._gate.run(lambda: guarded(lambda: work(store)), stop, gone)
+        try:
+            if self._gate is None:
+                raise ApiError(503, "the server begins or ends: try again")
+            store = GuardedStore(self._engine(engine), self.limits, stop, threads=self._calls)
+        except ApiError:
+            if isinstance(gone, Coroutine):
+                gone.close()  # nobody will await it
+            raise
+        return await self._gate.run(lambda: guarded(lambda: work(store.looked_after())), stop, gone)
 
     def wait_for(self, work: Callable[[GuardedStore], T]) -> T:
         """The same for a thread outside of the loop. It waits no longer than a question may take."""

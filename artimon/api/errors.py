@@ -6,8 +6,9 @@ import json
 
 from artimon.model.select import SelectError
 from query_dsl import QueryError
-from query_dsl.render import printable
-from varstore.client import StoreUnavailable
+from query_dsl.answers.render import printable
+from query_dsl.engines.limits import LimitExceeded
+from varstore.cluster.client import StoreUnavailable
 
 
 class ApiError(Exception):
@@ -36,7 +37,12 @@ class Abandoned(SelectError):
     """The time of a query is over: nobody waits for its answer any more."""
 
 
-_STATUS: tuple[tuple[type[Exception], int], ...] = ((StoreUnavailable, 503), (TooLarge, 413), (Abandoned, 504))
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (StoreUnavailable, 503),
+    (TooLarge, 413),
+    (LimitExceeded, 413),
+    (Abandoned, 504),
+)
 
 
 def refusal(error: QueryError | SelectError) -> ApiError:

@@ -12,6 +12,7 @@ import numpy as np
 
 from artimon.api.arrow_form import arrow_pieces
 from artimon.api.errors import ApiError
+from artimon.api.number_texts import number_texts
 from artimon.api.parcel import PIECE
 from artimon.model.values import ValueType
 from query_dsl import Matrix
@@ -63,6 +64,8 @@ def headers_of(form: Form, matrix: Matrix) -> dict[str, str]:
         "x-artimon-partial": str(matrix.partial).lower(),
         **(form.headers or {}),
     }
+    if matrix.origin is not None:
+        found["x-artimon-engine"] = matrix.origin.engine
     if matrix.notes:
         found["x-artimon-notes"] = notes_text(matrix.notes)
     return found
@@ -103,15 +106,19 @@ def _json_texts(matrix: Matrix) -> Iterator[str]:
     empty = Matrix((), matrix.grid, matrix.column, (), matrix.notes, matrix.complete, matrix.partial)
     head = json.dumps(empty.to_dict(), ensure_ascii=False)
     yield head.removesuffix("]}")
-    for i, key in enumerate(matrix.keys):
-        row = {
-            "name": key.name,
-            "labels": dict(key.labels),
-            "type": _type(matrix, i).name,
-            "values": json_values(matrix, i),
-        }
-        yield (", " if i else "") + json.dumps(row, ensure_ascii=False, allow_nan=False)
+    comma = ""
+    for i, ((name, labels), values) in enumerate(zip(matrix.keys, number_texts(matrix), strict=True)):
+        pairs = ", ".join([f"{_quoted(label)}: {_quoted(value)}" for label, value in labels])
+        if values is None:
+            values = json.dumps(json_values(matrix, i), ensure_ascii=False, allow_nan=False)
+        kind = _type(matrix, i).name
+        yield f'{comma}{{"name": {_quoted(name)}, "labels": {{{pairs}}}, "type": "{kind}", "values": {values}}}'
+        comma = ", "
     yield "]}"
+
+
+_quoted = json.encoder.encode_basestring
+"""A text as JSON has it, in UTF-8."""
 
 
 def json_values(matrix: Matrix, i: int) -> list[int | float | bool | str | None]:

@@ -10,21 +10,34 @@ from typing import TypeVar
 
 from artimon.api.errors import Abandoned, TooLarge
 from artimon.api.limits import Limits
-from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series, Store
-from query_dsl import Expr, Matrix, evaluate
-from query_dsl.nodes import Window, walk
-from query_dsl.planner import plan
-from varstore.client import StoreUnavailable
+from artimon.model.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.model.select import Buckets, SelectError, SelectRequest, Store
+from query_dsl import Expr, Matrix, QueryError
+from query_dsl.engines.explain import Explanation, explain
+from query_dsl.engines.limits import Limits as QueryLimits
+from query_dsl.engines.limits import Watch, looks_itself, watch_of
+from query_dsl.engines.passing import PassingStore
+from query_dsl.engines.sampled import Sampled, SampleRequest, Sampling
+from query_dsl.running.context import Context
+from query_dsl.running.evaluate import on_grid, prepare, run
+from query_dsl.running.levels import Layered
+from query_dsl.tree.nodes import Window, walk
+from varstore.cluster.client import StoreUnavailable
 
 LOOK_S = 0.1
+CELL_BYTES = 64
+"""A cell has up to six statistics."""
+FETCHES = 16
+"""So many fetches of a query may each be as large as one may be."""
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class GuardedStore:
+class GuardedStore(PassingStore):
     """Implements Store. `columns` is how many buckets a fetch of the query makes room for.
 
-    With `threads` the store is asked in one of them, so that a query that is given up does not wait for its answer."""
+    With `threads` a store that does not look itself whether somebody waits is asked in one of them, so that a query
+    that is given up does not wait for its answer."""
 
     store: Store
     limits: Limits
@@ -47,6 +60,24 @@ class GuardedStore:
         if len(found.series) > allowed:
             raise TooLarge(what)
         return found
+
+    def aggregate(self, request: AggregateRequest) -> Aggregate:
+        """See Aggregating. Raises TooLarge where more series fit than this query may reduce, NotPushed where the store
+        cannot."""
+        store = self.store
+        if not isinstance(store, Aggregating):
+            raise NotPushed("the store does not aggregate")
+        columns = max(self.columns, request.grid.n)
+        allowed = min(request.limit, self.limits.cells_reduced // columns)
+        try:
+            return self._ask(lambda: store.aggregate(replace(request, limit=allowed)))
+        except SelectError as problem:
+            if f"at most {allowed} are allowed" not in str(problem):
+                raise
+            raise TooLarge(
+                f"too much to reduce: over {allowed} series of {columns} buckets, more than the limit of "
+                f"{self.limits.cells_reduced} cells (cells_reduced): add matchers, or ask for a shorter range or window"
+            ) from problem
 
     def _allowed(self, columns: int) -> tuple[int, str]:
         by_cells = self.limits.cells_read // columns
@@ -76,35 +107,35 @@ class GuardedStore:
                 raise Abandoned("the query took too long")
         return asked.result()
 
-    def levels(self) -> tuple[tuple[int, int], ...]:
-        """See Store."""
-        return self._ask(self.store.levels)
+    def watching(self, watch: Watch) -> GuardedStore:
+        """See Watching. A store that looks at the watch itself is asked without another thread."""
+        if not looks_itself(self.store):
+            return self
+        return replace(self, store=self.store.watching(watch), threads=None)
 
-    def names(self) -> list[str]:
-        """See Store."""
-        return self._ask(self.store.names)
+    def looked_after(self) -> GuardedStore:
+        """The same, for whatever is asked before and beside an evaluation."""
+        return self.watching(Watch(checks=(self.check,)))
 
-    def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
-        """See Store."""
-        return self._ask(lambda: self.store.label_values(label, limit))
+    def past(self) -> Store:
+        """See Layered."""
+        if not isinstance(self.store, Layered):
+            raise QueryError("this API knows no history: leave out what asks for it")
+        return replace(self, store=self.store.past())
 
-    def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
-        """See Store."""
-        return self._ask(lambda: self.store.find(matchers, limit))
+    def samples(self, request: SampleRequest) -> Sampled:
+        """See Sampling."""
+        store = self.store
+        if not isinstance(store, Sampling):
+            raise SelectError("samples(): the memory store holds buckets, not samples: use fetch()")
+        allowed, _ = self._allowed(1)
+        return self._ask(lambda: store.samples(replace(request, limit=min(request.limit, allowed))))
 
 
 def answer(expr: Expr, store: GuardedStore, now_ms: int) -> Matrix:
     """Evaluate within the limits. Raises QueryError or SelectError, see `refusal`."""
-    planned = plan(expr.node, store.levels(), now_ms)
-    windows_ms = sum((node.before_ms or 0) + node.after_ms for node in walk(expr.node) if isinstance(node, Window))
-    span_ms = planned.grid.n * planned.grid.step_ms + windows_ms
-    store.columns = max(1, span_ms // planned.base_step_ms)
-    if store.columns > store.limits.cells_read:
-        raise TooLarge(
-            f"the range and windows span {store.columns} buckets, more than the limit of {store.limits.cells_read} "
-            "(cells_read): ask for a shorter range or window"
-        )
-    matrix = evaluate(expr, store, now_ms, store.check)
+    context = _prepared(expr, store, now_ms)
+    matrix = on_grid(run(expr, context))
     cells = len(matrix) * matrix.grid.n
     if cells > store.limits.cells_answered:
         raise TooLarge(
@@ -112,6 +143,34 @@ def answer(expr: Expr, store: GuardedStore, now_ms: int) -> Matrix:
             f"{store.limits.cells_answered} (cells_answered): reduce by labels, add matchers, ask for a shorter range"
         )
     return matrix
+
+
+def explained(expr: Expr, store: GuardedStore, now_ms: int) -> Explanation:
+    """What answering does and takes, within the limits. Raises as `answer`."""
+    return explain(expr, store, now_ms, context=_prepared(expr, store, now_ms))
+
+
+def _limits(store: GuardedStore) -> QueryLimits:
+    """Series and cells are counted here; what the history reads is counted there."""
+    return QueryLimits(samples=store.limits.samples_read, memory_bytes=store.limits.cells_read * CELL_BYTES * FETCHES)
+
+
+def _prepared(expr: Expr, store: GuardedStore, now_ms: int) -> Context:
+    """What an evaluation begins with; the store knows how many buckets a fetch of the query makes room for. TooLarge if
+    no series has so many."""
+    context = prepare(expr, store, now_ms, watch_of(_limits(store), store.check))
+    planned = context.plan
+    windows_ms = sum((node.before_ms or 0) + node.after_ms for node in walk(expr.node) if isinstance(node, Window))
+    span_ms = planned.grid.n * planned.grid.step_ms + windows_ms
+    columns = max(1, span_ms // planned.base_step_ms)
+    if columns > store.limits.cells_read:
+        raise TooLarge(
+            f"the range and windows span {columns} buckets, more than the limit of {store.limits.cells_read} "
+            "(cells_read): ask for a shorter range or window"
+        )
+    if isinstance(context.store, GuardedStore):
+        context.store.columns = columns
+    return context
 
 
 def checked(pieces: Iterator[bytes], store: GuardedStore) -> Iterator[bytes]:

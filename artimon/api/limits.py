@@ -25,6 +25,10 @@ class Limits:
     """Series that one selector of a query may match."""
     cells_read: int = 2_000_000
     """Series times buckets that one fetch may make room for, windows included."""
+    cells_reduced: int = 30_000_000
+    """The same for a fetch that the memory store reduces by classes itself: no series of it leaves the store."""
+    samples_read: int = 50_000_000
+    """Raw samples that the history may read for a query."""
     cells_answered: int = 1_000_000
     """Series times buckets of an answer."""
     answer_bytes: int = 96 * MiB

@@ -20,7 +20,7 @@ from artimon.model.labels import LabelError, validate_labels, validate_name
 from artimon.model.values import ValueType
 from bookkeeper.framed import FramedServer
 from query_dsl import Expr, Matrix, fetch, parse
-from query_dsl.selector import quote
+from query_dsl.tree.selector import quote
 
 PREFIX = ".*"
 _LISTS = {

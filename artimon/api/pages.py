@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -14,8 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from artimon.api.errors import ApiError
+from query_dsl.tree.shortcuts import FUNCTIONS, METHODS, described
 
 INDEX = "index.html"
+LANGUAGE = "functions.js"
+"""A module of tables: what may be called in a query, and what it does."""
 TYPES: Mapping[str, str] = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -64,6 +68,7 @@ class Pages:
     def __init__(self, folder: Traversable | None = None) -> None:
         """Raises PagesTooLarge. `folder` replaces the package's own in tests."""
         self._files = dict(_read(folder or files("artimon.api").joinpath("static"), PurePosixPath()))
+        self._files[LANGUAGE] = _file(_language().encode(), TYPES[".js"])
         if (size := sum(len(file.body) for file in self._files.values())) > MOST_BYTES:
             raise PagesTooLarge(f"the files of the page have {size} bytes, at most {MOST_BYTES} are read")
 
@@ -101,6 +106,13 @@ def _read(folder: Traversable, at: PurePosixPath) -> Iterator[tuple[str, File]]:
             yield from _read(entry, path)
         elif kind := TYPES.get(path.suffix):
             yield str(path), _file(entry.read_bytes(), kind)
+
+
+def _language() -> str:
+    tables = {"FUNCTIONS": described(FUNCTIONS), "METHODS": described(METHODS)}
+    return "".join(
+        f"export const {name} = {json.dumps(table, ensure_ascii=False, indent=1)};\n" for name, table in tables.items()
+    )
 
 
 def _file(body: bytes, kind: str) -> File:

@@ -119,8 +119,10 @@ class ParcelResponse(Response):
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            while (piece := self._parcel.pop()) is not None:
+            piece = self._parcel.pop() or b""
+            while (following := self._parcel.pop()) is not None:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+                piece = following
+            await send({"type": "http.response.body", "body": piece, "more_body": False})
         finally:
             self._parcel.close()

@@ -16,11 +16,14 @@ MAX_FIELDS = 16
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked, as it came. `time_ms` None means now; `format` None leaves it to the header Accept."""
+    """What was asked, as it came. `time_ms` None means now; `format` None leaves it to the header Accept; `explain`
+    asks what answering does, in place of the answer."""
 
     text: str | None
     time_ms: int | None = None
     format: str | None = None
+    engine: str | None = None
+    explain: bool = False
 
     def checked(self, limits: Limits) -> str:
         """The text. Raises ApiError where it is missing, no Unicode, or too long."""
@@ -73,12 +76,18 @@ def _form(body: bytes) -> dict[str, Any]:
 
 def _question(found: dict[str, Any]) -> Question:
     text, time_ms, named = found.get("q"), found.get("time_ms"), found.get("format")
+    engine, explain = found.get("engine"), found.get("explain", False)
     if text is not None and not isinstance(text, str):
         raise ApiError(400, "q must be a text")
     if named is not None and not isinstance(named, str):
         raise ApiError(400, "format must be a text, such as csv")
+    if engine is not None and not isinstance(engine, str):
+        raise ApiError(400, "engine must be a text, such as history")
+    if explain not in (True, False, "0", "1", "true", "false", ""):
+        raise ApiError(400, "explain must be 1 or 0")
+    explained = explain in (True, "1", "true")
     if time_ms is None:
-        return Question(text, None, named)
+        return Question(text, None, named, engine, explained)
     if isinstance(time_ms, bool) or not isinstance(time_ms, int) or not 0 <= time_ms <= TIME_MAX_MS:
         raise ApiError(400, f"time_ms must be whole epoch milliseconds, 0 to {TIME_MAX_MS}")
-    return Question(text, time_ms, named)
+    return Question(text, time_ms, named, engine, explained)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query, Request, Response
@@ -16,12 +17,12 @@ from artimon.api.endpoints import read_endpoints
 from artimon.api.errors import ApiError
 from artimon.api.formats import choose, headers_of
 from artimon.api.gate import Gate
-from artimon.api.guarded import GuardedStore, answer, checked
+from artimon.api.guarded import GuardedStore, answer, checked, explained
 from artimon.api.pages import accepts_gzip
 from artimon.api.parcel import Parcel, ParcelResponse, fill
 from artimon.api.question import TIME_MAX_MS, Question, read_question
 from artimon.model.labels import canonical
-from query_dsl import parse, parse_selector
+from query_dsl import Expr, parse, parse_selector
 
 T = TypeVar("T")
 Status = Callable[[], Mapping[str, Any]]
@@ -41,8 +42,18 @@ TimeParameter = Annotated[
 FormatParameter = Annotated[
     str | None, Query(description="json, csv or arrow; without it the header Accept decides, else json")
 ]
+EngineParameter = Annotated[
+    str | None, Query(description="memory, history, or auto (default): the history where memory does not reach")
+]
+ExplainParameter = Annotated[bool, Query(description="Say what answering does and took, in place of the answer")]
 LimitParameter = Annotated[int, Query(ge=1, description="At most so many; more than `found` of the limits is refused")]
 PrefixParameter = Annotated[str, Query(max_length=2_000, description="How they begin")]
+
+
+@lru_cache(maxsize=64)
+def parsed(text: str) -> Expr:
+    """The tree of a text: dashboards ask the same again and again. Raises QueryError, which is not remembered."""
+    return parse(text)
 
 
 class Routes:
@@ -69,29 +80,35 @@ class Routes:
         q: TextParameter = None,
         time_ms: TimeParameter = None,
         format: FormatParameter = None,
+        engine: EngineParameter = None,
+        explain: ExplainParameter = False,
     ) -> Response:
         """Evaluate `q`: a matrix on one grid, in JSON, CSV or Arrow."""
-        return await self._answer(request, Question(q, time_ms, format))
+        return await self.answer(request, Question(q, time_ms, format, engine, explain))
 
     async def query_posted(self, request: Request) -> Response:
-        """The same with `q`, `time_ms` and `format` in a form or a JSON object."""
+        """The same with `q`, `time_ms`, `format`, `engine` and `explain` in a form or a JSON object."""
         question = read_question(request.headers.get("content-type", ""), await request.body())
-        return await self._answer(request, question)
+        return await self.answer(request, question)
 
-    async def _answer(self, request: Request, question: Question) -> Response:
+    async def answer(self, request: Request, question: Question) -> Response:
+        """The matrix, or what answering it does. Raises ApiError."""
         text = question.checked(self._limits)
         form = choose(question.format, request.headers.get("accept", ""))
         gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
         now_ms = self._desk.clock.now_ms() if question.time_ms is None else question.time_ms
+        if question.explain:
+            told = lambda store: explained(parsed(text), store, now_ms).to_dict()  # noqa: E731
+            return await self._ask(request, told, question.engine)
 
         def work(store: GuardedStore) -> tuple[Parcel, dict[str, str]]:
-            matrix = answer(parse(text), store, now_ms)
+            matrix = answer(parsed(text), store, now_ms)
             pieces = checked(form.write(matrix), store)
             most = self._limits.answer_bytes
             parcel = fill(pieces, self._desk.purse, most=most, gzip=gzip, smaller=form.smaller)
             return parcel, headers_of(form, matrix)
 
-        parcel, headers = await self._desk.run(work, _gone(request))
+        parcel, headers = await self._desk.run(work, _gone(request), question.engine)
         return ParcelResponse(parcel, {**plain_headers(), **headers})
 
     async def find(self, request: Request, selector: str, limit: LimitParameter = 1_000) -> Response:
@@ -162,9 +179,11 @@ class Routes:
 
         return await self._ask(request, listed)
 
-    async def _ask(self, request: Request, work: Callable[[GuardedStore], Mapping[str, Any]]) -> Response:
+    async def _ask(
+        self, request: Request, work: Callable[[GuardedStore], Mapping[str, Any]], engine: str | None = "memory"
+    ) -> Response:
         packed = self._packer(request)
-        return parcel_response(await self._desk.run(lambda store: packed(work(store)), _gone(request)))
+        return parcel_response(await self._desk.run(lambda store: packed(work(store)), _gone(request), engine))
 
     def _packer(self, request: Request) -> Callable[[Mapping[str, Any]], Parcel]:
         """Makes JSON of an answer; a lone surrogate, which UTF-8 cannot hold, becomes an escape."""

@@ -15,6 +15,7 @@ from artimon.api.connection import protocol_with
 from artimon.api.limits import Limits
 from artimon.api.matrix_service import MatrixServer
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.collector import settle
 from artimon.model.health import HealthFile, Publish, unpublished
 
 HOST = "127.0.0.1"
@@ -94,6 +95,7 @@ def run_server(
     matrices = MatrixServer(app.state.desk, port=thrift_port)
     file = HealthFile(health, "api", clock, publish)
     server.start()
+    settle()
     try:
         matrices.start()
         ports = {"port": server.port, "thrift_port": matrices.port}

@@ -48,6 +48,29 @@ def _mapping_rules(paths: list[Path] | None) -> list[Path]:
     return paths or []
 
 
+def _sites(texts: list[str] | None) -> list[str]:
+    """Refuses at the command line what names no site."""
+    from pipeline.sites.links import parse_sites
+
+    try:
+        parse_sites(texts or ())
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    return texts or []
+
+
+def _levels(text: str | None) -> str | None:
+    """Refuses at the command line what are no levels."""
+    from artimon.model.grid import GridError, parse_levels
+
+    try:
+        if text:
+            parse_levels(text)
+    except GridError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    return text
+
+
 @app.command()
 def collector(
     identity: Annotated[str, typer.Option("--id")] = "collector-0",
@@ -57,12 +80,37 @@ def collector(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any.")] = 0,
     kafka_quota: QuotaOption = None,
     health: HealthOption = None,
+    store: Annotated[
+        Literal["kafka", "hdfs"], typer.Option(help="hdfs: write files itself, without Kafka (docs/direct.md).")
+    ] = "kafka",
+    folder: Annotated[
+        str | None, typer.Option(help="With --store hdfs: hdfs://HOST:PORT/folder, or file:///folder.")
+    ] = None,
+    scheme: Annotated[
+        Literal["roll", "length"],
+        typer.Option(help="With --store hdfs: acked when its file is closed, or when its durable length covers it."),
+    ] = "roll",
+    roll: Annotated[str, typer.Option(help="A file is closed after this time.", callback=duration)] = "30s",
+    roll_mib: Annotated[int, typer.Option(min=1, max=1024, help="A file is closed at this size.")] = 64,
 ) -> None:
     """Run a collector."""
     from artimon import processes
     from artimon.settings import parse_quota
 
     place = located()
+    if store == "hdfs":
+        processes.direct_collector(
+            identity=identity,
+            zookeeper=zookeeper or place.zookeeper,
+            folder=folder or f"{place.hdfs}/artimon/batches",
+            scheme=scheme,
+            roll=roll,
+            roll_mib=roll_mib,
+            host=host,
+            port=port,
+            health=health,
+        )
+        return
     processes.collector(
         identity=identity,
         zookeeper=zookeeper or place.zookeeper,
@@ -92,11 +140,46 @@ def agent(
         list[Path] | None,
         typer.Option(help="A file of mapping rules besides the shipped ones.", callback=_mapping_rules),
     ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(help="Take the configuration of this group; may be repeated (default: default).")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="File of configuration, under what ZooKeeper says (docs/control.md).")
+    ] = None,
+    live_first: Annotated[
+        bool, typer.Option(help="After an outage new data overtakes what has waited for more than a minute.")
+    ] = False,
+    backlog_rate: Annotated[
+        float, typer.Option(min=0, help="MiB a second for what has waited longer; 0: no limit.")
+    ] = 32.0,
+    shed: Annotated[
+        Literal["refuse", "oldest"],
+        typer.Option(help="When the log is full: refuse what is new, or give up the oldest (docs/formats/wal.md)."),
+    ] = "refuse",
+    flows: Annotated[Path | None, typer.Option(help="File of flows that run beside the polls (docs/flows.md).")] = None,
+    delivery: Annotated[
+        Literal["end-to-end", "disk-failover", "best-effort"],
+        typer.Option(help="What is promised for what was polled (docs/direct.md)."),
+    ] = "end-to-end",
+    site: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A data centre, NAME=ZOOKEEPER; repeated, in order of preference (docs/sites.md).", callback=_sites
+        ),
+    ] = None,
+    patience: Annotated[
+        str,
+        typer.Option(
+            help="After so long without progress what was never sent goes to the next site.", callback=duration
+        ),
+    ] = "60s",
     health: HealthOption = None,
 ) -> None:
     """Run an agent."""
     from artimon import processes
 
+    if site and delivery != "end-to-end":
+        raise typer.BadParameter("with several sites delivery is end-to-end: nothing else knows which site has what")
     place = located()
     processes.agent(
         name=name,
@@ -109,6 +192,15 @@ def agent(
         dropin=dropin or place.dropin,
         jmx=jmx or (),
         jmx_rules=jmx_rules or (),
+        groups=group or ("default",),
+        configuration=config,
+        live_first=live_first,
+        backlog_mib_s=backlog_rate,
+        shed=shed,
+        flows=flows,
+        delivery=delivery,
+        sites=site or (),
+        patience=patience,
         health=health,
     )
 
@@ -116,12 +208,29 @@ def agent(
 @app.command()
 def shard(
     identity: Annotated[str, typer.Option("--id")] = "0",
-    members: Annotated[str, typer.Option(help="Ids of all shards, by comma.")] = "0",
+    members: Annotated[
+        str, typer.Option(help="Ids of all shards, by comma, at the very first start; then `artimon shards` says it.")
+    ] = "0",
     zookeeper: ZookeeperOption = None,
     kafka: KafkaOption = None,
     host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any.")] = 0,
-    capacity: Annotated[int, typer.Option(min=1, help="Series that there is room for.")] = 1_000_000,
+    capacity: Annotated[
+        int, typer.Option(min=0, help="Series that there is room for (0: what fits into memory, at most a million).")
+    ] = 0,
+    replicas: Annotated[int, typer.Option(min=1, help="How many shards hold each series; as --members.")] = 1,
+    levels: Annotated[
+        str | None, typer.Option(help="SECONDSxBUCKETS by comma, finest first (ARTIMON_LEVELS).", callback=_levels)
+    ] = None,
+    hdfs: Annotated[str | None, typer.Option(help="URI: copies of snapshots go there, and refills come from.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the snapshots; none without it.")] = None,
+    name_limit: Annotated[int, typer.Option(min=0, help="Series of one name (0: 200,000).")] = 0,
+    memory: Annotated[
+        int, typer.Option(min=0, help="MiB beyond which new series are refused (0: 80 %, shared by the shards here).")
+    ] = 0,
+    sharing: Annotated[
+        int, typer.Option(min=1, help="At least so many shards share this machine's memory; more, if more register.")
+    ] = 1,
     health: HealthOption = None,
 ) -> None:
     """Run a memory shard."""
@@ -136,6 +245,13 @@ def shard(
         host=host,
         port=port,
         capacity=capacity,
+        replicas=replicas,
+        levels=levels or place.levels,
+        hdfs=hdfs,
+        data=data,
+        name_limit=name_limit,
+        memory_mib=memory,
+        sharing=sharing,
         health=health,
     )
 
@@ -250,6 +366,7 @@ def api(
         thrift_port=thrift_port,
         health=health,
         limits=limit or (),
+        hdfs=place.hdfs,
     )
 
 

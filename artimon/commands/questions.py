@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from artimon.commands import query
 from artimon.commands.common import (
     DataOption,
     JsonOption,
@@ -16,21 +17,9 @@ from artimon.commands.common import (
 )
 
 app = typer.Typer()
+app.add_typer(query.app)
 rules_app = typer.Typer(no_args_is_help=True, help="Rule files of alerts.")
 app.add_typer(rules_app, name="rules")
-
-
-@app.command()
-def query(
-    text: Annotated[str, typer.Argument(help="The question, such as \"fetch('host.cpu.ms').rate()\".")],
-    zookeeper: ZookeeperOption = None,
-    data: DataOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Ask the memory shards."""
-    from artimon import questions
-
-    raise typer.Exit(questions.query(text, zookeeper=asked_store(zookeeper, data), as_json=as_json))
 
 
 @app.command()

@@ -28,7 +28,11 @@ def up(
     parts: Annotated[str, typer.Option(help="Parts or groups (base, hdfs, shards, all, examples), by comma.")] = "all",
     poll: Annotated[str, typer.Option(help="Period of the agent's polls.", callback=duration)] = "60s",
     level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
-    capacity: Annotated[int, typer.Option(min=1, help="Series that a shard has room for.")] = 1_000_000,
+    capacity: Annotated[
+        int, typer.Option(min=0, help="Series that a shard has room for (0: what fits into memory, at most a million).")
+    ] = 0,
+    shards: Annotated[int, typer.Option(min=1, max=64, help="Processes of the memory store.")] = 2,
+    replicas: Annotated[int, typer.Option(min=1, max=64, help="How many of them hold each series at first.")] = 1,
     base_port: Annotated[
         int | None,
         typer.Option(min=1, max=65_000, help="Free ports from here on (a folder keeps those of its last run)."),
@@ -41,10 +45,13 @@ def up(
     from artimon.stack.stack import Stack
 
     place = located(data)
-    options = {"poll": poll, "level": level, "capacity": str(capacity)}
+    if replicas > shards:
+        raise typer.BadParameter(f"{replicas} replicas need as many shards")
+    store = {"capacity": str(capacity), "shards": str(shards), "replicas": str(replicas)}
+    options = {"poll": poll, "level": level, **store}
     if detach and prove is None:
         arguments = ["--data", str(place.data), "--parts", parts, "--poll", poll, "--level", level]
-        arguments += ["--capacity", str(capacity)]
+        arguments += [word for name, value in store.items() for word in (f"--{name}", value)]
         arguments += [] if base_port is None else ["--base-port", str(base_port)]
         foreground.start_detached(arguments, place.data, say)
         return

@@ -63,7 +63,7 @@ def encode_samples(
     if len(samples) > MAX_SAMPLES:
         raise BatchError(f"{len(samples)} samples of {source}: split into batches of at most {MAX_SAMPLES}")
     body = write_ipc(_sample_table(samples), ZSTD)
-    return _seal(BatchKind.SAMPLES, id, source, endpoint, birth_ms, poll_ms, len(samples), 0, keep, body)
+    return seal(BatchKind.SAMPLES, id, source, endpoint, birth_ms, poll_ms, len(samples), 0, keep, body)
 
 
 def encode_series(agent: str, block: SeriesBlock) -> Batch:
@@ -75,7 +75,7 @@ def encode_series(agent: str, block: SeriesBlock) -> Batch:
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _SERIES_SCHEMA, strict=True)]
     body = write_ipc(pa.record_batch(arrays, schema=_SERIES_SCHEMA), ZSTD)
     id = BatchId(agent, 0, NO_LANE, 0)
-    return _seal(
+    return seal(
         BatchKind.SERIES,
         id,
         block.source,
@@ -118,6 +118,14 @@ def parse_header(data: bytes) -> BatchHeader:
     return BatchHeader(batch_kind, id, source, endpoint, birth, poll, rows, block, keep, at, len(data))
 
 
+def size_of(data: bytes) -> int:
+    """How many bytes a message has by what its first ones say; 0 if no message begins so."""
+    if len(data) < HEADER_BYTES or data[:4] != MAGIC:
+        return 0
+    fields = _FIXED.unpack_from(data)
+    return HEADER_BYTES + int(sum(fields[11:]))
+
+
 def verify(data: bytes) -> BatchHeader:
     """The header, once the digest over header and body (labels, times and values) has been found right."""
     header = parse_header(data)
@@ -133,7 +141,7 @@ def verify(data: bytes) -> BatchHeader:
 def decode_columns(header: BatchHeader, data: bytes) -> pa.RecordBatch:
     """The body of a samples batch as SAMPLE_SCHEMA: series, time, birth and one nullable column a type."""
     _expect(header, BatchKind.SAMPLES)
-    body = _read_ipc(header, data)
+    body = read_body(header, data)
     if body.schema.equals(SAMPLE_SCHEMA):
         return body
     columns = []
@@ -151,7 +159,7 @@ def decode_columns(header: BatchHeader, data: bytes) -> pa.RecordBatch:
 def decode_samples(header: BatchHeader, data: bytes) -> Samples:
     """The body of a samples batch as numpy columns (views of the decompressed body where they can be)."""
     _expect(header, BatchKind.SAMPLES)
-    return samples_of(_read_ipc(header, data))
+    return samples_of(read_body(header, data))
 
 
 def samples_of(body: pa.RecordBatch) -> Samples:
@@ -185,7 +193,7 @@ def samples_of(body: pa.RecordBatch) -> Samples:
 def decode_series(header: BatchHeader, data: bytes) -> SeriesBlock:
     """The body of an announcement."""
     _expect(header, BatchKind.SERIES)
-    body = _read_ipc(header, data)
+    body = read_body(header, data)
     if not body.schema.equals(_SERIES_SCHEMA):
         raise BatchError(f"announcement of {header.source} has columns {body.schema.names}")
     try:
@@ -198,7 +206,7 @@ def decode_series(header: BatchHeader, data: bytes) -> SeriesBlock:
     return SeriesBlock(header.source, header.block, header.poll_ms, series)
 
 
-def _seal(
+def seal(
     kind: BatchKind,
     id: BatchId,
     source: str,
@@ -210,6 +218,7 @@ def _seal(
     keep: str,
     body: bytes,
 ) -> Batch:
+    """A message of these parts, its digest included. Raises BatchError beyond 512 KiB."""
     names = [id.agent.encode(), source.encode(), keep.encode()]
     lengths = [len(name) for name in names]
     if max(lengths) > 0xFFFF:
@@ -296,7 +305,8 @@ def _numpy(body: Any, name: str) -> Any:
     return body.column(at).to_numpy(zero_copy_only=True)
 
 
-def _read_ipc(header: BatchHeader, data: bytes) -> Any:
+def read_body(header: BatchHeader, data: bytes) -> Any:
+    """The record batch of a message's body, which has as many rows as the header says. Raises BatchError."""
     try:
         body = read_ipc(data, header.body_at)
     except (pa.ArrowException, StopIteration, OSError, ValueError) as error:

@@ -17,6 +17,10 @@ import pyarrow as pa
 
 from artimon.model.batch import BatchError, BatchId, Samples
 from artimon.model.ipc import read_ipc, write_ipc
+from artimon.model.vshards import EVERY, from_hex, to_hex
+
+GROUP_CHANGED = "group changed"
+"""How the refusal of a range begins whose mask is none of the shard's groups: ask it for its groups again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class FeedRange:
     until: int
     entries: tuple[FeedEntry, ...]
     samples: Samples
+    vshards: int = EVERY
+    """The group that it is for: the mask of exactly its virtual shards (artimon/model/vshards.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,7 @@ def encode_range(range_: FeedRange) -> list[bytes]:
                 b"partition": str(range_.partition).encode(),
                 b"start": str(range_.start).encode(),
                 b"until": str(range_.until).encode(),
+                b"vshards": to_hex(range_.vshards).encode(),
             }
         ),
     )
@@ -153,6 +160,7 @@ def decode_range(parts: Sequence[bytes]) -> FeedRange:
             int(meta[b"until"]),
             made,
             Samples(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], tuple(strings.column(0).to_pylist())),
+            from_hex(meta[b"vshards"].decode()),
         )
     except (pa.ArrowException, OSError, StopIteration, KeyError, TypeError, ValueError) as error:
         raise BatchError(

@@ -3,7 +3,9 @@ another."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +38,24 @@ class Level:
 
 
 DEFAULT_LEVELS = (Level(60, 60), Level(300, 48), Level(900, 96), Level(3600, 72))
+
+
+def parse_levels(text: str) -> tuple[Level, ...]:
+    """Levels of "60x60,300x48": step in seconds x buckets, finest first. Raises GridError."""
+    levels = []
+    for part in text.split(","):
+        step, times, count = part.strip().partition("x")
+        if not (times and step.isascii() and step.isdigit() and count.isascii() and count.isdigit()):
+            raise GridError(f"levels {text!r}: write SECONDSxBUCKETS by comma, such as {levels_text(DEFAULT_LEVELS)}")
+        levels.append(Level(int(step), int(count)))
+    if any(a.step_s >= b.step_s for a, b in pairwise(levels)):
+        raise GridError(f"levels {text!r}: each step must be wider than the one before")
+    return tuple(levels)
+
+
+def levels_text(levels: Iterable[Level]) -> str:
+    """Inverse of `parse_levels`."""
+    return ",".join(f"{level.step_s}x{level.count}" for level in levels)
 
 
 @dataclass(frozen=True, slots=True)

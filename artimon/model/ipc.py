@@ -11,9 +11,11 @@ _READ = pa.ipc.IpcReadOptions(use_threads=False)
 """Handing the few buffers of a batch to a pool of threads costs more than to decompress them."""
 
 
-def write_ipc(batch: pa.RecordBatch, options: Any = None) -> bytes:
-    """The bytes of a stream that holds `batch` and nothing else."""
+def write_ipc(batch: pa.RecordBatch, options: Any = None, before: bytes = b"") -> bytes:
+    """The bytes of a stream that holds `batch` and nothing else, after the bytes `before`."""
     sink = pa.BufferOutputStream()
+    if before:
+        sink.write(before)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     return bytes(sink.getvalue())

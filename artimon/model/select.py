@@ -6,7 +6,7 @@ The memory store and the history engine answer the same request with the same `B
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,13 +16,17 @@ import pyarrow as pa
 
 from artimon.model.grid import Grid
 from artimon.model.ipc import read_ipc, write_ipc
-from artimon.model.values import Kind, ValueType
+from artimon.model.series import NAME, Series
+from artimon.model.series_table import Column, SeriesTable
+from artimon.model.small_answer import MARK, is_small, read_small, write_small
+from artimon.model.vshards import from_hex, to_hex
 
 STATISTICS = ("last", "last_time", "min", "max", "sum", "count")
 """`last`, `min` and `max` are cells (64 bits in the series' own type); `last_time` epoch ms; `sum` float64 bits for
 DOUBLE, for others an int64 modulo 2^64; `count` samples in the bucket. A cell has a meaning only where count > 0."""
 
-NAME = "__name__"
+NOT_HELD = "not held"
+"""How the refusal of a shard begins that does not hold a virtual shard that it is asked for: another does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,11 @@ class SelectRequest:
     statistics: tuple[str, ...] = ("last", "count")
     limit: int = 100_000
     """Refuse (never cut silently) when more series fit."""
+    vshards: int | None = None
+    """Of a shard: only series of these virtual shards (mask, artimon/model/vshards.py), all of which it must hold;
+    None: of all that it holds. The memory store as a whole and other engines take no notice."""
+    only: tuple[int, ...] | None = None
+    """Of those that fit, only series with these fingerprints; None: all. Other engines take no notice."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -51,6 +60,8 @@ class SelectRequest:
             "grid": [self.grid.end_ms, self.grid.step_ms, self.grid.n],
             "statistics": list(self.statistics),
             "limit": self.limit,
+            "vshards": None if self.vshards is None else to_hex(self.vshards),
+            **({} if self.only is None else {"only": list(self.only)}),
         }
 
     @classmethod
@@ -60,18 +71,9 @@ class SelectRequest:
             Grid(*data["grid"]),
             tuple(data["statistics"]),
             data["limit"],
+            None if data.get("vshards") is None else from_hex(data["vshards"]),
+            None if data.get("only") is None else tuple(int(print_) for print_ in data["only"]),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One selected series."""
-
-    fingerprint: int
-    name: str
-    labels: Mapping[str, str]
-    type: ValueType
-    kind: Kind
 
 
 BIRTH_TYPE = np.dtype(
@@ -88,11 +90,26 @@ last."""
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Which engine answered for the times in (start_ms, end_ms], and what it read for that."""
+
+    engine: str
+    start_ms: int
+    end_ms: int
+    samples: int = 0
+    """Raw samples; 0 where buckets were there already."""
+    bytes: int = 0
+    """Of the table, compressed."""
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Buckets:
     """The answer: arrays of shape (series, grid.n), rows in the order of `series` (any order; the evaluator sorts)."""
 
     grid: Grid
-    series: tuple[Series, ...]
+    series: Sequence[Series]
+    """A SeriesTable where it came from afar."""
     statistics: Mapping[str, npt.NDArray[np.int64]]
     strings: tuple[str, ...] = ()
     """Cells of STRING series are indices into this."""
@@ -106,6 +123,8 @@ class Buckets:
     notes: tuple[str, ...] = ()
     """What a reader must know: partial answers, what was stale."""
     partial: bool = False
+    parts: tuple[Part, ...] = ()
+    """Oldest first; shards say nothing of it. Not sent over a network."""
 
 
 class SelectError(ValueError):
@@ -139,64 +158,103 @@ class Store(Protocol):
         ...
 
 
-def encode_buckets(buckets: Buckets) -> bytes:
-    """Arrow IPC: one row a series, statistics as fixed-size lists, the rest in the schema's metadata."""
-    n = buckets.grid.n
-    columns: list[tuple[str, Any]] = [
-        ("fingerprint", pa.array([s.fingerprint for s in buckets.series], pa.uint64())),
-        ("name", pa.array([s.name for s in buckets.series], pa.utf8())),
-        (
-            "labels",
-            pa.array([json.dumps(dict(s.labels), ensure_ascii=False) for s in buckets.series], pa.utf8()),
-        ),
-        ("type", pa.array([s.type for s in buckets.series], pa.uint8())),
-        ("kind", pa.array([s.kind for s in buckets.series], pa.uint8())),
-        ("ended", pa.array(buckets.ended_ms)),
-        ("newest", pa.array(buckets.newest_ms)),
-    ]
-    for name, matrix in buckets.statistics.items():
-        flat = pa.array(np.ascontiguousarray(matrix, np.int64).reshape(-1))
-        columns.append((f"stat.{name}", pa.FixedSizeListArray.from_arrays(flat, n)))
+def encode_buckets(buckets: Buckets, small: bool = False) -> bytes:
+    """Two Arrow IPC streams, the length of the first in 8 bytes before them. The first: one row a series, its labels as
+    a dictionary-encoded column each, what is said of the answer in the schema's metadata. The second: a column a
+    statistic, bucket by bucket as shards hold them. With `small` few series are written as `small_answer` does."""
+    table = SeriesTable.of(buckets.series)
     meta = {
-        "grid": [buckets.grid.end_ms, buckets.grid.step_ms, n],
+        "grid": [buckets.grid.end_ms, buckets.grid.step_ms, buckets.grid.n],
         "strings": list(buckets.strings),
         "notes": list(buckets.notes),
         "partial": buckets.partial,
     }
-    table = pa.record_batch([c for _, c in columns], names=[name for name, _ in columns])
-    table = table.replace_schema_metadata(
+    whole = len(buckets.ended_ms) == len(buckets.newest_ms) == len(table)
+    if small and whole and is_small(len(table), buckets.grid.n, len(buckets.statistics)):
+        lives = buckets.births.astype(BIRTH_TYPE, copy=False).view(np.int64)
+        return write_small(meta, table, buckets.statistics, buckets.ended_ms, buckets.newest_ms, lives)
+    columns: dict[str, Any] = {
+        "fingerprint": pa.array(table.fingerprints),
+        "type": pa.array(table.types),
+        "kind": pa.array(table.kinds),
+        "ended": pa.array(buckets.ended_ms),
+        "newest": pa.array(buckets.newest_ms),
+    }
+    for label, (codes, values) in table.columns.items():
+        coded = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(values, pa.utf8()))
+        columns[f"label.{label}"] = coded
+    head = pa.record_batch(list(columns.values()), names=list(columns)).replace_schema_metadata(
         {b"artimon": json.dumps(meta).encode(), b"births": buckets.births.astype(BIRTH_TYPE).tobytes()}
     )
-    return write_ipc(table)
+    flat = [pa.array(np.ascontiguousarray(m.T, np.int64).reshape(-1)) for m in buckets.statistics.values()]
+    first = write_ipc(head)
+    return write_ipc(pa.record_batch(flat, list(buckets.statistics)), before=len(first).to_bytes(8, "big") + first)
 
 
 def decode_buckets(data: bytes) -> Buckets:
     """Inverse of `encode_buckets`; arrays are read-only views."""
-    table = read_ipc(data)
-    meta = json.loads(table.schema.metadata[b"artimon"])
-    births = np.frombuffer(table.schema.metadata[b"births"], BIRTH_TYPE)
+    if data.startswith(MARK):
+        return _decode_small(data)
+    batch = read_ipc(data, 8)
+    meta = json.loads(batch.schema.metadata[b"artimon"])
+    births = np.frombuffer(batch.schema.metadata[b"births"], BIRTH_TYPE)
     grid = Grid(*meta["grid"])
-    heads = zip(
-        *(table.column(name).to_pylist() for name in ("fingerprint", "name", "labels", "type", "kind")),
-        strict=True,
-    )
-    series = tuple(
-        Series(fingerprint, name, json.loads(labels), ValueType(type_), Kind(kind))
-        for fingerprint, name, labels, type_, kind in heads
-    )
+    names = {field.name: i for i, field in enumerate(batch.schema)}
+    arrays = {
+        name: batch.column(names[name]).to_numpy(zero_copy_only=True)
+        for name in ("fingerprint", "type", "kind", "ended", "newest")
+    }
+    labels = {name[6:]: _decoded(batch.column(i)) for name, i in names.items() if name.startswith("label.")}
+    cells = read_ipc(data, 8 + int.from_bytes(data[:8], "big"))
     statistics = {
-        field.name[5:]: table.column(i).flatten().to_numpy(zero_copy_only=True).reshape(len(series), grid.n)
-        for i, field in enumerate(table.schema)
-        if field.name.startswith("stat.")
+        field.name: cells.column(i).to_numpy(zero_copy_only=True).reshape(grid.n, batch.num_rows).T
+        for i, field in enumerate(cells.schema)
     }
     return Buckets(
         grid,
-        series,
+        SeriesTable(arrays["fingerprint"], arrays["type"], arrays["kind"], labels),
         statistics,
         tuple(meta["strings"]),
         births,
-        table.column(5).to_numpy(zero_copy_only=True),
-        table.column(6).to_numpy(zero_copy_only=True),
+        arrays["ended"],
+        arrays["newest"],
         tuple(meta["notes"]),
         meta["partial"],
     )
+
+
+def _decode_small(data: bytes) -> Buckets:
+    meta, table, statistics, rest = read_small(data)
+    n = len(table)
+    return Buckets(
+        Grid(*meta["grid"]),
+        table,
+        statistics,
+        tuple(meta["strings"]),
+        rest[2 * n :].view(BIRTH_TYPE),
+        rest[:n],
+        rest[n : 2 * n],
+        tuple(meta["notes"]),
+        meta["partial"],
+    )
+
+
+def _decoded(coded: Any) -> Column:
+    return coded.indices.to_numpy(zero_copy_only=True), tuple(coded.dictionary.to_pylist())
+
+
+__all__ = [
+    "BIRTH_TYPE",
+    "NAME",
+    "NOT_HELD",
+    "STATISTICS",
+    "Buckets",
+    "Matcher",
+    "Part",
+    "SelectError",
+    "SelectRequest",
+    "Series",
+    "Store",
+    "decode_buckets",
+    "encode_buckets",
+]

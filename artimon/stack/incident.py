@@ -11,7 +11,7 @@ from artimon.model.clock import Clock
 from artimon.model.select import NAME, Matcher
 from artimon.stack.mail_view import Mail, read_mails, show_mails
 from artimon.stack.mailbox import FOLDER
-from varstore.client import StoreUnavailable, VarstoreClient
+from varstore.cluster.client import StoreUnavailable, VarstoreClient
 
 if TYPE_CHECKING:
     from artimon.stack.stack import Stack

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from artimon.stack.mailbox import Kept, kept_mails
-from query_dsl.render import printable
-from query_dsl.timing import format_time
+from query_dsl.answers.render import printable
+from query_dsl.tree.timing import format_time
 
 READ_BYTES = 4 * 1024 * 1024
 MAX_PARTS = 100

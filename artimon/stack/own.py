@@ -118,21 +118,26 @@ def _bean_servers(context: Context) -> list[str]:
 
 
 class Shard(OwnPart):
-    """One varstore process of `members`."""
+    """One varstore process. `members` of them are members when nobody has said anything else yet."""
 
     memory_mb = 1536
+    stop_s = 30.0  # it takes a last snapshot
 
     def __init__(self, number: int, members: int) -> None:
         self.number, self.members = number, members
         self.name = f"shard-{number}"
-        self.ports = MappingProxyType({f"{self.name}.rpc": 8720 + number})
+        first = 8720 if number < 5 else 8795
+        self.ports = MappingProxyType({f"{self.name}.rpc": first + number})
 
     def arguments(self, context: Context) -> list[str]:
+        option = context.options.get
         members = ",".join(str(number) for number in range(self.members))
+        servers = _servers(context, "zookeeper", "kafka", *(("hdfs",) if context.server("namenode.rpc") else ()))
         return [
-            *("shard", "--id", str(self.number), "--members", members, *_servers(context, "zookeeper", "kafka")),
+            *("shard", "--id", str(self.number), "--members", members, *servers),
+            *("--replicas", option("replicas", "1"), "--data", str(context.folder(self.name))),
             *("--port", str(context.port(f"{self.name}.rpc"))),
-            *("--capacity", context.options.get("capacity", "1000000")),
+            *("--capacity", option("capacity", "0"), "--sharing", str(self.members)),
         ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from artimon.stack.errors import UnknownPart
 from artimon.stack.examples import Shop, ShopLoad
@@ -13,13 +14,10 @@ from artimon.stack.part import Part
 from artimon.stack.zookeeper import ZooKeeper
 
 SHARDS = 2
-_MAKERS: dict[str, Callable[[], Part]] = {
-    "zookeeper": ZooKeeper,
-    "kafka": Kafka,
-    "namenode": NameNode,
-    "datanode": DataNode,
-    "shard-0": lambda: Shard(0, SHARDS),
-    "shard-1": lambda: Shard(1, SHARDS),
+MAX_SHARDS = 64
+Makers = dict[str, Callable[[], Part]]
+_BEFORE: Makers = {"zookeeper": ZooKeeper, "kafka": Kafka, "namenode": NameNode, "datanode": DataNode}
+_AFTER: Makers = {
     "spark": Spark,
     "compactor": Compactor,
     "collector-0": Collector,
@@ -28,22 +26,31 @@ _MAKERS: dict[str, Callable[[], Part]] = {
     "mail": MailServer,
     "alerts": Alerts,
 }
-ALL_PARTS = tuple(_MAKERS)
-_EXAMPLES: dict[str, Callable[[], Part]] = {"shop": Shop, "shop-load": ShopLoad}
-_KNOWN = {**_MAKERS, **_EXAMPLES}
-GROUPS = {
-    "hdfs": ("namenode", "datanode"),
-    "base": ("zookeeper", "kafka", "namenode", "datanode"),
-    "shards": ("shard-0", "shard-1"),
-    "all": ALL_PARTS,
-    "examples": tuple(_EXAMPLES),
-}
+_EXAMPLES: Makers = {"shop": Shop, "shop-load": ShopLoad}
 
 
-def choose_parts(names: Iterable[str]) -> list[Part]:
-    """The named parts and members of the named groups, in start order. Raises UnknownPart, ExampleMissing."""
-    chosen = {member for name in names for member in GROUPS.get(name, (name,))}
-    unknown = chosen - set(_KNOWN)
+def _shards(count: int, members: int) -> Makers:
+    """Makers of the shards 0 to count - 1, of which `members` are members from the start."""
+    return {f"shard-{number}": partial(Shard, number, members) for number in range(count)}
+
+
+ALL_PARTS = tuple({**_BEFORE, **_shards(SHARDS, SHARDS), **_AFTER})
+
+
+def choose_parts(names: Iterable[str], shards: int = SHARDS) -> list[Part]:
+    """The named parts and members of the named groups, in start order; "all" and "shards" mean so many shards, and
+    more of them can be named. Raises UnknownPart, ExampleMissing."""
+    usual = {**_BEFORE, **_shards(shards, shards), **_AFTER}
+    known = {**_BEFORE, **_shards(MAX_SHARDS, shards), **_AFTER, **_EXAMPLES}
+    groups = {
+        "hdfs": ("namenode", "datanode"),
+        "base": tuple(_BEFORE),
+        "shards": tuple(_shards(shards, shards)),
+        "all": tuple(usual),
+        "examples": tuple(_EXAMPLES),
+    }
+    chosen = {member for name in names for member in groups.get(name, (name,))}
+    unknown = chosen - set(known)
     if unknown:
-        raise UnknownPart(min(unknown), sorted({*_KNOWN, *GROUPS}))
-    return [make() for name, make in _KNOWN.items() if name in chosen]
+        raise UnknownPart(min(unknown), sorted({*usual, *_EXAMPLES, *groups}))
+    return [make() for name, make in known.items() if name in chosen]

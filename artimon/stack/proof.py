@@ -27,7 +27,7 @@ from artimon.stack.incident import Drill, Incident, report_incident
 from artimon.stack.screenshot import NoScreenshot, place_for, take_screenshot
 from artimon.stack.witness import Witness
 from pipeline.spark.table import raw_uri, read_raw, read_sources, sources_uri
-from varstore.client import VarstoreClient
+from varstore.cluster.client import VarstoreClient
 
 if TYPE_CHECKING:
     from artimon.stack.stack import Stack

@@ -15,7 +15,7 @@ from artimon.stack import jars
 from artimon.stack.errors import NotHealthy
 from artimon.stack.java import find_java
 from artimon.stack.part import Context, Part
-from artimon.stack.parts import ALL_PARTS, choose_parts
+from artimon.stack.parts import SHARDS, choose_parts
 from artimon.stack.ports import PortLeases
 from artimon.stack.process import start_time
 from artimon.stack.runner import Phase
@@ -29,8 +29,8 @@ PART_CHANGE_S = 60.0
 class Stack:
     """The chosen parts on one data folder.
 
-    `parts`: names of `ALL_PARTS` (None: all; "hdfs" means namenode and datanode). `base_port`: None takes the stable
-    default ports, a number takes free ports from there on, which keeps tests out of the way of a running stack.
+    `parts`: names of parts and groups (None: all; "hdfs" means namenode and datanode). `base_port`: None takes the
+    stable default ports, a number takes free ports from there on, which keeps tests out of the way of a running stack.
     Everything it starts ends with this process, however that ends. Raises StackError."""
 
     def __init__(
@@ -43,9 +43,10 @@ class Stack:
         settings: Settings | None = None,
     ) -> None:
         self.data = data.absolute()
-        self.parts: list[Part] = choose_parts(ALL_PARTS if parts is None else parts)
         self._settings = settings or load_settings()
         self._base_port, self._options = base_port, dict(options or {})
+        shards = int(self._options.get("shards", SHARDS))
+        self.parts: list[Part] = choose_parts(("all",) if parts is None else parts, shards)
         self._leases = PortLeases()
         self._lock: DataLock | None = None
         self._supervisor: Supervisor | None = None

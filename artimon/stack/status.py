@@ -195,6 +195,8 @@ def _compactor_hop(figures: Mapping[str, Any], reason: str) -> Hop:
 def _shard_hop(name: str, figures: Mapping[str, Any], reason: str, now_ms: int) -> Hop:
     newest = figures.get("newest_sample_ms")
     detail = f"{figures.get('series', 0)} series"
+    if "vshards_wanted" in figures:
+        detail += f", {figures.get('vshards_ready', 0)} of {figures['vshards_wanted']} virtual shards"
     for word in ("late", "future", "conflicts"):
         if figures.get(word):
             detail += f", {figures[word]} {word}"

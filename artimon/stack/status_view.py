@@ -39,6 +39,14 @@ def show_check(check: Check) -> None:
         console.print(Text(f"      fix: {check.fix}"))
 
 
+def table_of(columns: list[str], rows: list[list[str]]) -> None:
+    """Aligned columns on standard output."""
+    table = _table(*((name, False) for name in columns))
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    _console().print(table)
+
+
 def _table(*columns: tuple[str, bool]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name, right in columns:

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from artimon.model import files
 from artimon.model.batch import BatchId
 from artimon.model.codec import decode_columns, encode_samples
 from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
-from pipeline.spark import files, rows
+from pipeline.spark import rows
 from pipeline.spark.state import Totals
 from pipeline.spark.table import DataFile, RawTable, folder
 

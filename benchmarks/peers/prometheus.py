@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
@@ -51,17 +52,24 @@ class Prometheus:
         index = sum((path / "index").stat().st_size for path in blocks)
         return Stored(samples, sum(map(folder_bytes, blocks)), index)
 
-    def read(self, name: str, start_ms: int, end_ms: int, samples: int) -> tuple[float, float]:
-        """See Peer. By an instant query of a range: JSON of raw samples."""
+    @contextmanager
+    def serve(self) -> Iterator[str]:
+        """See Peer."""
         config = self._folder / "prometheus.yml"
         config.write_text("global: {}\n")
         options = [f"--config.file={config}", f"--storage.tsdb.path={self._blocks}", "--log.level=error"]
         options += [f"--web.listen-address={self._address}", "--storage.tsdb.retention.time=100y"]
         options += ["--query.timeout=10m", "--query.max-samples=100000000"]
+        url = f"http://{self._address}"
+        with serving(self._program, options, f"{url}/-/ready", self._folder / "log.txt"):
+            yield url
+
+    def read(self, name: str, start_ms: int, end_ms: int, samples: int) -> tuple[float, float]:
+        """See Peer. By an instant query of a range: JSON of raw samples."""
         question = quote(f"{name}[{(end_ms - start_ms) // 1000}s]")
-        url = f"http://{self._address}/api/v1/query?query={question}&time={end_ms / 1000}"
         took = []
-        with serving(self._program, options, f"http://{self._address}/-/ready", self._folder / "log.txt"):
+        with self.serve() as address:
+            url = f"{address}/api/v1/query?query={question}&time={end_ms / 1000}"
             for turn in range(3):
                 seconds, parts = drain(url)
                 took.append(seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,6 +55,10 @@ class Peer(Protocol):
 
     def store(self, series: Iterable[PeerSeries]) -> Stored:
         """Import, let it compact, stop it, and look at its folder. Raises PeerFailed."""
+        ...
+
+    def serve(self) -> AbstractContextManager[str]:
+        """Its server with what was stored; the address. It answers Prometheus' HTTP API. Raises PeerFailed."""
         ...
 
     def read(self, name: str, start_ms: int, end_ms: int, samples: int) -> tuple[float, float]:

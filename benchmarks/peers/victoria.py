@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -63,6 +63,12 @@ class Victoria:
                 if not turn:
                     _check(b"".join(parts), samples)
         return took[0], min(took[1:])
+
+    @contextmanager
+    def serve(self) -> Iterator[str]:
+        """See Peer."""
+        with self._serving():
+            yield self._url
 
     def _serving(self) -> AbstractContextManager[None]:
         data = self._folder / "data"

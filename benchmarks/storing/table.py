@@ -10,13 +10,13 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from hdfs_native import Client
 
+from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK
 from pipeline.compaction.dead import Sweeper
 from pipeline.compaction.job import Worker
 from pipeline.compaction.log import RawLog
 from pipeline.compaction.plan import day_of, end_ms, is_hour, plan
 from pipeline.compaction.tidy import KEEP_MS, Tidier
-from pipeline.spark import files
 from pipeline.spark.state import Step, Totals, advance
 from pipeline.spark.table import HeadReader, RawTable
 

@@ -13,6 +13,7 @@ from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
 from benchmarks.peers.series import Ints, PeerSeries
+from pipeline.compaction.order import sort
 from pipeline.series.columns import rows_of
 from pipeline.series.table import SeriesTable
 from pipeline.spark.table import FILE_SCHEMA, SourcesTable
@@ -85,13 +86,18 @@ def make_walk(start_ms: int, sources: int, named: int, polls: int = DAY_MS // PO
     return Walk(start_ms, sources, named, times, np.cumsum(steps, axis=2, dtype=np.int32))
 
 
-def fill(hdfs: str, walk: Walk) -> None:
-    """Announce the series, and append: a file a poll with the batches of all sources, an append an hour."""
+def fill(hdfs: str, walk: Walk, polls_a_file: int = 1) -> None:
+    """Announce the series, and append: files of a poll (or several) with the batches of all sources, an append an
+    hour."""
     builder, order = Builder(hdfs), _announce(hdfs, walk)
     an_hour = HOUR_MS // POLL_MS
     for first in range(0, walk.polls, an_hour):
         polls = range(first, min(first + an_hour, walk.polls))
-        tables = [(walk.start_ms + poll * POLL_MS, "default", _poll(walk, order, poll)) for poll in polls]
+        tables = []
+        for start in polls[::polls_a_file]:
+            parts = [_poll(walk, order, poll) for poll in range(start, min(start + polls_a_file, polls.stop))]
+            made = parts[0] if len(parts) == 1 else sort(pa.concat_tables(parts))
+            tables.append((walk.start_ms + start * POLL_MS, "default", made))
         builder.append_tables(tables)
 
 

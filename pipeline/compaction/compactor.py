@@ -15,6 +15,7 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.leases import ANY, held_versions
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.dead import Sweeper, Swept
 from pipeline.compaction.job import Done, Probe, Stopped, Unequal, Worker, no_probe
@@ -33,7 +34,6 @@ from pipeline.compaction.plan import (
 )
 from pipeline.compaction.runs import RunError
 from pipeline.compaction.tidy import Tidier
-from pipeline.leases import ANY, held_versions
 from pipeline.spark.state import RawState
 from pipeline.spark.table import HeadReader, TableError, first_line
 

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from artimon.model import files
 from pipeline.compaction.log import RawLog
-from pipeline.spark import files
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.compaction.digest import Digest, digest
 from pipeline.compaction.encode import Output
@@ -20,7 +21,6 @@ from pipeline.compaction.merge import DEFAULT_LIMITS, MOST_BATCH, Limits, merge_
 from pipeline.compaction.order import Keys
 from pipeline.compaction.plan import Job
 from pipeline.compaction.runs import ParquetRun, RunError, check_order
-from pipeline.spark import files
 from pipeline.spark.table import DataFile, TableError, folder
 
 log = logging.getLogger(__name__)

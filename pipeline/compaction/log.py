@@ -16,10 +16,10 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import RemoveAction
 
+from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.deadline import within
 from pipeline.compaction.plan import LiveFile
-from pipeline.spark import files
-from pipeline.spark.deadline import within
 from pipeline.spark.table import PARTITION_BY, RAW_SCHEMA, DataFile, TableError, first_line, raw_uri
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.spark import files
-from pipeline.spark.deadline import within
+from artimon.model import files
+from artimon.model.deadline import within
 
 BUFFER = 4 * 1024 * 1024
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from artimon.model import files
 from pipeline.compaction.log import RawLog
-from pipeline.spark import files
 from pipeline.spark.table import PROPERTIES, last_checkpoint
 
 log = logging.getLogger(__name__)

@@ -20,10 +20,10 @@ from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import RemoveAction
 
+from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.series.columns import SERIES_SCHEMA, merge, statistics
 from pipeline.series.parquet import GroupReader
-from pipeline.spark import files
 from pipeline.spark.table import COMMIT_ATTEMPTS, DataFile, Table, TableError, first_line
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
+from artimon.settings import zookeeper_auth
+from bookkeeper.registration import access
 from pipeline.series.keeper import SeriesKeeper
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.buckets import BucketsQuery
@@ -50,7 +52,12 @@ def run_application(
     health.write("starting", "Spark is starting")
     shutil.rmtree(config.data / "checkpoints", ignore_errors=True)  # caches of an earlier run
     session = make_session(config)
-    zookeeper = KazooClient(config.zookeeper, timeout=10.0, connection_retry={"max_tries": -1, "max_delay": 5.0})
+    zookeeper = KazooClient(
+        config.zookeeper,
+        timeout=10.0,
+        connection_retry={"max_tries": -1, "max_delay": 5.0},
+        **access(zookeeper_auth()),
+    )
     zookeeper.start_async()
     try:
         _run(config, session, zookeeper, health, stop, clock, probe)

@@ -8,30 +8,35 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kazoo.client import KazooClient
-from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.feed import FeedRange, join_samples
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.feeding import FeedPlan, FeedResult, run_feed, send
+from pipeline.spark.cuts import Cut, Cuts
+from pipeline.spark.feeding import CALLS, Calls, FeedPlan, FeedResult, run_feed
 from pipeline.spark.progress import Progress
 from pipeline.spark.raw import remove
-from pipeline.spark.shards import Shard, ShardDirectory, ShardsUnknown, positions
+from pipeline.spark.shards import Group, Shard, ShardDirectory, ShardsUnknown
 from pipeline.spark.source import batch, follow, share, stream
 from pipeline.spark.state import Span
 from pipeline.spark.tasks import RESULT_SCHEMA
-from pipeline.spark.topic import Topic, TopicError, TopicInfo
+from pipeline.spark.topic import LeaderChanged, Topic, TopicError, TopicInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
 CATCH_UP_MESSAGES = 500
 """Messages per partition in one step of a catch-up."""
 CATCH_UP_PAUSE_S = 0.5
+ALONE_LOOKS = 3
+"""So many looks at a query that no group follows: then it begins again at the furthest of them."""
 
 
 class BucketsQuery:
@@ -48,89 +53,144 @@ class BucketsQuery:
         self._config, self._session, self._healthy, self._clock = config, session, healthy, clock
         self._directory = ShardDirectory(zookeeper)
         self._topic = Topic(config.kafka, config.samples_topic)
-        self._life: _Life | None = None
+        self._life: Life | None = None
+        self._cuts = Cuts("")
 
     def run(self, stop: threading.Event) -> None:
         """One life of the query: from what the shards say until `stop` or a failure, which is raised."""
-        info = self._topic.describe()
-        life = self._life = _Life(self._config, self._session, self._directory, self._topic, info)
-        start = life.begin()
+        life, start = self.open()
+        info = life.info
         log.info("buckets: reading %s (%s) from %s", info.topic, info.topic_id, start)
         checkpoint = self._config.data / "checkpoints" / f"buckets-{uuid.uuid4().hex}"
         ended = threading.Event()
         helper = threading.Thread(target=life.catch_up, args=(ended,), name="catch-up", daemon=True)
         helper.start()
         try:
-            frame = stream(self._session, self._config, info, start, self._config.bucket_messages, {})
+            frame = stream(self._session, "buckets", self._config, info, start, self._config.bucket_messages, {})
             every = self._config.bucket_interval_s
-            follow(
-                self._session, "buckets", frame, life.on_batch, every, checkpoint, stop, lambda: self._look(info, life)
-            )
+            follow(self._session, "buckets", frame, life.on_batch, every, checkpoint, stop, lambda: self.look(life))
         finally:
             ended.set()
             helper.join(timeout=5)
             remove(checkpoint)
             self._topic.close()
 
+    def open(self) -> tuple[Life, Mapping[int, int]]:
+        """Begin a life; the offsets at which it reads on. Raises ShardsUnknown, TopicError."""
+        info = self._topic.describe()
+        if self._cuts.topic_id != info.topic_id:
+            self._cuts = Cuts(info.topic_id)
+        life = self._life = self.life_of(info)
+        life.find_cuts(self._cuts, info, life.begin_with(), self._clock.now_ms())
+        return life, life.begin()
+
+    def life_of(self, info: TopicInfo) -> Life:
+        """What reads that topic."""
+        return Life(self._config, self._session, self._directory, self._topic, info)
+
     def figures(self) -> dict[str, Any]:
         """What `artimon status` shows."""
         return {} if self._life is None else self._life.progress.figures(self._clock.now_ms())
 
-    def _look(self, info: TopicInfo, life: _Life) -> None:
-        if self._topic.describe().topic_id != info.topic_id:
+    def look(self, life: Life) -> None:
+        """Every few seconds: is it still the same topic, was its log cut, what do the shards say? Raises TopicError,
+        ShardsUnknown."""
+        info = life.info
+        now = self._topic.describe()
+        if now.topic_id != info.topic_id:
             raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
-        ends = {p: end for p, (_, end) in self._topic.bounds(info.partitions).items()}
-        life.progress.log_end(ends, self._clock.now_ms())
+        bounds = self._topic.bounds(info.partitions)
+        now_ms = self._clock.now_ms()
+        life.progress.log_end({p: end for p, (_, end) in bounds.items()}, now_ms)
+        life.find_cuts(self._cuts, now, bounds, now_ms)
         life.look()
         self._healthy()
 
 
-class _Life:
+class Life:
     """The query between one start and the next failure.
 
     Locks: `_handover` is held by a micro-batch for its whole length, and by a catch-up for its last step only, so
-    that a shard that has caught up to where the query stands misses nothing in between. Progress has a lock of its
+    that a group that has caught up to where the query stands misses nothing in between. Progress has a lock of its
     own, taken inside."""
 
     def __init__(
-        self, config: SparkConfig, session: SparkSession, directory: ShardDirectory, topic: Topic, info: TopicInfo
+        self,
+        config: SparkConfig,
+        session: SparkSession,
+        directory: ShardDirectory,
+        topic: Topic,
+        info: TopicInfo,
+        calls: Calls = CALLS,
     ) -> None:
-        self._config, self._session, self._directory = config, session, directory
-        self._topic, self._info = topic, info
+        self._config, self._session, self._directory, self._calls = config, session, directory, calls
+        self._topic, self.info = topic, info
         self._handover = threading.Lock()
+        self._alone = 0
         self.progress = Progress(info.partitions)
 
-    def begin(self) -> Mapping[int, int]:
-        """Offsets to start at: the furthest that any live shard is. Raises ShardsUnknown."""
-        self._ask(self._directory.live())
+    def begin_with(self) -> Mapping[int, Span]:
+        """Ask every live shard; where the log begins and ends. Raises ShardsUnknown if none holds anything."""
+        self._ask(self._directory.live().values())
         if not self.progress.known():
-            raise ShardsUnknown("no shard answers")
-        bounds = self._topic.bounds(self._info.partitions)
-        for shard in self.progress.shards():
-            self._skip_lost(shard, bounds)
+            raise ShardsUnknown("no shard answers, or none holds anything yet")
+        return self._topic.bounds(self.info.partitions)
+
+    def begin(self) -> Mapping[int, int]:
+        """Offsets to start at: the furthest that any group is."""
+        bounds = self._topic.bounds(self.info.partitions)
+        self._skip_lost(self.progress.groups(), bounds)
         return self.progress.begin(bounds)
 
     def look(self) -> None:
-        """Every few seconds: new shards, new incarnations, those that failed. Raises ShardsUnknown when all of them
-        lag, so that the query starts again where the furthest of them is."""
+        """Every few seconds: new shards, new incarnations, other groups, those that failed. Raises ShardsUnknown when
+        all groups lag, so that the query starts again where the furthest of them is."""
         live = self._directory.live()
         self.progress.only(live)
-        self._ask({id_: shard for id_, shard in live.items() if self.progress.is_doubtful(shard)})
-        if not self.progress.followers():
+        self._ask(self.progress.to_ask(live))
+        self._alone = 0 if self.progress.followers() else self._alone + 1
+        if self._alone >= ALONE_LOOKS or (self._alone and self.progress.least_missing() > CATCH_UP_MESSAGES):
             raise ShardsUnknown("every shard is behind the query: it begins again at the furthest of them")
 
-    def _ask(self, shards: Mapping[str, Shard]) -> None:
-        for shard in shards.values():
-            at = positions(shard, self._info.topic_id)
-            if at is not None:
-                self.progress.say(shard, at)
+    def _ask(self, shards: Iterable[Shard]) -> None:
+        for shard in shards:
+            told = self._calls.groups(shard, self.info.topic_id)
+            if told is not None:
+                self.progress.say(shard, told)
+
+    def find_cuts(self, cuts: Cuts, info: TopicInfo, bounds: Mapping[int, Span], now_ms: int) -> None:
+        """Rewind every shard that stands above where the log was cut. Raises TopicError for a new cut, so that the
+        query too begins again below it."""
+        try:
+            epochs = self._topic.epochs(info, cuts.epochs) if info.epochs else {}
+        except LeaderChanged:  # between two questions: the next look finds it settled
+            return
+        fresh = cuts.look(epochs, bounds, self.progress.furthest(), now_ms)
+        for cut in cuts.known:
+            self._tell(cut)
+        if fresh:
+            told = ", ".join(f"{cut.partition} at {cut.offset}" for cut in fresh)
+            raise TopicError(f"the log was cut, partition {told}: shards are rewound, reading again from there")
+
+    def _tell(self, cut: Cut) -> None:
+        for shard in self.progress.beyond(cut.partition, cut.offset):
+            if (shard.id, shard.incarnation) in cut.told:
+                continue
+            if self._calls.rewind(shard, self.info.topic_id, cut.partition, cut.offset):
+                log.warning("buckets: shard %s is rewound to the cut of %d at %d", shard.id, cut.partition, cut.offset)
+                cut.told.add((shard.id, shard.incarnation))
+            self._ask([shard])
 
     def on_batch(self, frame: Any, _batch: int) -> None:
-        """foreachBatch: feed every shard that stands where this micro-batch begins."""
+        """foreachBatch: feed every group that stands where this micro-batch begins."""
+        self.follow(lambda plan: self._run(frame.coalesce(share(self._session)), plan))
+
+    def follow(self, feed: Callable[[FeedPlan], list[FeedResult]]) -> None:
+        """Feed what comes next in the log, with `feed`."""
         with self._handover:
-            plan = FeedPlan(self._info.topic_id, tuple(self.progress.shards()), self.progress.behind())
+            plan = FeedPlan(self.info.topic_id, tuple(self.progress.groups()), self.progress.behind())
             began = monotonic()
-            for result in self._run(frame.coalesce(share(self._session)), plan):
+            for result in feed(plan):
                 self.progress.moved(result)
             self.progress.ran(monotonic() - began)
 
@@ -141,49 +201,60 @@ class _Life:
         return [FeedResult.from_json(row.result) for row in frame.mapInArrow(task, RESULT_SCHEMA).collect()]
 
     def catch_up(self, ended: threading.Event) -> None:
-        """Until `ended`: bring every shard that is behind to where the query stands, from Kafka, step by step."""
+        """Until `ended`: bring every group that is behind to where the query stands, from Kafka, step by step."""
         self._session.sparkContext.setLocalProperty("spark.scheduler.pool", "catchup")
         while not ended.is_set():
-            busy = False
-            for shard in self.progress.laggards():
-                try:
-                    busy = self._step(shard) or busy
-                except Exception as error:  # whatever it is, live feeding must not notice
-                    log.warning("buckets: shard %s cannot catch up yet: %s", shard.id, str(error).splitlines()[:1])
-                    self.progress.doubt(shard.id)
-            if not busy:
+            if not self.help_laggards():
                 ended.wait(CATCH_UP_PAUSE_S)
 
-    def _step(self, shard: Shard) -> bool:
-        """One bounded step for one shard; whether it moved."""
-        at = positions(shard, self._info.topic_id)
-        if at is None:
-            return False
-        self.progress.say(shard, at)
-        if self.progress.missing(shard.id) > CATCH_UP_MESSAGES:
-            return self._refill(shard)
-        with self._handover:  # near: let the query wait for this one step, then both stand at the same offset
-            return self._refill(shard)
-
-    def _refill(self, shard: Shard) -> bool:
-        bounds = self._topic.bounds(self._info.partitions)
-        self._skip_lost(shard, bounds)
-        start, end = self.progress.chunk(shard.id, bounds, CATCH_UP_MESSAGES)
+    def help_laggards(self) -> bool:
+        """One step for every group that is behind; whether one moved."""
+        self._ask(self.progress.changed())
         moved = False
-        if any(end[p] > start[p] for p in start):
-            plan = FeedPlan(self._info.topic_id, (shard,))
-            frame = batch(self._session, self._config, self._info, start, end)
-            for result in self._run(frame.coalesce(1), plan):
-                moved = self.progress.refilled(shard.id, result) or moved
+        for cohort in self.progress.cohorts():
+            try:
+                moved = self._step(cohort) or moved
+            except Exception as error:  # whatever it is, live feeding must not notice
+                names = ", ".join(sorted({group.shard.id for group in cohort}))
+                log.warning("buckets: shard %s cannot catch up yet: %s", names, str(error).splitlines()[:1])
+                self.progress.doubt(cohort)
         return moved
 
-    def _skip_lost(self, shard: Shard, bounds: Mapping[int, Span]) -> None:
-        """Tell a shard that the log begins above its next offset: nothing will ever come for what lies between."""
-        for partition, (start, until) in self.progress.below(shard.id, bounds).items():
-            if start > 0:
-                log.error(
-                    "buckets: shard %s lacks offsets %d to %d of partition %d and the log no longer has them",
-                    shard.id, start, until, partition,
-                )  # fmt: skip
-            outcome = send(shard, FeedRange(self._info.topic_id, partition, start, until, (), join_samples([])))
-            self.progress.refilled(shard.id, FeedResult(partition, start, until, 0, {shard.id: outcome}))
+    def _step(self, cohort: Sequence[Group]) -> bool:
+        """One bounded step for groups that stand at the same offsets; whether one moved."""
+        if self.progress.missing(cohort) > CATCH_UP_MESSAGES:
+            return self._refill(cohort)
+        with self._handover:  # near: let the query wait for this one step, then all stand at the same offset
+            moved = self._refill(cohort)
+            # a shard makes one group of those that stand at the same offsets: know it before the next micro-batch
+            self._ask({group.shard.id: group.shard for group in cohort}.values())
+            return moved
+
+    def _refill(self, cohort: Sequence[Group]) -> bool:
+        bounds = self._topic.bounds(self.info.partitions)
+        self._skip_lost(cohort, bounds)
+        start, end = self.progress.chunk(cohort, bounds, CATCH_UP_MESSAGES)
+        moved = False
+        if any(end[p] > start[p] for p in start):
+            began = monotonic()
+            for result in self.read_again(FeedPlan(self.info.topic_id, tuple(cohort)), start, end):
+                moved = self.progress.refilled(result) or moved
+            self.progress.refill_ran(monotonic() - began)
+        return moved
+
+    def read_again(self, plan: FeedPlan, start: Mapping[int, int], end: Mapping[int, int]) -> list[FeedResult]:
+        """Feed [start, end) of every partition from Kafka, in one task."""
+        return self._run(batch(self._session, self._config, self.info, start, end).coalesce(1), plan)
+
+    def _skip_lost(self, cohort: Iterable[Group], bounds: Mapping[int, Span]) -> None:
+        """Tell groups that the log begins above their next offset: nothing will ever come for what lies between."""
+        for group in cohort:
+            for partition, (start, until) in self.progress.below(group, bounds).items():
+                if start > 0:
+                    log.error(
+                        "buckets: shard %s lacks offsets %d to %d of partition %d and the log no longer has them",
+                        group.shard.id, start, until, partition,
+                    )  # fmt: skip
+                nothing = FeedRange(self.info.topic_id, partition, start, until, (), join_samples([]), group.vshards)
+                outcome = self._calls.send(group.shard, nothing)
+                self.progress.refilled(FeedResult(partition, start, until, 0, {group.key: outcome}))

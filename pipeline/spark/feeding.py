@@ -1,33 +1,57 @@
 """What a task of the buckets query does with the rows of one or more Kafka partitions: it decodes them once and sends
-each shard the identities of all batches and the columns of those that the shard owns. The shard's answer is the only
-truth."""
+each group of virtual shards the identities of all batches and the columns of those that it holds. The shard's answer is
+the only truth."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Protocol
 
 import pyarrow as pa
 import xxhash
 from thriftpy2.thrift import TException
 
-from artimon.model.batch import BatchError, Samples
+from artimon.model.batch import BatchError, BatchHeader, Samples
 from artimon.model.codec import samples_of
-from artimon.model.feed import FeedEntry, FeedRange, encode_range, join_samples
+from artimon.model.feed import GROUP_CHANGED, FeedEntry, FeedRange, encode_range, join_samples
 from artimon.model.routing import virtual_shard
+from artimon.settings import security
 from bookkeeper.framed import FramedClient, FramedError
 from pipeline.spark import messages
-from pipeline.spark.shards import Shard, service
+from pipeline.spark.shards import Group, Shard, Standings, groups, rewind, service
 from pipeline.spark.tasks import Record, records_of
 
 MAX_SAMPLES = 256 * 1024
-"""Samples for one shard in one request: 33 bytes each, so about 8 MiB."""
+"""Samples for one group in one request: 33 bytes each, so about 8 MiB."""
 MAX_STRING_BYTES = 4 * 1024 * 1024
 MAX_ENTRIES = 4_096
-SEND_TIMEOUT_S = 10.0
+SEND_TIMEOUT_S = 5.0
+"""So long a shard that hangs holds up the others, once: then it is asked where it stands before it is fed again."""
+SHARDS_AT_ONCE = 8
+
+
+class Calls(Protocol):
+    """How shards are spoken to."""
+
+    def groups(self, shard: Shard, topic_id: str) -> Standings | None:
+        """What it holds and where that stands; None if it does not answer."""
+        ...
+
+    def rewind(self, shard: Shard, topic_id: str, partition: int, offset: int) -> bool:
+        """The log was cut there; whether it heard."""
+        ...
+
+    def send(self, shard: Shard, range_: FeedRange) -> Outcome:
+        """One range. Who cannot be reached or refuses is an outcome, not an exception."""
+        ...
+
+    def at_once(self, work: Sequence[Callable[[], None]]) -> None:
+        """All of it, for different shards, side by side."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +59,14 @@ class FeedPlan:
     """What every task of one micro-batch needs to know."""
 
     topic_id: str
-    shards: tuple[Shard, ...]
+    groups: tuple[Group, ...]
     skip: frozenset[tuple[str, int]] = frozenset()
-    """(shard, partition) that are behind this micro-batch: a catch-up brings them up."""
+    """(key of a group, partition) that are behind this micro-batch: a catch-up brings them up."""
 
 
 @dataclass(slots=True)
-class ShardOutcome:
-    """What became of one partition's range at one shard. `next` is its own word; None if it never answered."""
+class Outcome:
+    """What became of one partition's range at one group. `next` is the shard's own word; None if it never answered."""
 
     next: int | None = None
     error: str = ""
@@ -50,6 +74,11 @@ class ShardOutcome:
     repeated: int = 0
     late: int = 0
     future: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether the shard's groups are others than was thought."""
+        return GROUP_CHANGED in self.error
 
 
 @dataclass(slots=True)
@@ -60,66 +89,72 @@ class FeedResult:
     first: int
     until: int
     newest_append_ms: int = 0
-    shards: dict[str, ShardOutcome] = field(default_factory=dict)
+    groups: dict[str, Outcome] = field(default_factory=dict)
+    """By key of the group."""
 
     def to_json(self) -> str:
-        plain = {id_: [o.next, o.error, o.applied, o.repeated, o.late, o.future] for id_, o in self.shards.items()}
+        plain = {key: [o.next, o.error, o.applied, o.repeated, o.late, o.future] for key, o in self.groups.items()}
         return json.dumps([self.partition, self.first, self.until, self.newest_append_ms, plain])
 
     @classmethod
     def from_json(cls, text: str) -> FeedResult:
         partition, first, until, newest, plain = json.loads(text)
-        return cls(partition, first, until, newest, {id_: ShardOutcome(*outcome) for id_, outcome in plain.items()})
+        return cls(partition, first, until, newest, {key: Outcome(*outcome) for key, outcome in plain.items()})
 
 
 def run_feed(plan: FeedPlan, batches: Iterable[Any]) -> Iterator[Any]:
     """The function of the buckets query's mapInArrow: one result row for each Kafka partition that has rows."""
+    for result in feed_records(plan, records_of(batches)):
+        yield pa.record_batch([pa.array([result.to_json()], pa.utf8())], names=["result"])
+
+
+def feed_records(
+    plan: FeedPlan, records: Iterable[tuple[int, Record]], calls: Calls | None = None, read: Read | None = None
+) -> Iterator[FeedResult]:
+    """Feed (partition, record)s, sorted by partition and offset; one result for each partition."""
+    calls, read = calls or CALLS, read or read_batch
     feeder: _Feeder | None = None
     silent: dict[str, str] = {}
-    for partition, record in records_of(batches):
+    for partition, record in records:
         if feeder is None or feeder.result.partition != partition:
             if feeder is not None:
-                yield _row(feeder.finish())
-            feeder = _Feeder(plan, partition, record.offset, silent)
+                yield feeder.finish()
+            feeder = _Feeder(plan, partition, record.offset, silent, calls, read)
         feeder.take(record)
     if feeder is not None:
-        yield _row(feeder.finish())
-
-
-def _row(result: FeedResult) -> Any:
-    return pa.record_batch([pa.array([result.to_json()], pa.utf8())], names=["result"])
+        yield feeder.finish()
 
 
 class _Feeder:
     """Takes the records of one partition in offset order and sends them in ranges of bounded size."""
 
-    def __init__(self, plan: FeedPlan, partition: int, first: int, silent: dict[str, str]) -> None:
+    def __init__(
+        self, plan: FeedPlan, partition: int, first: int, silent: dict[str, str], calls: Calls, read: Read
+    ) -> None:
         """`silent`: shards that did not answer this task, and why: nobody waits for them once more."""
-        self._plan, self._silent = plan, silent
+        self._plan, self._silent, self._calls, self._read = plan, silent, calls, read
         self.result = FeedResult(partition, first, first)
         self._start = first
-        wanted = [shard for shard in plan.shards if (shard.id, partition) not in plan.skip]
-        self.result.shards = {shard.id: ShardOutcome(None, silent.get(shard.id, "")) for shard in wanted}
-        self._targets = [shard for shard in wanted if shard.id not in silent]
+        wanted = [group for group in plan.groups if (group.key, partition) not in plan.skip]
+        self.result.groups = {group.key: Outcome(None, silent.get(group.shard.id, "")) for group in wanted}
+        self._targets = [group for group in wanted if group.shard.id not in silent]
         self._clear()
 
     def _clear(self) -> None:
         self._entries: list[tuple[FeedEntry, int]] = []
-        self._columns: dict[str, list[Samples]] = {shard.id: [] for shard in self._targets}
+        self._columns: dict[str, list[Samples]] = {group.key: [] for group in self._targets}
         self._rows = dict.fromkeys(self._columns, 0)
         self._string_bytes = 0
 
     def take(self, record: Record) -> None:
         try:
             header = messages.check(record.value, record.append_ms)
-            body = messages.decode(header, record.value or b"")
+            samples, block = self._read(header, record.value or b"")
         except BatchError:
             entry = FeedEntry(record.offset, record.append_ms, None, "", 0, 0, False, 0)
             self._entries.append((entry, -1))
         else:
-            samples = samples_of(body)
             vshard, rows = virtual_shard(header.source), len(samples)
-            block = xxhash.xxh3_64_intdigest(samples.fingerprint.data)
             entry = FeedEntry(
                 record.offset, record.append_ms, header.id, header.source, header.poll_ms, rows, True, block
             )
@@ -135,32 +170,50 @@ class _Feeder:
             self._flush()
 
     def _keep(self, vshard: int, samples: Samples) -> None:
-        for shard in self._targets:
-            if vshard in shard.owned:
-                self._columns[shard.id].append(samples)
-                self._rows[shard.id] += len(samples)
+        for group in self._targets:
+            if group.vshards >> vshard & 1:
+                self._columns[group.key].append(samples)
+                self._rows[group.key] += len(samples)
                 self._string_bytes += sum(map(len, samples.strings))
 
     def _flush(self) -> None:
+        """To all shards at once, to the groups of one after another: one that hangs holds up no other's data."""
         if self._start >= self.result.until:
             return
-        for shard in list(self._targets):
-            outcome = self.result.shards[shard.id]
-            self._send(shard, outcome)
-            if outcome.error or outcome.next is None or outcome.next < self.result.until:
-                self._targets.remove(shard)  # it lags: nothing more for it in this task
+        by_shard: dict[str, list[Group]] = {}
+        for group in self._targets:
+            by_shard.setdefault(group.shard.id, []).append(group)
+        self._calls.at_once([partial(self._send_all, some) for some in by_shard.values()])
+        self._targets = [group for group in self._targets if self._follows(self.result.groups[group.key])]
         self._start = self.result.until
         self._clear()
 
-    def _send(self, shard: Shard, outcome: ShardOutcome) -> None:
+    def _follows(self, outcome: Outcome) -> bool:
+        """Whether there is more for it in this task: one that lags is caught up elsewhere."""
+        return not outcome.error and outcome.next is not None and outcome.next >= self.result.until
+
+    def _send_all(self, groups: list[Group]) -> None:
+        """To the groups of one shard. In a thread of its own: it touches nothing but their outcomes."""
+        for group in groups:
+            outcome = self.result.groups[group.key]
+            if group.shard.id in self._silent:
+                outcome.error = self._silent[group.shard.id]
+            else:
+                self._send(group, outcome)
+
+    def _send(self, group: Group, outcome: Outcome) -> None:
         entries = tuple(
-            entry if vshard in shard.owned else replace(entry, rows=0, owned=False) for entry, vshard in self._entries
+            entry if vshard >= 0 and group.vshards >> vshard & 1 else replace(entry, rows=0, owned=False)
+            for entry, vshard in self._entries
         )
-        columns = join_samples(self._columns[shard.id])
-        range_ = FeedRange(self._plan.topic_id, self.result.partition, self._start, self.result.until, entries, columns)
-        sent = send(shard, range_)
-        if sent.next is None:
-            self._silent[shard.id] = sent.error
+        columns = join_samples(self._columns[group.key])
+        until = self.result.until
+        range_ = FeedRange(
+            self._plan.topic_id, self.result.partition, self._start, until, entries, columns, group.vshards
+        )
+        sent = self._calls.send(group.shard, range_)
+        if sent.next is None and not sent.changed:
+            self._silent[group.shard.id] = sent.error
         outcome.next, outcome.error = sent.next, sent.error
         outcome.applied += sent.applied
         outcome.repeated += sent.repeated
@@ -172,16 +225,59 @@ class _Feeder:
         return self.result
 
 
-def send(shard: Shard, range_: FeedRange) -> ShardOutcome:
+def read_batch(header: BatchHeader, value: bytes) -> tuple[Samples, int]:
+    """Samples of a checked batch, and the hash of their fingerprints. Raises BatchError."""
+    samples = samples_of(messages.decode(header, value))
+    return samples, xxhash.xxh3_64_intdigest(samples.fingerprint.data)
+
+
+Read = Callable[[BatchHeader, bytes], tuple[Samples, int]]
+
+
+def send(shard: Shard, range_: FeedRange) -> Outcome:
     """Send one range; a shard that cannot be reached or refuses is an outcome, not an exception."""
     try:
         answer = _client(shard.host, shard.port, shard.incarnation).call("feed", encode_range(range_))
     except (OSError, FramedError, TException) as error:
-        return ShardOutcome(None, f"{type(error).__name__}: {error}"[:300])
-    return ShardOutcome(answer.next_offset, "", answer.applied, answer.repeated, answer.late, answer.future)
+        text = getattr(error, "message", None) or error
+        return Outcome(None, f"{type(error).__name__}: {text}"[:300])
+    return Outcome(answer.next_offset, "", answer.applied, answer.repeated, answer.late, answer.future)
 
 
 @lru_cache(maxsize=64)
 def _client(host: str, port: int, _incarnation: str) -> FramedClient:
     """One connection for each shard and Python worker; it connects again by itself."""
-    return FramedClient(service(), host, port, SEND_TIMEOUT_S)
+    return FramedClient(service(), host, port, SEND_TIMEOUT_S, security=security())
+
+
+@lru_cache(maxsize=1)
+def _threads() -> ThreadPoolExecutor:
+    """Those of this Python worker."""
+    return ThreadPoolExecutor(SHARDS_AT_ONCE, thread_name_prefix="feed")
+
+
+class _FramedCalls:
+    """Over Thrift."""
+
+    def groups(self, shard: Shard, topic_id: str) -> Standings | None:
+        return groups(shard, topic_id)
+
+    def rewind(self, shard: Shard, topic_id: str, partition: int, offset: int) -> bool:
+        return rewind(shard, topic_id, partition, offset)
+
+    def send(self, shard: Shard, range_: FeedRange) -> Outcome:
+        return send(shard, range_)
+
+    def at_once(self, work: Sequence[Callable[[], None]]) -> None:
+        if len(work) > 1:
+            list(_threads().map(_run, work))
+        else:
+            for one in work:
+                one()
+
+
+def _run(work: Callable[[], None]) -> None:
+    work()
+
+
+CALLS: Calls = _FramedCalls()

@@ -7,7 +7,8 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from pipeline.spark import files, rows
+from artimon.model import files
+from pipeline.spark import rows
 from pipeline.spark.table import DataFile, folder
 
 WRITERS = 4

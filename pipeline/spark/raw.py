@@ -16,13 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql import SparkSession
-
+from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.ranges import LaneId
-from pipeline.spark import files
 from pipeline.spark import gaps as told
 from pipeline.spark import state as states
 from pipeline.spark.config import SparkConfig
@@ -33,6 +31,9 @@ from pipeline.spark.state import Epochs, Gap, RawState, Step, Totals
 from pipeline.spark.table import Moment, RawTable, SourcesTable
 from pipeline.spark.tasks import RESULT_SCHEMA, RawPlan, RawResult, run_raw
 from pipeline.spark.topic import DeadLetter, LeaderChanged, Topic, TopicError, TopicInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,17 @@ class OffsetsMissing(RuntimeError):
 
 class _Recovered(Exception):
     """The query begins again with larger appends: no error."""
+
+
+class Reading(NamedTuple):
+    """One life of the query: which offsets it begins at, how many messages an append has at most and whether that was
+    made small, and Spark's checkpoint."""
+
+    life: Life
+    start: Mapping[int, int]
+    limit: int
+    small: bool
+    checkpoint: Path
 
 
 class RawQuery:
@@ -97,6 +109,20 @@ class RawQuery:
 
     def _live(self, stop: threading.Event) -> None:
         """One life of the query. It ends by itself once appends that were made small have gone well."""
+        reading = self.open(stop)
+        life, limit = reading.life, reading.limit
+        every = min(1.0, self._config.raw_interval_s / 4)
+        try:
+            frame = stream(self._session, "raw", self._config, life.info, reading.start, limit, self._pace(limit))
+            with suppress(_Recovered):
+                look = partial(self._look, life.info, life, reading.small)
+                follow(self._session, "raw", frame, life.on_batch, every, reading.checkpoint, stop, look)
+        finally:
+            self.close(reading)
+
+    def open(self, stop: threading.Event) -> Reading:
+        """Begin a life: where it reads on is what the table says, and its checkpoint is a new folder each time. Raises
+        TableError, TopicError, OSError; `close` must follow."""
         life = self.begin(stop)
         state, info = life.state, life.info
         most, totals = self._config.raw_messages, state.totals
@@ -106,20 +132,18 @@ class RawQuery:
             "raw: append %d, reading %s (%s) from %s", state.append, info.topic, info.topic_id, dict(state.until())
         )
         checkpoint = self._config.data / "checkpoints" / f"raw-{uuid.uuid4().hex}"
-        every = min(1.0, self._config.raw_interval_s / 4)
-        try:
-            frame = stream(self._session, self._config, info, state.until(), limit, self._pace(limit))
-            with suppress(_Recovered):
-                look = partial(self._look, info, life, small)
-                follow(self._session, "raw", frame, life.on_batch, every, checkpoint, stop, look)
-        finally:
-            self._fruitless = 0 if life.appends else self._fruitless + 1
-            life.ended = True
-            life.forget_sources()
-            remove(checkpoint)
-            self._topic.close()
+        return Reading(life, state.until(), limit, small, checkpoint)
 
-    def begin(self, stop: threading.Event) -> _Life:
+    def close(self, reading: Reading) -> None:
+        """A life is over."""
+        life = reading.life
+        self._fruitless = 0 if life.appends else self._fruitless + 1
+        life.ended = True
+        life.forget_sources()
+        remove(reading.checkpoint)
+        self._topic.close()
+
+    def begin(self, stop: threading.Event) -> Life:
         """What reads on from the head of the table, once a commit has named where table and log do not meet. Raises
         TableError, TopicError, OSError."""
         table, sources = self.open_tables()
@@ -132,7 +156,19 @@ class RawQuery:
         state = self._close_gaps(table, state, info, stop)
         self._note(version, state)
         pace = Pace(self._config.raw_interval_s, count_hours(table.periods()))
-        return _Life(self, table, sources, state, info, pace, stop)
+        return self.life_of(table, sources, state, info, pace, stop)
+
+    def life_of(
+        self,
+        table: RawTable,
+        sources: SourcesTable,
+        state: RawState,
+        info: TopicInfo,
+        pace: Pace,
+        stop: threading.Event,
+    ) -> Life:
+        """What reads on from `state`."""
+        return Life(self, table, sources, state, info, pace, stop)
 
     def open_tables(self) -> tuple[RawTable, SourcesTable]:
         """The tables of one life."""
@@ -179,7 +215,7 @@ class RawQuery:
             "maxTriggerDelay": f"{int(self._config.raw_interval_s * 1000)}ms",
         }
 
-    def _look(self, info: TopicInfo, life: _Life, small: bool = False) -> None:
+    def _look(self, info: TopicInfo, life: Life, small: bool = False) -> None:
         """Every few seconds: is it still the same topic, and how far is its end? `small`: the appends of this life."""
         try:
             self._look_at(info)
@@ -240,6 +276,8 @@ class RawQuery:
 
     def _gaps(self, state: RawState, info: TopicInfo, epochs: Mapping[int, Epochs]) -> list[Gap]:
         bounds = self._topic.bounds(info.partitions)
+        if self._topic.describe().topic_id != info.topic_id:  # else these are the bounds of another log
+            raise TopicError(f"{info.topic} was made again while it was looked at")
         self._log_end = {p: end for p, (_, end) in bounds.items()}
         topic_id, seen = self._seen
         return states.find_gaps(state, info.topic_id, bounds, epochs, seen if topic_id == info.topic_id else None)
@@ -256,7 +294,7 @@ class RawQuery:
         self._on_append()
 
 
-class _Life:
+class Life:
     """The query between one start and the next failure. `state` is the append that the next one must continue."""
 
     def __init__(
@@ -340,17 +378,24 @@ class _Life:
         if self._broadcast is None or new_sources:
             ids = self._sources.allot(new_sources)
             self.forget_sources()
-            self._broadcast = self._query._session.sparkContext.broadcast(ids)
+            self._broadcast = self.share_with_tasks(ids)
         hour = period_of(self._query._clock.now_ms())
         chunk = self._pace.chunk_bytes(hour)
         plan = RawPlan(self._table.uri, self.state.lanes, self._broadcast, self.state.append + 1, chunk)
+        return sorted(self.run_tasks(frame, plan, hour), key=lambda result: result.partition)
+
+    def share_with_tasks(self, ids: Mapping[str, int]) -> Any:
+        """The numbers of the sources, where tasks can see them (tasks.Known)."""
+        return self._query._session.sparkContext.broadcast(ids)
+
+    def run_tasks(self, frame: Any, plan: RawPlan, hour: str) -> list[RawResult]:
+        """Spark runs the tasks; what each says of each of its partitions."""
 
         def task(batches: Iterable[Any]) -> Iterable[Any]:
             return run_raw(plan, batches)
 
         joined = frame.coalesce(self._tasks(hour))
-        rows = joined.mapInArrow(task, RESULT_SCHEMA).collect()
-        return sorted((RawResult.from_json(row.result) for row in rows), key=lambda result: result.partition)
+        return [RawResult.from_json(row.result) for row in joined.mapInArrow(task, RESULT_SCHEMA).collect()]
 
     def _tasks(self, hour: str) -> int:
         """As many as the rows that wait are worth; each task reads several Kafka partitions and writes common files.

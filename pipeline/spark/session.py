@@ -98,6 +98,11 @@ def _everywhere(pools: Path) -> dict[str, str]:
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "4",
         "spark.sql.streaming.stopTimeout": "5s",
+        # consumers and what they have read ahead are some MB each: those of a query that ended go soon
+        "spark.kafka.consumer.cache.timeout": "1m",
+        "spark.kafka.consumer.cache.evictorThreadRunInterval": "20s",
+        "spark.kafka.consumer.fetchedData.cache.timeout": "1m",
+        "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "20s",
         "spark.python.worker.reuse": "true",
         "spark.python.worker.memory": "128m",
         "spark.python.worker.faulthandler.enabled": "true",

@@ -1,10 +1,11 @@
-"""The shards of the memory store as the buckets job sees them: who is alive, what each owns, how far each is."""
+"""The shards of the memory store as the buckets job sees them: who is alive, and which groups of virtual shards each
+holds, how far each group is. What a shard holds is its own word; nobody computes it from the membership."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from kazoo.handlers.threading import KazooTimeoutError
 from thriftpy2.thrift import TException
 
 import artimon.model
-from artimon.model.routing import ownership
+from artimon.model.vshards import from_hex
+from artimon.settings import security
 from bookkeeper.framed import FramedClient, FramedError
 
 SHARDS_PATH = "/artimon/shards"
-VARSTORE_PATH = "/artimon/varstore"
 ZOOKEEPER_TIMEOUT_S = 3.0
 ASK_TIMEOUT_S = 3.0
 
@@ -37,8 +38,29 @@ class Shard:
     host: str
     port: int
     incarnation: str
-    owned: frozenset[int]
-    """Virtual shards."""
+    held: int | None = field(default=None, compare=False)
+    """The virtual shards that its registration names, ready or not: where they differ from its groups as they are
+    known, it is asked again."""
+    lags: bool = field(default=False, compare=False)
+    """Its registration says that it lacks something: it may have gone back since it was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Virtual shards of one process that stand at the same offsets: what is fed."""
+
+    shard: Shard
+    vshards: int
+    """Mask (artimon/model/vshards.py)."""
+
+    @property
+    def key(self) -> str:
+        """Names it in results of tasks."""
+        return f"{self.shard.id}/{self.vshards:x}"
+
+
+Standings = Sequence[tuple[Group, Mapping[int, int]]]
+"""The groups of a shard, each with its next offset in every partition of the topic (absent: 0)."""
 
 
 def model_idl() -> Path:
@@ -67,27 +89,26 @@ class ShardDirectory:
             if not self._known:
                 raise ShardsUnknown(f"ZooKeeper does not name the shards: {error!r}") from error
         except (KeyError, TypeError, ValueError) as error:
-            raise ShardsUnknown(f"unreadable entry under {SHARDS_PATH} or {VARSTORE_PATH}: {error!r}") from error
+            raise ShardsUnknown(f"unreadable entry under {SHARDS_PATH}: {error!r}") from error
         if not self._known:
             raise ShardsUnknown(f"no shard is alive: nothing under {SHARDS_PATH}")
         return dict(self._known)
 
     def _read(self) -> dict[str, Shard]:
         try:
-            varstore = json.loads(self._get(VARSTORE_PATH))
             names = self._zookeeper.get_children_async(SHARDS_PATH).get(timeout=ZOOKEEPER_TIMEOUT_S)
         except NoNodeError:
             return {}
-        owned = ownership([str(m) for m in varstore["members"]], int(varstore.get("replicas", 1)))
         shards = {}
         for name in sorted(names):
             try:
                 entry: Mapping[str, Any] = json.loads(self._get(f"{SHARDS_PATH}/{name}"))
             except NoNodeError:
                 continue
-            if name in owned:
-                at = str(entry["host"]), int(entry["port"])
-                shards[name] = Shard(name, *at, str(entry.get("incarnation", "")), owned[name])
+            held = from_hex(entry["held"]) if "held" in entry else None
+            at = str(entry["host"]), int(entry["port"])
+            lags = from_hex(entry.get("lagging", "0")) != 0
+            shards[name] = Shard(name, *at, str(entry.get("incarnation", "")), held, lags)
         return shards
 
     def _get(self, path: str) -> bytes:
@@ -95,11 +116,28 @@ class ShardDirectory:
         return bytes(data)
 
 
-def positions(shard: Shard, topic_id: str) -> dict[int, int] | None:
-    """The shard's next offsets in this topic; None if it does not answer."""
+def groups(shard: Shard, topic_id: str) -> Standings | None:
+    """What the shard says of itself, as far as this topic goes; None if it does not answer."""
     try:
-        with FramedClient(service(), shard.host, shard.port, ASK_TIMEOUT_S) as client:
-            answer = client.call("positions")
-    except (OSError, FramedError, TException):
+        with FramedClient(service(), shard.host, shard.port, ASK_TIMEOUT_S, security=security()) as client:
+            answer = json.loads(client.call("groups"))
+        return [
+            (
+                Group(shard, from_hex(one["vshards"])),
+                {int(p): int(at) for t, p, at in one["positions"] if t == topic_id},
+            )
+            for one in answer
+        ]
+    except (OSError, FramedError, TException, ValueError, KeyError, TypeError):
         return None
-    return {p.partition: p.next_offset for p in answer if p.topic_id == topic_id}
+
+
+def rewind(shard: Shard, topic_id: str, partition: int, offset: int) -> bool:
+    """Tell a shard that the log of a partition was cut at `offset`: what stands there from now on is new to it.
+    Whether it heard."""
+    try:
+        with FramedClient(service(), shard.host, shard.port, ASK_TIMEOUT_S, security=security()) as client:
+            client.call("rewind", topic_id, partition, offset)
+    except (OSError, FramedError, TException):
+        return False
+    return True

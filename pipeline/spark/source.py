@@ -7,12 +7,13 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.topic import TopicInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 COLUMNS = ("partition", "offset", "timestamp", "value")
 LOOK_S = 5.0
@@ -31,15 +32,16 @@ def offsets(topic: str, positions: Mapping[int, int]) -> str:
 
 def stream(
     session: SparkSession,
+    name: str,
     config: SparkConfig,
     info: TopicInfo,
     start: Mapping[int, int],
     messages: int,
     more: Mapping[str, str],
 ) -> Any:
-    """A streaming frame of COLUMNS that begins at `start`, at most `messages` a micro-batch. Lost offsets are found
-    by us: Spark is told to go on."""
-    reader = session.readStream.format("kafka").options(**_options(config, info), **more)
+    """A streaming frame of COLUMNS of the query `name` that begins at `start`, at most `messages` a micro-batch. Lost
+    offsets are found by us: Spark is told to go on."""
+    reader = session.readStream.format("kafka").options(**_options(config, info, name), **more)
     reader = reader.option("startingOffsets", offsets(info.topic, start)).option("maxOffsetsPerTrigger", str(messages))
     return reader.load().select(*COLUMNS)
 
@@ -48,7 +50,7 @@ def batch(
     session: SparkSession, config: SparkConfig, info: TopicInfo, start: Mapping[int, int], end: Mapping[int, int]
 ) -> Any:
     """A frame of COLUMNS with [start, end) of every partition."""
-    reader = session.read.format("kafka").options(**_options(config, info))
+    reader = session.read.format("kafka").options(**_options(config, info, "catch-up"))
     reader = reader.option("startingOffsets", offsets(info.topic, start)).option(
         "endingOffsets", offsets(info.topic, end)
     )
@@ -96,8 +98,11 @@ def follow(
         query.stop()
 
 
-def _options(config: SparkConfig, info: TopicInfo) -> dict[str, str]:
+def _options(config: SparkConfig, info: TopicInfo, reader: str) -> dict[str, str]:
+    """`reader` names the group: consumers that Spark keeps are those of the last time and not new ones with full
+    buffers each time, which fill the heap when a catch-up takes many steps. Nothing is committed or balanced by it."""
     return {
+        "kafka.group.id": f"artimon-{reader}",
         "kafka.bootstrap.servers": config.kafka,
         "subscribe": info.topic,
         "failOnDataLoss": "false",

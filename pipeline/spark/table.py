@@ -20,10 +20,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 from kazoo.client import KazooClient
 
+from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.leases import read_whole
-from pipeline.spark import files
-from pipeline.spark.deadline import within
+from artimon.model.deadline import within
+from artimon.model.leases import read_whole
 from pipeline.spark.state import RawState, from_json, to_json
 
 log = logging.getLogger(__name__)

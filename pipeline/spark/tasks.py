@@ -4,7 +4,7 @@ writes Parquet itself, and gives the driver file names and counts only. Samples 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +19,9 @@ from pipeline.spark.table import DataFile
 
 RESULT_SCHEMA = "result string"
 MAX_REASON = 300
+
+Decode = Callable[[BatchHeader, bytes], Any]
+"""The columns of a checked batch. Raises BatchError if they cannot be stored."""
 
 
 class Record(NamedTuple):
@@ -118,10 +121,10 @@ def run_raw(plan: RawPlan, batches: Iterable[Any]) -> Iterator[Any]:
     rows come one after another."""
     results: list[RawResult] = []
     with Output(plan.table, plan.append, plan.chunk_bytes) as output:
-        reader: _Reader | None = None
+        reader: Reader | None = None
         for partition, record in records_of(batches):
             if reader is None or reader.result.partition != partition:
-                reader = _Reader(plan, output, partition, record.offset)
+                reader = Reader(plan, output, partition, record.offset)
                 results.append(reader.result)
             reader.take(record)
         if results:
@@ -135,11 +138,25 @@ def _row(text: str) -> Any:
     return pa.record_batch([pa.array([text], pa.utf8())], names=["result"])
 
 
-class _Reader:
-    """Takes the records of one partition in offset order."""
+class Holder(Protocol):
+    """Where the rows of new batches go (`Output`)."""
 
-    def __init__(self, plan: RawPlan, output: Output, partition: int, first: int) -> None:
-        self._sources, self._output = plan.sources.value, output
+    given_up: bool
+
+    def hold(self, keep: str, part: rows.Part) -> None:
+        """Take one batch."""
+        ...
+
+    def give_up(self) -> None:
+        """Nothing of this attempt may stay."""
+        ...
+
+
+class Reader:
+    """Takes the records of one partition in offset order. Every verdict on a message is made here."""
+
+    def __init__(self, plan: RawPlan, output: Holder, partition: int, first: int, decode: Decode | None = None) -> None:
+        self._sources, self._output, self._decode = plan.sources.value, output, decode or messages.decode
         self._seen = plan.seen.get(partition, LaneRanges())
         self.result = RawResult(partition, first, first)
 
@@ -166,7 +183,7 @@ class _Reader:
             self._miss(header.source)
         if source is None or self._output.given_up:
             return
-        columns = messages.decode(header, record.value or b"")
+        columns = self._decode(header, record.value or b"")
         result.seen.add(lane, sequence)
         result.last_ms[lane] = record.append_ms
         result.batches += 1

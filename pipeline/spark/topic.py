@@ -3,9 +3,7 @@ dead letters."""
 
 from __future__ import annotations
 
-import base64
 import threading
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +12,10 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError, for_code
 from kafka.protocol.admin import DescribeLogDirsRequest
-from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetSpec
+from kafka.protocol.consumer import OffsetSpec
 
+from artimon.model.leader_epochs import ask_broker, ask_epoch_end
+from artimon.model.topic_id import printed_id
 from pipeline.quota import LogSizes, sizes_of
 from pipeline.spark.state import MAX_EPOCHS, Epochs, Span, followed
 
@@ -51,12 +51,6 @@ class DeadLetter:
     partition: int
     offset: int
     reason: str
-
-
-def printed_id(topic_id: uuid.UUID | str) -> str:
-    """A topic's UUID as Kafka prints it: URL-safe base64 of its 16 bytes, without padding."""
-    plain = topic_id if isinstance(topic_id, uuid.UUID) else uuid.UUID(topic_id)
-    return base64.urlsafe_b64encode(plain.bytes).decode().rstrip("=")
 
 
 class Topic:
@@ -113,33 +107,23 @@ class Topic:
 
     def _epoch_end(self, info: TopicInfo, partition: int, epoch: int) -> int:
         """Where the log of what was written under `epoch` or before ends. The leader refuses if it is another one."""
-        asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-        one = asked.OffsetForLeaderPartition(
-            partition=partition, current_leader_epoch=info.epochs[partition], leader_epoch=epoch
-        )
-        request = OffsetForLeaderEpochRequest(topics=[asked(topic=self.topic, partitions=[one])])
+        leader, now = info.leaders[partition], info.epochs[partition]
         with self._lock:
             try:
-                answer = self._ask(request, info.leaders[partition])
-            except (KafkaError, OSError) as error:
+                admin = self._admin_client()
+                error, end = ask_epoch_end(admin, self.topic, partition, leader, now, epoch, TIMEOUT_MS)
+            except (KafkaError, OSError) as problem:
                 self._close()
-                raise TopicError(f"Kafka at {self.bootstrap}, epochs of {self.topic}: {error!r}") from error
-        found = answer.topics[0].partitions[0]
-        if found.error_code:
+                raise TopicError(f"Kafka at {self.bootstrap}, epochs of {self.topic}: {problem!r}") from problem
+        if error:
             raise LeaderChanged(
-                f"{self.topic}, partition {partition}: no longer led under epoch {info.epochs[partition]}"
-                f" ({for_code(found.error_code).__name__})"
+                f"{self.topic}, partition {partition}: no longer led under epoch {now} ({for_code(error).__name__})"
             )
-        return max(0, int(found.end_offset))
+        return end
 
     def _ask(self, request: Any, node: int) -> Any:
         """Under `_lock`."""
-        manager = self._admin_client()._manager
-
-        async def ask() -> Any:
-            return await manager.wait_for(manager.send(request, node, request_timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
-
-        return manager.run(ask)
+        return ask_broker(self._admin_client(), request, node, TIMEOUT_MS)
 
     def sizes(self, partitions: int) -> LogSizes:
         """How large each partition is on the disks of the brokers. Raises TopicError."""

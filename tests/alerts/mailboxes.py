@@ -11,19 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.policy import default
-from time import monotonic
 from typing import Any
 
 from aiosmtpd.controller import Controller
-
-
-def eventually(check: Callable[[], bool], seconds: float = 15.0) -> None:
-    """Wait until `check` holds."""
-    deadline = monotonic() + seconds
-    pause = threading.Event()
-    while not check():
-        assert monotonic() < deadline, "it did not come to be"
-        pause.wait(0.02)
 
 
 def free_port() -> int:

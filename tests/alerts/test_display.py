@@ -10,8 +10,8 @@ from kazoo.client import KazooClient
 
 from alerts.display import ALERTS_PATH, MAX_BYTES, encode_display, read_alerts
 from artimon.model.registration import Registration, zookeeper_client
-from tests.alerts.mailboxes import eventually
 from tests.alerts.worlds import World, rule_text
+from tests.waiting import eventually
 
 
 def test_the_display_holds_what_was_agreed(world: World) -> None:

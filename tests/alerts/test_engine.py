@@ -15,7 +15,7 @@ from alerts.verdicts import MISSING_MS
 from artimon.model.select import Buckets, SelectRequest
 from tests.alerts.worlds import MINUTE, World, rule_text
 from tests.query_dsl.plain_store import PlainStore, RawSeries
-from varstore.client import StoreUnavailable
+from varstore.cluster.client import StoreUnavailable
 
 
 def test_fires_after_for_and_resolves(world: World) -> None:

@@ -21,10 +21,11 @@ from artimon.model.health import Health, read_health
 from artimon.model.registration import zookeeper_client
 from artimon.model.values import Kind, ValueType
 from artimon.stack.own import Alerts
-from tests.alerts.mailboxes import Mailbox, eventually, free_port
+from tests.alerts.mailboxes import Mailbox, free_port
 from tests.cli.test_misuse import artimon
 from tests.varstore.test_server import Cluster, cluster, source_of  # noqa: F401
 from tests.varstore.worlds import TestBatch
+from tests.waiting import eventually
 
 MINUTE = 60_000
 UP = 'artimon.endpoint.up{context="shop",host="h1",instance="0"}'
@@ -93,16 +94,17 @@ def test_an_endpoint_goes_down_and_comes_back(
         cluster.feed("0", log, n, n + 1)
         clock.shift_ms += MINUTE
         end = base + (n + 1) * MINUTE
-        eventually(lambda: health_of(config).figures.get("last_ms") == end, 30)
+        eventually(lambda: health_of(config).figures.get("last_ms") == end, seconds=30)
 
     for id in ("0", "1"):
         cluster.place(id)
+        cluster.wait_whole(id)
     infos = (SeriesInfo(UP, ValueType.INTEGER, Kind.GAUGE),)
     cluster.announce(SeriesBlock(source_of("0"), 0, 1, infos))
     client = zookeeper_client(cluster.zookeeper)
     client.start(timeout=15)
     with running(config, clock):
-        eventually(lambda: config.health is not None and config.health.exists(), 20)
+        eventually(lambda: config.health is not None and config.health.exists(), seconds=20)
         minute(1)
         minute(0)
         eventually(lambda: health_of(config).figures["alerts"] == {"pending": 1, "firing": 0})
@@ -135,7 +137,9 @@ def test_without_zookeeper_and_mail_it_runs_and_says_what_is_wrong(tmp_path: Pat
         health=tmp_path / "alerts.json",
     )  # fmt: skip
     with running(config, SYSTEM_CLOCK):
-        eventually(lambda: (tmp_path / "alerts.json").exists() and bool(health_of(config).figures["evaluations"]), 40)
+        eventually(
+            lambda: (tmp_path / "alerts.json").exists() and bool(health_of(config).figures["evaluations"]), seconds=40
+        )
         eventually(lambda: len(health_of(config).figures["problems"]) > 1)
         found = health_of(config)
     assert found.state == "ok"

@@ -13,8 +13,9 @@ from alerts import database as database_module
 from alerts import smtp
 from alerts.errors import AlertsError
 from alerts.smtp import load_settings
-from tests.alerts.mailboxes import Mailbox, crooked, eventually, free_port, mailbox
+from tests.alerts.mailboxes import Mailbox, crooked, free_port, mailbox
 from tests.alerts.worlds import MINUTE, World, rule_text
+from tests.waiting import eventually
 
 
 def firing(world: World, *hosts: str) -> None:

@@ -107,10 +107,12 @@ def served(
     alerts: Callable[[], Mapping[str, Any]] | None = None,
     pages: Pages | None = None,
     clock: Clock | None = None,
+    history: Callable[[], Store] | None = None,
 ) -> Iterator[Client]:
     """A server for as long as the block lasts."""
     bounds = limits or Limits()
-    app = make_app(store or small_store(), status, clock or ManualClock(NOW), bounds, alerts=alerts, pages=pages)
+    time = clock or ManualClock(NOW)
+    app = make_app(store or small_store(), status, time, bounds, alerts=alerts, pages=pages, history=history)
     server, matrices = ApiServer(app, bounds), MatrixServer(app.state.desk)
     server.start()
     try:

@@ -19,7 +19,7 @@ from artimon.model.select import Buckets, SelectRequest
 from query_dsl import evaluate, parse
 from tests.api.serving import NOW, Client, everything, served, small_store
 from tests.query_dsl.plain_store import MINUTE, PlainStore
-from varstore.client import StoreUnavailable
+from varstore.cluster.client import StoreUnavailable
 
 FETCH = "fetch('http.requests')"
 LIMITS = Limits()

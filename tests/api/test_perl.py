@@ -17,8 +17,9 @@ from tests.api.serving import NOW, Client, served
 from tests.api.test_matrix import QUESTION, cached_shard
 from tests.programs import require
 from tests.query_dsl.plain_store import MINUTE
-from tests.varstore.test_server import MEMBERS, Cluster, cluster, eventually, store  # noqa: F401
-from varstore.client import VarstoreClient
+from tests.varstore.test_server import MEMBERS, Cluster, cluster, store  # noqa: F401
+from tests.waiting import eventually
+from varstore.cluster.client import VarstoreClient
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "clients" / "perl" / "matrix.pl"

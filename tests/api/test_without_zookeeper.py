@@ -13,8 +13,9 @@ from artimon.stack.stack import Stack
 from tests.api import memcached
 from tests.api.serving import Client, served
 from tests.query_dsl.plain_store import MINUTE
-from tests.varstore.test_server import Cluster, cluster, eventually, source_of, store  # noqa: F401
-from varstore.client import VarstoreClient
+from tests.varstore.test_server import Cluster, cluster, source_of, store  # noqa: F401
+from tests.waiting import eventually
+from varstore.cluster.client import VarstoreClient
 
 pytestmark = pytest.mark.stack
 TEXT = "fetch('memcached.*').range('10m')"

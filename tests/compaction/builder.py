@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from artimon.model import files
 from artimon.model.ranges import LaneId, LaneRanges
 from pipeline.compaction.digest import Digest, digest
 from pipeline.compaction.order import sort
-from pipeline.spark import files, rows
+from pipeline.spark import rows
 from pipeline.spark import state as states
 from pipeline.spark.state import RawState, Step, Totals
 from pipeline.spark.table import FILE_SCHEMA, DataFile, RawTable, folder, read_raw

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from artimon.model import files
 from pipeline.compaction.compactor import Compactor, compact_all
 from pipeline.compaction.config import CompactorConfig, parse_keep
 from pipeline.compaction.job import Unequal
@@ -21,7 +22,6 @@ from pipeline.compaction.merge import Limits
 from pipeline.compaction.order import Keys
 from pipeline.compaction.plan import DAY_FILES, HOUR_FILES, day_of, is_hour
 from pipeline.compaction.runs import RunError
-from pipeline.spark import files
 from pipeline.spark.state import RawState
 from pipeline.spark.table import DataFile, HeadReader, RawTable, TableError
 from tests.compaction.builder import DAY_MS, HOUR_MS, START_MS, Builder, Row, expected, held

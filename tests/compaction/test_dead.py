@@ -12,14 +12,13 @@ import pytest
 from deltalake import DeltaTable
 from kazoo.client import KazooClient
 
+from artimon.model import files, leases
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline import leases
+from artimon.model.leases import ANY, LEASE_MS, Lease, held_versions, read_whole, reading
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.dead import APPEND_ORPHAN_MS, ORPHAN_MS, Sweeper
 from pipeline.compaction.log import RawLog
-from pipeline.leases import ANY, LEASE_MS, Lease, held_versions, read_whole, reading
-from pipeline.spark import files
 from pipeline.spark.table import TableError
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, file_table, held
 from tests.compaction.later import Later

@@ -17,7 +17,7 @@ from artimon import cli
 from artimon.model.health import Health, read_health
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, held
 from tests.compaction.test_compactor import fill
-from tests.spark.driving import eventually
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 

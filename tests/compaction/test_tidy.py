@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.log import RawLog
 from pipeline.compaction.tidy import KEEP_MS, LEAST, Tidier
-from pipeline.spark import files
 from pipeline.spark.table import (
     PARTITION_BY,
     PROPERTIES,

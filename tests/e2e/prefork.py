@@ -28,6 +28,7 @@ def work(ledger: Path) -> None:
         stop.set()
 
     signal.signal(signal.SIGTERM, on_term)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     added = 0
     bookkeeper.set_integer_var(GAUGE, {}, 1)
     while True:
@@ -44,10 +45,13 @@ def work(ledger: Path) -> None:
 
 
 def spawn(ledger: Path) -> int:
-    """Fork a worker; its exit runs the handlers of `atexit`, as a server's worker does."""
+    """Fork a worker; its exit runs the handlers of `atexit`, as a server's worker does. A SIGTERM that comes before
+    it has its own handler waits."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     pid = os.fork()
     if pid == 0:
         work(ledger)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     return pid
 
 

@@ -14,9 +14,9 @@ import artimon
 from artimon.session import Session
 from artimon.stack.stack import Stack
 from query_dsl import QueryError
-from tests.e2e.conftest import eventually
 from tests.examples.shopping import shop, visit
 from tests.notebooks import code_cells, read_notebook, run_notebook
+from tests.waiting import eventually
 
 NAME = "first_look.ipynb"
 INSTANCE = f"notebook-{uuid.uuid4().hex[:8]}"  # other tests may have had shops on the same stack
@@ -54,7 +54,7 @@ def seen(whole_stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         found = visit(url, "--rate", "200", "--seconds", "4", ARTIMON_DISABLED="1")["responses"]
         wanted = sum(found.values())
         with artimon.connect(data=whole_stack.data) as session:
-            eventually(lambda: _counted(session) == wanted, 150, pause=2)
+            eventually(lambda: _counted(session) == wanted, seconds=150, pause=2)
         yield found
 
 

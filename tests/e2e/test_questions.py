@@ -13,7 +13,7 @@ import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.stack.stack import Stack
-from tests.e2e.conftest import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -35,7 +35,7 @@ def answered(stack: Stack, text: str) -> list[object]:
 @pytest.fixture
 def host_known(whole_stack: Stack) -> None:
     """The first minute of this host has been settled."""
-    eventually(lambda: answered(whole_stack, CPU), 180, pause=2)
+    eventually(lambda: answered(whole_stack, CPU), seconds=180, pause=2)
 
 
 def test_each_cpu_has_one_row(whole_stack: Stack, host_known: None) -> None:

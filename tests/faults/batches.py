@@ -9,11 +9,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from artimon.model.batch import Polled, Samples
+from artimon.model.batch import Polled, Samples, SeriesBlock, SeriesInfo
+from artimon.model.fingerprint import fingerprint
+from artimon.model.labels import canonical
 from artimon.model.values import ValueType
 from pipeline.compaction.digest import Digest, digest
 from pipeline.spark.table import FILE_SCHEMA
 
+NAME = "load.value"
+BLOCK = 1_000
 LATE_MS = 3 * 3_600_000
 """Every eighth batch of a source speaks of a time so long ago."""
 _MIXED = 6
@@ -23,12 +27,14 @@ _ODDITIES = np.array([np.nan, -0.0, np.inf, -np.inf, 5e-324, 1.7976931348623157e
 
 
 class Source:
-    """One source: the same series in every batch, values that walk, a time of its own for each batch."""
+    """One source: the same series in every batch, values that walk, a time of its own for each batch. The first batch
+    announces the series: `NAME{i="…",source="…"}`."""
 
     def __init__(self, name: str, series: int, mixed: bool) -> None:
         self.name = name
         self._random = np.random.default_rng(xxhash.xxh3_64_intdigest(name.encode()))
-        self._fingerprints = self._random.integers(0, 2**64, series, np.uint64, endpoint=False)
+        self._texts = [canonical(NAME, {"i": str(i), "source": name}) for i in range(series)]
+        self._fingerprints = np.array([fingerprint(text) for text in self._texts], np.uint64)
         self._types = _types(series, mixed)
         self._values = self._random.integers(-1_000_000, 1_000_000, series)
         self._last_ms, self._polls = 0, 0
@@ -42,7 +48,15 @@ class Source:
         self._polls += 1
         at = self._last_ms - (LATE_MS if self._polls % 8 == 0 else 0)
         samples = self._samples(at)
-        return Polled(self.name, bytes(16), self._birth_ms, self._last_ms, samples)
+        blocks = self._blocks() if self._polls == 1 else ()
+        return Polled(self.name, bytes(16), self._birth_ms, self._last_ms, samples, blocks=blocks)
+
+    def _blocks(self) -> tuple[SeriesBlock, ...]:
+        infos = [SeriesInfo(text, ValueType(type_)) for text, type_ in zip(self._texts, self._types, strict=True)]
+        return tuple(
+            SeriesBlock(self.name, n, self._last_ms, tuple(infos[at : at + BLOCK]))
+            for n, at in enumerate(range(0, len(infos), BLOCK))
+        )
 
     def _samples(self, at: int) -> Samples:
         count = len(self._types)

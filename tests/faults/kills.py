@@ -7,13 +7,14 @@ import random
 import signal
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import psutil
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.stack.errors import NotHealthy
-from tests.faults.world import World, check_disk, eventually
+from tests.faults.world import World, check_disk
+from tests.waiting import eventually
 
 KINDS = (
     *("datanode", "namenode", "kafka", "driver", "jvm", "worker"),
@@ -22,6 +23,7 @@ KINDS = (
 """Parts, and of the Spark application its driver, its JVM or one of its Python workers. "load": the agents."""
 PAUSED = ("datanode", "namenode", "kafka", "collector-0", "zookeeper")
 """Stopped with SIGSTOP for a while as well: slow, not dead."""
+ALL = (*KINDS, *(f"asleep {part}" for part in PAUSED))
 HEALTHY_S = 180.0
 PAUSE_S = (3.0, 15.0)
 ASLEEP_S = (5.0, 25.0)
@@ -31,9 +33,9 @@ class Killer:
     """`run` kills or stops one process after the other, each once the one before is healthy again and a random pause
     over."""
 
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world: World, seed: int, kinds: Sequence[str] = ALL) -> None:
         self._world, self._random = world, random.Random(seed)
-        self._kinds = (*KINDS, *(f"asleep {part}" for part in PAUSED))
+        self._kinds = kinds
         self.kills: Counter[str] = Counter()
         self.recovery_s: dict[str, list[float]] = defaultdict(list)
 
@@ -91,7 +93,7 @@ class Killer:
         if pid:
             os.kill(pid, signal.SIGKILL)
         if pid and kind == "jvm":
-            eventually("the driver ends", lambda: self._world.stack.pid("spark") != driver, HEALTHY_S)
+            eventually(lambda: self._world.stack.pid("spark") != driver, "the driver ends", HEALTHY_S)
         return bool(pid)
 
     def _victim(self, kind: str) -> int:

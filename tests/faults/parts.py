@@ -90,9 +90,10 @@ class Load(OwnPart):
         return _python(self, context, "tests.faults.load")
 
 
-def fault_parts() -> list[Part]:
+def fault_parts(shards: int) -> list[Part]:
     """All parts but the servers, in their order."""
     return [
-        *(Shard(0, 2), Shard(1, 2), ProbedSpark(), SecondSpark()),
+        *(Shard(number, shards) for number in range(shards)),
+        *(ProbedSpark(), SecondSpark()),
         *(Collector(), SecondCollector(), ProbedCompactor(), Load()),
     ]

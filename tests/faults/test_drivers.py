@@ -17,7 +17,8 @@ import pytest
 from artimon.model.clock import SYSTEM_CLOCK
 from tests.faults.conftest import Scale
 from tests.faults.namenode_proxy import NameNodeProxy
-from tests.faults.world import SECOND, World, eventually
+from tests.faults.world import SECOND, World
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(1800)]
 
@@ -62,19 +63,19 @@ def test_two_drivers_at_once(world: World, scale: Scale) -> None:
     with under_load(world), second_driver(world):
         before = world.append()
         SYSTEM_CLOCK.wait(threading.Event(), scale.both_s)
-        eventually("the table grows", lambda: max(world.append(), world.append(SECOND)) > before + 2, 300)
+        eventually(lambda: max(world.append(), world.append(SECOND)) > before + 2, "the table grows", 300)
 
 
 def test_a_driver_that_slept_while_another_appended(world: World) -> None:
     with under_load(world):
         done = world.order("spark", "written", "stop")
-        eventually("the driver stopped before its commit", done.exists, 120)
+        eventually(done.exists, "the driver stopped before its commit", 120)
         asleep = world.stack.pid("spark")
         signal_session(asleep, signal.SIGSTOP)
         try:
             with second_driver(world):
                 head = world.append()
-                eventually("the other appends", lambda: world.append(SECOND) >= head + 2, 300)
+                eventually(lambda: world.append(SECOND) >= head + 2, "the other appends", 300)
         finally:
             signal_session(asleep, signal.SIGCONT)
         assert world.stack.pid("spark") == asleep
@@ -92,7 +93,7 @@ def lose_one(proxy: NameNodeProxy, request: bool) -> None:
     """The next commit; returns when it has happened."""
     before = proxy.lost_answers + proxy.lost_requests
     proxy.lose(1, request)
-    eventually("a commit is lost", lambda: proxy.lost_answers + proxy.lost_requests > before, 120)
+    eventually(lambda: proxy.lost_answers + proxy.lost_requests > before, "a commit is lost", 120)
 
 
 @contextmanager

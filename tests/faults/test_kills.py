@@ -8,7 +8,8 @@ import pytest
 
 from tests.faults.conftest import Scale
 from tests.faults.kills import Killer
-from tests.faults.world import World, eventually
+from tests.faults.world import World
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(5400)]
 COMPACTION = ("window", "verified", "committed")
@@ -21,7 +22,7 @@ def test_processes_killed_at_random(folder: Path, load_options: dict[str, str], 
         world.produce()
         world.wait_appends(2)
         done.append(world.order("spark", "committed"))
-        eventually("the driver killed itself between commit and publication", done[-1].exists, 120)
+        eventually(done[-1].exists, "the driver killed itself between commit and publication", 120)
         done.append(world.order("spark", "written"))
         killer = Killer(world, scale.seed)
         killer.run(scale.kill_s)

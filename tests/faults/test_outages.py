@@ -10,7 +10,8 @@ import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
 from tests.faults.conftest import Scale
-from tests.faults.world import World, eventually
+from tests.faults.world import World
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(5400)]
 STORM = 1.1
@@ -32,8 +33,8 @@ def test_zookeeper_is_away(world: World, scale: Scale) -> None:
     SYSTEM_CLOCK.wait(threading.Event(), scale.zookeeper_s / 2)
     rows, applied, accepted = rows_of(world), world.applied(), accepted_of(world)
     SYSTEM_CLOCK.wait(threading.Event(), scale.zookeeper_s / 2)
-    eventually("the table grows without ZooKeeper", lambda: rows_of(world) > rows, 60)
-    eventually("buckets grow without ZooKeeper", lambda: world.applied() > applied, 60)
+    eventually(lambda: rows_of(world) > rows, "the table grows without ZooKeeper", 60)
+    eventually(lambda: world.applied() > applied, "buckets grow without ZooKeeper", 60)
     assert accepted_of(world) > accepted
     world.stack.start_part("zookeeper")
     world.stack.wait_healthy(240)
@@ -65,7 +66,7 @@ def buckets_grow(world: World, seconds: float) -> None:
     """Within a minute after `seconds`."""
     applied = world.applied()
     SYSTEM_CLOCK.wait(threading.Event(), seconds)
-    eventually("buckets grow without HDFS", lambda: world.applied() > applied, 60)
+    eventually(lambda: world.applied() > applied, "buckets grow without HDFS", 60)
 
 
 def catch_up(world: World, seconds: float) -> str:

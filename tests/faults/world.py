@@ -18,6 +18,7 @@ from tests.faults.ledger import Ledger, read_ledgers
 from tests.faults.load import PRODUCE
 from tests.faults.parts import HDFS_PROXY, ORDERS, SecondSpark, fault_parts
 from tests.faults.stored import Stored, differences, settle
+from tests.waiting import eventually
 
 SERVERS = ["zookeeper", "kafka", "hdfs"]
 BASE_PORT = 31_000
@@ -52,13 +53,15 @@ class Proof:
 class World:
     """A context manager: the stack with its load, which does not produce yet."""
 
-    def __init__(self, folder: Path, options: Mapping[str, str], *, earlier: int = 0, proxy: int = 0) -> None:
+    def __init__(
+        self, folder: Path, options: Mapping[str, str], *, earlier: int = 0, proxy: int = 0, shards: int = 2
+    ) -> None:
         """`earlier`: so many batches in each of six hours that are over. `proxy`: port of the way to the NameNode."""
         chosen = {"raw_interval": "5s", "keep": "*=400", **options}
         if proxy:
             chosen[HDFS_PROXY] = f"hdfs://127.0.0.1:{proxy}"
         self.stack = Stack(folder, SERVERS, base_port=BASE_PORT, options=chosen)
-        self.stack.parts += fault_parts()
+        self.stack.parts += fault_parts(shards)
         self.ledger, self.earlier = Ledger(), earlier
         self._produced_s, self._since, self._earlier_rows = 0.0, 0.0, 0
         self.on_ports: Callable[[Mapping[str, int]], None] = lambda _ports: None
@@ -122,7 +125,7 @@ class World:
     def wait_appends(self, count: int, seconds: float = 300, part: str = "spark") -> None:
         """Until a driver has seen `count` more appends."""
         before = self.append(part)
-        eventually(f"{count} appends of {part}", lambda: self.append(part) >= before + count, seconds)
+        eventually(lambda: self.append(part) >= before + count, f"{count} appends of {part}", seconds)
 
     def pending(self) -> int:
         """Batches that agents still keep; -1 if they do not say."""
@@ -134,12 +137,12 @@ class World:
         self.produce(False)
         began = SYSTEM_CLOCK.monotonic()
         SYSTEM_CLOCK.wait(threading.Event(), 1.5)  # the load sees the switch, and says how it is
-        eventually("everything is acked", lambda: self.pending() == 0, seconds)
+        eventually(lambda: self.pending() == 0, "everything is acked", seconds)
         drained = SYSTEM_CLOCK.monotonic() - began
         expected = Ledger(dict(self.ledger.accepted))
         read_ledgers(self.stack.data / "load", expected)
         unknown = len(expected.unknown)
-        eventually("earlier batches are stored", lambda: self._rows() >= expected.rows, 120)
+        eventually(lambda: self._rows() >= expected.rows, "earlier batches are stored", 120)
         settle(expected, self.stored)
         wrong = differences(expected.accepted, self.stored.digests())
         assert not wrong, f"{len(wrong)} sources differ: " + "; ".join(wrong[:5])
@@ -162,17 +165,14 @@ class World:
             files=len(self.stored.files),
         )
 
+    def sources(self) -> list[str]:
+        """All sources of which anything was accepted."""
+        expected = Ledger(dict(self.ledger.accepted))
+        read_ledgers(self.stack.data / "load", expected)
+        return sorted(expected.accepted)
+
     def _rows(self) -> int:
         return int(self.figures("spark").get("raw", {}).get("rows", 0))
-
-
-def eventually(what: str, check: Callable[[], bool], seconds: float, pause: float = 0.3) -> float:
-    """Seconds until `check` holds; AssertionError when that takes longer than `seconds`."""
-    began = SYSTEM_CLOCK.monotonic()
-    while not check():
-        assert SYSTEM_CLOCK.monotonic() - began < seconds, f"{what}: not within {seconds:.0f} s"
-        threading.Event().wait(pause)
-    return SYSTEM_CLOCK.monotonic() - began
 
 
 def check_disk(folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from query_dsl.history_result import RUN_ROWS, _order
+from query_dsl.history.result import RUN_ROWS, _order
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -5,20 +5,20 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
 import threading
-from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from pipeline.spark import files
+from artimon.model import files
 from pipeline.spark.table import raw_uri
 from query_dsl import NothingSelected, QueryError
-from query_dsl.history import Engine, History
-from query_dsl.history_question import HistoryError, HistoryInterrupted, TooMuchHistory
-from query_dsl.history_result import RESULT_SCHEMA, HistoryAnswer
+from query_dsl.history.engine import Engine, History
+from query_dsl.history.question import HistoryError, HistoryInterrupted, TooMuchHistory
+from query_dsl.history.result import RESULT_SCHEMA, HistoryAnswer
 from tests.history.conftest import EXTREME, LATE, MANY
 from tests.history.world import HOUR_MS, START_MS, HistoryWorld
 
@@ -205,7 +205,7 @@ def test_progress_goes_to_the_end(history: History, engine: Engine) -> None:
 def test_a_file_that_goes_while_it_is_read_begins_the_reading_again(
     world: HistoryWorld, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from query_dsl import history as module
+    from query_dsl.history import engine as module
 
     calls = []
 
@@ -255,13 +255,18 @@ def test_forms(history: History) -> None:
     assert ds.dataset(answer.to_arrow()).count_rows() == 10
 
 
-def test_polars_if_it_is_installed(history: History) -> None:
+def test_a_polars_frame_holds_the_same_rows(history: History) -> None:
     answer = history.read("odd", START_MS - 1, END_MS)
-    if find_spec("polars"):
-        assert answer.to_polars().height == 10
-        return
+    frame = answer.to_polars()
+    assert frame.columns == answer.table.column_names
+    values = ["integer", "double", "boolean", "string"]
+    assert repr(frame.select(values).to_dicts()) == repr(answer.table.select(values).to_pylist())  # NaN is in it
+
+
+def test_without_polars_an_answer_says_what_to_install(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(QueryError, match="Polars is not installed"):
-        answer.to_polars()
+        history.read("odd", START_MS - 1, END_MS).to_polars()
 
 
 def test_a_frame_to_compute_on(world: HistoryWorld, history: History) -> None:

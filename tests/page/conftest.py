@@ -16,9 +16,9 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from artimon.settings import child_environment
 from artimon.stack.stack import Stack
-from tests.e2e.conftest import eventually
 from tests.page.watched import CPU, WAIT_MS, Watched
 from tests.programs import require
+from tests.waiting import eventually
 
 Opener = Callable[..., Watched]
 APPLICATION = """
@@ -62,7 +62,7 @@ def address(whole_stack: Stack) -> str:
         except urllib.error.HTTPError:
             return False
 
-    eventually(known, 240, pause=1)
+    eventually(known, seconds=240, pause=1)
     return base
 
 

@@ -14,9 +14,9 @@ from artimon.settings import child_environment
 from artimon.stack.mail_view import Mail, read_mails
 from artimon.stack.mailbox import FOLDER
 from artimon.stack.stack import Stack
-from tests.e2e.conftest import eventually
 from tests.page.watched import Watched
-from varstore.client import VarstoreClient
+from tests.waiting import eventually
+from varstore.cluster.client import VarstoreClient
 
 RULE = """\
 rules:
@@ -74,10 +74,10 @@ def test_a_kill_and_a_new_start_are_two_mails_and_seen_on_the_page(
     whole_stack: Stack, watched: Watched, doomed: Doomed
 ) -> None:
     with VarstoreClient(whole_stack.zookeeper) as store:
-        eventually(lambda: "doomed.life" in store.names(), 60)
+        eventually(lambda: "doomed.life" in store.names(), seconds=60)
     page = watched.open()
     doomed.kill()
-    eventually(lambda: len(mails(whole_stack)) == 1, MINUTES_S, pause=1)
+    eventually(lambda: len(mails(whole_stack)) == 1, seconds=MINUTES_S, pause=1)
     fired = mails(whole_stack)[0]
     assert fired.subject == "[FIRING] doomed-down: doomed 0 is down"
     assert "severity" in fired.text
@@ -87,7 +87,7 @@ def test_a_kill_and_a_new_start_are_two_mails_and_seen_on_the_page(
     expect(alert).to_contain_text("firing", timeout=60_000)
     expect(page.locator("#endpoints li", has_text="doomed").first).to_contain_text("down", timeout=60_000)
     doomed.start()
-    eventually(lambda: len(mails(whole_stack)) == 2, MINUTES_S, pause=1)
+    eventually(lambda: len(mails(whole_stack)) == 2, seconds=MINUTES_S, pause=1)
     assert mails(whole_stack)[1].subject == "[RESOLVED] doomed-down: doomed 0 is down"
     expect(alert).to_contain_text("resolved", timeout=60_000)
     assert len(mails(whole_stack)) == 2

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.conftest import eventually
 from tests.page.watched import CPU, MINUTE, START_MS, Watched, answer_with, colours, drawn, matrix, racks
+from tests.waiting import eventually
 
 
 def shown(page: Page) -> list[str]:
@@ -40,7 +40,7 @@ def test_a_click_isolates_and_another_brings_all_back(watched: Watched) -> None:
     page.click('#legend button:has-text("r2")')
     assert shown(page) == ['{rack="r2"}']
     assert "only=heat" in page.url
-    eventually(lambda: colours(page) < before, 5)
+    eventually(lambda: colours(page) < before, seconds=5)
     page.click('#legend button:has-text("r2")')
     assert len(shown(page)) == 4
 

@@ -61,6 +61,13 @@ def test_series_are_found_by_label(watched: Watched) -> None:
     drawn(page)
 
 
+def test_enter_asks_again(watched: Watched) -> None:
+    page = watched.open(find="host.disk.reads{}")
+    expect(page.locator("#find-list tbody tr").first).to_be_visible()
+    with page.expect_request(lambda request: "/api/find" in request.url):
+        page.press("#find-text", "Enter")
+
+
 def test_a_bad_selector_is_explained(watched: Watched) -> None:
     watched.may_refuse = True
     page = watched.open(find="host.load{a=1}")

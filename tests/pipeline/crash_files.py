@@ -6,7 +6,7 @@ import os
 import random
 from pathlib import Path
 
-from pipeline.files import SystemFiles
+from pipeline.log.files import SystemFiles
 
 
 class CrashFiles(SystemFiles):

@@ -11,11 +11,11 @@ import numpy as np
 from artimon.model.batch import BatchId, Polled, Samples, SeriesBlock, SeriesInfo
 from artimon.model.codec import encode_samples, parse_header
 from artimon.model.values import ValueType
-from pipeline.files import SystemFiles
-from pipeline.framing import RecordType
-from pipeline.records import Place
-from pipeline.recovery import records_of, segments_in
-from pipeline.wal import Entry, Log
+from pipeline.log.files import SystemFiles
+from pipeline.log.framing import RecordType
+from pipeline.log.log import Entry, Log
+from pipeline.log.records import Place
+from pipeline.log.recovery import records_of, segments_in
 
 AGENT = "agent-1"
 HOST = "here"

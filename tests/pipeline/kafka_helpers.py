@@ -16,6 +16,7 @@ from artimon.model.codec import verify
 from artimon.stack.topics import Topic, make_topics
 from pipeline.acks import AckState
 from pipeline.collector import CollectorConfig, run_collector
+from tests.waiting import eventually
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(1024 * 1024)}
 
@@ -34,10 +35,18 @@ def own_topics(kafka: str, partitions: int = 3) -> str:
     make_topics(kafka, tuple(Topic(name, partitions, APPEND_TIME) for name in names))
     consumer = KafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
     try:  # only the leader answers this, so the client asks until it does
-        consumer.end_offsets([TopicPartition(name, p) for name in names for p in range(partitions)])
+        eventually(lambda: _known(consumer, names, partitions), f"{prefix} has leaders", 60)
     finally:
         consumer.close()
     return prefix
+
+
+def _known(consumer: KafkaConsumer, names: list[str], partitions: int) -> bool:
+    try:
+        consumer.end_offsets([TopicPartition(name, p) for name in names for p in range(partitions)])
+    except KeyError:  # the client has not heard of the topic yet
+        return False
+    return True
 
 
 def read_topic(kafka: str, topic: str) -> list[tuple[int, int, bytes | None, bytes]]:

@@ -16,7 +16,7 @@ from artimon.model.codec import decode_samples, verify
 from artimon.stack.stack import Stack
 from pipeline.acks import AckState, PartitionState, Position
 from pipeline.agent import Agent, AgentConfig
-from pipeline.recovery import segments_in
+from pipeline.log.recovery import segments_in
 from tests.pipeline.helpers import MINUTE, polled, wait_until
 from tests.pipeline.kafka_helpers import (
     COLLECTOR,

@@ -1,4 +1,4 @@
-"""pipeline.intake and pipeline.audit: numbers without gaps, splits within the limits, counts that survive a kill."""
+"""pipeline.intake and pipeline.log.audit: numbers without gaps, splits within the limits, counts that survive kills."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from artimon.model.codec import decode_samples, verify
 from artimon.model.protocols import Sink, SinkRefused
 from artimon.model.routing import lane_of
 from pipeline.agent import Agent, AgentConfig
-from pipeline.audit import Audit, minutes_of, read_accepted
 from pipeline.intake import Intake
-from pipeline.records import Place
-from pipeline.recovery import records_of, segments_in
-from pipeline.wal import Log
+from pipeline.log.audit import Audit, minutes_of, read_accepted
+from pipeline.log.log import Log
+from pipeline.log.records import Place
+from pipeline.log.recovery import records_of, segments_in
 from tests.pipeline.helpers import AGENT, MINUTE, Told, open_log, polled, samples
 
 NOWHERE = "127.0.0.1:1"

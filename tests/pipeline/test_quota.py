@@ -18,9 +18,9 @@ from pipeline.acks import Position
 from pipeline.agent import Agent, AgentConfig
 from pipeline.broker import Broker
 from pipeline.collector import Collector
+from pipeline.log.records import Place
 from pipeline.probing import MOST_S, Probing
 from pipeline.quota import LEAST_USABLE, STALE_S, LogSizes, Quota, QuotaError, sizes_of
-from pipeline.records import Place
 from pipeline.tracker import GROUP_COUNT, Answer, Tracker
 from tests.pipeline.helpers import polled, samples, wait_until
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId, BatchKind
 from pipeline.acks import Position, Verdict
 from pipeline.collectors import Collectors, Endpoint, parse_endpoint
-from pipeline.records import Place
+from pipeline.log.records import Place
 from pipeline.timer import AdaptiveTimer, backoff
 from pipeline.tracker import GROUP_BYTES, Answer, Group, Tracker
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from artimon.model.protocols import SinkRefused
-from pipeline.framing import RecordType
-from pipeline.records import Place, encode_acked
-from pipeline.recovery import segments_in
-from pipeline.wal import LogFailed
+from pipeline.log.framing import RecordType
+from pipeline.log.log import LogFailed
+from pipeline.log.records import Place, encode_acked
+from pipeline.log.recovery import segments_in
 from tests.pipeline.crash_files import CrashFiles
 from tests.pipeline.helpers import FastFiles, Told, entry, ids_in, open_log, wait_until
 
@@ -196,7 +196,7 @@ def test_notes_of_acks_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_record_that_rots_on_the_disk_is_not_sent(tmp_path: Path) -> None:
-    from pipeline.segments import CorruptRecord
+    from pipeline.log.segments import CorruptRecord
 
     told = Told()
     wal = open_log(tmp_path, told)

@@ -11,7 +11,10 @@ import re2
 
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets, Matcher, SelectError, SelectRequest, Series
+from artimon.model.series_table import SeriesTable
 from artimon.model.values import Kind, Value, ValueType, type_of
+from query_dsl.engines.rows import ENDED, Rows
+from query_dsl.engines.sampled import Sampled, SampleRequest
 
 MINUTE = 60_000
 LEVELS = ((MINUTE, 60), (5 * MINUTE, 48), (15 * MINUTE, 96), (60 * MINUTE, 72))
@@ -100,6 +103,20 @@ class PlainStore:
             self.notes,
             self.partial,
         )
+
+    def samples(self, request: SampleRequest) -> Sampled:
+        chosen = [s for s in self.series if fits(s, request.matchers)]
+        texts = sorted({str(x.value) for s in chosen if s.type == ValueType.STRING for x in s.samples})
+        rows = [
+            (row, x.time, x.birth, int(s.type), cell(s, x.value, texts))
+            for row, s in enumerate(chosen)
+            for x in s.samples
+            if request.after_ms < x.time <= request.until_ms
+        ]
+        rows += [(row, s.ended, 0, int(ENDED), 0) for row, s in enumerate(chosen) if s.ended]
+        owner, times, births, types, cells = np.array(rows, np.int64).reshape(len(rows), 5).T
+        found = Rows(owner, times, births, types.astype(np.uint8), cells, tuple(texts))
+        return Sampled(SeriesTable.of([described(s) for s in chosen]), found)
 
 
 def fits(series: RawSeries, matchers: tuple[Matcher, ...]) -> bool:

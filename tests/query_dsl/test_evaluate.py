@@ -7,7 +7,7 @@ import pytest
 from artimon.model.select import Buckets, SelectError, SelectRequest
 from artimon.model.values import Kind
 from query_dsl import Matrix, NothingSelected, QueryError, absent, apply, evaluate, fetch, parse
-from query_dsl.planner import FINEST_SPARE_ROWS, SETTLE_MS
+from query_dsl.running.planner import FINEST_SPARE_ROWS, SETTLE_MS
 from tests.query_dsl.plain_store import MINUTE, PlainStore, RawSeries, Sample
 
 HOUR = 60 * MINUTE
@@ -153,7 +153,7 @@ def test_a_grid_that_was_moved_is_said() -> None:
         ("fetch('c').range('5000w')", "use at most 11000"),
         ("fetch('c').between('now', 'now-1h')", "does not lie before the end"),
         ("fetch('c').at('now') - fetch('c').range('5m')", "two grids in one query: .at(now) and .range(5m)"),
-        ("samples('c')", "the history engine, which comes later"),
+        ("samples('c')", "raw samples, which have no grid"),
         ("1 + 2", "the query is a plain value"),
         ("(1 + 2).abs() + fetch('c')", "abs works on series, not on the plain value 3.0"),
         ("fetch('c') + 9223372036854775808", "is no 64-bit integer"),

@@ -7,14 +7,22 @@ import math
 import pytest
 
 from query_dsl import evaluate, parse
-from query_dsl.cells import Example
-from query_dsl.mappers import MAPPERS, Mapper
-from query_dsl.names import read_only_table
-from query_dsl.operators import OPERATORS, Operator
-from query_dsl.planner import SETTLE_MS
-from query_dsl.points import CASE_ARGUMENTS, POINTS, PointFunction
-from query_dsl.reducers import REDUCERS, Reducer
+from query_dsl.functions.mappers import MAPPERS, Mapper
+from query_dsl.functions.operators import OPERATORS, Operator
+from query_dsl.functions.points import POINTS
+from query_dsl.functions.reducers import REDUCERS, Reducer
+from query_dsl.functions.registry import Entry, PointFunction
+from query_dsl.functions.tables import TABLES
+from query_dsl.running.cells import Example
+from query_dsl.running.planner import SETTLE_MS
+from query_dsl.tree.names import read_only_table
 from tests.query_dsl.plain_store import PlainStore
+
+ENTRIES = [(family, entry) for family, table in TABLES.items() for entry in table.values()]
+
+
+def said(entry: Entry) -> str:
+    return f", {entry.case_args}" if entry.case_args else ""
 
 
 def answer(text: str, case: Example) -> list[float | None]:
@@ -37,18 +45,17 @@ def check(got: list[float | None], expect: tuple[float | None, ...]) -> None:
 
 @pytest.mark.parametrize("mapper", MAPPERS.values(), ids=MAPPERS)
 def test_mapper(mapper: Mapper) -> None:
-    check(answer(f"fetch('x').map('{mapper.name}', '20ms')", mapper.case), mapper.case.expect)
+    check(answer(f"fetch('x').map('{mapper.name}', '20ms'{said(mapper)})", mapper.case), mapper.case.expect)
 
 
 @pytest.mark.parametrize("reducer", REDUCERS.values(), ids=REDUCERS)
 def test_reducer(reducer: Reducer) -> None:
-    check(answer(f"fetch('x').reduce('{reducer.name}', by=[])", reducer.case), reducer.case.expect)
+    check(answer(f"fetch('x').reduce('{reducer.name}'{said(reducer)}, by=[])", reducer.case), reducer.case.expect)
 
 
 @pytest.mark.parametrize("point", POINTS.values(), ids=POINTS)
 def test_point(point: PointFunction) -> None:
-    arguments = ", ".join([repr(point.name), *(str(CASE_ARGUMENTS[a]) for a in point.arguments)])
-    check(answer(f"fetch('x').map({arguments})", point.case), point.case.expect)
+    check(answer(f"fetch('x').map('{point.name}'{said(point)})", point.case), point.case.expect)
 
 
 @pytest.mark.parametrize("operator", OPERATORS.values(), ids=OPERATORS)
@@ -56,15 +63,18 @@ def test_operator(operator: Operator) -> None:
     left, right = """fetch('x{i="0"}')""", """fetch('x{i="1"}')"""
     if operator.family == "logic":
         left, right = f"({left} > 0)", f"({right} > 0)"
+    if operator.family == "mask":
+        right = f"({right} > 2)"
     check(answer(f"apply({operator.name!r}, {left}, {right}, ignoring=['i'])", operator.case), operator.case.expect)
 
 
-@pytest.mark.parametrize("entry", [*MAPPERS.values(), *REDUCERS.values(), *POINTS.values(), *OPERATORS.values()])
-def test_printed_example_parses(entry: Mapper | Reducer | PointFunction | Operator) -> None:
+@pytest.mark.parametrize("entry", [entry for _, entry in ENTRIES], ids=[f"{f}-{e.name}" for f, e in ENTRIES])
+def test_printed_example_parses(entry: Entry) -> None:
     """What the documentation shows can be typed."""
     query = parse(entry.example)
     assert parse(str(query)).equals(query)
     assert entry.summary.endswith(".")
+    assert all(argument.summary for argument in entry.arguments)
 
 
 def test_a_name_registered_twice_is_refused() -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from artimon.model.values import Kind, Value
-from query_dsl import Matrix, QueryError, evaluate, parse
-from query_dsl.planner import SETTLE_MS
-from query_dsl.timing import parse_duration
+from query_dsl import Matrix, QueryError, parse
+from query_dsl.answers.irregular import Irregular
+from query_dsl.running.evaluate import answer
+from query_dsl.running.planner import SETTLE_MS
+from query_dsl.tree.timing import parse_duration
 from tests.query_dsl.plain_store import PlainStore, Sample
 
 FOLDER = Path(__file__).parent.parent / "golden" / "query"
@@ -29,6 +31,8 @@ class Case:
     rows: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: str = ""
+    nothing: bool = False
+    """The answer has no series."""
 
 
 def read(text: str) -> list[Case]:
@@ -55,6 +59,8 @@ def read(text: str) -> list[Case]:
                 case.notes.append(rest)
             case "error":
                 case.error = rest
+            case "nothing":
+                case.nothing = True
             case _:
                 case.rows.append(line)
     return cases
@@ -77,7 +83,18 @@ def sample(word: str) -> Sample:
     return Sample(int(time), parsed, int(birth or 0))
 
 
-def shown(matrix: Matrix) -> list[str]:
+def shown(matrix: Matrix | Irregular) -> list[str]:
+    """A line a series; raw samples as TIME:VALUE."""
+    if isinstance(matrix, Irregular):
+        return [
+            " ".join(
+                [
+                    f"{name} {row['type']}",
+                    *(f"{t}:{_word(v)}" for t, v in zip(row["times"], row["values"], strict=True)),
+                ]
+            )
+            for name, row in zip(matrix.series, matrix.to_dict()["series"], strict=True)
+        ]
     return [
         f"{name} {row['type']} " + " ".join(_word(v) for v in row["values"])
         for name, row in zip(matrix.series, matrix.to_dict()["series"], strict=True)
@@ -100,15 +117,15 @@ CASES = [(path.stem, case) for path in sorted(FOLDER.glob("*.txt")) for case in 
 @pytest.mark.parametrize("case", [pytest.param(case, id=f"{stem}: {case.name}") for stem, case in CASES])
 def test_case(case: Case) -> None:
     """Rows, types, values, order, notes and errors are as written."""
-    assert bool(case.rows) != bool(case.error), "a case has rows or an error"
-    query = parse(case.query)
-    assert parse(str(query)).equals(query)
+    assert [bool(case.rows), bool(case.error), case.nothing].count(True) == 1, "a case has rows, nothing or an error"
     if case.error:
         with pytest.raises(QueryError) as caught:
-            evaluate(query, case.store, case.end + SETTLE_MS)
+            answer(parse(case.query), case.store, case.end + SETTLE_MS)
         assert case.error in str(caught.value)
         return
-    matrix = evaluate(query, case.store, case.end + SETTLE_MS)
+    query = parse(case.query)
+    assert parse(str(query)).equals(query)
+    matrix = answer(query, case.store, case.end + SETTLE_MS)
     assert shown(matrix) == case.rows
     for note in case.notes:
         assert any(note in given for given in matrix.notes), matrix.notes

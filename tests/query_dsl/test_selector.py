@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from artimon.model.select import NAME, Matcher
 from query_dsl import QueryError, parse_selector
-from query_dsl.selector import accepts
+from query_dsl.tree.selector import accepts
 
 CASES = [
     ("a", [(NAME, "=", "a")]),

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from kafka.admin import KafkaAdminClient
 
+from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Kind, ValueType
 from pipeline.series import table as table_module
 from pipeline.series.keeper import SeriesKeeper
 from pipeline.series.table import SeriesTable
-from pipeline.spark import files
 from tests.series.world import World, block, expected, held, make_topic, make_world
-from tests.spark.driving import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 

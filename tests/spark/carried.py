@@ -25,8 +25,9 @@ from pipeline.spark.retention import Retention
 from pipeline.spark.supervise import Supervised
 from tests.pipeline.helpers import polled
 from tests.pipeline.kafka_helpers import collector
-from tests.spark.driving import eventually, running
+from tests.spark.driving import running
 from tests.spark.helpers import Ledger, now_ms, table_rows
+from tests.waiting import eventually
 
 SOURCES = 12
 

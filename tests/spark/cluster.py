@@ -15,7 +15,7 @@ from artimon.settings import child_environment
 from artimon.settings import load as load_settings
 from artimon.stack.jars import spark_jars
 from artimon.stack.java import find_java
-from tests.spark.driving import eventually
+from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 

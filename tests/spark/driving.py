@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,16 +14,6 @@ from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import Probe, RawQuery, no_probe
 from pipeline.spark.supervise import Supervised
-
-DEADLINE_S = 120.0
-
-
-def eventually(done: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Return as soon as `done()`; fails the test at the deadline."""
-    until = time.monotonic() + deadline_s
-    while not done():
-        assert time.monotonic() < until, f"{what}: not within {deadline_s:.0f} s"
-        threading.Event().wait(0.1)
 
 
 @contextmanager

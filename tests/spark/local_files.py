@@ -1,4 +1,4 @@
-"""Tables on a local folder, for tests that make thousands of appends: what pipeline.spark.files needs of a file system,
+"""Tables on a local folder, for tests that make thousands of appends: what artimon.model.files needs of a file system,
 with the times of the test's own clock. Delta itself reads and writes file:// as it does hdfs://."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from artimon.model import files
 from artimon.model.clock import Clock
-from pipeline.spark import files
 
 
 class Listed(NamedTuple):
@@ -83,6 +83,11 @@ class LocalClient:
                 raise RuntimeError(str(error)) from error
         else:
             here.unlink(missing_ok=True)
+
+    def rename(self, path: str, to: str, overwrite: bool) -> None:
+        if not overwrite and Path(to).exists():
+            raise FileExistsError(to)
+        Path(path).rename(to)
 
     def list_status(self, path: str, recursive: bool) -> Iterator[Listed]:
         if not Path(path).is_dir():

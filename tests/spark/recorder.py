@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 from artimon.model.feed import FeedRange, decode_range
 from artimon.model.ranges import LaneRanges
 from artimon.model.routing import ownership, virtual_shard
+from artimon.model.vshards import mask_of, to_hex
 from bookkeeper.framed import FramedServer
 from pipeline.spark import shards
 
@@ -46,9 +47,6 @@ class RecordingShard:
         self._server = FramedServer(shards.service(), self, max_frame=64 * MiB)
         port = self._server.start()
         zookeeper.ensure_path(shards.SHARDS_PATH)
-        data = {"members": self.members, "replicas": 1}
-        if not zookeeper.exists(shards.VARSTORE_PATH):
-            zookeeper.create(shards.VARSTORE_PATH, json.dumps(data).encode())
         entry = {"host": "127.0.0.1", "port": port, "pid": 0, "incarnation": uuid.uuid4().hex}
         zookeeper.create(f"{shards.SHARDS_PATH}/{self.id}", json.dumps(entry).encode(), ephemeral=True)
 
@@ -59,9 +57,15 @@ class RecordingShard:
             self._server = None
             zookeeper.delete(f"{shards.SHARDS_PATH}/{self.id}")
 
-    def positions(self) -> list[Any]:
+    def groups(self) -> str:
         with self._lock:
-            return [_STRUCTS.Position(topic, p, at) for (topic, p), at in self.next.items()]
+            positions = [[topic, p, at] for (topic, p), at in self.next.items()]
+        return json.dumps([{"vshards": to_hex(mask_of(self.owned)), "positions": positions, "ready": True}])
+
+    def rewind(self, topic_id: str, partition: int, offset: int) -> None:
+        with self._lock:
+            key = (topic_id, partition)
+            self.next[key] = min(offset, self.next.get(key, 0))
 
     def feed(self, parts: list[bytes]) -> Any:
         range_ = decode_range(parts)
@@ -69,6 +73,7 @@ class RecordingShard:
             return self._apply(range_)
 
     def _apply(self, range_: FeedRange) -> Any:
+        assert range_.vshards == mask_of(self.owned)
         key = (range_.topic_id, range_.partition)
         at, applied, repeated, row = self.next.get(key, 0), 0, 0, 0
         if range_.start > at:

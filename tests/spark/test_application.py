@@ -10,10 +10,10 @@ from kazoo.client import KazooClient
 
 from artimon.model.health import Health, read_health
 from pipeline.spark.config import SparkConfig
-from tests.spark.driving import eventually
 from tests.spark.helpers import Sender
 from tests.spark.recorder import RecordingShard
 from tests.spark.test_crash import NEVER, application
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 

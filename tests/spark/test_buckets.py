@@ -10,9 +10,10 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from pipeline.spark.config import SparkConfig
-from tests.spark.driving import buckets_query, eventually
+from tests.spark.driving import buckets_query
 from tests.spark.helpers import Sender
 from tests.spark.recorder import RecordingShard
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 MEMBERS = ["0", "1"]

@@ -18,9 +18,9 @@ from pipeline.spark.table import RawTable
 from pipeline.spark.topic import Topic
 from tests.conftest import TEST_PORTS
 from tests.spark.carried import Carried
-from tests.spark.driving import eventually
 from tests.spark.helpers import PARTITIONS, make_topics
 from tests.spark.test_gaps import kinds
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -20,9 +20,9 @@ from artimon.model.health import read_health
 from artimon.stack.jars import spark_jars
 from pipeline.spark.config import SparkConfig
 from tests.spark.cluster import Cluster, cluster_of, running_driver
-from tests.spark.driving import eventually
 from tests.spark.helpers import Sender, table_rows
 from tests.spark.recorder import RecordingShard
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(1200)]
 SOURCES = 40
@@ -104,7 +104,7 @@ def test_submitted_to_two_workers_of_which_one_dies(cluster: Cluster, config: Sp
         feeding.start()
         try:
             eventually(lambda: batches_of(config, driver) > 100, "the first appends", DEADLINE_S)
-            assert len(cluster.executors()) == 2
+            assert len(cluster.executors()) >= 2  # a busy machine may lose one, which Spark replaces
             cluster.kill_worker(0)
             at_death = batches_of(config, driver)
             eventually(lambda: batches_of(config, driver) > at_death + 500, "appends after that", DEADLINE_S)

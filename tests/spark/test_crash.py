@@ -19,8 +19,8 @@ from kazoo.client import KazooClient
 from artimon.model.health import read_health
 from pipeline.spark.acks import PATH
 from pipeline.spark.config import SparkConfig
-from tests.spark.driving import eventually
 from tests.spark.helpers import Sender, table_rows
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 NEVER = 1_000_000

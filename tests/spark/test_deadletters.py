@@ -26,10 +26,11 @@ from pipeline.spark.raw import RawQuery
 from pipeline.spark.table import RawTable
 from pipeline.spark.tasks import Record, run_raw
 from pipeline.spark.topic import DeadLetter, Topic
-from tests.spark.driving import buckets_query, eventually, raw_query, reached
+from tests.spark.driving import buckets_query, raw_query, reached
 from tests.spark.helpers import Sender, now_ms, table_rows
 from tests.spark.memory_log import LocalSession, Row, arrow
 from tests.spark.recorder import RecordingShard
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 DAY_MS = 86_400_000

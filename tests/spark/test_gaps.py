@@ -13,8 +13,8 @@ from pipeline.spark.state import Gap, RawState, close_gaps, from_json, to_json
 from pipeline.spark.table import RawTable
 from pipeline.spark.topic import Topic
 from tests.spark.carried import Carried, delete_records, delete_topics
-from tests.spark.driving import eventually
 from tests.spark.helpers import make_topics, now_ms
+from tests.waiting import eventually
 
 
 def kinds(query: RawQuery) -> set[str]:

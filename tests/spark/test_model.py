@@ -52,16 +52,20 @@ SENDS = [("send", 0, 0, 1)] * 4
 CUT_AND_GROWN = [*SENDS, ("step", 0, 4, 0), ("cut", 0, 2, 4), ("cut", 1, 2, 4), ("cut", 2, 2, 4)]
 """The log lost its end and is longer than before: the offsets alone do not show it."""
 
+CUT_UNREAD = [("send", 0, 0, 0)] * 34 + [("step", 0, 0, 0), ("cut", 0, 0, 0)]
+"""The end that the log lost was seen, and not read yet: agents must hear of it all the same."""
+
 AFTER_90_DAYS = [("time", 18, 0, 0), ("time", 15, 0, 0), ("time", 24, 0, 0)]
 FROM_THE_FUTURE = [("send", 0, 0, 4), ("step", 0, 4, 0), *AFTER_90_DAYS, ("send", 1, 0, 1), ("step", 0, 4, 0)]
 """An agent whose clock is two days ahead, and whose lane is silent for so long."""
 
 
 @pytest.mark.timeout(900)
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(EVENT, min_size=3, max_size=30))
 @example(CUT_AND_GROWN)
 @example([*CUT_AND_GROWN, ("elect", 0, 0, 0), ("recreate", 0, 0, 0)])
+@example(CUT_UNREAD)
 @example([*SENDS, ("oversleep", 0, 0, 0)])
 @example([("send", 0, 2, 3), *SENDS, ("step", 0, 4, 0), ("replay", 0, 1, 1), ("replay", 0, 1, 1)])
 @example([*FROM_THE_FUTURE, ("repeat", 0, 0, 0), ("step", 0, 4, 0)])
@@ -71,7 +75,7 @@ def test_the_table_is_exact_whatever_happens(events: list[tuple[str, int, int, i
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@settings(max_examples=500, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, deadline=None, derandomize=False, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(st.lists(EVENT, min_size=10, max_size=60))
 def test_the_table_is_exact_through_long_histories(events: list[tuple[str, int, int, int]]) -> None:
     run(events)

@@ -23,7 +23,7 @@ SITE = {
 }
 PROGRAM = """
 import sys
-from pipeline.spark import files
+from artimon.model import files
 from pipeline.spark import state as states
 from pipeline.spark.state import RawState
 from pipeline.spark.table import HeadReader, RawTable

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from pipeline.spark.feeding import FeedResult, ShardOutcome
+from pipeline.spark.feeding import FeedResult, Outcome
 from pipeline.spark.progress import Progress
-from pipeline.spark.shards import Shard
+from pipeline.spark.shards import Group, Shard
 
-ONE = Shard("0", "127.0.0.1", 1, "a", frozenset())
-TWO = Shard("1", "127.0.0.1", 2, "b", frozenset())
+ONE = Shard("0", "127.0.0.1", 1, "a")
+TWO = Shard("1", "127.0.0.1", 2, "b")
+HALVES = Group(ONE, 0b01), Group(TWO, 0b10)
 
 
 def standing(start: int = 0) -> Progress:
-    """One partition, two shards, the query at `start`."""
+    """One partition, two shards of one group each, the query at `start`."""
     progress = Progress(1)
-    for shard in (ONE, TWO):
-        progress.say(shard, {0: start})
+    for group in HALVES:
+        progress.say(group.shard, [(group, {0: start})])
     progress.begin({0: (0, 1_000)})
     return progress
 
 
-def fed(progress: Progress, until: int, *shards: Shard) -> None:
-    progress.moved(FeedResult(0, 0, until, 0, {shard.id: ShardOutcome(next=until) for shard in shards}))
+def fed(progress: Progress, until: int, *groups: Group) -> None:
+    progress.moved(FeedResult(0, 0, until, 0, {group.key: Outcome(next=until) for group in groups}))
 
 
 def test_a_quiet_log_is_no_lag_when_it_speaks_again() -> None:
@@ -38,20 +40,20 @@ def test_the_lag_is_that_of_the_first_end_not_reached() -> None:
     for now, end in ((1_000, 3), (6_000, 7), (11_000, 9)):
         progress.log_end({0: end}, now)
     assert (progress.figures(12_000)["lag_ms"], progress.figures(12_000)["behind"]) == (11_000, 9)
-    fed(progress, 3, ONE, TWO)
+    fed(progress, 3, *HALVES)
     assert progress.figures(12_000)["lag_ms"] == 6_000
-    fed(progress, 9, ONE, TWO)
+    fed(progress, 9, *HALVES)
     assert (progress.figures(12_000)["lag_ms"], progress.figures(12_000)["behind"]) == (0, 0)
 
 
 def test_a_shard_is_behind_since_it_was_first_seen_so() -> None:
     progress = standing()
-    fed(progress, 4, ONE)
+    fed(progress, 4, HALVES[0])
     assert progress.figures(1_000)["lagging_ms"] == {"1": 0}
     assert progress.figures(9_000)["lagging_ms"] == {"1": 8_000}
-    progress.say(TWO, {0: 4})
+    progress.say(TWO, [(HALVES[1], {0: 4})])
     assert progress.figures(10_000)["lagging_ms"] == {}
-    fed(progress, 6, ONE)
+    fed(progress, 6, HALVES[0])
     assert progress.figures(11_000)["lagging_ms"] == {"1": 0}
 
 
@@ -61,3 +63,56 @@ def test_runs_are_counted_with_their_time() -> None:
     progress.ran(0.5)
     found: dict[str, Any] = progress.figures(0)
     assert (found["runs"], found["runs_ms"], found["run_ms"]) == (2, 750, 500)
+
+
+def test_groups_of_one_shard_are_fed_and_caught_up_each_by_itself() -> None:
+    """A shard takes over virtual shards: its old group goes on live, the new one is caught up, then they are one."""
+    progress = standing(10)
+    fed(progress, 20, *HALVES)
+    fresh, whole = Group(ONE, 0b100), Group(ONE, 0b101)
+    progress.say(ONE, [(HALVES[0], {0: 20}), (fresh, {})])
+    assert progress.behind() == {(fresh.key, 0)}
+    assert progress.cohorts() == [[fresh]]
+    assert (progress.missing([fresh]), progress.chunk([fresh], {0: (5, 30)}, 8)) == (20, ({0: 5}, {0: 13}))
+    assert progress.below(fresh, {0: (5, 30)}) == {0: (0, 5)}
+    assert progress.refilled(FeedResult(0, 5, 13, 0, {fresh.key: Outcome(next=13)}))
+    assert not progress.refilled(FeedResult(0, 5, 13, 0, {fresh.key: Outcome(next=13)}))
+    progress.say(ONE, [(whole, {0: 20})])
+    assert (progress.behind(), progress.cohorts()) == (frozenset(), [])
+    assert set(progress.groups()) == {whole, HALVES[1]}
+
+
+def test_groups_that_stand_together_are_caught_up_together() -> None:
+    progress = standing(50)
+    a, b, c = Group(ONE, 0b100), Group(TWO, 0b1000), Group(TWO, 0b10000)
+    progress.say(ONE, [(HALVES[0], {0: 50}), (a, {0: 7})])
+    progress.say(TWO, [(HALVES[1], {0: 50}), (b, {0: 7}), (c, {0: 9})])
+    assert progress.cohorts() == [[a, b], [c]]
+
+
+def test_a_refusal_for_another_group_makes_the_shard_be_asked_and_nothing_be_sent_before() -> None:
+    progress = standing(5)
+    progress.moved(FeedResult(0, 5, 6, 0, {HALVES[0].key: Outcome(None, "ShardError: group changed: none of the 2")}))
+    assert progress.changed() == [ONE]
+    assert progress.groups() == [HALVES[1]]
+    assert progress.cohorts() == [[HALVES[1]]]  # it lacks 5..6, the other is not sure
+    assert progress.to_ask({"0": ONE, "1": TWO}) == [ONE]
+    progress.say(ONE, [(HALVES[0], {0: 6})])
+    assert (progress.changed(), progress.figures(0)["problems"]) == ([], {})
+
+
+def test_a_registration_that_names_others_makes_the_shard_be_asked() -> None:
+    progress = standing()
+    grown, other = replace(ONE, held=0b101), replace(TWO, incarnation="c")
+    assert progress.to_ask({"0": replace(ONE, held=0b01), "1": TWO}) == []
+    assert progress.to_ask({"0": grown, "1": other, "2": replace(ONE, id="2")}) == [grown, other, replace(ONE, id="2")]
+    progress.only({"0": ONE})
+    assert progress.groups() == [HALVES[0]]
+
+
+def test_a_query_that_no_group_follows_is_told() -> None:
+    progress = standing(5)
+    assert progress.followers()
+    progress.moved(FeedResult(0, 5, 900, 0, {}))
+    assert not progress.followers()
+    assert progress.least_missing() == 895

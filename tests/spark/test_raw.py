@@ -16,17 +16,18 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 
+from artimon.model import files
 from artimon.model.batch import BatchId, SeriesBlock
 from artimon.model.codec import encode_series
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Value
-from pipeline.spark import files
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import RawQuery
 from pipeline.spark.state import END_OF_LOG
 from pipeline.spark.table import RawTable, SourcesTable, raw_uri, read_raw, read_state
-from tests.spark.driving import eventually, raw_query, reached
+from tests.spark.driving import raw_query, reached
 from tests.spark.helpers import Ledger, Sender, make_topics, now_ms, table_rows
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 

@@ -14,8 +14,8 @@ from pipeline.spark.retention import PartitionLog, Retention, cut_for_room, wron
 from pipeline.spark.state import RawState, Step, Totals, advance, close_gaps
 from pipeline.spark.table import RawTable
 from pipeline.spark.topic import Topic
-from tests.spark.driving import eventually
 from tests.spark.helpers import PARTITIONS, Sender
+from tests.waiting import eventually
 
 
 def table_until(config: SparkConfig, until: dict[int, int], known: bool = True) -> None:

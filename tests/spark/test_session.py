@@ -15,7 +15,7 @@ from pipeline.spark.config import SparkConfig
 from pipeline.spark.properties import PropertiesError, parse_conf, read_properties
 from pipeline.spark.session import PYTHON, session_settings
 from pipeline.spark.watch import SILENT, SessionWatch
-from tests.spark.driving import eventually
+from tests.waiting import eventually
 
 
 def settings(tmp_path: Path, master: str, conf: dict[str, str] | None = None, **submitted: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -65,13 +64,3 @@ def gone(pid: int) -> bool:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
-
-
-def eventually(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Wait for `condition`; fail with `what` at the deadline."""
-    pause = threading.Event()
-    for _ in range(int(deadline_s / 0.02)):
-        if condition():
-            return
-        pause.wait(0.02)
-    raise AssertionError(f"not within {deadline_s} s: {what}")

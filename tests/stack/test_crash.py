@@ -13,7 +13,8 @@ import pytest
 from artimon.stack.errors import AlreadyRunning
 from artimon.stack.process import rotate_log, same_process, start_time
 from artimon.stack.state import DataLock, PartState, StackState, kill_stale, read_state, write_state
-from tests.stack.fakes import eventually, gone
+from tests.stack.fakes import gone
+from tests.waiting import eventually
 
 SUPERVISOR = """
 import os, signal, sys

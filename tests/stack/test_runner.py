@@ -10,7 +10,8 @@ import pytest
 
 from artimon.stack.process import Guard
 from artimon.stack.runner import BACKOFF_S, CALM_S, MEMORY_STRIKES, Phase, Runner
-from tests.stack.fakes import Fake, eventually, make_context
+from tests.stack.fakes import Fake, make_context
+from tests.waiting import eventually
 
 MIB = 1024 * 1024
 

@@ -19,7 +19,8 @@ from kazoo.client import KazooClient
 from artimon.stack.stack import Stack
 from artimon.stack.state import read_state
 from artimon.stack.topics import TOPICS, make_topics
-from tests.stack.fakes import eventually, gone
+from tests.stack.fakes import gone
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 BASE_PORT = 25_000

@@ -14,7 +14,8 @@ from artimon.stack.part import Part
 from artimon.stack.runner import Phase
 from artimon.stack.state import PartState
 from artimon.stack.supervisor import Supervisor
-from tests.stack.fakes import DEADLINE_S, FORKING, Fake, eventually, gone, make_context
+from tests.stack.fakes import DEADLINE_S, FORKING, Fake, gone, make_context
+from tests.waiting import eventually
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from artimon.model import files
 from artimon.model.batch import Batch, BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.codec import decode_columns, encode_samples, encode_series
 from artimon.model.fingerprint import fingerprint
@@ -21,14 +22,14 @@ from artimon.model.routing import partition_of
 from artimon.model.values import Kind, Value, ValueType
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
-from pipeline.framing import RecordType
+from pipeline.log.framing import RecordType
+from pipeline.log.log import Entry, Log
 from pipeline.series.columns import rows_of
 from pipeline.series.table import SeriesTable
-from pipeline.spark import files, rows
+from pipeline.spark import rows
 from pipeline.spark import state as states
 from pipeline.spark.state import RawState, Step, Totals
 from pipeline.spark.table import DataFile, RawTable, SourcesTable, folder
-from pipeline.wal import Entry, Log
 from sources import state as source_state
 from sources.rows import Description
 from sources.series import SourceSeries

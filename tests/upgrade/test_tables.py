@@ -13,6 +13,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties
 from deltalake.schema import PrimitiveType
 
+from artimon.model import files
 from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.values import ValueType
 from pipeline.compaction.compactor import Compactor
@@ -20,7 +21,7 @@ from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.runs import RunError
 from pipeline.series.columns import rows_of as series_rows
 from pipeline.series.table import SeriesTable, series_uri
-from pipeline.spark import files, rows
+from pipeline.spark import rows
 from pipeline.spark import state as states
 from pipeline.spark.state import StateError, Step, Totals, to_json
 from pipeline.spark.table import (
@@ -33,7 +34,7 @@ from pipeline.spark.table import (
     raw_uri,
     sources_uri,
 )
-from query_dsl.history import History
+from query_dsl.history.engine import History
 from tests.compaction.builder import Builder, file_table
 from tests.spark.helpers import table_rows_at
 from tests.upgrade.golden import ABOUT, rows_of

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 import struct
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 Value = int | float | bool | str
+Key = int | tuple[int, int]
+"""Virtual shard and fingerprint: what a series is to the store; the fingerprint alone where there is one of them."""
 LEVELS = ((60_000, 60, 19), (300_000, 48, 4), (900_000, 96, 4), (3_600_000, 72, 4))
 """step, buckets, spare rows."""
 
@@ -31,6 +33,8 @@ class Known:
     double_from: int
     samples: list[Sample] = field(default_factory=list)
     in_level: dict[int, list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    lives: dict[int, list[Sample]] = field(default_factory=dict)
+    """By birth."""
 
 
 def end_of(time: int, step: int) -> int:
@@ -58,23 +62,37 @@ class Reference:
     """See the module."""
 
     def __init__(self) -> None:
-        self.series: dict[int, Known] = {}
-        self.ends: dict[int, int] = {}
+        self.series: dict[Key, Known] = {}
+        self.ends: dict[Key, int] = {}
         self.opened: dict[tuple[int, int], int] = {}  # (step, row) -> greatest bucket number
         self.head = 0
         self.applied = self.late = self.future = self.conflicts = 0
+
+    def hours_before_head(self, hours: int) -> int:
+        """So long before the end of the hour of the head."""
+        return end_of(self.head, 3_600_000) - hours * 3_600_000
+
+    def forget_silent(self, prints: Iterable[Key]) -> None:
+        """A series that said nothing for longer than the longest level and four hours is as if it never was."""
+        for print_ in prints:
+            samples = self.series[print_].samples if print_ in self.series else []
+            heard = max([s.time for s in samples] + [self.ends.get(print_, 0)])
+            if heard <= self.hours_before_head(72 + 4 + 4):
+                self.series.pop(print_, None)
+                self.ends.pop(print_, None)
 
     def too_old(self, append: int, level: tuple[int, int, int]) -> int:
         """The greatest time that a level no longer takes."""
         step, count, spare = level
         return end_of(append, step) - (count + spare - 2) * step
 
-    def apply(self, append: int, rows: Sequence[tuple[int, int, int, Value | None]]) -> None:
+    def apply(self, append: int, rows: Sequence[tuple[Key, int, int, Value | None]]) -> None:
         """One batch."""
         self.head = max(self.head, append)
+        self.forget_silent({row[0] for row in rows})
         for print_, time, birth, value in rows:
             if value is None:
-                if time <= append + 60_000:
+                if self.hours_before_head(72 + 4 + 4) < time <= append + 60_000:
                     self.ends[print_] = max(time, self.ends.get(print_, 0))
                 continue
             levels = [level for level in LEVELS if time > self.too_old(append, level)]
@@ -85,7 +103,7 @@ class Reference:
             else:
                 self._accept(print_, Sample(time, birth, value), levels)
 
-    def _accept(self, print_: int, sample: Sample, levels: list[tuple[int, int, int]]) -> None:
+    def _accept(self, print_: Key, sample: Sample, levels: list[tuple[int, int, int]]) -> None:
         known = self.series.get(print_)
         kind = type(sample.value)
         if known is None:
@@ -101,25 +119,28 @@ class Reference:
             return
         self.applied += 1
         known.samples.append(sample)
+        life = known.lives.setdefault(sample.birth, [])
+        # an older life that was silent for twice the longest level begins anew if it goes on
+        if sample.birth < max(known.lives) and life and last_of(life).time <= self.hours_before_head(74 + 76):
+            life.clear()
+        life.append(sample)
         for step, count, spare in levels:
             number = end_of(sample.time, step) // step
             row = (step, number % (count + spare))
             self.opened[row] = max(number, self.opened.get(row, number))
             known.in_level[step].append(sample)
 
-    def bucket(self, print_: int, level: tuple[int, int, int], end: int) -> list[Sample]:
+    def bucket(self, print_: Key, level: tuple[int, int, int], end: int) -> list[Sample]:
         """Samples of one bucket, none if its row went to a later one."""
         step, count, spare = level
         if print_ not in self.series or self.opened.get((step, end // step % (count + spare))) != end // step:
             return []
         return [s for s in self.series[print_].in_level[step] if end_of(s.time, step) == end]
 
-    def lives(self, print_: int) -> list[tuple[int, int, int, Value]]:
+    def lives(self, print_: Key) -> list[tuple[int, int, int, Value]]:
         """(birth, first, last time, last value) by birth."""
         floor = min(self.too_old(self.head, level) for level in LEVELS)
-        by_birth: dict[int, list[Sample]] = defaultdict(list)
-        for sample in self.series[print_].samples:
-            by_birth[sample.birth].append(sample)
+        by_birth = self.series[print_].lives
         found = []
         for birth in sorted(by_birth):
             last = last_of(by_birth[birth])
@@ -127,11 +148,11 @@ class Reference:
                 found.append((birth, min(s.time for s in by_birth[birth]), last.time, last.value))
         return found
 
-    def newest(self, print_: int) -> int:
+    def newest(self, print_: Key) -> int:
         """Time of the newest sample."""
         return max(s.time for s in self.series[print_].samples)
 
-    def ended(self, print_: int) -> int:
+    def ended(self, print_: Key) -> int:
         """When the series ended, 0 if it goes on."""
         newest = self.newest(print_) if print_ in self.series else 0
         end = self.ends.get(print_, 0)

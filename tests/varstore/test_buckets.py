@@ -14,12 +14,11 @@ from artimon.model.grid import Grid
 from artimon.model.select import NAME, STATISTICS, Buckets, Matcher, SelectError, SelectRequest
 from artimon.model.values import Value, ValueType, cell_to_double
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
-from varstore.memory import lazy_zeros
-from varstore.ring import Ring
+from varstore.cells.memory import lazy_zeros
+from varstore.cells.ring import Ring
+from varstore.cells.sums import true_sum
+from varstore.series.texts import NO_TEXT, Texts
 from varstore.shard import Shard
-from varstore.slots import NO_SLOT, SlotTable
-from varstore.sums import true_sum
-from varstore.texts import NO_TEXT, Texts
 
 NOW = 1_800_000_000_000
 GRID = Grid(NOW + 60_000, 60_000, 2)
@@ -76,10 +75,12 @@ def test_equal_times_any_order(less: Value, greater: Value) -> None:
 
 @pytest.mark.parametrize("together", [True, False])
 def test_a_series_of_two_sources_in_one_range(together: bool) -> None:
-    """Its samples meet in one bucket although their batches are applied in one pass with others."""
+    """Of one virtual shard: its samples meet in one bucket although their batches might be applied in one pass."""
     for shard in (
-        shard_of([(0, 1, 10), (1, 1, 1)], [(0, 2, 20), (2, 1, 1)], sources=("s0", "s1")),
-        shard_of([(0, 1, 10)], [(0, 2, 20)], [(0, 3, 30)], [(0, 4, 40)], sources=("s0", "s1") if together else ("s0",)),
+        shard_of([(0, 1, 10), (1, 1, 1)], [(0, 2, 20), (2, 1, 1)], sources=("s0", "s129")),
+        shard_of(
+            [(0, 1, 10)], [(0, 2, 20)], [(0, 3, 30)], [(0, 4, 40)], sources=("s0", "s129") if together else ("s0",)
+        ),
     ):
         _, got = row(shard)
         assert got["count"] in (2, 4)
@@ -194,19 +195,6 @@ def test_announced_but_never_sampled() -> None:
     """Found, of the announced type, with empty buckets."""
     buckets, got = row(shard_of([(0, 1, 1)]), series=3)
     assert (buckets.series[0].type, got["count"], len(buckets.births)) == (ValueType.INTEGER, 0, 0)
-
-
-def test_slots_of_many_fingerprints() -> None:
-    """Through several doublings, with twice the same, to the last slot and not beyond."""
-    prints = np.random.default_rng(7).integers(0, 2**64, 30_000, np.uint64)
-    prints[:3] = [0, 2**64 - 1, prints[3]]
-    table = SlotTable(20_000)
-    for part in np.split(prints, 30):
-        table.add(part)
-    distinct = list(dict.fromkeys(prints.tolist()))
-    expected = {print_: slot if slot < 20_000 else NO_SLOT for slot, print_ in enumerate(distinct)}
-    assert table.find(prints).tolist() == [expected[p] for p in prints.tolist()]
-    assert (table.used, table.refused) == (20_000, len(distinct) - 20_000)
 
 
 def test_texts_forget_what_no_cell_holds() -> None:

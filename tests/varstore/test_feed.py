@@ -14,7 +14,7 @@ from artimon.model.grid import Grid
 from artimon.model.routing import ownership, virtual_shard
 from artimon.model.select import NAME, STATISTICS, Buckets, Matcher, SelectRequest
 from tests.varstore.worlds import TOPIC, TestBatch, announce, print_of, range_of
-from varstore.positions import Partition
+from varstore.groups import Partition
 from varstore.shard import Shard, ShardBroken
 
 NOW = 1_800_000_000_000
@@ -92,15 +92,17 @@ def test_what_agents_send_again_to_a_topic_made_anew_is_a_repeat(shard: Shard) -
     assert count(shard) == 6
 
 
-def test_what_is_no_batch_or_not_ours_only_takes_an_offset(shard: Shard) -> None:
+def test_what_is_no_batch_or_not_ours_only_takes_an_offset() -> None:
     """Identities of batches that others own are noted; poison has none."""
     mine = LOG[0]
+    shard = Shard(capacity=1_000, owned=frozenset({virtual_shard(mine.source)}))
     entries = (
         FeedEntry(0, NOW, None, "", 0, 0, False, 0),
         replace(batch(1, source="x").entry(1), rows=0, owned=False),
         mine.entry(2),
     )
-    assert shard.feed(FeedRange(TOPIC, 0, 0, 3, entries, mine.samples())) == FeedAnswer(3, applied=1)
+    range_ = FeedRange(TOPIC, 0, 0, 3, entries, mine.samples(), shard.vshards)
+    assert shard.feed(range_) == FeedAnswer(3, applied=1)
 
 
 def test_offsets_that_nothing_came_for_are_passed(shard: Shard) -> None:
@@ -145,7 +147,7 @@ def test_a_source_that_is_not_ours_is_refused() -> None:
     foreign = next(f"s{i}" for i in range(100) if virtual_shard(f"s{i}") not in owned)
     log = [batch(0, source=foreign)]
     with pytest.raises(BatchError, match="not owned by shard a"):
-        shard.feed(range_of(log, 0, 1))
+        shard.feed(replace(range_of(log, 0, 1), vshards=shard.vshards))
     announce(shard, [0], source=foreign)
     assert shard.names() == []
 

@@ -33,6 +33,7 @@ RANGE = FeedRange(
         FeedEntry(44, 1_800_000_001_002, BatchId("agent-1", 2**64 - 2, 3, 18), SOURCE, 1_800_000_000_500, 0, False, 7),
     ),
     Samples.of(ROWS),
+    2**255 | 0b101,
 )
 
 
@@ -42,6 +43,7 @@ def test_golden_bytes_are_still_read() -> None:
     assert range_.samples.rows() == ROWS
     assert (range_.topic_id, range_.partition, range_.start, range_.until) == ("AAAAAAAAAAAAAAAAAAAAAQ", 3, 40, 45)
     assert range_.entries == RANGE.entries
+    assert range_.vshards == RANGE.vshards
 
 
 def test_what_is_written_is_what_the_page_says() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,8 @@ from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.labels import canonical
 from artimon.model.select import NAME, Matcher, SelectError
 from artimon.model.values import Kind, ValueType
-from varstore.index import Index
+from varstore.series.index import Entry, Index, Outcome
+from varstore.series.slots import Slots, SlotTable
 from varstore.shard import Shard
 
 names = st.sampled_from(["cpu", "cpu.user", "cpu.idle", "disk"])
@@ -47,21 +50,126 @@ def fits(name: str, labels: dict[str, str], matcher: Matcher) -> bool:
             return value.startswith(matcher.value)
 
 
-@settings(max_examples=300, deadline=None)
-@given(
-    st.lists(st.tuples(names, label_sets), max_size=25, unique_by=text_of),
-    st.lists(matchers, max_size=4),
-)
-def test_as_a_plain_search(series: list[tuple[str, dict[str, str]]], asked: list[Matcher]) -> None:
-    """Every operator, absent labels included."""
-    index = Index()
-    for slot, (name, labels) in enumerate(series):
+Known = tuple[str, dict[str, str]]
+announced = st.lists(st.tuples(names, label_sets), max_size=25, unique_by=text_of)
+
+
+def fill(index: Index, slots: Sequence[int], series: Sequence[Known]) -> None:
+    """Announce series."""
+    for slot, (name, labels) in zip(slots, series, strict=True):
         kept = {k: v for k, v in labels.items() if v}
-        assert index.add(2 * slot, name, kept, ValueType.INTEGER, Kind.GAUGE, 1)
+        assert index.add(slot, name, kept, ValueType.INTEGER, Kind.GAUGE, 1, 1_000) is Outcome.KNOWN
+
+
+def check(index: Index, held: dict[int, Known], asked: Sequence[Matcher]) -> None:
+    """Every way to ask."""
     slots, entries = index.find(asked)
-    expected = [2 * i for i, (name, labels) in enumerate(series) if all(fits(name, labels, m) for m in asked)]
-    assert slots.tolist() == expected
-    assert [entry.name for entry in entries] == [series[slot // 2][0] for slot in expected]
+    expected = sorted(slot for slot, (name, labels) in held.items() if all(fits(name, labels, m) for m in asked))
+    assert slots.tolist() == index.select(asked).tolist() == expected
+    kept = [(held[slot][0], {k: v for k, v in held[slot][1].items() if v}) for slot in expected]
+    assert [(entry.name, entry.labels) for entry in entries] == kept
+    assert index.labels_of(slots) == sorted({label for _, labels in kept for label in labels})
+    for label in ("x", "y", "z", NAME):
+        codes, texts = index.codes(label, slots)
+        mine = [name if label == NAME else labels.get(label, "") for name, labels in kept]
+        assert [texts[code] for code in codes.tolist()] == mine
+        every = {name if label == NAME else labels.get(label, "") for name, labels in held.values()}
+        assert index.values(label) == sorted(every - {""})
+    assert index.values(None) == sorted({k for _, labels in held.values() for k, v in labels.items() if v})
+    assert len(index) == len(held)
+
+
+@settings(max_examples=200, deadline=None)
+@given(announced, announced, st.lists(matchers, max_size=4), st.sets(st.integers(0, 24)))
+def test_as_a_plain_search(first: list[Known], second: list[Known], asked: list[Matcher], gone: set[int]) -> None:
+    """Every operator, absent labels included; with others in slots that were freed; and in an index that was loaded."""
+    index = Index()
+    slots = [2 * i for i in range(len(first))]
+    fill(index, slots, first)
+    held = dict(zip(slots, first, strict=True))
+    check(index, held, asked)
+
+    index.remove(np.array([slot for slot in slots if slot // 2 in gone], np.int64))
+    held = {slot: known for slot, known in held.items() if slot // 2 not in gone}
+    check(index, held, asked)
+    free = [slot for slot in range(100) if slot not in held][: len(second)]
+    fill(index, free, second)
+    held.update(zip(free, second, strict=True))
+    check(index, held, asked)
+
+    other = Index()
+    other.load(index.export(np.arange(0, 100, 3)))
+    other.load(index.export(np.arange(100)))
+    check(other, held, asked)
+    assert other.find(())[1] == index.find(())[1]
+    other.remove(np.array(sorted(held), np.int64))
+    check(other, {}, asked)
+    assert not other._labels
+
+
+def test_many_labels_survive_an_image() -> None:
+    """More than are looked at in one go."""
+    index, other = Index(), Index()
+    held = {slot: ("cpu", {f"l{n:02}": f"{slot % 2}" for n in range(slot, slot + 35)}) for slot in range(60)}
+    fill(index, list(held), list(held.values()))
+    other.load(index.export(np.arange(60)))
+    assert [entry.labels for entry in other.find(())[1]] == [labels for _, labels in held.values()]
+
+
+def test_only_some_virtual_shards() -> None:
+    """By a mask; the twins of what is found are known."""
+    table = SlotTable(100)
+    index = Index(table)
+    for vshard in (3, 7):
+        slots = table.add(np.array([1, vshard], np.uint64), vshard).tolist()
+        fill(index, slots, [("cpu", {}), (f"own{vshard}", {})])
+    for mask, found in ((1 << 3, {3}), (1 << 7 | 1 << 200, {7}), (1 << 3 | 1 << 7, {3, 7}), (0, set())):
+        slots = index.select((), mask)
+        assert set(table.vshard[slots].tolist()) == found
+        assert len(table.twins(slots)) == (2 if len(found) == 2 else 0)
+
+
+def test_what_was_freed_since_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two parts of a long answer, and after it."""
+    monkeypatch.setattr("varstore.series.index._AT_ONCE", 2)
+    table = SlotTable(100)
+    index = Index(table)
+    slots = table.add(np.arange(1, 6, dtype=np.uint64), 0)
+    fill(index, slots.tolist(), [("cpu", {"x": str(i)}) for i in range(5)])
+    entries_of, calls = index._entries, []
+
+    def meanwhile(some: Slots) -> list[Entry]:
+        calls.append(entries_of(some))
+        if len(calls) == 1:  # with the index's lock held
+            index._remove(slots[4:])
+        return calls[-1]
+
+    monkeypatch.setattr(index, "_entries", meanwhile)
+    found, entries = index.find(())
+    assert found.tolist() == slots[:4].tolist()
+    assert [entry.labels["x"] for entry in entries] == ["0", "1", "2", "3"]
+    table.free(slots[1:2])
+    assert table.add(np.array([9], np.uint64), 0).tolist() == slots[1:2].tolist()
+    prints = np.array([entry.fingerprint for entry in entries], np.uint64)
+    assert table.holds(found, prints).tolist() == [True, False, True, True]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 200)), max_size=300))
+def test_patterns_are_remembered_for_values_not_for_numbers(steps: list[tuple[bool, int, int]]) -> None:
+    """A number that means another value by now is judged anew; postings forget."""
+    index, held = Index(), dict[int, Known]()
+    asked = [Matcher("x", "=~", ".*[02468]"), Matcher(NAME, "prefix", "n1")]
+    for adding, slot, value in steps:
+        if adding and slot not in held:
+            held[slot] = (f"n{value % 15}", {"x": str(value)})
+            fill(index, [slot], [held[slot]])
+        elif not adding and slot in held:
+            del held[slot]
+            index.remove(np.array([slot]))
+        for matcher in asked:
+            found = [slot for slot in sorted(held) if fits(*held[slot], matcher)]
+            assert index.select([matcher]).tolist() == found
 
 
 @pytest.mark.parametrize(
@@ -103,18 +211,21 @@ def test_found_in_canonical_order_up_to_a_limit() -> None:
     shard.announce(block(1, 'b{x="1"}', 'a{y="0"}', 'a{x="2"}', 'a{x="10"}'))
     found = [canonical(s.name, s.labels) for s in shard.find((), limit=3)]
     assert found == ['a{x="10"}', 'a{x="2"}', 'a{y="0"}']
+    shard.announce(block(1, 'a{x="2"}', 'b{x="1"}', source="t"))  # twins
+    assert [canonical(s.name, s.labels) for s in shard.find(())] == [*found, 'b{x="1"}']
 
 
-def test_a_fingerprint_with_two_texts_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("source", "slots"), [("t116", 1), ("t", 2)], ids=["one virtual shard", "two"])
+def test_a_fingerprint_with_two_texts_is_set_aside(monkeypatch: pytest.MonkeyPatch, source: str, slots: int) -> None:
     """Neither is shown, both are counted, the rest goes on."""
-    monkeypatch.setattr("varstore.shard.fingerprint", len)
+    monkeypatch.setattr("varstore.series.catalogue.fingerprint", len)
     shard = Shard(capacity=1_000)
     shard.announce(block(1, "aa{}", "long{}"))
-    shard.announce(block(1, "bb{}", source="t"))
+    shard.announce(block(1, "bb{}", source=source))
     shard.announce(block(2, "aa{}"))
     assert shard.names() == ["long"]
     assert [s.name for s in shard.find((Matcher(NAME, "!=", "x"),))] == ["long"]
-    assert (shard.status()["clashes"], shard.status()["series"]) == (1, 1)
+    assert (shard.status()["clashes"], shard.status()["series"]) == (slots, 1)
 
 
 def test_a_bad_text_spoils_only_itself() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
+from artimon.model.routing import virtual_shard
 from artimon.model.select import NAME, STATISTICS, Buckets, Matcher, SelectRequest
 from artimon.model.values import Value, ValueType, cell_to_double
 from tests.varstore.reference import LEVELS, Reference, Sample, end_of, greatest, last_of, least
@@ -20,7 +21,11 @@ from varstore.shard import Shard
 
 START = 1_800_000_000_000
 MINUTE, HOUR = 60_000, 3_600_000
-SERIES = 7  # 0, 1: integers; 2: doubles; 3: strings; 4: booleans; 5: of two sources; 6: changes its type
+SERIES = 7  # 0, 1: integers; 2: doubles; 3: strings; 4: booleans; 5: of all sources; 6: changes its type
+SOURCES = ("s0", "s129", "s1")
+"""The first two are of one virtual shard, the third of another: it makes twins."""
+MINE = ([0, 2, 3, 5, 6], [1, 4, 5], [3, 5, 6])
+HOMES = sorted({virtual_shard(source) for source in SOURCES})
 
 ages = st.one_of(
     st.integers(-2, 120_000),
@@ -50,7 +55,7 @@ def value_of(series: int) -> st.SearchStrategy[Value]:
 @st.composite
 def rows(draw: st.DrawFn, source: int, append: int) -> list[Row]:
     """Rows of one batch: some series of a source, sometimes one of them twice, sometimes only its end."""
-    mine = [0, 2, 3, 5, 6] if source == 0 else [1, 4, 5]
+    mine = MINE[source]
     found: list[Row] = []
     for series in draw(st.lists(st.sampled_from(mine), min_size=1, max_size=6)):
         time = append - draw(ages)
@@ -61,20 +66,22 @@ def rows(draw: st.DrawFn, source: int, append: int) -> list[Row]:
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[TestBatch]:
-    """A partition: batches whose append times mostly rise, some standing in it twice."""
+def logs(draw: st.DrawFn, hours: int = 1_000) -> list[TestBatch]:
+    """A partition: batches whose append times mostly rise, by jumps sometimes, some standing in it twice."""
     log: list[TestBatch] = []
     append = START
     for number in range(draw(st.integers(1, 12))):
-        append += draw(st.sampled_from([0, 1, 1_000, 60_000, 61_000, 3 * HOUR, 30 * HOUR, -5_000]))
-        append = min(append, START + 72 * HOUR)  # a life silent for twice the longest level is forgotten
+        append += draw(
+            st.sampled_from([0, 1, 1_000, 60_000, 61_000, 3 * HOUR, 30 * HOUR, 79 * HOUR, 90 * HOUR, -5_000])
+        )
+        append = min(append, START + hours * HOUR)
         if log and draw(st.integers(0, 5)) == 0:
             again = draw(st.sampled_from(log))
             log.append(TestBatch(again.id, again.source, append, again.rows))
             continue
-        source = draw(st.integers(0, 1))
+        source = draw(st.integers(0, len(SOURCES) - 1))
         id = BatchId("agent", 7, source, number)
-        log.append(TestBatch(id, f"s{source}", append, draw(rows(source, append))))
+        log.append(TestBatch(id, SOURCES[source], append, draw(rows(source, append))))
     return log
 
 
@@ -96,13 +103,21 @@ def feed_all(shard: Shard, log: list[TestBatch], sent: list[tuple[int, int]]) ->
     assert shard.feed(range_of(log, at, len(log))).next_offset == max(at, len(log))
 
 
+def announce_all(shard: Shard, version: int, append_ms: int) -> None:
+    """Every series in both virtual shards."""
+    for source in ("s0", "s1"):
+        announce(shard, range(SERIES), source, version, append_ms)
+
+
 def expect(log: list[TestBatch]) -> Reference:
-    """The reference, which sees each identity once."""
+    """The reference, which sees each identity once; a series of two virtual shards is two to it."""
     reference, seen = Reference(), set()
     for batch in log:
         if batch.id not in seen:
             seen.add(batch.id)
-            reference.apply(batch.append_ms, batch.rows)
+            home = virtual_shard(batch.source)
+            rows = [((home, print_), time, birth, value) for print_, time, birth, value in batch.rows]
+            reference.apply(batch.append_ms, rows)
     return reference
 
 
@@ -147,9 +162,9 @@ def check_bucket(got: dict[str, int], samples: list[Sample], strings: tuple[str,
     assert (got["sum"] - sum(whole)) % 2**64 == 0
 
 
-def check_lives(buckets: Buckets, row: int, reference: Reference) -> None:
+def check_lives(buckets: Buckets, row: int, home: int, reference: Reference) -> None:
     """Lives, end and newest sample of one series."""
-    print_ = buckets.series[row].fingerprint
+    print_ = (home, buckets.series[row].fingerprint)
     assert buckets.ended_ms[row] == reference.ended(print_)
     got = buckets.births[buckets.births["row"] == row]
     if print_ not in reference.series:
@@ -162,19 +177,25 @@ def check_lives(buckets: Buckets, row: int, reference: Reference) -> None:
 
 
 def check(shard: Shard, reference: Reference) -> None:
-    """Every bucket of every series at every level."""
+    """Every bucket of every series at every level. Whatever was forgotten is announced again, and empty."""
+    shard._catalogue.sweep()
+    announce_all(shard, 2, reference.head)
+    reference.forget_silent([*reference.series, *reference.ends])
     types = {int: ValueType.INTEGER, float: ValueType.DOUBLE, bool: ValueType.BOOLEAN, str: ValueType.STRING}
     for level, grid in grids(reference):
-        buckets = shard.select(SelectRequest((Matcher(NAME, "prefix", "test."),), grid, STATISTICS))
-        assert len(buckets.series) == SERIES
-        ends = grid.ends().tolist()
-        for row, series in enumerate(buckets.series):
-            if series.fingerprint in reference.series:
-                assert series.type == types[reference.series[series.fingerprint].type]
-            check_lives(buckets, row, reference)
-            for i, end in enumerate(ends):
-                got = {name: int(buckets.statistics[name][row, i]) for name in STATISTICS}
-                check_bucket(got, reference.bucket(series.fingerprint, level, end), buckets.strings)
+        for home in HOMES:
+            request = SelectRequest((Matcher(NAME, "prefix", "test."),), grid, STATISTICS, vshards=1 << home)
+            buckets = shard.select(request)
+            assert len(buckets.series) == SERIES
+            ends = grid.ends().tolist()
+            for row, series in enumerate(buckets.series):
+                print_ = (home, series.fingerprint)
+                if print_ in reference.series:
+                    assert series.type == types[reference.series[print_].type]
+                check_lives(buckets, row, home, reference)
+                for i, end in enumerate(ends):
+                    got = {name: int(buckets.statistics[name][row, i]) for name in STATISTICS}
+                    check_bucket(got, reference.bucket(print_, level, end), buckets.strings)
     status = shard.status()
     counts = [status[name] for name in ("applied", "late", "future", "conflicts")]
     assert counts == [reference.applied, reference.late, reference.future, reference.conflicts]
@@ -189,23 +210,21 @@ def test_same_buckets_as_the_plain_store(data: st.DataObject) -> None:
     for _ in range(2):  # the second shard is the first one restarted: empty, fed from 0 in other pieces
         shard = Shard(capacity=1_000)
         if data.draw(st.booleans()):
-            announce(shard, range(SERIES))
-            feed_all(shard, log, data.draw(cuts(len(log))))
-        else:
-            feed_all(shard, log, data.draw(cuts(len(log))))
-            announce(shard, range(SERIES))
+            announce_all(shard, 1, data.draw(st.sampled_from([0, START, START + 60 * HOUR])))
+        feed_all(shard, log, data.draw(cuts(len(log))))
         check(shard, reference)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_order_of_partitions_does_not_matter(data: st.DataObject) -> None:
-    """Batches in any order (as from partitions that lag) give the buckets of the order in which they were made."""
-    log = [batch for batch in data.draw(logs()) if not any(row[0] == print_of(6) for row in batch.rows)]
+    """Batches in any order (as from partitions that lag by less than what is forgotten) give the buckets of the order
+    in which they were made."""
+    log = [batch for batch in data.draw(logs(5)) if not any(row[0] == print_of(6) for row in batch.rows)]
     unique = list({batch.id: batch for batch in reversed(log)}.values())
     shuffled = data.draw(st.permutations(unique))
     shard = Shard(capacity=1_000)
-    announce(shard, range(SERIES))
+    announce_all(shard, 1, START)
     if shuffled:
         shard.feed(range_of(shuffled, 0, len(shuffled)))
     check(shard, expect(unique[::-1]))
@@ -216,12 +235,12 @@ def test_small_runs_and_a_small_cache_give_the_same(monkeypatch: pytest.MonkeyPa
     """How batches are grouped, and what the cache forgets, is no one's business."""
     monkeypatch.setattr("varstore.intake.RUN_ROWS", run_rows)
     log = [
-        TestBatch(BatchId("a", 1, 0, i), f"s{i % 2}", START + i * MINUTE, [(print_of(j), START + i * MINUTE, 0, i)])
+        TestBatch(BatchId("a", 1, 0, i), SOURCES[i % 3], START + i * MINUTE, [(print_of(j), START + i * MINUTE, 0, i)])
         for i in range(20)
         for j in [i % 3]
     ]
     shard = Shard(capacity=1_000)
     shard._intake._cached_rows = 1
-    announce(shard, range(SERIES))
+    announce_all(shard, 1, START)
     shard.feed(range_of(log, 0, 20))
     check(shard, expect(log))

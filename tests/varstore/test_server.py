@@ -5,31 +5,38 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
 from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
 
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.codec import encode_series
 from artimon.model.feed import encode_range
-from artimon.model.grid import Grid
+from artimon.model.grid import Grid, parse_levels
 from artimon.model.health import read_health
 from artimon.model.registration import zookeeper_client
 from artimon.model.routing import ownership, virtual_shard
 from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest
 from artimon.model.values import Kind, ValueType
+from artimon.model.vshards import from_hex, mask_of, to_hex
 from artimon.stack.topics import Topic, make_topics
 from bookkeeper.framed import FramedClient
 from tests.varstore.worlds import TestBatch, print_of, range_of, text_of
-from varstore import server
-from varstore.client import StoreUnavailable, VarstoreClient
-from varstore.server import SHARDS_PATH, ShardConfig, run_shard
+from tests.waiting import eventually
+from varstore.cluster import membership as membership_of
+from varstore.cluster.client import StoreUnavailable, VarstoreClient
+from varstore.cluster.logends import end_of_epoch, log_span
+from varstore.cluster.membership import VARSTORE_PATH, Membership, MembershipWatch
+from varstore.series.limits import memory_limit
+from varstore.server import SHARDS_PATH, LevelsDiffer, ShardConfig, run_shard
 from varstore.service import idl
 
 pytestmark = pytest.mark.stack
@@ -37,15 +44,6 @@ pytestmark = pytest.mark.stack
 NOW = 1_800_000_000_000
 ALL = SelectRequest((Matcher(NAME, "prefix", "test."),), Grid(NOW + 60_000, 60_000, 2))
 MEMBERS = ("0", "1")
-
-
-def eventually(check: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Wait until `check` holds."""
-    deadline = monotonic() + seconds
-    pause = threading.Event()
-    while not check():
-        assert monotonic() < deadline, "it did not come to be"
-        pause.wait(0.05)
 
 
 @dataclass
@@ -56,6 +54,7 @@ class Cluster:
     kafka: str
     prefix: str
     health: Path
+    topic_id: str
     running: dict[str, tuple[threading.Event, threading.Thread]] = field(default_factory=dict)
 
     def start(self, id: str) -> None:
@@ -88,7 +87,7 @@ class Cluster:
 
         def look() -> bool:
             health = read_health(self.health / f"shard-{id}.json")
-            if health is None or health.state != "ok" or health.problem:
+            if health is None or health.state != "ok" or health.problem or not health.figures["vshards"]:
                 return False
             found.append(health.figures)
             return True
@@ -96,10 +95,22 @@ class Cluster:
         eventually(look)
         return "127.0.0.1", int(found[-1]["port"])
 
+    def wait_whole(self, id: str) -> None:
+        """Until a shard holds all that it should, and says so."""
+
+        def look() -> bool:
+            health = read_health(self.health / f"shard-{id}.json")
+            figures = health.figures if health else {}
+            return bool(figures.get("vshards_wanted")) and figures["vshards_wanted"] == figures["vshards_ready"]
+
+        eventually(look)
+
     def feed(self, id: str, log: list[TestBatch], start: int, until: int, partition: int = 0) -> Any:
         """As the buckets job does."""
         with FramedClient(idl().Shard, *self.place(id)) as client:
-            return client.call("feed", encode_range(range_of(log, start, until, partition)))
+            (group,) = json.loads(client.call("groups"))
+            range_ = range_of(log, start, until, partition, self.topic_id)
+            return client.call("feed", encode_range(replace(range_, vshards=from_hex(group["vshards"]))))
 
     def announce(self, block: SeriesBlock) -> None:
         """As the collector does."""
@@ -107,6 +118,21 @@ class Cluster:
         producer.send(f"{self.prefix}.series", key=block.key, value=encode_series("agent", block).data).get(timeout=20)
         producer.send(f"{self.prefix}.series", key=b"poison", value=b"no batch").get(timeout=20)
         producer.close()
+
+
+def id_of(kafka: str, topic: str) -> str:
+    """The id of a topic that was just made."""
+    found: list[str] = []
+
+    def is_known() -> bool:
+        try:
+            found.append(log_span(kafka, topic)[0])
+        except KafkaError:
+            return False
+        return True
+
+    eventually(is_known)
+    return found[0]
 
 
 @contextmanager
@@ -126,7 +152,8 @@ def cluster(zookeeper: str, kafka: str, tmp_path: Path, request: pytest.FixtureR
     prefix = f"h4.{request.node.name[:40].replace('[', '-').replace(']', '')}"
     make_topics(kafka, (Topic(f"{prefix}.series", 2, {}), Topic(f"{prefix}.samples", 2, {})))
     with ExitStack() as stack:
-        made = Cluster(stack.enter_context(chroot(zookeeper, f"/{prefix}")), kafka, prefix, tmp_path)
+        topic_id = id_of(kafka, f"{prefix}.samples")
+        made = Cluster(stack.enter_context(chroot(zookeeper, f"/{prefix}")), kafka, prefix, tmp_path, topic_id)
         for id in MEMBERS:
             made.start(id)
         yield made
@@ -141,6 +168,7 @@ def store(cluster: Cluster) -> Iterator[VarstoreClient]:
         cluster.place(id)
     with VarstoreClient(cluster.zookeeper, deadline_s=5) as client:
         eventually(lambda: len(statuses(client)) == 2)
+        eventually(lambda: is_whole(client))
         yield client
 
 
@@ -152,10 +180,23 @@ def statuses(client: VarstoreClient) -> dict[str, Any]:
         return {}
 
 
+def is_whole(client: VarstoreClient) -> bool:
+    """Whether nothing is missing."""
+    try:
+        return not client.select(ALL).partial
+    except StoreUnavailable:
+        return False
+
+
 def source_of(id: str) -> str:
     """A source that a shard owns."""
     owned = ownership(MEMBERS)[id]
     return next(f"s{i}" for i in range(1_000) if virtual_shard(f"s{i}") in owned)
+
+
+def held_by(id: str) -> str:
+    """Mask of the virtual shards of a member."""
+    return to_hex(mask_of(ownership(MEMBERS)[id]))
 
 
 def log_of(id: str, series: list[int], batches: int = 3, lane: int = 0) -> list[TestBatch]:
@@ -216,11 +257,13 @@ def test_a_shard_that_is_gone_makes_answers_partial_and_comes_back_empty(
     eventually(lambda: store.select(ALL).partial)
     away = store.select(ALL)
     assert [s.name for s in away.series] == ["test.v2"]
-    assert "shard 0" in away.notes[0]
+    assert away.notes == (
+        f"shard 0 is not there: series of {len(ownership(MEMBERS)['0'])} of 256 virtual shards are missing",
+    )
     cluster.start("0")
     assert cluster.feed("0", log, 2, 3).next_offset == 0  # it is empty, and says so
     assert cluster.feed("0", log, 0, 3).next_offset == 3
-    eventually(lambda: len(store.names()) == 3)
+    eventually(lambda: len(store.names()) == 3 and is_whole(store))
     after = store.select(ALL)
     assert (counts(after), after.partial) == (counts(before), False)
     cluster.stop("0")
@@ -241,7 +284,7 @@ def test_a_restarted_shard_says_that_it_refills(cluster: Cluster, store: Varstor
     eventually(lambda: any("refilling: 3 batches" in note for note in store.select(ALL).notes))
     assert store.select(ALL).partial
     cluster.feed("0", log_of("0", [0]), 0, 3)
-    assert not store.select(ALL).partial
+    eventually(lambda: is_whole(store))
 
 
 def test_refusals_reach_the_caller(cluster: Cluster, store: VarstoreClient) -> None:
@@ -258,7 +301,7 @@ def test_refusals_reach_the_caller(cluster: Cluster, store: VarstoreClient) -> N
         for method, argument in (("select", b"{}"), ("find", b"[1]"), ("find", b'{"what":"x"}'), ("feed", [b"x"])):
             with pytest.raises(idl().ShardError):
                 client.call(method, argument)
-        assert client.call("positions") == []
+        assert {group["vshards"] for group in json.loads(client.call("groups"))} == {held_by("0")}
 
 
 def test_a_series_of_two_sources_is_one_row(cluster: Cluster, store: VarstoreClient) -> None:
@@ -285,7 +328,8 @@ def test_a_hanging_shard_costs_the_deadline_and_no_more(cluster: Cluster, store:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = zookeeper_client(cluster.zookeeper)
         client.start(timeout=15)
-        node = {"host": "127.0.0.1", "port": silent.getsockname()[1], "pid": 0, "incarnation": "x"}
+        at = {"host": "127.0.0.1", "port": silent.getsockname()[1], "pid": 0, "incarnation": "x"}
+        node = {**at, "held": held_by("0"), "holds": held_by("0")}
         client.create(f"{SHARDS_PATH}/0", json.dumps(node).encode(), ephemeral=True)
         with VarstoreClient(cluster.zookeeper, deadline_s=1.5) as impatient:
             began = monotonic()
@@ -296,6 +340,22 @@ def test_a_hanging_shard_costs_the_deadline_and_no_more(cluster: Cluster, store:
     assert [s.name for s in answer.series] == ["test.v2"]
     assert answer.partial
     assert any("shard 0 did not answer" in note for note in answer.notes)
+
+
+def test_kafka_says_where_the_log_of_a_leader_ends(cluster: Cluster, store: VarstoreClient) -> None:
+    """Kafka says where the log of each of its leaders ends."""
+    topic = f"{cluster.prefix}.samples"
+    producer = KafkaProducer(bootstrap_servers=cluster.kafka, acks="all")
+    producer.send(topic, value=b"x", partition=0).get(timeout=20)
+    producer.close()
+    admin = KafkaAdminClient(bootstrap_servers=cluster.kafka)
+    (found,) = admin.describe_topics([topic])
+    partition = next(p for p in found["partitions"] if p["partition_index"] == 0)
+    assert end_of_epoch(admin, topic, partition, partition["leader_epoch"]) == 1
+    assert end_of_epoch(admin, topic, partition, partition["leader_epoch"] + 3) == 0
+    with pytest.raises(KafkaError):
+        end_of_epoch(admin, topic, {**partition, "leader_epoch": partition["leader_epoch"] + 1}, 0)
+    admin.close()
 
 
 def test_health_says_what_there_is(cluster: Cluster, store: VarstoreClient) -> None:
@@ -311,6 +371,7 @@ def test_health_says_what_there_is(cluster: Cluster, store: VarstoreClient) -> N
     assert figures()["next_offsets"] == {"0": 3}
     assert figures()["newest_sample_ms"] == NOW + 2_000
     assert figures()["slots"] == 2
+    eventually(lambda: figures()["memory_limit"] == memory_limit() // len(MEMBERS))  # they are of one machine
 
 
 def test_without_zookeeper_and_kafka_it_serves_and_says_so(tmp_path: Path) -> None:
@@ -331,7 +392,7 @@ def test_without_zookeeper_and_kafka_it_serves_and_says_so(tmp_path: Path) -> No
     health = read_health(path)
     assert health is not None
     with FramedClient(idl().Shard, "127.0.0.1", int(health.figures["port"])) as client:
-        assert client.call("positions") == []
+        assert client.call("groups") == "[]"
     with VarstoreClient(nowhere, deadline_s=0.5) as client_, pytest.raises(StoreUnavailable, match="ZooKeeper"):
         client_.select(ALL)
     stop.set()
@@ -339,13 +400,54 @@ def test_without_zookeeper_and_kafka_it_serves_and_says_so(tmp_path: Path) -> No
     assert not thread.is_alive()
 
 
-def test_who_is_no_member_does_not_run(zookeeper: str, kafka: str) -> None:
+def test_who_is_no_member_is_idle_and_says_so(zookeeper: str, kafka: str, tmp_path: Path) -> None:
     """What ZooKeeper says goes before the command line."""
+    health = tmp_path / "health.json"
+
+    def told() -> bool:
+        found = read_health(health)
+        return found is not None and "not among the members 7, and holds nothing: it can be stopped" in found.problem
+
     with chroot(zookeeper, "/h4.members") as place:
+        propose(place, Membership(("7",)))
+        stop = threading.Event()
+        config = ShardConfig("0", ("0",), place, kafka, capacity=1_000, health=health)
+        thread = threading.Thread(target=run_shard, args=(config, stop), daemon=True)
+        thread.start()
+        eventually(told)
+        stop.set()
+        thread.join(10)
+
+
+def test_a_shard_with_other_levels_is_refused_by_name(zookeeper: str, kafka: str) -> None:
+    with chroot(zookeeper, "/h4.levels") as place:
+        propose(place, Membership(("0",), levels=parse_levels("60x60,300x48")))
+        with pytest.raises(LevelsDiffer, match=r"started with levels 60x60,300x48,900x96.*the store has 60x60,300x48 "):
+            run_shard(ShardConfig("0", ("0",), place, kafka, capacity=1_000), threading.Event())
+        with VarstoreClient(place) as client:
+            assert client.levels() == ((60_000, 60), (300_000, 48))
+
+
+def test_a_zookeeper_that_was_emptied_hears_again_who_the_members_are(zookeeper: str) -> None:
+    """From the shards that run, whatever their command lines said once."""
+    with chroot(zookeeper, "/h4.emptied") as place:
         client = zookeeper_client(place)
         client.start(timeout=15)
-        client.create(server.VARSTORE_PATH, json.dumps({"members": ["7"], "replicas": 1}).encode(), makepath=True)
+        watch = MembershipWatch(client, Membership(("0",)))
+        assert not watch.known.confirmed
+        assert watch.look() == Membership(("0",))
+        changed = membership_of.change(client, lambda membership: membership.added("1").replicated(2))
+        eventually(lambda: watch.look() == changed)
+        client.delete(VARSTORE_PATH)
+        eventually(lambda: watch.look() == changed and membership_of.read(client) == changed)
         client.stop()
         client.close()
-        with pytest.raises(server.NotAMember, match="not among the members"):
-            run_shard(ShardConfig("0", ("0",), place, kafka, capacity=1_000), threading.Event())
+
+
+def propose(place: str, membership: Membership) -> None:
+    """As a first shard does."""
+    client = zookeeper_client(place)
+    client.start(timeout=15)
+    assert membership_of.propose(client, membership) == membership
+    client.stop()
+    client.close()

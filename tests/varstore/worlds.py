@@ -57,7 +57,7 @@ def range_of(log: Sequence[TestBatch], start: int, until: int, partition: int = 
     return FeedRange(topic, partition, start, until, entries, join_samples([b.samples() for b in part]))
 
 
-def announce(shard: Shard, series: Sequence[int], source: str = "s0", version: int = 1) -> None:
+def announce(shard: Shard, series: Sequence[int], source: str = "s0", version: int = 1, append_ms: int = 0) -> None:
     """Announce test series."""
     infos = tuple(SeriesInfo(text_of(i), ValueType.INTEGER, Kind.GAUGE) for i in series)
-    shard.announce(SeriesBlock(source, 0, version, infos))
+    shard.announce(SeriesBlock(source, 0, version, infos), append_ms)

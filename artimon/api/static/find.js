@@ -27,7 +27,12 @@ export class Find {
     this.text.addEventListener("input", soon);
     this.value.addEventListener("input", soon);
     this.label.addEventListener("change", () => this._labelChosen());
-    byId("find-form").addEventListener("submit", (event) => { event.preventDefault(); void this.look(); });
+    // a form of two fields and no button is not submitted by Enter: it is listened for here
+    byId("find-form").addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || !(event.target instanceof HTMLInputElement)) return;
+      event.preventDefault();
+      void this.look();
+    });
   }
 
   /** Take over what the address says, and look. */

@@ -1,40 +1,6 @@
 // What the page must know of the query language: where strings and brackets are, and what may be called.
 
-/** What may be called on its own, with a sample of its arguments. A test compares these tables with the language. */
-export const FUNCTIONS = /** @type {Record<string, string>} */ ({
-  fetch: "fetch('NAME{label=\"value\"}') · series by selector",
-  samples: "samples('NAME') · single samples from history",
-  absent: "absent('NAME{…}') · 1 where no series fits",
-  apply: "apply(op, a, b, on=[…]) · pair two operands",
-});
-
-/** What may follow a dot. */
-export const METHODS = /** @type {Record<string, string>} */ ({
-  rate: "(window) · increase a second",
-  increase: "(window) · growth of a counter",
-  delta: "(window) · difference to before the window",
-  sum: "(by=[…]) · sum of each class",
-  mean: "(by=[…]) · mean of each class",
-  min: "(by=[…]) · smallest of each class",
-  max: "(by=[…]) · greatest of each class",
-  count: "(by=[…]) · members with a value",
-  reduce: "(f, by=[…]) · one series a class",
-  map: "(f, window) · a function of each series",
-  bucketize: "(f, step) · one value per step",
-  range: "(duration) · reach back this far",
-  between: "(a, b) · from a to b",
-  at: "(time) · one bucket",
-  offset: "(duration) · as it was before",
-  named: "(name) · call the result so",
-  abs: "() · absolute value",
-  ceil: "() · next integer upwards",
-  floor: "() · next integer downwards",
-  round: "() · nearest integer",
-  sqrt: "() · square root",
-  exp: "() · e to the power of it",
-  log: "() · natural logarithm",
-  clamp: "(low, high) · keep within",
-});
+export { FUNCTIONS, METHODS } from "./functions.js"; // made by the server of what the language has
 
 const TIMES = /^\.\s*(range|between|at)\s*\(/;
 const PREFIX = "(\n";

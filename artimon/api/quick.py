@@ -1,0 +1,68 @@
+"""The short way for what is asked most: GET /api/query with nothing unusual in it. Anything else takes the long way,
+through the framework, which also says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from fastapi import Request, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from artimon.api.errors import ApiError
+from artimon.api.question import MAX_FIELDS, TIME_MAX_MS, Question
+
+PATH = "/api/query"
+_KNOWN = frozenset({"q", "format", "engine", "time_ms"})
+Answer = Callable[[Request, Question], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """What counts requests looks for the path of a route here."""
+
+    path: str = PATH
+
+
+_ROUTE = _Route()
+
+
+def plain_question(query_string: bytes) -> Question | None:
+    """The question in an address; None where the framework has to look at it."""
+    try:
+        pairs = parse_qsl(query_string.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        return None
+    found = dict(pairs)
+    if len(found) != len(pairs) or not found.keys() <= _KNOWN or "q" not in found:
+        return None
+    time_ms = None
+    if "time_ms" in found:
+        text = found["time_ms"]
+        if not (text.isascii() and text.isdigit() and len(text) <= 15 and int(text) <= TIME_MAX_MS):
+            return None
+        time_ms = int(text)
+    return Question(found["q"], time_ms, found.get("format"), found.get("engine"))
+
+
+class QuickQuery:
+    """ASGI middleware, innermost: `answer` and `refuse` are what the routes of the application use, too."""
+
+    def __init__(self, app: ASGIApp, answer: Answer, refuse: Callable[[ApiError], Response]) -> None:
+        self._app, self._answer, self._refuse = app, answer, refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        question = None
+        if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "GET":
+            question = plain_question(scope["query_string"])
+        if question is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = _ROUTE
+        await receive()  # the body, which was read before: what comes next is that the client goes
+        try:
+            response = await self._answer(Request(scope, receive), question)
+        except ApiError as problem:
+            response = self._refuse(problem)
+        await response(scope, receive, send)

@@ -1,0 +1,270 @@
+"""Commands about agents and their flows: how they are, and what they are to do. ZooKeeper is all they need."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from artimon.commands.clusters import Cluster, ClustersOption, Listing, ZookeepersOption, clusters_of, in_each
+from artimon.commands.common import JsonOption, say
+from artimon.model.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from pipeline.plane.commands import Answer
+    from pipeline.plane.tree import Tree
+
+app = typer.Typer()
+agents_app = typer.Typer(cls=Listing, help="The agents: how each is; drain, pause, resume, roll, release.")
+flows_app = typer.Typer(cls=Listing, help="The flows of the agents.")
+app.add_typer(agents_app, name="agents")
+app.add_typer(flows_app, name="flows")
+
+AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="Name of an agent, as `artimon agent --name`.")]
+WaitOption = Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for the answer; 0: do not wait.")]
+IdOption = Annotated[
+    str, typer.Option("--id", help="Id of the command: the same id again does nothing but tell the answer.")
+]
+GRACE_S = 10.0
+"""An answer may come so long after the deadline of the command."""
+
+
+@agents_app.command("list")
+def list_agents(
+    zookeeper: ZookeepersOption = None, clusters: ClustersOption = None, as_json: JsonOption = False
+) -> None:
+    """Say of every agent its versions, lag, log and flows; 1 if a cluster cannot be asked or an agent has a problem."""
+    found, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: known_agents(tree))
+    rows = [agent_row(cluster, name, report) for cluster, agents in found.items() for name, report in agents.items()]
+    if as_json:
+        print(json.dumps({"agents": rows}, indent=1))
+    else:
+        _print_agents(rows, many=len(found) > 1)
+    if not good or any(row["problems"] for row in rows):
+        raise typer.Exit(1)
+
+
+def known_agents(tree: Tree) -> dict[str, dict[str, Any] | None]:
+    """What the live agents report; None for those that have a configuration of their own and are not live."""
+    live = tree.agents()
+    named = [scope.partition("/")[2] for scope in tree.scopes() if scope.startswith("agent/")]
+    return {**live, **{name: None for name in named if name not in live}}
+
+
+def agent_row(cluster: str, name: str, reported: dict[str, Any] | None) -> dict[str, Any]:
+    """What is told of one agent; ages in ms, None where it has not said."""
+    report: dict[str, Any] = {"problem": "not live: no session in ZooKeeper"} if reported is None else reported
+    figures, config = report.get("figures") or {}, report.get("config") or {}
+    told_ms = report.get("time_ms")
+    problems = list(report.get("problems") or ())
+    if "problem" in report:
+        problems.append(str(report["problem"]))
+    flows = [flow for flow in report.get("flows") or () if isinstance(flow, dict)]
+    return {
+        "cluster": cluster,
+        "agent": name,
+        "live": reported is not None,
+        "host": report.get("host"),
+        "version": report.get("version"),
+        "mode": report.get("mode"),
+        "groups": report.get("groups") or [],
+        "config": config,
+        "lag_ms": figures.get("oldest_unsent_ms"),
+        "oldest_unacked_ms": figures.get("oldest_unacked_ms"),
+        "pending_batches": figures.get("pending_batches"),
+        "log_bytes": figures.get("log_bytes"),
+        "log_quota_bytes": figures.get("log_quota_bytes"),
+        "flows": flows,
+        "told_ms_ago": None if told_ms is None else max(0, SYSTEM_CLOCK.now_ms() - int(told_ms)),
+        "problems": problems,
+    }
+
+
+def _print_agents(rows: list[dict[str, Any]], many: bool) -> None:
+    from artimon.stack.status_view import table_of
+
+    columns = ["agent", "mode", "version", "config", "lag", "oldest unacked", "log", "flows"]
+    cells = []
+    for row in rows:
+        config = row["config"].get("running", "?") + (" REFUSED" if row["config"].get("refused") else "")
+        log = f"{_mib(row['log_bytes'])} of {_mib(row['log_quota_bytes'])}"
+        ages = [_seconds(row["lag_ms"]), _seconds(row["oldest_unacked_ms"])]
+        one = [
+            row["agent"],
+            (row["mode"] or "?") if row["live"] else "gone",
+            row["version"] or "?",
+            config,
+            *ages,
+            log,
+            str(len(row["flows"])),
+        ]
+        cells.append([row["cluster"], *one] if many else one)
+    table_of(["cluster", *columns] if many else columns, cells)
+    for row in rows:
+        for problem in row["problems"]:
+            print(f"! {row['agent']}: {problem}")
+    print(f"{sum(row['live'] for row in rows)} of {len(rows)} agents live")
+
+
+def _seconds(ms: int | None) -> str:
+    return "?" if ms is None else f"{ms / 1000:.1f} s"
+
+
+def _mib(size: int | None) -> str:
+    return "?" if size is None else f"{size / 2**20:.0f} MiB"
+
+
+@agents_app.command("drain")
+def drain(
+    agent: AgentArgument,
+    wait: WaitOption = 600.0,
+    id: IdOption = "",
+    zookeeper: ZookeepersOption = None,
+) -> None:
+    """Take nothing more, send everything; done when all is acked. It stays so until `resume`."""
+    _command(agent, "drain", {}, wait, id, zookeeper)
+
+
+@agents_app.command("pause")
+def pause(agent: AgentArgument, wait: WaitOption = 60.0, id: IdOption = "", zookeeper: ZookeepersOption = None) -> None:
+    """Send nothing; what is polled waits in the log, until `resume`."""
+    _command(agent, "pause", {}, wait, id, zookeeper)
+
+
+@agents_app.command("resume")
+def resume(
+    agent: AgentArgument, wait: WaitOption = 60.0, id: IdOption = "", zookeeper: ZookeepersOption = None
+) -> None:
+    """End a pause or a drain."""
+    _command(agent, "resume", {}, wait, id, zookeeper)
+
+
+@agents_app.command("roll")
+def roll(
+    agent: AgentArgument,
+    flow: Annotated[str, typer.Option("--flow", help="Only the files of this flow.")] = "",
+    wait: WaitOption = 60.0,
+    id: IdOption = "",
+    zookeeper: ZookeepersOption = None,
+) -> None:
+    """Close the open files (segment of the log, files of sinks) and begin others."""
+    _command(agent, "roll", {"flow": flow} if flow else {}, wait, id, zookeeper)
+
+
+@agents_app.command("release")
+def release(
+    agent: AgentArgument,
+    lane: Annotated[int, typer.Option("--lane", min=0, help="Number of the lane that is freed.")],
+    wait: WaitOption = 60.0,
+    id: IdOption = "",
+    zookeeper: ZookeepersOption = None,
+) -> None:
+    """Free a lane from a site that will not answer any more: what was sent there goes elsewhere too."""
+    _command(agent, "release", {"lane": str(lane)}, wait, id, zookeeper)
+
+
+def _command(
+    agent: str, name: str, arguments: dict[str, str], wait_s: float, id: str, zookeeper: list[str] | None
+) -> None:
+    """Give a command and tell its answer: 0 done, 1 anything else."""
+    from pipeline.plane.commands import Command, CommandError
+
+    clusters = clusters_of(zookeeper, None)
+    if len(clusters) > 1:
+        raise typer.BadParameter("a command goes to one agent of one cluster: name one --zookeeper")
+    now_ms = SYSTEM_CLOCK.now_ms()
+    command = Command(id or uuid.uuid4().hex, name, arguments, now_ms, now_ms + round(max(wait_s, 60.0) * 1000))
+
+    def give(_: Cluster, tree: Tree) -> Answer | None:
+        if agent not in tree.agents():
+            say(f"artimon: no agent {agent} is live: it hears this when it is back, before its deadline")
+        tree.give(agent, command)
+        return _wait(tree, agent, command.id, wait_s)
+
+    try:
+        answers, good = in_each(clusters, give)
+    except CommandError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    answer = answers.get(clusters[0].name)
+    if answer is not None:
+        print(f"{answer.state}: {answer.text}")
+    elif good and wait_s:
+        say(f"artimon: no answer within {wait_s:g} s; ask again with --id {command.id}")
+    elif good:
+        print(command.id)
+    if not good or (wait_s and (answer is None or answer.state != "done")):
+        raise typer.Exit(1)
+
+
+def _wait(tree: Tree, agent: str, id: str, wait_s: float) -> Answer | None:
+    """The final answer, None if none comes in time."""
+    changed, deadline = threading.Event(), monotonic() + (wait_s + GRACE_S if wait_s else 0.0)
+    while (left := deadline - monotonic()) > 0:
+        changed.clear()
+        answer = tree.answer(agent, id, lambda _: changed.set())
+        if answer is not None and answer.final:
+            return answer
+        changed.wait(min(left, 5.0))
+    return None
+
+
+@flows_app.command("list")
+def list_flows(
+    agent: Annotated[str, typer.Argument(metavar="[AGENT]", help="Only those of this agent.")] = "",
+    zookeeper: ZookeepersOption = None,
+    clusters: ClustersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say of every flow of the live agents how it is."""
+    found, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: tree.agents())
+    rows = [
+        {"cluster": cluster, "agent": name, **flow}
+        for cluster, agents in found.items()
+        for name, report in agents.items()
+        if agent in ("", name)
+        for flow in report.get("flows") or ()
+        if isinstance(flow, dict)
+    ]
+    if as_json:
+        print(json.dumps({"flows": rows}, indent=1))
+    else:
+        _print_flows(rows, many=len(found) > 1)
+    if not good or any(row.get("problem") for row in rows):
+        raise typer.Exit(1)
+
+
+def _print_flows(rows: list[dict[str, Any]], many: bool) -> None:
+    from artimon.stack.status_view import table_of
+
+    columns = ["agent", "name", "state", "waiting", "oldest_ms", "problem"]
+    columns = ["cluster", *columns] if many else columns
+    table_of(columns, [[str(row.get(column, "")) for column in columns] for row in rows])
+    print(f"{len(rows)} flows")
+
+
+@flows_app.command("check")
+def check_flows(
+    file: Annotated[typer.FileText, typer.Argument(metavar="FILE", help="TOML or JSON.")],
+) -> None:
+    """Say whether an agent could run the flows of a file; starts nothing."""
+    from artimon.commands.config import check_document
+    from pipeline.flows.builtin import builtin
+    from pipeline.flows.config.read import parse_flows
+    from pipeline.flows.spi import FlowError
+    from pipeline.plane.document import ConfigError, read_text
+
+    text, form = file.read(), "json" if file.name.endswith(".json") else "toml"
+    try:  # first as it stands, since that says the lines
+        flows = parse_flows(text, builtin(), form, file.name, also=("metrics",))
+        check_document(read_text(text, file.name))
+    except FlowError as problem:
+        say(f"artimon: {problem}")
+        raise typer.Exit(1) from None
+    except ConfigError as problem:
+        say(f"artimon: {file.name}: {problem}")
+        raise typer.Exit(1) from None
+    print(f"{file.name}: {len(flows)} flows, all good")

@@ -1,0 +1,149 @@
+"""`artimon query`: one answer, or one after another, as a table, JSON or CSV."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any, Literal, TextIO
+
+from artimon.api.formats import csv_pieces
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.select import SelectError
+from artimon.session import Session
+from query_dsl import Matrix, QueryError, parse, render_table
+from query_dsl.answers.render import printable
+from query_dsl.answers.watching import Painter, watch
+from query_dsl.tree.timing import format_time
+
+INTERRUPTED = 130
+Form = Literal["text", "json", "csv"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What is asked and how the answer is shown. `every_s`: again and again, so many seconds apart; None: once."""
+
+    text: str
+    form: Form = "text"
+    at: str | None = None
+    engine: str = "auto"
+    ascii_only: bool = False
+    series: int = 40
+    explain: bool = False
+    every_s: float | None = None
+
+
+def run(session: Session, asking: Asking, out: TextIO | None = None, terminal: bool | None = None) -> int:
+    """Ask and print; the exit code: 0 for an answer, 1 for a question that has none, 130 when interrupted.
+
+    While watching, Ctrl-C is the usual end (0); only the first question may fail, later ones show what is wrong and go
+    on."""
+    out = out or sys.stdout
+    try:
+        if asking.every_s is None:
+            _write(out, _answer(session, asking, Painter(out, terminal)))
+        else:
+            _watched(session, asking, Painter(out, terminal))
+    except (QueryError, SelectError) as problem:
+        print(f"artimon: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        if asking.every_s is None:
+            print("artimon: interrupted; nothing is printed", file=sys.stderr)
+            return INTERRUPTED
+        if terminal if terminal is not None else out.isatty():
+            print(file=out)
+    except BrokenPipeError:  # whoever read has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _watched(session: Session, asking: Asking, painter: Painter) -> None:
+    """Answers one after another."""
+    parse(asking.text)  # what is no query will never be one
+    begun = False
+
+    def ask() -> None:
+        nonlocal begun
+        try:
+            text = "".join(_answer(session, asking, painter)).rstrip("\n")
+        except (QueryError, SelectError) as problem:
+            if not begun:
+                raise
+            text = f"artimon: {problem}"
+        begun = True
+        head = [] if asking.form != "text" else [f"{format_time(SYSTEM_CLOCK.now_ms())}  {asking.text}"]
+        painter.paint("\n".join([*head, text]))
+
+    watch(ask, asking.every_s or 0.0)
+
+
+def _answer(session: Session, asking: Asking, painter: Painter) -> Iterator[str]:
+    """The pieces of what is printed; the whole answer is there before the first."""
+    options: dict[str, Any] = {} if asking.engine == "auto" else {"engine": asking.engine}
+    if asking.explain:
+        plan = session.explain(asking.text, at=asking.at, **options)
+        lines = [plan.to_json()] if asking.form == "json" else [printable(line) for line in str(plan).split("\n")]
+        yield "\n".join([*lines, ""])
+        return
+    answer = session.query(asking.text, at=asking.at, **options)
+    if asking.form == "csv":
+        _say(answer)
+    if asking.form == "json":
+        yield answer.to_json() + "\n"
+    elif not isinstance(answer, Matrix):
+        yield from _samples_csv(answer) if asking.form == "csv" else (f"{answer!r}\n",)
+    elif asking.form == "csv":
+        yield from (piece.decode() for piece in csv_pieces(answer))
+    else:
+        yield _table(answer, asking, painter) + "\n"
+
+
+def _say(answer: Any) -> None:
+    """What a reader of CSV would not see, on standard error."""
+    flags = ("incomplete",) * (not answer.complete) + ("partial",) * answer.partial
+    for note in (*flags, *answer.notes):
+        print(f"artimon: {printable(note)}", file=sys.stderr)
+
+
+def _table(matrix: Matrix, asking: Asking, painter: Painter) -> str:
+    size = painter.size()
+    series = asking.series
+    if size is not None and asking.every_s is not None:  # title, head, question and notes stand there too
+        series = max(1, min(series, size[1] - 4 - len(matrix.notes)))
+    width = size[0] if size is not None else None
+    return render_table(matrix, series, sparks=True, ascii_only=asking.ascii_only, width=width)
+
+
+def _samples_csv(answer: Any) -> Iterator[str]:
+    """Raw samples with the columns of a matrix."""
+    from artimon.api.formats import CSV_HEAD, csv_cell
+    from artimon.model.values import ValueType
+
+    yield CSV_HEAD
+    for i, (series, key) in enumerate(zip(answer.series, answer.keys, strict=True)):
+        head = f"{csv_cell(series)},{csv_cell(key.name)},{ValueType(int(answer.types[i])).name}"
+        for time, value in answer.tolist(i):
+            shown = str(value).lower() if isinstance(value, bool) else csv_cell(_number(value))
+            yield f"{head},{time},{format_time(time)},{shown}\r\n"
+
+
+def _number(value: Any) -> str:
+    return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(repr(value), str(value))
+
+
+def _write(out: IO[str], pieces: Iterator[str]) -> None:
+    for piece in pieces:
+        out.write(piece)
+    out.flush()
+
+
+def knows_unicode(out: TextIO) -> bool:
+    """Whether what is written there may hold blocks and names in other letters than ASCII's."""
+    try:
+        "▁…".encode(out.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

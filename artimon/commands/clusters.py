@@ -1,0 +1,113 @@
+"""Commands that speak to the control planes of several clusters: one ZooKeeper each, no master between them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+
+import typer
+from typer.core import TyperGroup
+
+from artimon.commands.common import located, say
+
+if TYPE_CHECKING:
+    from pipeline.plane.tree import Tree
+
+Result = TypeVar("Result")
+CONNECT_S = 10.0
+
+ZookeepersOption = Annotated[
+    list[str] | None,
+    typer.Option("--zookeeper", help="host:port or NAME=host:port; may be repeated (ARTIMON_ZOOKEEPER)."),
+]
+ClustersOption = Annotated[
+    Path | None, typer.Option("--clusters", help='TOML file with a table [clusters] of NAME = "host:port".')
+]
+
+
+class Cluster(NamedTuple):
+    """Where a control plane is."""
+
+    name: str
+    zookeeper: str
+
+
+class Listing(TyperGroup):
+    """A group of commands that is `list` when no command of it is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ("--help", "--show-completion")):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+def clusters_of(zookeepers: Sequence[str] | None, file: Path | None) -> list[Cluster]:
+    """Those named by flags and by the file; else the one of the settings or the running stack."""
+    found = [*_named(zookeepers or ()), *(_listed(file) if file is not None else ())]
+    if not found:
+        return [Cluster("", located().zookeeper)]
+    names = [one.name for one in found]
+    if len(set(names)) != len(names):
+        raise typer.BadParameter(f"two clusters have one name among {', '.join(names)}: write NAME=host:port")
+    return found
+
+
+def _named(texts: Sequence[str]) -> Iterator[Cluster]:
+    for text in texts:
+        name, equals, place = text.partition("=")
+        if equals and name and place:
+            yield Cluster(name, place)
+        else:
+            yield Cluster(text if len(texts) > 1 else "", text)
+
+
+def _listed(file: Path) -> list[Cluster]:
+    try:
+        table = tomllib.loads(file.read_text())["clusters"]
+        if not isinstance(table, dict) or not all(isinstance(place, str) for place in table.values()):
+            raise TypeError("it is no table of texts")
+        return [Cluster(str(name), place) for name, place in table.items()]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise typer.BadParameter(f'{file}: write [clusters] and lines NAME = "host:port" ({error!r})') from None
+
+
+@contextmanager
+def connected(cluster: Cluster) -> Iterator[Tree]:
+    """The control plane of one cluster. Raises PlaneError if its ZooKeeper does not answer, at any time."""
+    from kazoo.handlers.threading import KazooTimeoutError
+
+    from artimon.model.registration import zookeeper_client
+    from pipeline.plane.tree import LOST, PlaneError, Tree
+
+    client = zookeeper_client(cluster.zookeeper)
+    try:
+        client.start(timeout=CONNECT_S)
+        yield Tree(client)
+    except KazooTimeoutError:
+        raise PlaneError(f"ZooKeeper at {cluster.zookeeper} does not answer") from None
+    except LOST as error:
+        raise PlaneError(f"ZooKeeper at {cluster.zookeeper}: {type(error).__name__} {error}") from None
+    finally:
+        client.stop()
+        client.close()
+
+
+def in_each(clusters: Sequence[Cluster], act: Callable[[Cluster, Tree], Result]) -> tuple[dict[str, Result], bool]:
+    """What `act` gives in each cluster, by name; what fails in one is said, and the others are asked all the same.
+    Whether all went well."""
+    from pipeline.plane.document import ConfigError
+    from pipeline.plane.tree import PlaneError
+
+    results, good = {}, True
+    for cluster in clusters:
+        try:
+            with connected(cluster) as tree:
+                results[cluster.name] = act(cluster, tree)
+        except (PlaneError, ConfigError) as problem:
+            where = f"{cluster.name}: " if cluster.name else ""
+            say(f"artimon: {where}{problem}")
+            good = False
+    return results, good

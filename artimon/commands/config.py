@@ -1,0 +1,293 @@
+"""Commands about the configuration that agents are to run: push, compare, look back, go back."""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import json
+import threading
+from collections.abc import Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from artimon.commands.clusters import Cluster, ClustersOption, ZookeepersOption, clusters_of, in_each
+from artimon.commands.common import JsonOption, say
+from artimon.model.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from pipeline.plane.decide import Stamp
+    from pipeline.plane.tree import Tree, Version
+
+app = typer.Typer()
+config_app = typer.Typer(no_args_is_help=True, help="The configuration of agents and of groups of agents.")
+app.add_typer(config_app, name="config")
+
+FileArgument = Annotated[typer.FileText, typer.Argument(metavar="FILE", help="TOML or JSON, see docs/control.md.")]
+AgentOption = Annotated[str, typer.Option("--agent", help="Of this agent.")]
+GroupOption = Annotated[str, typer.Option("--group", help="Of this group of agents.")]
+NoteOption = Annotated[str, typer.Option("--note", help="Why, for the history.")]
+
+
+def check_document(found: Mapping[str, Any]) -> None:
+    """Everything that can be checked without the agent that is to run it. Raises ConfigError."""
+    from pipeline.flows.builtin import builtin
+    from pipeline.flows.config.read import parse_flows
+    from pipeline.flows.spi import FlowError
+    from pipeline.plane.document import ConfigError, parse
+
+    parse(found)
+    flows = [flow for flow in found.get("flow", ()) if flow.get("off") is not True]
+    if flows:
+        try:
+            parse_flows(json.dumps({"flow": flows}, default=str), builtin(), "json", "flows")
+        except (FlowError, ValueError) as error:
+            raise ConfigError(str(error)) from None
+
+
+def _scope(agent: str, group: str) -> str:
+    from pipeline.plane.tree import PlaneError, scope_of
+
+    if bool(agent) == bool(group):
+        raise typer.BadParameter("name one of --agent and --group")
+    try:
+        return scope_of(agent, group)
+    except PlaneError as problem:
+        raise typer.BadParameter(str(problem)) from None
+
+
+def _read(file: typer.FileText) -> dict[str, Any]:
+    from pipeline.plane.document import ConfigError, read_text
+
+    try:
+        found = read_text(file.read(), file.name)
+        check_document(found)
+    except ConfigError as problem:
+        say(f"artimon: {file.name}: {problem}")
+        raise typer.Exit(1) from None
+    return found
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "?"
+
+
+@config_app.command("push")
+def push(
+    file: FileArgument,
+    agent: AgentOption = "",
+    group: GroupOption = "",
+    note: NoteOption = "",
+    expect: Annotated[int | None, typer.Option("--expect", help="Only if this is the newest version.")] = None,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0, help="Wait so many seconds until every live agent concerned runs it.")
+    ] = 0.0,
+    zookeeper: ZookeepersOption = None,
+    clusters: ClustersOption = None,
+) -> None:
+    """Make the file the newest configuration of an agent or a group, in every cluster named; checked before."""
+    scope, found = _scope(agent, group), _read(file)
+
+    def act(cluster: Cluster, tree: Tree) -> bool:
+        stamp = tree.push(scope, found, now_ms=SYSTEM_CLOCK.now_ms(), by=_me(), note=note, expected=expect)
+        print(f"{cluster.name + ': ' if cluster.name else ''}{stamp}")
+        return _settled(tree, stamp, wait)
+
+    results, good = in_each(clusters_of(zookeeper, clusters), act)
+    if not good or not all(results.values()):
+        raise typer.Exit(1)
+
+
+@config_app.command("diff")
+def diff(
+    file: FileArgument,
+    agent: AgentOption = "",
+    group: GroupOption = "",
+    zookeeper: ZookeepersOption = None,
+    clusters: ClustersOption = None,
+) -> None:
+    """Say what a push of the file would change; 1 if anything."""
+    scope, found = _scope(agent, group), _read(file)
+    results, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: newest(tree, scope))
+    same = True
+    for name, version in results.items():
+        old = {} if version is None else dict(version.document)
+        title = "nothing" if version is None else str(version.stamp)
+        same &= _show_difference(old, found, f"{name + ': ' if name else ''}{title}", file.name)
+    if not good or not same:
+        raise typer.Exit(1)
+
+
+def _show_difference(old: dict[str, Any], new: dict[str, Any], title: str, name: str) -> bool:
+    from pipeline.plane.document import difference, parse
+
+    change = difference(parse(old), parse(new))
+    print(f"{title} -> {name}: {change}")
+    before, after = (json.dumps(one, indent=1, sort_keys=True).splitlines() for one in (old, new))
+    for line in difflib.unified_diff(before, after, title, name, lineterm=""):
+        print(line)
+    return change.nothing
+
+
+@config_app.command("history")
+def history(
+    agent: AgentOption = "",
+    group: GroupOption = "",
+    zookeeper: ZookeepersOption = None,
+    clusters: ClustersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the versions of an agent's or a group's configuration, newest first; without either all that have one."""
+    scope = _scope(agent, group) if agent or group else ""
+    found, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: _versions(tree, scope))
+    rows = [{"cluster": name, **row} for name, versions in found.items() for row in versions]
+    if as_json:
+        print(json.dumps({"versions": rows}, indent=1))
+    else:
+        for row in rows:
+            words = [row["cluster"], f"{row['scope']}@{row['number']}", row["made"], row["by"], row["note"]]
+            words += [f"(taken back from {row['source']})"] if row["source"] is not None else []
+            print("  ".join(word for word in words if word))
+    if not good:
+        raise typer.Exit(1)
+
+
+def _versions(tree: Tree, scope: str) -> list[dict[str, Any]]:
+    from datetime import UTC, datetime
+
+    found = tree.history(scope) if scope else [one for name in tree.scopes() for one in tree.history(name)[:1]]
+    return [
+        {
+            "scope": one.stamp.scope,
+            "number": one.stamp.number,
+            "made": datetime.fromtimestamp(one.made_ms / 1000, UTC).isoformat(timespec="seconds"),
+            "by": one.by,
+            "note": one.note,
+            "source": one.source,
+            "document": one.document,
+        }
+        for one in found
+    ]
+
+
+@config_app.command("show")
+def show(
+    agent: AgentOption = "",
+    group: GroupOption = "",
+    version: Annotated[int | None, typer.Option("--version", help="Not the newest but this one.")] = None,
+    zookeeper: ZookeepersOption = None,
+) -> None:
+    """Print a configuration as JSON, ready to be edited and pushed."""
+    scope = _scope(agent, group)
+
+    def act(_: Cluster, tree: Tree) -> Version | None:
+        return newest(tree, scope) if version is None else tree.version(scope, version)
+
+    found, good = in_each(clusters_of(zookeeper, None), act)
+    for name, one in found.items():
+        if one is None:
+            say(f"artimon: {name + ': ' if name else ''}{scope} has no configuration")
+            good = False
+        else:
+            print(json.dumps(one.document, indent=1, ensure_ascii=False))
+    if not good:
+        raise typer.Exit(1)
+
+
+@config_app.command("rollback")
+def rollback(
+    agent: AgentOption = "",
+    group: GroupOption = "",
+    to: Annotated[int | None, typer.Option("--to", help="The version to go back to (else the one before).")] = None,
+    note: NoteOption = "",
+    wait: Annotated[float, typer.Option("--wait", min=0, help="As of push.")] = 0.0,
+    zookeeper: ZookeepersOption = None,
+    clusters: ClustersOption = None,
+) -> None:
+    """Push an older version again, as a new one: numbers only grow."""
+    scope = _scope(agent, group)
+
+    def act(cluster: Cluster, tree: Tree) -> bool:
+        stamp = _push_again(tree, scope, to, note)
+        print(f"{cluster.name + ': ' if cluster.name else ''}{stamp}")
+        return _settled(tree, stamp, wait)
+
+    results, good = in_each(clusters_of(zookeeper, clusters), act)
+    if not good or not all(results.values()):
+        raise typer.Exit(1)
+
+
+def _push_again(tree: Tree, scope: str, to: int | None, note: str) -> Stamp:
+    from pipeline.plane.tree import PlaneError
+
+    current = newest(tree, scope)
+    if current is None:
+        raise PlaneError(f"{scope} has no configuration")
+    number = current.stamp.number - 1 if to is None else to
+    old = tree.version(scope, number)
+    now_ms, expected = SYSTEM_CLOCK.now_ms(), current.stamp.number
+    return tree.push(scope, old.document, now_ms=now_ms, by=_me(), note=note, source=number, expected=expected)
+
+
+@config_app.command("secure")
+def secure(
+    closed: Annotated[
+        bool, typer.Option("--closed", help="Applications too must show ARTIMON_ZOOKEEPER_AUTH to register.")
+    ] = False,
+    zookeeper: ZookeepersOption = None,
+    clusters: ClustersOption = None,
+) -> None:
+    """Give everything of ours in ZooKeeper to the user of ARTIMON_ZOOKEEPER_AUTH alone."""
+    from artimon.settings import zookeeper_auth
+    from pipeline.plane.access import protect
+
+    digest = zookeeper_auth()
+    if not digest:
+        say("artimon: set ARTIMON_ZOOKEEPER_AUTH to a file that holds user:password, here and for every process")
+        raise typer.Exit(2)
+
+    def act(cluster: Cluster, tree: Tree) -> None:
+        count = protect(tree.client, digest, closed)
+        print(f"{cluster.name + ': ' if cluster.name else ''}{count} nodes are for {digest.partition(':')[0]} alone")
+
+    _, good = in_each(clusters_of(zookeeper, clusters), act)
+    if not good:
+        raise typer.Exit(1)
+
+
+def newest(tree: Tree, scope: str) -> Version | None:
+    """The current version of a scope."""
+    versions = tree.history(scope)
+    return versions[0] if versions else None
+
+
+def _settled(tree: Tree, stamp: Stamp, wait_s: float) -> bool:
+    """Wait until every live agent that takes the scope has it as good, or refuses it; True if none refuses."""
+    deadline, pause = monotonic() + wait_s, threading.Event()
+    while wait_s:
+        concerned = {name: one for name, one in tree.agents().items() if takes(name, one, stamp.scope)}
+        verdicts = {name: verdict(one.get("config") or {}, stamp) for name, one in concerned.items()}
+        if all(verdicts.values()) or monotonic() >= deadline:
+            for name, text in sorted(verdicts.items()):
+                print(f"  {name}: {text or 'has not said yet'}")
+            return all(text == "good" for text in verdicts.values())
+        pause.wait(0.5)
+    return True
+
+
+def takes(name: str, report: Mapping[str, Any], scope: str) -> bool:
+    """Whether the agent takes the configuration of that scope."""
+    return scope == f"agent/{name}" or scope in {f"group/{group}" for group in report.get("groups") or ()}
+
+
+def verdict(config: Mapping[str, Any], stamp: Stamp) -> str:
+    """What an agent says of a version: "good", "refused: …", or "" as long as it has not decided."""
+    if str(stamp) in str(config.get("good", "")).split():
+        return "good"
+    if config.get("refused") and str(stamp) in str(config.get("wanted", "")).split():
+        return f"refused: {config['refused']}"
+    return ""

@@ -1,0 +1,90 @@
+"""Commands for the files of collectors that write HDFS themselves (docs/direct.md)."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from artimon.commands.common import JsonOption, say
+
+app = typer.Typer()
+direct = typer.Typer(help="Files of batches that collectors wrote without Kafka.", no_args_is_help=True)
+app.add_typer(direct, name="direct")
+
+FolderArgument = Annotated[str, typer.Argument(help="hdfs://HOST:PORT/folder or file:///folder.")]
+
+
+def _reader(folder: str) -> Any:
+    from pipeline.direct.reader import Reader
+    from pipeline.direct.store import open_store
+
+    try:
+        return Reader(open_store(folder))
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+
+
+@direct.command()
+def verify(folder: FolderArgument, as_json: JsonOption = False) -> None:
+    """Read everything: how many batches there are, once each, and what is damaged. 1 if anything is."""
+    reader = _reader(folder)
+    for _ in _tried(reader.batches()):
+        pass
+    report = reader.report
+    figures = {
+        "files": report.files,
+        "open_files": report.open_files,
+        "batches": report.batches,
+        "samples": report.samples,
+        "bytes": report.bytes,
+        "repeats": report.repeats,
+        "lanes": report.lanes.to_json(),
+        "damaged": report.damaged,
+    }
+    if as_json:
+        print(json.dumps(figures))
+    else:
+        names = ("files", "batches", "samples", "bytes", "repeats")
+        print(", ".join(f"{figures[name]} {name}" for name in names))
+        for text in report.damaged:
+            say(f"damaged: {text}")
+    raise typer.Exit(1 if report.damaged else 0)
+
+
+@direct.command()
+def read(
+    folder: FolderArgument,
+    limit: Annotated[int, typer.Option(min=0, help="Rows at most; 0: all.")] = 0,
+) -> None:
+    """Print the rows as JSON lines: source, series, time, birth, value; each batch once."""
+    reader = _reader(folder)
+    names = {info.text for block in reader.blocks().values() for info in block.series}
+    texts = _by_fingerprint(names)
+    left = limit or -1
+    for header, samples in _tried(reader.samples()):
+        for series, time_ms, birth_ms, value in samples.rows():
+            if not left:
+                return
+            left -= 1
+            name = texts.get(series, f"{series:016x}")
+            row = {"source": header.source, "series": name, "time": time_ms, "birth": birth_ms, "value": value}
+            print(json.dumps(row))
+
+
+def _by_fingerprint(names: set[str]) -> dict[int, str]:
+    from artimon.model.fingerprint import fingerprint
+
+    return {fingerprint(name): name for name in names}
+
+
+def _tried(found: Any) -> Any:
+    """What cannot be read is one line for the person at the terminal."""
+    from pipeline.direct.store import StoreError
+
+    try:
+        yield from found
+    except StoreError as problem:
+        say(f"artimon: {problem}")
+        raise typer.Exit(1) from None

@@ -1,0 +1,112 @@
+"""The command that asks: `artimon query`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from artimon.commands.common import DataOption, JsonOption, ZookeeperOption, asked_store
+
+app = typer.Typer()
+_SECONDS = re.compile(r"\d+(\.\d+)?(ms|s|m|min|h)?")
+_DEFAULT = "10s"
+
+
+class WatchingCommand(TyperCommand):
+    """A command whose --watch may stand alone: the word behind it is its value only if it is a time."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        joined: list[str] = []
+        words = iter(enumerate(args))
+        for i, word in words:
+            if word != "--watch" or i >= end:
+                joined.append(word)
+            elif i + 1 < end and _SECONDS.fullmatch(args[i + 1]):
+                joined.append(f"--watch={next(words)[1]}")
+            else:
+                joined.append(f"--watch={_DEFAULT}")
+        return super().parse_args(ctx, joined)
+
+
+def _every(text: str | None) -> str | None:
+    """Refuses at the command line what is no time, or one too short."""
+    if text is not None and _seconds(text) < 1:
+        raise typer.BadParameter(f"{text} is too short: at least 1s")
+    return text
+
+
+def _seconds(text: str) -> float:
+    from artimon.running import duration_ms
+
+    try:
+        return duration_ms(text if not text[-1:].isdigit() else f"{text}s") / 1000
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+
+
+@app.command(cls=WatchingCommand)
+def query(
+    text: Annotated[str, typer.Argument(help="The question, such as \"fetch('host.cpu.ms').rate()\".")],
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line a value.")] = False,
+    at: Annotated[str | None, typer.Option(help="Ask as of then: ISO 8601 (UTC), or such as now-1h.")] = None,
+    engine: Annotated[
+        Literal["auto", "memory", "history"], typer.Option(help="What answers: the shards, the raw table, or both.")
+    ] = "auto",
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Ask, and print how it was answered, not the answer: plan, engine, level and why, what was read.",
+        ),
+    ] = False,
+    watch: Annotated[
+        str | None,
+        typer.Option(metavar="[SECONDS]", callback=_every, help="Ask again every so often (10 s) until Ctrl-C."),
+    ] = None,
+    series: Annotated[int, typer.Option(min=1, help="At most so many lines in the table.")] = 40,
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Charts and names in ASCII.")] = False,
+) -> None:
+    """Ask the memory shards, the history, or both. Exit codes: 0 an answer, 1 none, 2 misuse, 130 interrupted."""
+    if as_json and as_csv:
+        raise typer.BadParameter("choose one of --json and --csv")
+    if explain and (as_csv or watch is not None):
+        raise typer.BadParameter("--explain goes with neither --csv nor --watch")
+    raise typer.Exit(
+        _ask(
+            asked_store(zookeeper, data),
+            text,
+            form="json" if as_json else "csv" if as_csv else "text",
+            data=data,
+            at=at,
+            engine=engine,
+            explain=explain,
+            every_s=None if watch is None else _seconds(watch),
+            series=series,
+            ascii_only=ascii_only,
+        )
+    )
+
+
+def _ask(where: str, text: str, *, data: object, **shown: object) -> int:
+    from artimon.commands.asking import Asking, knows_unicode, run
+    from artimon.model.select import SelectError
+    from artimon.running import quiet
+    from artimon.session import open_session
+
+    quiet()
+    shown["ascii_only"] = shown["ascii_only"] or not knows_unicode(sys.stdout)
+    try:
+        session = open_session(where, data)  # type: ignore[arg-type]
+    except SelectError as problem:
+        print(f"artimon: {problem}", file=sys.stderr)
+        return 1
+    with session:
+        return run(session, Asking(text, **shown))  # type: ignore[arg-type]

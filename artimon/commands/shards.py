@@ -1,0 +1,130 @@
+"""Commands about the shards of the memory store: who they are to be, and what each holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from artimon.commands.common import DataOption, JsonOption, ZookeeperOption, located, say
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+    from varstore.cluster.directory import Shards
+    from varstore.cluster.membership import Membership
+
+app = typer.Typer()
+shards_app = typer.Typer(no_args_is_help=True, help="The shards of the memory store.")
+app.add_typer(shards_app, name="shards")
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of a shard, as `artimon shard --id` has it.")]
+
+
+@shards_app.command("list")
+def list_shards(zookeeper: ZookeeperOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Say who the shards are to be, which of them live, and what each holds."""
+    from varstore.cluster.directory import Directory
+
+    with _connected(zookeeper, data) as client:
+        directory = Directory(client)
+        shards = directory.read()
+        if directory.stale or not shards.members:
+            say(f"artimon: {directory.stale or 'there are no shards yet: start one with `artimon shard`'}")
+            raise typer.Exit(1)
+    found = to_json(shards)
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    print(shards.membership)
+    for one in found["shards"]:
+        print("  ".join(_cells(one)))
+
+
+def _cells(one: dict[str, Any]) -> list[str]:
+    state = "member" if one["member"] else "no member"
+    held = f"{one['ready']} of {one['wanted']} virtual shards"
+    more = [f"{one[name]} {name}" for name in ("refilling", "lagging", "extra") if one[name]]
+    return [f"{one['id']:<8}", f"{state:<9}", f"{one['address'] or 'not there':<21}", held, *more]
+
+
+def to_json(shards: Shards) -> dict[str, Any]:
+    """Of every member and every other live shard how many virtual shards it is to hold (`wanted`), holds whole
+    (`ready`), not whole yet (`refilling`), whole but behind (`lagging`), and holds until others have them (`extra`)."""
+    membership = shards.membership
+    live = {place.id: place for place in shards.live}
+    names = [*membership.members, *(name for name in sorted(live) if name not in membership.members)]
+    rows = []
+    for name in names:
+        place, wanted = live.get(name), membership.wanted(name)
+        held, ready, lagging = (place.held, place.ready, place.lagging) if place else (0, 0, 0)
+        rows.append(
+            {
+                "id": name,
+                "member": name in membership.members,
+                "address": f"{place.host}:{place.port}" if place else None,
+                "wanted": wanted.bit_count(),
+                "ready": (ready & wanted).bit_count(),
+                "refilling": (held & ~ready & wanted).bit_count(),
+                "lagging": lagging.bit_count(),
+                "extra": (held & ~wanted).bit_count(),
+            }
+        )
+    levels = [[level.step_s, level.count] for level in membership.levels]
+    return {"replicas": membership.replicas, "levels": levels, "shards": rows}
+
+
+@shards_app.command("add")
+def add_shard(shard: IdArgument, zookeeper: ZookeeperOption = None, data: DataOption = None) -> None:
+    """Let a shard take part; start it before, or soon after: it copies what it is to hold from the others."""
+    _change(zookeeper, data, lambda membership: membership.added(shard))
+
+
+@shards_app.command("remove")
+def remove_shard(shard: IdArgument, zookeeper: ZookeeperOption = None, data: DataOption = None) -> None:
+    """Let a shard hand over what it holds; stop it when `artimon shards list` says that it holds nothing."""
+    _change(zookeeper, data, lambda membership: membership.removed(shard))
+
+
+@shards_app.command("replicas")
+def replicas(
+    number: Annotated[int, typer.Argument(min=1, metavar="N", help="How many shards hold each series.")],
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
+) -> None:
+    """Say how many shards hold each series."""
+    _change(zookeeper, data, lambda membership: membership.replicated(number))
+
+
+def _change(zookeeper: str | None, data: Path | None, how: Callable[[Membership], Membership]) -> None:
+    from varstore.cluster.membership import MembershipError, change
+
+    with _connected(zookeeper, data) as client:
+        try:
+            say(f"now {change(client, how)}")
+        except MembershipError as problem:
+            say(f"artimon: {problem}")
+            raise typer.Exit(1) from None
+
+
+@contextmanager
+def _connected(zookeeper: str | None, data: Path | None) -> Iterator[KazooClient]:
+    from kazoo.handlers.threading import KazooTimeoutError
+
+    from artimon.model.registration import zookeeper_client
+
+    place = zookeeper or located(data).zookeeper
+    client = zookeeper_client(place)
+    try:
+        client.start(timeout=10)
+        yield client
+    except KazooTimeoutError:
+        say(f"artimon: ZooKeeper at {place} does not answer")
+        raise typer.Exit(1) from None
+    finally:
+        client.stop()
+        client.close()

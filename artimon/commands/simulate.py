@@ -1,0 +1,53 @@
+"""The command that lets the transport run through thousands of simulated histories of faults."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from artimon.commands.common import JsonOption, say
+
+app = typer.Typer()
+
+
+@app.command()
+def simulate(
+    seeds: Annotated[int, typer.Option(min=1, help="How many runs.")] = 1_000,
+    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 1,
+    processes: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one a core.")] = 0,
+    trace: Annotated[bool, typer.Option("--trace", help="Print what happens, event by event (one seed).")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run agents, collectors, drivers and shards through seeded faults in virtual time; 1 if a promise is broken."""
+    from artimon.simulation.run import quietly, run_many, run_seed
+
+    quietly()
+    if trace:
+        if seeds != 1:
+            raise typer.BadParameter("--trace goes with --seeds 1")
+        outcome = run_seed(seed, print)
+        raise typer.Exit(1 if outcome.violation else 0)
+    summary = run_many(seed, seeds, processes or None)
+    told = summary.to_json()
+    if as_json:
+        print(json.dumps(told, indent=2))
+    else:
+        _tell(told)
+    raise typer.Exit(1 if summary.violations else 0)
+
+
+def _tell(told: dict[str, Any]) -> None:
+    figures = told["figures"]
+    print(
+        f"{told['seeds']} seeds from {told['first_seed']} in {told['took_s']:.1f} s, {told['seeds_per_s']:.0f} a second"
+    )
+    print(f"{told['events']} events, {told['virtual_s'] / 86_400:.1f} days of virtual time")
+    names = ("batches", "produced", "duplicates", "calls", "appends", "agent_starts", "gaps")
+    print(", ".join(f"{name.replace('_', ' ')} {figures.get(name, 0)}" for name in names))
+    share = {name[9:]: count / told["seeds"] for name, count in figures.items() if name.startswith("special: ")}
+    print("in so many of them: " + ", ".join(f"{name} {part:.0%}" for name, part in sorted(share.items())))
+    for one in told["violations"]:
+        say(f"seed {one['seed']}: {one['what']}\n  replay: {one['replay']}")
+    print(f"{len(told['violations'])} violations" if told["violations"] else "every promise was kept")

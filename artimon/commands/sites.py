@@ -1,0 +1,83 @@
+"""Commands over several data centres (docs/sites.md)."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+import typer
+
+from artimon.commands.common import HealthOption, JsonOption, say
+
+app = typer.Typer()
+sites = typer.Typer(help="Several data centres, each with its own ZooKeeper, Kafka and store.", no_args_is_help=True)
+app.add_typer(sites, name="sites")
+
+
+@sites.command()
+def verify(
+    stores: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=STORE...",
+            help="STORE: the URI of a raw table's HDFS, or batches:URI of a collector's folder.",
+        ),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Say whether the stores of several sites hold each batch once, and which to read. 1 if two hold the same ones."""
+    from pipeline.sites.verify import UnionError, compare, lanes_of
+
+    held = {}
+    for text in stores:
+        name, equals, store = text.partition("=")
+        if not equals or not store or name in held:
+            raise typer.BadParameter(f"{text!r}: write NAME=STORE, each name once")
+        try:
+            held[name] = lanes_of(store)
+        except (OSError, ValueError, RuntimeError) as problem:
+            say(f"artimon: {name}: {problem}")
+            raise typer.Exit(1) from None
+    report = compare(held)
+    read: list[str] = []
+    why = ""
+    try:
+        read = report.stores_to_read()
+    except UnionError as error:
+        why = str(error)
+    missing = {str(lane): list(ranges) for lane, ranges in report.missing.items()}
+    found: dict[str, Any] = {
+        "batches": report.batches,
+        "union": report.union,
+        "once": report.once,
+        "read": read,
+        "missing": missing,
+        "problem": why,
+    }
+    if as_json:
+        print(json.dumps(found))
+    else:
+        print(", ".join(f"{name}: {count} batches" for name, count in report.batches.items()))
+        print(f"together: {report.union}")
+        print(f"each batch once by reading {', '.join(read)}" if report.once else why)
+        for lane, ranges in missing.items():
+            say(f"in no store: lane {lane}, numbers {ranges[:5]}")
+    raise typer.Exit(0 if report.once else 1)
+
+
+@app.command()
+def handover(
+    source: Annotated[str, typer.Option("--from", help="NAME=KAFKA of the site whose topics are read.")],
+    target: Annotated[str, typer.Option("--to", help="ZooKeeper of the site whose collectors take them.")],
+    level: Annotated[
+        Literal["kafka", "hdfs"], typer.Option(help="Handed over once the other site's Kafka, or table, has it.")
+    ] = "hdfs",
+    health: HealthOption = None,
+) -> None:
+    """Hand over what one site's Kafka holds to another site, batch by batch as it is, until SIGTERM."""
+    from artimon import processes
+
+    name, equals, kafka = source.partition("=")
+    if not equals or not kafka or not name.isidentifier():
+        raise typer.BadParameter(f"--from {source!r}: write NAME=HOST:PORT, such as paris=10.0.0.1:9092")
+    processes.handover(name=name, kafka=kafka, zookeeper=target, level=level, health=health)

@@ -1,0 +1,382 @@
+"""Push-down: what a store is asked to compute itself (a selection, windows, classes, a reducer) and the partial result
+that it answers. Partials of disjoint series are united exactly, in any order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from artimon.model.gathered import Blocks, mapped, read_blocks, sizes_of, write_blocks
+from artimon.model.grid import Grid
+from artimon.model.ipc import read_ipc, write_ipc
+from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest
+from artimon.model.series_table import SeriesTable
+from artimon.model.vshards import from_hex, to_hex
+from artimon.model.windows.arrays import Arrays
+from artimon.model.windows.cells import Ints
+from artimon.model.windows.classes import REDUCERS, Partial, joined
+from artimon.model.windows.exact import Sums
+from artimon.model.windows.functions import FUNCTIONS
+from artimon.model.windows.params import ArgumentError, Param, arguments
+from artimon.model.windows.ranks import BEST, ORDERED, ordered_partial
+from artimon.model.windows.reducing import Counts, Reducing, Windows
+
+Class = tuple[tuple[str, str], ...]
+"""Labels of a class, sorted, absent ones left out; `__name__` where it was listed."""
+Prints = npt.NDArray[np.uint64]
+NO_PRINTS: Prints = np.zeros(0, np.uint64)
+MAX_OUTPUTS = 20_000
+
+
+NOT_PUSHED = "not pushed"
+"""How the refusal of a shard begins that stands for NotPushed."""
+
+
+class NotPushed(Exception):
+    """This cannot be computed where the data is: ask for the buckets instead. Never the end of a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateRequest:
+    """Reduce every series that fits by classes. `grid` is what the store holds of it, its step that of a level."""
+
+    matchers: tuple[Matcher, ...]
+    grid: Grid
+    windows: Windows
+    reducer: str
+    by: tuple[str, ...] | None
+    without: tuple[str, ...] | None = None
+    """Exactly one of `by` and `without` is given."""
+    limit: int = 2_000_000
+    """Refuse when more series fit."""
+    vshards: int | None = None
+    """Only series of these virtual shards (bit v: virtual shard v); None: all that are held."""
+    exclude: tuple[int, ...] = ()
+    """Fingerprints to leave out: they stand in two stores and are united elsewhere."""
+    prints: bool = False
+    """Whether the answer is to list the fingerprints of what was selected."""
+    deadline_ms: int | None = None
+    """Milliseconds from the arrival of the request after which nobody waits for the answer."""
+    args: tuple[tuple[str, Any], ...] = ()
+    """Arguments of the reducer."""
+    gather: bool = False
+    """Of an order statistic (ORDERED): answer the values, to be reduced together with those of other stores."""
+
+    def to_json(self) -> dict[str, Any]:
+        w = self.windows
+        return {
+            "matchers": [[m.label, m.op, m.value] for m in self.matchers],
+            "grid": [self.grid.end_ms, self.grid.step_ms, self.grid.n],
+            "windows": {name: getattr(w, name) for name in _WINDOWS} | {"args": [list(pair) for pair in w.args]},
+            "reducer": self.reducer,
+            "by": None if self.by is None else list(self.by),
+            "without": None if self.without is None else list(self.without),
+            "limit": self.limit,
+            "vshards": None if self.vshards is None else to_hex(self.vshards),
+            "exclude": list(self.exclude),
+            "prints": self.prints,
+            "deadline_ms": self.deadline_ms,
+            "args": [list(pair) for pair in self.args],
+            "gather": self.gather,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> AggregateRequest:
+        """Inverse of `to_json`; see `check_aggregate` for what may be in it."""
+        by, without, vshards = data["by"], data["without"], data["vshards"]
+        return cls(
+            tuple(Matcher(*m) for m in data["matchers"]),
+            Grid(*data["grid"]),
+            Windows(**{name: data["windows"][name] for name in _WINDOWS}, args=_pairs(data["windows"]["args"])),
+            data["reducer"],
+            None if by is None else tuple(str(label) for label in by),
+            None if without is None else tuple(str(label) for label in without),
+            int(data["limit"]),
+            None if vshards is None else from_hex(vshards),
+            tuple(int(print_) for print_ in data["exclude"]),
+            bool(data["prints"]),
+            None if data["deadline_ms"] is None else int(data["deadline_ms"]),
+            _pairs(data.get("args", ())),
+            data.get("gather") is True,
+        )
+
+    def buckets(self) -> SelectRequest:
+        """What has to be selected to compute the same."""
+        statistics = ("count", *(s for s in FUNCTIONS[self.windows.function].statistics if s != "count"))
+        return SelectRequest(self.matchers, self.grid, statistics, self.limit)
+
+
+_WINDOWS = (
+    "function", "outputs", "width", "first_end", "each", "left", "right", "max_gap_ms", "min_count", "full", "after",
+)  # fmt: skip
+
+
+def _pairs(args: Sequence[Sequence[Any]]) -> tuple[tuple[str, Any], ...]:
+    """Arguments as they came; of what is neither number nor text the repr, which no function takes."""
+    return tuple(
+        (str(name), value if isinstance(value, bool | int | float | str) else repr(value)) for name, value in args
+    )
+
+
+def reducer_params(reducer: str) -> tuple[Param, ...]:
+    """What a reducer takes besides values. SelectError for one that no store knows."""
+    known: dict[str, tuple[Param, ...]] = {**dict.fromkeys(REDUCERS, ()), **ORDERED, **BEST}
+    if reducer not in known:
+        raise SelectError(f"unknown reducer {reducer!r}: use one of {', '.join(known)}")
+    return known[reducer]
+
+
+def check_aggregate(request: AggregateRequest) -> None:
+    """SelectError for a request that makes no sense: it may come from anywhere."""
+    w = request.windows
+    if w.function not in FUNCTIONS:
+        raise SelectError(f"unknown window function {w.function!r}: use one of {', '.join(FUNCTIONS)}")
+    try:
+        arguments(w.function, FUNCTIONS[w.function].params, w.args)
+    except ArgumentError as problem:
+        raise SelectError(str(problem)) from None
+    try:
+        arguments(request.reducer, reducer_params(request.reducer), request.args)
+    except ArgumentError as problem:
+        raise SelectError(str(problem)) from None
+    if (request.by is None) == (request.without is None):
+        raise SelectError("exactly one of by and without is needed")
+    columns = w.left + request.grid.n + w.right
+    last = w.first_end + w.each * (w.outputs - 1)
+    if not (
+        min(w.left, w.right, w.max_gap_ms) >= 0
+        and 0 <= w.after < w.width
+        and min(w.outputs, w.width, w.each) >= 1
+        and columns <= 2 * MAX_OUTPUTS
+        and w.first_end - w.width + 1 >= 0
+        and last < columns
+    ):
+        raise SelectError(f"windows {w} do not lie in the {request.grid.n} buckets of the grid")
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """The answer. Classes in any order, each at least with one member."""
+
+    classes: tuple[Class, ...]
+    values: Partial
+    counts: Counts
+    gauge: Class = ()
+    """Name and labels of the first gauge in canonical order, if `counts.gauges`."""
+    newest_ms: int = 0
+    """Time of the newest sample of what was selected; only where none was in the range."""
+    prints: Prints = field(default_factory=lambda: NO_PRINTS)
+    """Sorted, if the request asked for them."""
+    notes: tuple[str, ...] = ()
+    partial: bool = False
+    """Whether series are missing."""
+    best: Prints = field(default_factory=lambda: NO_PRINTS)
+    """Of a reducer that chooses members: whom it may choose, and perhaps others. Sorted."""
+    gathered: Blocks | None = None
+    """Where they were asked for, the values of all members, their classes by number; `values` then has members only."""
+
+
+@runtime_checkable
+class Aggregating(Protocol):
+    """A Store that can do this has this method; the evaluator asks for buckets where it is missing."""
+
+    def aggregate(self, request: AggregateRequest) -> Aggregate:
+        """Raises SelectError for what cannot be answered, NotPushed for what must be asked as buckets."""
+        ...
+
+
+def classes_of(keys: Sequence[Class], by: tuple[str, ...] | None, without: tuple[str, ...] | None) -> list[Class]:
+    """The class of each series, given by its name, as `__name__`, and its sorted labels."""
+    if by is not None:
+        wanted = set(by)
+        return [tuple(pair for pair in key if pair[0] in wanted) for key in keys]
+    left_out = {*(without or ()), NAME}
+    return [tuple(pair for pair in key if pair[0] not in left_out) for key in keys]
+
+
+def aggregate_buckets(buckets: Buckets, request: AggregateRequest) -> Aggregate:
+    """The same from buckets that were selected with `request.buckets()`."""
+    table = SeriesTable.of(buckets.series)
+    keys: list[Class] = [((NAME, name), *pairs) for name, pairs in table.texts()]
+    found = classes_of(keys, request.by, request.without)
+    codes: dict[Class, int] = {}
+    numbers = np.array([codes.setdefault(class_, len(codes)) for class_ in found], np.int64)
+    n = len(keys)
+    data = Arrays(
+        kinds=table.kinds,
+        types=table.types,
+        grid=buckets.grid,
+        stats={name: np.asarray(matrix, np.int64) for name, matrix in buckets.statistics.items()},
+        lives=buckets.births,
+        ended_ms=buckets.ended_ms if len(buckets.ended_ms) == n else np.zeros(n, np.int64),
+    )
+    args = arguments(request.reducer, reducer_params(request.reducer), request.args)
+    reducing = Reducing(request.windows, request.reducer, len(codes), reducer_args=args)
+    reducing.counts.selected = n
+    if n:
+        reducing.add(data, numbers, np.arange(n))
+    gauges = np.concatenate(reducing.gauge_rows) if reducing.gauge_rows else np.zeros(0, np.intp)
+    gauge = min((keys[row] for row in gauges.tolist()), default=())
+    prints = np.sort(table.fingerprints) if request.prints else NO_PRINTS
+    newest = int(buckets.newest_ms.max(initial=0)) if not reducing.counts.sampled else 0
+    whole = Aggregate(
+        tuple(codes), reducing.finished(request.gather), reducing.counts, gauge, newest, prints, buckets.notes,
+        buckets.partial, prints_of(table.fingerprints, reducing.best), gathered_by(reducing, request),
+    )  # fmt: skip
+    return with_members(whole)
+
+
+def gathered_by(reducing: Reducing, request: AggregateRequest) -> Blocks | None:
+    """The values that `request` asks for."""
+    return tuple(reducing.blocks) if request.gather and request.reducer in ORDERED else None
+
+
+def settled(found: Aggregate, request: AggregateRequest) -> Aggregate:
+    """What was gathered, reduced."""
+    if found.gathered is None:
+        return found
+    args = arguments(request.reducer, reducer_params(request.reducer), request.args)
+    members, outputs = found.values.members, request.windows.outputs
+    values = ordered_partial(request.reducer, args, found.gathered, members, outputs)
+    return replace(found, values=values, gathered=None)
+
+
+def prints_of(prints: Prints, rows: Sequence[npt.NDArray[np.intp]]) -> Prints:
+    """Those of some rows, sorted."""
+    return np.unique(np.concatenate([prints[some] for some in rows])) if rows else NO_PRINTS
+
+
+def with_members(found: Aggregate) -> Aggregate:
+    """Without the classes that have no members."""
+    kept = np.flatnonzero(found.values.members > 0)
+    if len(kept) == len(found.classes):
+        return found
+    gathered = found.gathered
+    if gathered is not None:
+        place = np.full(len(found.classes), -1, np.int64)
+        place[kept] = np.arange(len(kept))
+        gathered = mapped(gathered, place)
+    classes = tuple(found.classes[i] for i in kept.tolist())
+    return replace(found, classes=classes, values=_rows(found.values, kept), gathered=gathered)
+
+
+def _rows(values: Partial, kept: Ints) -> Partial:
+    sums, extreme = values.sums, values.extreme
+    return Partial(
+        values.reducer,
+        values.members[kept],
+        values.double[kept],
+        values.count[kept],
+        None if sums is None else Sums(sums.high[kept], sums.low[kept]),
+        None if extreme is None else extreme[kept],
+    )
+
+
+def unite_aggregates(parts: Sequence[Aggregate]) -> Aggregate:
+    """Answers about disjoint series as one; at least one part."""
+    if len(parts) == 1:
+        return parts[0]
+    gathers = [part.gathered is not None for part in parts]
+    if any(gathers) != all(gathers) or (parts[0].values.reducer in ORDERED and not all(gathers)):
+        raise NotPushed(f"{parts[0].values.reducer} needs all members of a class in one place")
+    codes: dict[Class, int] = {}
+    places = [np.array([codes.setdefault(c, len(codes)) for c in part.classes], np.int64) for part in parts]
+    counts = Counts()
+    for part in parts:
+        counts.add(part.counts)
+    return Aggregate(
+        tuple(codes),
+        joined([part.values for part in parts], places, len(codes)),
+        counts,
+        min((part.gauge for part in parts if part.gauge), default=()),
+        0 if counts.sampled else max(part.newest_ms for part in parts),
+        np.sort(np.concatenate([part.prints for part in parts])),
+        tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        any(part.partial for part in parts),
+        np.unique(np.concatenate([part.best for part in parts])),
+        tuple(block for part, place in zip(parts, places, strict=True) for block in mapped(part.gathered or (), place))
+        if all(gathers)
+        else None,
+    )
+
+
+_COUNTS = ("selected", "sampled", "left_out", "texts", "gauges", "approximate")
+
+
+def encode_aggregate(found: Aggregate) -> bytes:
+    """Arrow IPC: one row a class, values as fixed-size lists; what is said of it in the schema's metadata. After it
+    what was gathered."""
+    values = found.values
+    columns: dict[str, Any] = {
+        "class": pa.array([json.dumps(class_, ensure_ascii=False) for class_ in found.classes], pa.utf8()),
+        "members": pa.array(values.members),
+        "double": pa.array(values.double),
+        "count": _lists(values.count),
+    }
+    if values.sums is not None:
+        columns |= {"high": _lists(values.sums.high), "low": _lists(values.sums.low)}
+    if values.extreme is not None:
+        columns["extreme"] = _lists(values.extreme)
+    meta = {
+        "reducer": values.reducer,
+        "outputs": int(values.count.shape[1]),
+        "counts": {name: getattr(found.counts, name) for name in _COUNTS},
+        "gauge": found.gauge,
+        "newest_ms": found.newest_ms,
+        "notes": list(found.notes),
+        "partial": found.partial,
+        "gathered": None if found.gathered is None else sizes_of(found.gathered),
+    }
+    batch = pa.record_batch(list(columns.values()), names=list(columns))
+    prints = {b"prints": found.prints, b"best": found.best}
+    head = {b"artimon": json.dumps(meta).encode()} | {name: p.astype("<u8").tobytes() for name, p in prints.items()}
+    first = write_ipc(batch.replace_schema_metadata(head))
+    return first if found.gathered is None else write_blocks(first, found.gathered)
+
+
+def _lists(matrix: npt.NDArray[Any]) -> Any:
+    flat = pa.array(np.ascontiguousarray(matrix).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])
+
+
+def decode_aggregate(data: bytes) -> Aggregate:
+    """Inverse of `encode_aggregate`; arrays are read-only views."""
+    batch = read_ipc(data)
+    meta = json.loads(batch.schema.metadata[b"artimon"])
+    shape = (batch.num_rows, int(meta["outputs"]))
+
+    def matrix(name: str) -> npt.NDArray[Any]:
+        flat: npt.NDArray[Any] = batch.column(name).flatten().to_numpy(zero_copy_only=True)
+        return flat.reshape(shape)
+
+    names = set(batch.schema.names)
+    values = Partial(
+        meta["reducer"],
+        batch.column("members").to_numpy(zero_copy_only=True),
+        batch.column("double").to_numpy(zero_copy_only=False),
+        matrix("count"),
+        Sums(matrix("high"), matrix("low")) if "high" in names else None,
+        matrix("extreme") if "extreme" in names else None,
+    )
+    return Aggregate(
+        tuple(_class(json.loads(text)) for text in batch.column("class").to_pylist()),
+        values,
+        Counts(**{name: int(meta["counts"][name]) for name in _COUNTS}),
+        _class(meta["gauge"]),
+        int(meta["newest_ms"]),
+        np.frombuffer(batch.schema.metadata[b"prints"], "<u8"),
+        tuple(meta["notes"]),
+        bool(meta["partial"]),
+        np.frombuffer(batch.schema.metadata[b"best"], "<u8"),
+        None if meta.get("gathered") is None else read_blocks(data, meta["gathered"], shape[1]),
+    )
+
+
+def _class(pairs: Sequence[Sequence[str]]) -> Class:
+    return tuple((str(label), str(value)) for label, value in pairs)

@@ -1,0 +1,76 @@
+"""An event: headers and bytes, what sources of lines and messages yield."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from artimon.model.batch import MAX_SAMPLES, BatchError
+
+MAX_HEADERS = 64
+MAX_HEADER_BYTES = 32 * 1024
+"""Names and values of one event together, as UTF-8."""
+MAX_BODY = 256 * 1024
+MAX_EVENTS = MAX_SAMPLES
+RAW_BYTES = 480 * 1024
+"""Uncompressed bytes of the events of one batch: what no compression makes smaller still fits into 512 KiB."""
+_EVENT_OVERHEAD = 16
+_HEADER_OVERHEAD = 8
+
+
+class EventError(BatchError):
+    """An event that breaks a limit. The text says which; nothing of the call was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`headers`: at most 64, names and values text, together at most 32 KiB; `body`: at most 256 KiB.
+
+    The limits are checked where a flow takes the event (`check`), not here."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+    def with_headers(self, more: Mapping[str, str]) -> Event:
+        """The same body with these headers added or replaced."""
+        return Event({**self.headers, **more}, self.body)
+
+
+def event_bytes(event: Event) -> int:
+    """Bytes of an event in a batch, uncompressed."""
+    headers = sum(_text_bytes(k) + _text_bytes(v) + _HEADER_OVERHEAD for k, v in event.headers.items())
+    return len(event.body) + headers + _EVENT_OVERHEAD
+
+
+def check(event: Event) -> int:
+    """`event_bytes` of an event that keeps the limits; raises EventError."""
+    if len(event.body) > MAX_BODY:
+        raise EventError(f"a body of {len(event.body)} bytes: at most {MAX_BODY}; cut it at the source")
+    if len(event.headers) > MAX_HEADERS:
+        raise EventError(f"{len(event.headers)} headers: at most {MAX_HEADERS}")
+    try:
+        size = event_bytes(event)
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise EventError(f"headers are text that UTF-8 can hold: {error}") from None
+    if size - len(event.body) > MAX_HEADER_BYTES + _EVENT_OVERHEAD + _HEADER_OVERHEAD * len(event.headers):
+        raise EventError(f"headers of {size - len(event.body)} bytes: at most {MAX_HEADER_BYTES}")
+    return size
+
+
+def batches_of(events: Iterable[Event]) -> Iterator[tuple[Event, ...]]:
+    """The events in order, in portions that fit into one batch each. Raises EventError."""
+    portion: list[Event] = []
+    size = 0
+    for event in events:
+        more = check(event)
+        if portion and (size + more > RAW_BYTES or len(portion) >= MAX_EVENTS):
+            yield tuple(portion)
+            portion, size = [], 0
+        portion.append(event)
+        size += more
+    if portion:
+        yield tuple(portion)
+
+
+def _text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

@@ -1,0 +1,52 @@
+"""Batches of events to bytes and back: docs/formats/batch.md, golden bytes in tests/golden/batch/."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import pyarrow as pa
+
+from artimon.model.batch import Batch, BatchError, BatchHeader, BatchId, BatchKind
+from artimon.model.codec import read_body, seal, verify
+from artimon.model.event import MAX_EVENTS, Event
+from artimon.model.ipc import ZSTD, write_ipc
+
+EVENT_SCHEMA = pa.schema([("headers", pa.map_(pa.utf8(), pa.utf8())), ("body", pa.binary())])
+
+
+def encode_events(id: BatchId, source: str, time_ms: int, events: Sequence[Event]) -> Batch:
+    """The one byte form of these events under this identity; `time_ms`: when they were taken. Raises BatchError beyond
+    10,000 events or 512 KiB (`artimon.model.event.batches_of` cuts them to fit)."""
+    if len(events) > MAX_EVENTS:
+        raise BatchError(f"{len(events)} events of {source}: split into batches of at most {MAX_EVENTS}")
+    offsets = [0, *accumulate(len(event.headers) for event in events)]
+    names = pa.array([name for event in events for name in event.headers], pa.utf8())
+    values = pa.array([value for event in events for value in event.headers.values()], pa.utf8())
+    headers = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, values)
+    bodies = pa.array([event.body for event in events], pa.binary())
+    body = write_ipc(pa.record_batch([headers, bodies], schema=EVENT_SCHEMA), ZSTD)
+    return seal(BatchKind.EVENTS, id, source, bytes(16), 0, time_ms, len(events), 0, "", body)
+
+
+def decode_events(data: bytes) -> tuple[Event, ...]:
+    """The events of a message, () if it is of another kind. Raises BatchError, for a wrong digest too."""
+    header = verify(data)
+    return body_events(header, data) if header.kind == BatchKind.EVENTS else ()
+
+
+def body_events(header: BatchHeader, data: bytes) -> tuple[Event, ...]:
+    """The events of a message whose header has been read and checked."""
+    body = read_body(header, data)
+    if not body.schema.equals(EVENT_SCHEMA):
+        raise BatchError(f"events of {header.id} have columns {body.schema}")
+    headers, bodies = body.column(0), body.column(1)
+    if headers.null_count or bodies.null_count:
+        raise BatchError(f"events of {header.id} have nulls")
+    offsets = headers.offsets.to_pylist()
+    names, values = headers.keys.to_pylist(), headers.items.to_pylist()
+    pairs = list(zip(names, values, strict=True))
+    return tuple(
+        Event(dict(pairs[start - offsets[0] : end - offsets[0]]), content)
+        for start, end, content in zip(offsets, offsets[1:], bodies.to_pylist(), strict=False)
+    )

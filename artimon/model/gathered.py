@@ -1,0 +1,72 @@
+"""Values of members that only all together can be reduced, on their way from several stores to one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.windows.cells import Ints
+from artimon.model.windows.ranks import Block
+
+Blocks = tuple[Block, ...]
+_LENGTH = 8
+"""Bytes, the last ones: where the blocks begin."""
+
+
+def mapped(blocks: Blocks, place: Ints) -> Blocks:
+    """The same with class place[i] for class i; members of a class that has none (-1) are left out."""
+    return tuple(_mapped(block, place) for block in blocks)
+
+
+def _mapped(block: Block, place: Ints) -> Block:
+    codes = place.take(block.codes)
+    if not len(codes) or codes.min() >= 0:
+        return Block(codes, block.values, block.present)
+    kept = np.flatnonzero(codes >= 0)
+    present = None if block.present is None else block.present[:, kept]
+    return Block(codes[kept], block.values[:, kept], present)
+
+
+def values_of(blocks: Blocks) -> int:
+    """How many values they have."""
+    return sum(block.values.size for block in blocks)
+
+
+def sizes_of(blocks: Blocks) -> list[list[int]]:
+    """What `read_blocks` has to know of each: members, and whether it has a mask."""
+    return [[len(block.codes), int(block.present is not None)] for block in blocks]
+
+
+def write_blocks(before: bytes, blocks: Blocks) -> bytes:
+    """The bytes `before`, and after them the blocks: codes, values bucket by bucket, the mask as bits."""
+    pad = bytes(-len(before) % 8)
+    end = (len(before) + len(pad)).to_bytes(_LENGTH, "big")
+    return b"".join((before, pad, *(part for block in blocks for part in _written(block)), end))
+
+
+def _written(block: Block) -> Iterator[bytes | memoryview]:
+    yield block.codes.astype(np.int64, copy=False).tobytes()
+    yield np.ascontiguousarray(block.values, np.float64).reshape(-1).view(np.uint8).data
+    if block.present is not None:
+        bits = np.packbits(block.present.reshape(-1)).tobytes()
+        yield bits + bytes(-len(bits) % 8)
+
+
+def read_blocks(data: bytes, sizes: Sequence[Sequence[Any]], outputs: int) -> Blocks:
+    """Inverse of `write_blocks`; values are read-only views. ValueError for bytes that are no such blocks."""
+    at, found = int.from_bytes(data[-_LENGTH:], "big"), []
+    for members, masked in ((int(size[0]), bool(size[1])) for size in sizes):
+        codes = np.frombuffer(data, np.int64, members, at)
+        values = np.frombuffer(data, np.float64, members * outputs, at + codes.nbytes).reshape(outputs, members)
+        at += codes.nbytes + values.nbytes
+        present: npt.NDArray[np.bool_] | None = None
+        if masked:
+            octets = -(-values.size // 8)
+            bits = np.frombuffer(data, np.uint8, octets, at)
+            present = np.unpackbits(bits, count=values.size).view(np.bool_).reshape(outputs, members)
+            at += octets + -octets % 8
+        found.append(Block(codes, values, present))
+    return tuple(found)

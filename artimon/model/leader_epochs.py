@@ -1,0 +1,29 @@
+"""Where the log of a partition of Kafka ends of what was written under one leader epoch, or before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest
+
+
+def ask_broker(admin: Any, request: Any, node: int, timeout_ms: int) -> Any:
+    """What one broker answers; `admin` is a KafkaAdminClient, which knows no other way. KafkaError, OSError."""
+    manager = admin._manager
+
+    async def ask() -> Any:
+        return await manager.wait_for(manager.send(request, node, request_timeout_ms=timeout_ms), timeout_ms)
+
+    return manager.run(ask)
+
+
+def ask_epoch_end(
+    admin: Any, topic: str, partition: int, leader: int, leader_epoch: int, epoch: int, timeout_ms: int
+) -> tuple[int, int]:
+    """(error code, offset at which what was written under `epoch` or before ends). The `leader` answers with an error
+    if `leader_epoch` is no longer its own."""
+    asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    one = asked.OffsetForLeaderPartition(partition=partition, current_leader_epoch=leader_epoch, leader_epoch=epoch)
+    request = OffsetForLeaderEpochRequest(topics=[asked(topic=topic, partitions=[one])])
+    found = ask_broker(admin, request, leader, timeout_ms).topics[0].partitions[0]
+    return int(found.error_code), max(0, int(found.end_offset))

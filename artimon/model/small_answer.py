@@ -1,0 +1,64 @@
+"""The answer to a small question as bytes: JSON and plain arrays, which take a third of the time of two Arrow streams.
+
+Layout: 8 bytes of zero (where an answer in Arrow has the length of its first stream), 4 bytes of the length of the
+JSON, the JSON, padded with spaces so that what follows begins at a multiple of 8; then int64, native order: each
+statistic bucket by bucket, `ended`, `newest`, and the lives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.series_table import SeriesTable
+
+MARK = bytes(8)
+MOST_CELLS = 4_096
+"""Of all statistics together; more is quicker in Arrow."""
+_AT = len(MARK) + 4
+Ints = npt.NDArray[np.int64]
+
+
+def is_small(series: int, buckets: int, statistics: int) -> bool:
+    """Whether an answer of this size is written so."""
+    return 0 < series <= 16 and series * buckets * statistics <= MOST_CELLS
+
+
+def write_small(meta: Mapping[str, Any], table: SeriesTable, statistics: Mapping[str, Ints], *rest: Ints) -> bytes:
+    """`meta` is anything that JSON has; statistics of shape (series, buckets); `rest`: further arrays of 64 bits."""
+    head = {
+        **meta,
+        "statistics": list(statistics),
+        "fingerprints": table.fingerprints.tolist(),
+        "types": table.types.tolist(),
+        "kinds": table.kinds.tolist(),
+        "columns": {label: [codes.tolist(), list(values)] for label, (codes, values) in table.columns.items()},
+    }
+    text = json.dumps(head).encode()
+    text += b" " * (-(_AT + len(text)) % 8)
+    arrays = [matrix.T.tobytes() for matrix in statistics.values()] + [array.tobytes() for array in rest]
+    return b"".join((MARK, len(text).to_bytes(4, "big"), text, *arrays))
+
+
+def read_small(data: bytes) -> tuple[dict[str, Any], SeriesTable, dict[str, Ints], Ints]:
+    """Inverse of `write_small`: what JSON had, the series, the statistics, and all of `rest` as one array; arrays are
+    read-only views. Raises ValueError, KeyError or TypeError for other bytes."""
+    size = int.from_bytes(data[8:_AT], "big")
+    head = json.loads(data[_AT : _AT + size])
+    cells = np.frombuffer(data, np.int64, -1, _AT + size)
+    n, series = head["grid"][2], len(head["fingerprints"])
+    statistics = {
+        name: cells[i * n * series : (i + 1) * n * series].reshape(n, series).T
+        for i, name in enumerate(head["statistics"])
+    }
+    table = SeriesTable(
+        np.array(head["fingerprints"], np.uint64),
+        np.array(head["types"], np.uint8),
+        np.array(head["kinds"], np.uint8),
+        {label: (np.array(codes, np.int32), values) for label, (codes, values) in head["columns"].items()},
+    )
+    return head, table, statistics, cells[len(statistics) * n * series :]

@@ -1,0 +1,38 @@
+"""Sets of virtual shards as masks: bit v stands for virtual shard v (0..255). On the wire: 64 hex digits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from artimon.model.routing import VIRTUAL_SHARDS
+
+EVERY = (1 << VIRTUAL_SHARDS) - 1
+"""All of them."""
+
+
+def mask_of(vshards: Iterable[int]) -> int:
+    """The mask of these virtual shards. ValueError beyond 0..255."""
+    mask = 0
+    for vshard in vshards:
+        if not 0 <= vshard < VIRTUAL_SHARDS:
+            raise ValueError(f"virtual shard {vshard}: there are 0 to {VIRTUAL_SHARDS - 1}")
+        mask |= 1 << vshard
+    return mask
+
+
+def in_mask(mask: int) -> list[int]:
+    """The virtual shards of a mask, ascending."""
+    return [vshard for vshard in range(VIRTUAL_SHARDS) if mask >> vshard & 1]
+
+
+def to_hex(mask: int) -> str:
+    """64 hex digits."""
+    return f"{mask:064x}"
+
+
+def from_hex(text: str) -> int:
+    """Inverse of `to_hex`, of up to 64 digits. ValueError for anything else."""
+    mask = int(text, 16)
+    if not 0 <= mask <= EVERY:
+        raise ValueError(f"{text!r} is no mask of {VIRTUAL_SHARDS} virtual shards")
+    return mask

@@ -1,0 +1,62 @@
+"""Values in columns: 64-bit cells in each series' own type, with a mask. Shared by every function.
+
+A cell is an int64, the bits of a float64, 0/1, or an index of a string; it has a meaning only where `present`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.values import ValueType
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Types = npt.NDArray[np.uint8]
+
+DOUBLE, INTEGER, BOOLEAN, STRING = (
+    int(t) for t in (ValueType.DOUBLE, ValueType.INTEGER, ValueType.BOOLEAN, ValueType.STRING)
+)
+
+
+class Cells(NamedTuple):
+    """(series,) types and (series, buckets) cells and mask."""
+
+    types: Types
+    cells: Ints
+    present: Bools
+
+
+def as_floats(types: Types, cells: Ints) -> Floats:
+    """Every cell as float64 (BOOLEAN as 1/0)."""
+    if bool((types == DOUBLE).all()):
+        return cells.view(np.float64)
+    values = cells.astype(np.float64)
+    double = types == DOUBLE
+    if double.any():
+        values[double] = np.ascontiguousarray(cells[double]).view(np.float64)
+    return values
+
+
+def doubles(values: Floats, present: Bools) -> Cells:
+    """DOUBLE cells of float values."""
+    cells = np.ascontiguousarray(values, np.float64).view(np.int64)
+    return Cells(np.full(len(values), DOUBLE, np.uint8), cells, present)
+
+
+def of_type(kind: int, cells: Ints, present: Bools) -> Cells:
+    """Cells that all have one type."""
+    return Cells(np.full(len(cells), kind, np.uint8), np.ascontiguousarray(cells, np.int64), present)
+
+
+def whole(types: Types) -> Bools:
+    """(series,) where cells are exact integers (INTEGER, BOOLEAN)."""
+    return np.asarray((types == INTEGER) | (types == BOOLEAN))
+
+
+def take(column: Cells, rows: npt.NDArray[np.intp] | Bools) -> Cells:
+    """The chosen series."""
+    return Cells(column.types[rows], column.cells[rows], column.present[rows])

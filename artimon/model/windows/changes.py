@@ -1,0 +1,126 @@
+"""Functions of neighbouring values: how often they change or fall back, and how fast the newest one grew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from artimon.model.windows.arrays import Arrays
+from artimon.model.windows.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, doubles, of_type
+from artimon.model.windows.frames import Frame, newest, oldest, pick, totals
+from artimon.model.windows.lives import Lives
+
+CHUNK_CELLS = 1 << 19
+_HALF_RANGE = 2.0**62
+
+
+def by_rows(run: Callable[[Arrays, Frame], Cells], data: Arrays, frame: Frame) -> Cells:
+    """`run` over some series at a time, so that what it makes on its way stays small."""
+    each = max(1, CHUNK_CELLS // max(data.grid.n, len(frame.ends)))
+    if each >= data.rows:
+        return run(data, frame)
+    parts = [run(_part(data, start, start + each), frame) for start in range(0, data.rows, each)]
+    types, cells, present = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return Cells(types, cells, present)
+
+
+def _part(data: Arrays, start: int, end: int) -> Arrays:
+    first, last = np.searchsorted(data.lives["row"], (start, end))
+    lives = data.lives[first:last].copy()
+    lives["row"] -= start
+    return Arrays(
+        kinds=data.kinds[start:end],
+        types=data.types[start:end],
+        grid=data.grid,
+        stats={name: np.ascontiguousarray(matrix[start:end]) for name, matrix in data.stats.items()},
+        lives=lives,
+        ended_ms=data.ended_ms[start:end],
+        first_held=data.first_held,
+        stored=data.stored,
+    )
+
+
+def changes(data: Arrays, frame: Frame) -> Cells:
+    """How often a value differs from the one before it in the window; NaN equals NaN."""
+    present = data.present
+    before = _before(present)
+    cells = data.stats["last"]
+    earlier = pick(cells, before)
+    differs = np.not_equal(cells, earlier)
+    double = data.types == DOUBLE
+    if double.any():
+        a, b = _doubles(cells[double]), _doubles(earlier[double])
+        differs[double] = (a != b) & ~(np.isnan(a) & np.isnan(b))
+    differs &= present & (before >= 0)
+    counted = totals(differs.astype(np.int64), frame)
+    first, some = _first(present, frame)
+    counted -= some & pick(differs, first)  # its neighbour lies before the window
+    return of_type(INTEGER, counted, some)
+
+
+def resets(data: Arrays, frame: Frame) -> Cells:
+    """How many lives begin in the window soon after another; of computed values, how often one is less than the one
+    before it, which may lie before the window like that of an increase."""
+    some = totals(data.present.astype(np.int64), frame) > 0
+    counted = Lives.of(data).followers(frame) if data.stored else _decreases(data, frame)
+    return of_type(INTEGER, counted, some)
+
+
+def _decreases(data: Arrays, frame: Frame) -> Ints:
+    present = data.present
+    before = _before(present)
+    cells = data.stats["last"]
+    earlier = pick(cells, before)
+    falls = cells < earlier
+    double = data.types == DOUBLE
+    if double.any():
+        falls[double] = _doubles(cells[double]) < _doubles(earlier[double])
+    falls &= present & (before >= 0)
+    counted = totals(falls.astype(np.int64), frame)
+    first, some = _first(present, frame)
+    stale = pick(data.stats["last_time"], pick(before, first)) < frame.start_ms - frame.max_gap_ms
+    counted -= some & stale & pick(falls, first)
+    return np.asarray(counted)
+
+
+def last_rate(data: Arrays, frame: Frame) -> Cells:
+    """Growth a second between the two newest buckets of the window that are not empty, from 0 where a life was born
+    between them."""
+    known = newest(data.present)
+    last = known[:, frame.ends]
+    before = np.where(last > 0, pick(known, last - 1), -1)
+    present = (before > frame.starts) & (before >= 0)
+    since_ms, until_ms = pick(data.stats["last_time"], before), pick(data.stats["last_time"], last)
+    born = Lives.of(data).born(since_ms, until_ms)
+    base = np.where(born, 0, pick(data.stats["last"], before))  # 0 is also the bits of 0.0
+    with np.errstate(all="ignore"):
+        grown = _minus(data, pick(data.stats["last"], last), base)
+        return doubles(grown / ((until_ms - since_ms) / 1000.0), present)
+
+
+def _minus(data: Arrays, cells: Ints, base: Ints) -> Floats:
+    """cells - base, exact before it is rounded, where int64 holds it."""
+    rounded = cells.astype(np.float64) - base.astype(np.float64)
+    out = np.where(np.abs(rounded) < _HALF_RANGE, (cells - base).astype(np.float64), rounded)
+    double = data.types == DOUBLE
+    if double.any():
+        out[double] = _doubles(cells[double]) - _doubles(base[double])
+    return out
+
+
+def _before(present: Bools) -> Ints:
+    """(series, columns) index of the newest present column before each, -1 where there is none."""
+    out = np.full(present.shape, -1, np.int64)
+    out[:, 1:] = newest(present)[:, :-1]
+    return out
+
+
+def _first(present: Bools, frame: Frame) -> tuple[Ints, Bools]:
+    """(series, outputs) oldest present column of each window, and whether there is one."""
+    first = oldest(present)[:, frame.starts + 1]
+    return first, np.asarray(first <= frame.ends)
+
+
+def _doubles(cells: Ints) -> Floats:
+    return np.ascontiguousarray(cells).view(np.float64)

@@ -1,0 +1,164 @@
+"""Reducing classes of series in two steps: a partial of any part of the members, and the result of all partials.
+
+Partials of disjoint parts of the members may be joined in any order and give the same result (see exact.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from artimon.model.windows.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, Types, as_floats, doubles, of_type
+from artimon.model.windows.cells import whole as is_whole
+from artimon.model.windows.exact import Sums, float_sums, integer_sums
+
+REDUCERS = ("mean", "sum", "min", "max", "count")
+INT_MAX = np.iinfo(np.int64).max
+INT_MIN = np.iinfo(np.int64).min
+_FILL: dict[str, tuple[int, float]] = {"min": (INT_MAX, np.inf), "max": (INT_MIN, -np.inf)}
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What part of the members of each class give. Shapes (classes,) and (classes, outputs)."""
+
+    reducer: str
+    members: Ints
+    double: Bools
+    """Whether a member is DOUBLE: then extremes are too."""
+    count: Ints
+    """Members that have a value."""
+    sums: Sums | None = None
+    """For sum and mean."""
+    extreme: Ints | None = None
+    """For min and max: cells, float64 bits where `double`; arbitrary where count is 0."""
+
+    @property
+    def classes(self) -> int:
+        return len(self.members)
+
+
+def partial_of(reducer: str, column: Cells, starts: Ints) -> Partial:
+    """Of members sorted by class; class i begins at row starts[i], none is empty. STRING takes part in count only."""
+    types, _, present = column
+    members = np.diff(np.append(starts, len(types)))
+    double = np.logical_or.reduceat(types == DOUBLE, starts)
+    count = np.add.reduceat(present.astype(np.int64), starts, axis=0)
+    if reducer in ("sum", "mean"):
+        return Partial(reducer, members, double, count, sums=_sums(column, starts))
+    if reducer in _FILL:
+        return Partial(reducer, members, double, count, extreme=_extreme(reducer, column, starts, double))
+    return Partial(reducer, members, double, count)
+
+
+def _sums(column: Cells, starts: Ints) -> Sums:
+    types, cells, present = column
+    exact = is_whole(types)
+    if exact.all():
+        return integer_sums(np.where(present, cells, 0), starts)
+    values = np.where(present, as_floats(types, cells), 0.0)
+    if not exact.any():
+        return float_sums(values, starts)
+    values[exact] = 0.0
+    integers = np.where(present & exact[:, None], cells, 0)
+    return float_sums(values, starts).plus(integer_sums(integers, starts))
+
+
+def _extreme(reducer: str, column: Cells, starts: Ints, double: Bools) -> Ints:
+    types, cells, present = column
+    function = _function(reducer)
+    least, least_float = _FILL[reducer]
+    out = np.ascontiguousarray(function.reduceat(np.where(present, cells, least), starts, axis=0))
+    if double.any():
+        floats = function.reduceat(np.where(present, as_floats(types, cells), least_float), starts, axis=0)
+        out[double] = np.ascontiguousarray(floats).view(np.int64)[double]
+    return out
+
+
+def _function(reducer: str) -> np.ufunc:
+    return np.minimum if reducer == "min" else np.maximum
+
+
+def empty_partial(reducer: str, classes: int, outputs: int) -> Partial:
+    """Of no members at all."""
+    shape = (classes, outputs)
+    none, no = np.zeros(classes, np.int64), np.zeros(classes, np.bool_)
+    if reducer in _FILL:
+        extreme = np.full(shape, _FILL[reducer][0], np.int64)
+        return Partial(reducer, none, no, np.zeros(shape, np.int64), extreme=extreme)
+    sums = Sums(np.zeros(shape), np.zeros(shape)) if reducer in ("sum", "mean") else None
+    return Partial(reducer, none, no, np.zeros(shape, np.int64), sums)
+
+
+def joined(parts: Sequence[Partial], places: Sequence[Ints], classes: int) -> Partial:
+    """All parts together; class i of part k is class places[k][i] of the whole. At least one part."""
+    total = empty_partial(parts[0].reducer, classes, parts[0].count.shape[1])
+    for part, place in zip(parts, places, strict=True):
+        add_partial(total, part, place)
+    return total
+
+
+def add_partial(total: Partial, part: Partial, place: Ints) -> None:
+    """Into the arrays of `total`, which must be its own. Class i of `part` is class place[i]; places are distinct."""
+    if total.extreme is not None and part.extreme is not None:
+        mine = _Side(total.extreme[place], total.double[place], total.count[place] > 0)
+        theirs = _Side(part.extreme, part.double, part.count > 0)
+        total.extreme[place] = _further(mine, theirs, _function(total.reducer))
+    if total.sums is not None and part.sums is not None:
+        high, low = total.sums
+        high[place], low[place] = Sums(high[place], low[place]).plus(part.sums)
+    total.members[place] += part.members
+    total.double[place] |= part.double
+    total.count[place] += part.count
+
+
+class _Side(NamedTuple):
+    extreme: Ints
+    double: Bools
+    some: Bools
+
+
+def _further(mine: _Side, theirs: _Side, function: np.ufunc) -> Ints:
+    """The further of both; as floats where one of them is."""
+    double = mine.double | theirs.double
+    a, b = mine.extreme, theirs.extreme
+    both = function(a, b)
+    if double.any():
+        floats, others = _floats(a, mine.double), _floats(b, theirs.double)
+        both[double] = function(floats, others)[double].view(np.int64)
+        a = np.where(double[:, None], floats.view(np.int64), a)
+        b = np.where(double[:, None], others.view(np.int64), b)
+    return np.where(mine.some & theirs.some, both, np.where(theirs.some, b, a))
+
+
+def _floats(cells: Ints, double: Bools) -> Floats:
+    return np.where(double[:, None], cells.view(np.float64), cells.astype(np.float64))
+
+
+def result_of(partial: Partial) -> Cells:
+    """A row a class, masked where no member has a value (count: nowhere)."""
+    some = partial.count > 0
+    if partial.reducer == "count":
+        return of_type(INTEGER, partial.count, np.ones(some.shape, np.bool_))
+    if partial.sums is not None:
+        high = partial.sums.high
+        if partial.reducer == "sum":
+            return doubles(high, some)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return doubles(high / partial.count, some)
+    types: Types = np.where(partial.double, DOUBLE, INTEGER).astype(np.uint8)
+    extreme = partial.extreme if partial.extreme is not None else np.zeros(some.shape, np.int64)
+    return Cells(types, extreme, some)
+
+
+def mask_of(partial: Partial, min_count: int, total: bool, propagate: bool) -> Bools:
+    """Where the result stands: `min_count` members have a value, at least one unless the reducer has a `total`, and
+    all of them if a missing value propagates."""
+    present = partial.count >= min_count
+    if not total:
+        present &= partial.count > 0
+    if propagate:
+        present &= partial.count == partial.members[:, None]
+    return np.asarray(present)

@@ -1,0 +1,137 @@
+"""Which lives matter to which windows, as lists of the few that do: nearly all lives began long before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.windows.cells import Bools, Ints
+from artimon.model.windows.frames import Frame
+from artimon.model.windows.lives import NEVER, TIME_MAX
+
+Table = npt.NDArray[np.void]
+Rows = npt.NDArray[np.intp]
+
+
+class _Pairs(NamedTuple):
+    """Lives and the outputs whose windows they matter to, by output."""
+
+    life: Rows
+    begin: Rows
+    """(outputs + 1,) where the pairs of each output begin."""
+
+    @classmethod
+    def of(cls, first: Rows, until: Rows, outputs: int) -> _Pairs:
+        """Life i matters to outputs first[i] … until[i] - 1."""
+        sizes = np.maximum(until - first, 0)
+        life = np.repeat(np.arange(len(sizes)), sizes)
+        output = np.arange(len(life)) - np.repeat(np.cumsum(sizes) - sizes - first, sizes)
+        order = np.argsort(output, kind="stable")  # of one output in the order of the lives
+        return cls(life[order], np.searchsorted(output[order], np.arange(outputs + 1)))
+
+    def of_output(self, output: int) -> Rows:
+        return self.life[self.begin[output] : self.begin[output + 1]]
+
+
+def _began(table: Table, frame: Frame) -> Table:
+    """All lives of those series of which one begins in some window."""
+    if not len(table):
+        return table
+    first, rows = table["first_ms"], table["row"]
+    some = rows[(first > frame.start_ms[0]) & (first <= frame.end_ms[-1])]
+    if not len(some):
+        return table[:0]
+    wanted = np.zeros(int(rows.max()) + 1, np.bool_)
+    wanted[some] = True
+    kept: Table = table[wanted[rows]]
+    return kept
+
+
+def _older(table: Table, name: str, none: int) -> Ints:
+    """A field of the life before, of the same series."""
+    out = np.full(len(table), none, np.int64)
+    if len(table) > 1:
+        out[1:] = np.where(table["row"][1:] == table["row"][:-1], table[name][:-1], none)
+    return out
+
+
+class Zero(NamedTuple):
+    """Series whose first sample in a window begins a life that counts from 0, since that time."""
+
+    rows: Rows
+    since_ms: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Births:
+    """Of each output the lives that its window's first samples begin: what `Lives.first_in` says of all series."""
+
+    table: Table
+    older_ms: Ints
+    pairs: _Pairs
+    frame: Frame
+
+    @classmethod
+    def of(cls, lives: Table, frame: Frame) -> Births:
+        """`lives`: BIRTH_TYPE, sorted by (row, birth)."""
+        table = _began(lives, frame)
+        # lives come one after another, so those that ended at or before s are the first of their series
+        lasts = np.clip(table["last_ms"], 0, TIME_MAX)
+        lasts = lasts[np.lexsort((lasts, table["row"]))]
+        before = np.full(len(table), NEVER, np.int64)
+        if len(table) > 1:
+            before[1:] = np.where(table["row"][1:] == table["row"][:-1], lasts[:-1], NEVER)
+        starts = np.clip(frame.start_ms, 0, TIME_MAX)
+        first = np.maximum(np.searchsorted(starts, before), np.searchsorted(frame.end_ms, table["first_ms"]))
+        until = np.minimum(np.searchsorted(starts, lasts), np.searchsorted(frame.start_ms, table["first_ms"]))
+        pairs = _Pairs.of(first, until, len(frame.end_ms))
+        return cls(table, _older(table, "last_ms", NEVER), pairs, frame)
+
+    def of_output(self, output: int) -> Zero:
+        """Those that count from 0: the birth, or the end of the life before, is not too old."""
+        life = self.pairs.of_output(output)
+        if not len(life):
+            return Zero(life, np.zeros(0, np.int64))
+        start = int(self.frame.start_ms[output])
+        limit = start - self.frame.max_gap_ms
+        born, older = self.table["birth_ms"][life], self.older_ms[life]
+        zero = (born >= limit) | (older >= limit)
+        # a birth is like a sample 0 at that time: where it lies inside the window, the value before it comes first
+        since = np.where(((born > start) | (born < limit)) & (older >= limit), older, born)
+        return Zero(self.table["row"][life][zero], since[zero])
+
+
+@dataclass(frozen=True, slots=True)
+class Resets:
+    """Of each output what resets in its window hide: what `Lives.hidden` says of all series."""
+
+    rows: Rows
+    cells: Ints
+    double: Bools
+    pairs: _Pairs
+
+    @classmethod
+    def of(cls, lives: Table, frame: Frame, double: Bools | bool) -> Resets:
+        """`double`: which series are DOUBLE."""
+        table = _began(lives, frame)
+        older_ms, older = _older(table, "last_ms", NEVER), _older(table, "last", 0)
+        first = np.searchsorted(frame.end_ms, table["first_ms"])
+        # a life that ended at or before s is no matter of this window: what follows it counts from 0 there
+        until = np.searchsorted(frame.start_ms, np.minimum(table["first_ms"], older_ms))
+        rows = table["row"]
+        is_double = np.full(len(rows), double) if isinstance(double, bool) else double[rows]
+        return cls(rows, older, is_double, _Pairs.of(first, until, len(frame.end_ms)))
+
+    def of_output(self, output: int, double: bool) -> tuple[Rows, Ints]:
+        """Distinct series that are DOUBLE, or are not, and their sums as cells."""
+        life = self.pairs.of_output(output)
+        life = life[self.double[life] == double] if len(life) else life
+        if not len(life):
+            return life, np.zeros(0, np.int64)
+        rows, place = np.unique(self.rows[life], return_inverse=True)
+        sums = np.zeros(len(rows), np.float64 if double else np.int64)
+        np.add.at(sums, place, self.cells[life].view(sums.dtype))
+        return rows, sums.view(np.int64)

@@ -1,0 +1,200 @@
+"""Windows of float64 values for functions that look at every value: in chunks that stay small, whole numbers beyond
+2^53 as differences to the newest of their window, so that nothing is lost by rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from artimon.model.values import INT64_MAX
+from artimon.model.windows.arrays import Arrays
+from artimon.model.windows.cells import Bools, Cells, Floats, Ints, Types, as_floats, doubles, whole
+from artimon.model.windows.frames import Frame, newest, over, pick, totals
+from artimon.model.windows.params import Args
+
+CHUNK_CELLS, BLOCK_CELLS = 1 << 15, 1 << 16
+"""Cells of a temporary array of columns, of which a function makes about ten, and of one of whole windows, of which it
+makes three: they stay in the processor's cache, and memory that was just freed is used again."""
+FOLD_CELLS, WIDE_CELLS = 1 << 12, 1 << 20
+"""Cells of one column of all windows that are worth a step, as long as all columns have no more than so many."""
+EXACT = 2**53
+_HALF_RANGE = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """A chunk of series: arrays of (rows, columns), `values` being 0 where absent; windows as `frame` says."""
+
+    values: Floats
+    present: Bools
+    times: Ints | None
+    """Of the samples, where the function reads them."""
+    frame: Frame
+    end_ms: Ints
+    """End of each window, of a shape that goes with (rows, outputs)."""
+    full: bool
+    """Whether nothing is absent: nearly always so, and a mask takes longer than what it masks."""
+
+    @property
+    def width(self) -> int:
+        return self.frame.width
+
+    def zeros(self) -> Floats:
+        """(rows, outputs), in memory as `values`: so whatever is done with both runs straight through memory."""
+        order: Literal["C", "F"] = "C" if self.values.flags.c_contiguous else "F"
+        return np.zeros((len(self.values), len(self.frame.ends)), order=order)
+
+    def count(self) -> Ints:
+        """(rows, outputs) values in each window."""
+        if self.full:
+            return np.full_like(self.zeros(), self.width, np.int64)
+        return totals(self.present.astype(np.int64), self.frame)
+
+    def newest(self) -> Floats:
+        """(rows, outputs) newest value of each window; anything where there is none."""
+        if self.full:
+            return self.values[:, _run_of(self.frame.ends)]
+        return pick(self.values, newest(self.present)[:, self.frame.ends])
+
+    def folds(self) -> Iterator[tuple[Floats, Bools]]:
+        """(rows, outputs) values and mask of the columns of every window, oldest first."""
+        for columns in self._columns():
+            yield self.values[:, columns], self.present[:, columns]
+
+    def offsets_ms(self) -> Iterator[Floats]:
+        """(rows, outputs) times of the same columns, less the end of the window, exact."""
+        times = self.times if self.times is not None else np.zeros(self.values.shape, np.int64)
+        base = int(self.end_ms.flat[0])
+        since, end = (times - base).astype(np.float64), (self.end_ms - base).astype(np.float64)
+        for columns in self._columns():
+            yield since[:, columns] - end
+
+    def sorted(self) -> Floats:
+        """(rows, outputs, width) values in order, NaN and what is absent at the end."""
+        block = np.array(over(np.where(self.present, self.values, np.nan), self.frame), order="C")
+        block.sort(axis=2)
+        return block
+
+    def poisoned(self) -> Bools:
+        """(rows, outputs) windows that hold a NaN."""
+        nan = np.isnan(self.values) & self.present
+        if not nan.any():
+            return np.zeros((len(self.values), len(self.frame.ends)), np.bool_)
+        return np.asarray(totals(nan.astype(np.int64), self.frame) > 0)
+
+    def columns(self) -> Iterator[Floats]:
+        """The values of `folds`, where the pane is full."""
+        for columns in self._columns():
+            yield self.values[:, columns]
+
+    def _columns(self) -> Iterator[slice]:
+        first = self.frame.starts + 1
+        for column in range(self.width):
+            yield _run_of(first + column)
+
+
+def _run_of(places: Ints) -> slice:
+    """Places at equal distances, as windows have them."""
+    each = int(places[1] - places[0]) if len(places) > 1 else 1
+    return slice(int(places[0]), int(places[-1]) + 1, each)
+
+
+Kernel = Callable[[Pane, Args], tuple[Floats, Bools]]
+"""(rows, outputs) values, and where there is one."""
+
+
+def over_panes(kernel: Kernel, data: Arrays, frame: Frame, args: Args, *, moves: bool, blocks: bool) -> Cells:
+    """DOUBLE cells of `kernel` for every window. `moves`: a constant added to all values is added to the result too;
+    `blocks`: the kernel makes arrays of (rows, outputs, width)."""
+    present = data.present
+    values, known = np.zeros((data.rows, len(frame.ends))), np.zeros((data.rows, len(frame.ends)), np.bool_)
+    large = _large(data.types, data.stats["last"], present)
+    with np.errstate(all="ignore"):
+        for rows, outputs in _chunks(data, np.flatnonzero(~large), frame, blocks):
+            part = _cut(frame, outputs)
+            pane = _pane(data, present, rows, part, "C" if blocks else "F")
+            values[rows, outputs], known[rows, outputs] = kernel(pane, args)
+        for rows, outputs in _chunks(data, np.flatnonzero(large), frame, True):
+            pane, base = _exact_pane(data, present, rows, _cut(frame, outputs))
+            found, there = kernel(pane, args)
+            shape = (len(rows), outputs.stop - outputs.start)
+            found = found.reshape(shape)
+            values[rows, outputs] = _moved(found, base) if moves else found
+            known[rows, outputs] = there.reshape(shape)
+    return doubles(values, known)
+
+
+def _large(types: Types, cells: Ints, present: Bools) -> Bools:
+    """(series,) of whole numbers that float64 does not hold."""
+    integers = whole(types)
+    if not integers.any():
+        return integers
+    beyond = (cells > EXACT) | (cells < -EXACT)
+    return np.asarray(integers & (beyond & present).any(axis=1))
+
+
+def _chunks(data: Arrays, rows: Ints, frame: Frame, blocks: bool) -> Iterator[tuple[Ints, slice]]:
+    """Parts of the series, and of the outputs where the windows of one series are too much."""
+    n = len(frame.ends)
+    if blocks:
+        outputs = max(1, min(n, BLOCK_CELLS // frame.width))
+        each = max(1, BLOCK_CELLS // (outputs * frame.width))
+    else:
+        outputs, columns = n, max(n, data.grid.n)
+        # every fold takes some us, however few rows there are
+        each = max(1, CHUNK_CELLS // columns, min(FOLD_CELLS // n, WIDE_CELLS // columns))
+    for start in range(0, len(rows), each):
+        for first in range(0, n, outputs):
+            yield rows[start : start + each], slice(first, min(first + outputs, n))
+
+
+def _cut(frame: Frame, outputs: slice) -> Frame:
+    return Frame(
+        frame.ends[outputs], frame.width, frame.end_ms[outputs], frame.width_ms, frame.max_gap_ms, frame.after_ms
+    )
+
+
+def _pane(data: Arrays, present: Bools, rows: Ints, frame: Frame, order: Literal["C", "F"]) -> Pane:
+    here = present[rows]
+    full = bool(here.all())
+    cells = np.ascontiguousarray(data.stats["last"][rows])
+    values = as_floats(data.types[rows], cells)
+    values = np.array(values if full else np.where(here, values, 0.0), order=order)
+    times = np.array(data.stats["last_time"][rows], order=order) if "last_time" in data.stats else None
+    return Pane(values, np.asarray(here, order=order), times, frame, frame.end_ms[None, :], full)
+
+
+def _moved(found: Floats, base: Ints) -> Floats:
+    """found + base, rounded once."""
+    high = base.astype(np.float64)
+    inside = high < 2.0**63
+    whole_high = np.where(inside, high, 0.0).astype(np.int64)
+    low = np.where(inside, base - whole_high, base - INT64_MAX - 1)
+    return high + (low.astype(np.float64) + found)
+
+
+def _exact_pane(data: Arrays, present: Bools, rows: Ints, frame: Frame) -> tuple[Pane, Ints]:
+    """A row for each window of each series, its values less the newest of them; and those newest."""
+    here = over(present[rows], frame)
+    cells = data.stats["last"][rows]
+    at = newest(present[rows])[:, frame.ends]
+    base = pick(cells, at)
+    values = _less(over(cells, frame), base)
+    n, width = values.shape[0] * values.shape[1], frame.width
+    flat = np.where(here, values, 0.0).reshape(n, width)
+    times = None
+    if "last_time" in data.stats:
+        times = over(data.stats["last_time"][rows], frame).reshape(n, width)
+    end_ms = np.broadcast_to(frame.end_ms[None, :], base.shape).reshape(n, 1)
+    one = Frame(np.array([width - 1]), width, frame.end_ms[:1], frame.width_ms, frame.max_gap_ms, frame.after_ms)
+    return Pane(flat, here.reshape(n, width), times, one, end_ms, bool(here.all())), base
+
+
+def _less(cells: Ints, base: Ints) -> Floats:
+    """cells - base as float64: exact in int64 where that cannot overflow."""
+    exact = (cells - base[:, :, None]).astype(np.float64)
+    rounded = cells.astype(np.float64) - base.astype(np.float64)[:, :, None]
+    return np.where(np.abs(rounded) < _HALF_RANGE, exact, rounded)

@@ -1,0 +1,81 @@
+"""Arguments of window functions, checked wherever they come from: a shard is asked by anyone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+REQUIRED: Any = object()
+"""The default of a parameter that has none."""
+
+Args = Mapping[str, Any]
+"""Every argument of a function by name, defaults filled in; durations in milliseconds."""
+NO_ARGS: Args = MappingProxyType({})
+MOST_DIGITS = 2**53
+
+
+class ArgumentError(ValueError):
+    """An argument that a window function cannot take; the text says which, and what it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One argument. Bounds are inclusive, `above` and `below` are not; a duration is a whole number of ms."""
+
+    name: str
+    kind: Literal["number", "integer", "flag", "choice", "duration"]
+    default: Any = REQUIRED
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def fits(self, value: object) -> bool:
+        """Whether the function can take the value."""
+        if self.kind == "flag":
+            return isinstance(value, bool)
+        if self.kind == "choice":
+            return isinstance(value, str) and value in self.choices
+        number = int if self.kind in ("integer", "duration") else (int, float)
+        if isinstance(value, bool) or not isinstance(value, number):
+            return False
+        return math.isfinite(value) and abs(value) <= MOST_DIGITS and self._within(value)
+
+    def _within(self, value: float) -> bool:
+        return (
+            (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    @property
+    def wanted(self) -> str:
+        """What it takes, in words."""
+        if self.kind == "flag":
+            return "True or False"
+        if self.kind == "choice":
+            return f"one of {', '.join(self.choices)}"
+        what = {"number": "a number", "integer": "a whole number", "duration": "whole milliseconds"}[self.kind]
+        bounds = ((self.least, "at least"), (self.most, "at most"), (self.above, "above"), (self.below, "below"))
+        said = " and ".join(f"{word} {bound:g}" for bound, word in bounds if bound is not None)
+        return f"{what} {said}".rstrip()
+
+
+def arguments(function: str, params: tuple[Param, ...], given: Iterable[tuple[str, Any]]) -> Args:
+    """Every argument of `function`, defaults filled in. ArgumentError for what is unknown, missing or does not fit."""
+    said = dict(given)
+    unknown = [name for name in said if name not in {param.name for param in params}]
+    if unknown:
+        known = ", ".join(param.name for param in params) or "no argument"
+        raise ArgumentError(f"{function} has no argument {unknown[0]!r:.80}; it takes {known}")
+    for param in params:
+        if param.name not in said and param.default is REQUIRED:
+            raise ArgumentError(f"{function} needs {param.name}: {param.wanted}")
+        if param.name in said and not param.fits(said[param.name]):
+            raise ArgumentError(f"{function}: {param.name}={said[param.name]!r:.80}: use {param.wanted}")
+    return {param.name: said.get(param.name, param.default) for param in params}

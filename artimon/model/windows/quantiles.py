@@ -1,0 +1,100 @@
+"""Quantiles of sorted values, by the thirteen methods that numpy knows, and medians."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from artimon.model.windows.cells import Floats, Ints
+
+Place = tuple[Floats, Floats]
+"""Where a quantile lies between sorted values, counted from 0: the one below (or at), and the weight of the next."""
+
+
+def quantile_of(ordered: Floats, count: Ints, q: float, method: str) -> Floats:
+    """Quantile q (0..1) of the first `count` of the last axis of `ordered`; arbitrary where there are none."""
+    below, weight = METHODS[method](count.astype(np.float64), q)
+    most = np.maximum(count - 1, 0)
+    a = _at(ordered, np.clip(below, 0, most))
+    b = _at(ordered, np.clip(below + 1, 0, most))
+    return between(a, b, weight)
+
+
+def between(a: Floats, b: Floats, weight: Floats) -> Floats:
+    """a + weight (b - a), without NaN between equal infinities or where the weight is 0; monotone in the weight."""
+    step = b - a
+    mixed = np.where(weight >= 0.5, b - step * (1 - weight), a + step * weight)
+    return np.where((a == b) | (weight == 0), a, mixed)
+
+
+def median_of(ordered: Floats, count: Ints) -> Floats:
+    """Median of the first `count` of the last axis: the middle one, or half of the two middle ones together."""
+    a = _at(ordered, np.maximum(count - 1, 0) // 2)
+    b = _at(ordered, np.minimum(count // 2, ordered.shape[-1] - 1))
+    return np.where(a == b, a, a * 0.5 + b * 0.5)
+
+
+def _at(ordered: Floats, index: Floats | Ints) -> Floats:
+    first = int(index.flat[0]) if index.size else 0
+    if (index == first).all():  # no gaps: the same place everywhere
+        return ordered[..., first]
+    return np.take_along_axis(ordered, index.astype(np.int64)[..., None], axis=-1)[..., 0]
+
+
+def _split(place: Floats) -> Place:
+    below = np.floor(place)
+    return below, place - below
+
+
+def _plotting(alpha: float, beta: float) -> Callable[[Floats, float], Place]:
+    return lambda n, q: _split(n * q + (alpha + q * (1 - alpha - beta)) - 1)
+
+
+def _linear(n: Floats, q: float) -> Place:
+    return _split((n - 1) * q)
+
+
+def _whole(place: Floats) -> Place:
+    return place, np.zeros(place.shape)
+
+
+def _inverted_cdf(n: Floats, q: float) -> Place:
+    return _whole(np.ceil(n * q - 1))
+
+
+def _averaged_inverted_cdf(n: Floats, q: float) -> Place:
+    below, rest = _split(n * q - 1)
+    return below, np.where(rest == 0, 0.5, 1.0)
+
+
+def _closest_observation(n: Floats, q: float) -> Place:
+    below, rest = _split(n * q - 1 - 0.5)
+    tie_at_odd = (rest == 0) & (below % 2 == 1)  # the even one, counted from 1
+    return _whole(np.where(tie_at_odd, below, below + 1))
+
+
+def _midpoint(n: Floats, q: float) -> Place:
+    below, rest = _linear(n, q)
+    return below, np.where(rest == 0, 0.0, 0.5)
+
+
+METHODS: Mapping[str, Callable[[Floats, float], Place]] = MappingProxyType(
+    {
+        "inverted_cdf": _inverted_cdf,
+        "averaged_inverted_cdf": _averaged_inverted_cdf,
+        "closest_observation": _closest_observation,
+        "interpolated_inverted_cdf": _plotting(0, 1),
+        "hazen": _plotting(0.5, 0.5),
+        "weibull": _plotting(0, 0),
+        "linear": _linear,
+        "median_unbiased": _plotting(1 / 3.0, 1 / 3.0),
+        "normal_unbiased": _plotting(3 / 8.0, 3 / 8.0),
+        "lower": lambda n, q: _whole(np.floor((n - 1) * q)),
+        "higher": lambda n, q: _whole(np.ceil((n - 1) * q)),
+        "midpoint": _midpoint,
+        "nearest": lambda n, q: _whole(np.round((n - 1) * q)),
+    }
+)
+"""(values, q) to a place, which may lie outside of 0 .. n - 1. `nearest` takes the even one of two that are as near."""

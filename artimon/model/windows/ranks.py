@@ -1,0 +1,185 @@
+"""Reducers that must see all members of a class at once: order statistics, and who may be among the k best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.windows.cells import Bools, Cells, Floats, Ints, as_floats, whole
+from artimon.model.windows.classes import Partial
+from artimon.model.windows.params import Args, Param
+from artimon.model.windows.quantiles import METHODS, median_of, quantile_of
+
+Statistic = Callable[[Floats, Ints], Floats]
+"""Of (.., size) ascending values, missing ones behind, and of (..,) how many there are."""
+RANKS = ("last", "max", "min", "each")
+"""What the k best are judged by where the store does it: a mean would depend on the order of its terms."""
+T = TypeVar("T", np.float64, np.bool_)
+INT_MIN = np.iinfo(np.int64).min
+
+ORDERED: Mapping[str, tuple[Param, ...]] = MappingProxyType(
+    {
+        "quantile": (
+            Param("q", "number", least=0, most=1),
+            Param("method", "choice", "linear", choices=tuple(METHODS)),
+        ),
+        "median": (),
+        "mad": (),
+    }
+)
+"""Order statistics by name, with their arguments. The result is the same whatever the order of the members."""
+_BEST = (Param("k", "integer", least=1), Param("rank", "choice", "last", choices=RANKS))
+BEST: Mapping[str, tuple[Param, ...]] = MappingProxyType({"topk": _BEST, "bottomk": _BEST})
+"""Reducers of which a store only says whom they can choose."""
+
+
+def statistic_of(reducer: str, args: Args) -> Statistic:
+    """Of one of ORDERED."""
+    if reducer == "quantile":
+        return lambda ordered, counts: quantile_of(ordered, counts, args["q"], args["method"])
+    return median_of if reducer == "median" else distance_of
+
+
+def distance_of(ordered: Floats, counts: Ints) -> Floats:
+    """Median of the distances to the median, unscaled."""
+    distances = np.abs(ordered - median_of(ordered, counts)[..., None])
+    strange = np.isnan(distances).sum(axis=-1) > ordered.shape[-1] - counts  # infinity off infinity
+    distances.sort(axis=-1)
+    return np.where(strange, np.nan, median_of(distances, counts))
+
+
+def ranked(values: Floats, counts: Ints, statistic: Statistic) -> Floats:
+    """`statistic` of the last axis of `values`, which is sorted in place; NaN stands for what is missing, of which the
+    rest are `counts`. NaN where one of these is NaN."""
+    values.sort(axis=-1)
+    last = np.take_along_axis(values, np.maximum(counts - 1, 0)[..., None], axis=-1)[..., 0]
+    return np.where(np.isnan(last), np.nan, statistic(values, counts))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Values of some members, whose classes are `codes` (members,): (outputs, members), NaN where none is present."""
+
+    codes: Ints
+    values: Floats
+    present: Bools | None
+    """None: everywhere."""
+
+
+def ordered_partial(reducer: str, args: Args, blocks: Sequence[Block], members: Ints, outputs: int) -> Partial:
+    """The result for every class as the one partial of all of its members; `members`: (classes,) how many."""
+    statistic, shape = statistic_of(reducer, args), (len(members), outputs)
+    codes = np.concatenate([block.codes for block in blocks]) if blocks else np.zeros(0, np.int64)
+    sizes = np.bincount(codes, minlength=len(members))
+    order = np.lexsort((codes, sizes[codes]))  # classes of equal size side by side
+    values = _arranged([block.values for block in blocks], order, outputs, np.float64)
+    full = all(block.present is None for block in blocks)
+    present = None if full else _arranged([_said(block) for block in blocks], order, outputs, np.bool_)
+    out, count = np.zeros(shape), np.zeros(shape, np.int64)
+    of_size = sizes[codes[order]]
+    bounds = np.flatnonzero(np.diff(of_size, prepend=0, append=0))
+    with np.errstate(all="ignore"):
+        for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            size = int(of_size[start])
+            mine, wide = codes[order[start:stop:size]], (outputs, (stop - start) // size, size)
+            some = present if present is None else present[:, start:stop].reshape(wide).sum(axis=-1)
+            counts = np.full(wide[:2], size, np.int64) if some is None else some.astype(np.int64)
+            out[mine] = ranked(values[:, start:stop].reshape(wide), counts, statistic).T
+            count[mine] = counts.T
+    return Partial(reducer, members, np.ones(len(members), np.bool_), count, None, out.view(np.int64))
+
+
+def _said(block: Block) -> Bools:
+    return np.ones(block.values.shape, np.bool_) if block.present is None else block.present
+
+
+def _arranged(parts: Sequence[npt.NDArray[T]], order: Ints, outputs: int, kind: type[T]) -> npt.NDArray[T]:
+    """(outputs, members) of all parts in this order, row by row: a row stays in the processor's cache."""
+    out = np.empty((outputs, len(order)), kind)
+    row = np.empty(len(order), kind)
+    for output in range(outputs if parts else 0):
+        np.concatenate([part[output] for part in parts], out=row)
+        row.take(order, mode="clip", out=out[output])
+    return out
+
+
+class Best:
+    """Finds who may be among the k greatest (or smallest) of their classes: all that are, and perhaps some others.
+
+    Members are sorted by class, class i begins at starts[i]; all are DOUBLE or none is."""
+
+    def __init__(self, reducer: str, args: Args, starts: Ints, members: int, double: bool) -> None:
+        self._greatest, self._k, self._rank = reducer == "topk", int(args["k"]), args["rank"]
+        self._double, self._dtype = double, np.float64 if double else np.int64
+        self._least = -np.inf if double else INT_MIN
+        self.chosen = np.zeros(members, np.bool_)
+        sizes = np.diff(np.append(starts, members))
+        self._small = np.repeat(sizes <= self._k, sizes)
+        self._blocks = [
+            starts[sizes == size][:, None] + np.arange(size)
+            for size in np.unique(sizes[sizes > self._k]).tolist()
+        ]  # fmt: skip
+        self._whole = len(starts) == 1 and not self._small.any()
+        self._judged = np.zeros(members, self._dtype)
+        self._some = np.zeros(members, np.bool_)
+
+    def add(self, cells: Ints, present: Bools | None) -> None:
+        """Values of the next window. `cells` may be kept no longer."""
+        values = cells.view(self._dtype)
+        if self._rank == "each":
+            self._choose(values, present)
+            return
+        here = np.ones(len(cells), np.bool_) if present is None else present
+        if self._rank != "last":
+            further = np.maximum if self._rank == "max" else np.minimum
+            with np.errstate(invalid="ignore"):
+                values = np.where(self._some, further(self._judged, values), values)
+        np.copyto(self._judged, values, where=here)
+        self._some |= here
+
+    def done(self) -> Bools:
+        """(members,) after the last window."""
+        if self._rank != "each":
+            self._choose(self._judged, self._some)
+        return self.chosen
+
+    def _choose(self, values: npt.NDArray[np.generic], present: Bools | None) -> None:
+        here = np.ones(len(values), np.bool_) if present is None else present
+        self.chosen |= here & self._small
+        nan = np.isnan(values.view(np.float64)) if self._double else None
+        if nan is not None and nan.any():
+            self.chosen |= here & nan  # they come after every number, in an order that is not known here
+            here = here & ~nan
+        keys = values if self._greatest else -values.view(np.float64) if self._double else ~values.view(np.int64)
+        keys = keys if present is None and here.all() else np.where(here, keys, self._least)
+        for rows in [slice(None)] if self._whole else self._blocks:
+            block = keys[rows]
+            place = block.shape[-1] - self._k
+            if place > 0:
+                least = np.partition(block, place, axis=-1)[..., place, None]
+                self.chosen[rows] |= here[rows] & (block >= least)
+
+
+def best_rows(reducer: str, args: Args, column: Cells, codes: Ints) -> Bools:
+    """(series,) who may be among the k best of each class; series are sorted by class."""
+    out, integers = np.zeros(len(codes), np.bool_), whole(column.types)
+    for double in (False, True):
+        rows = np.flatnonzero(integers != double)
+        if not len(rows):
+            continue
+        best = Best(reducer, args, np.flatnonzero(np.diff(codes[rows], prepend=-1)), len(rows), double)
+        for output in range(column.cells.shape[1]):
+            best.add(np.ascontiguousarray(column.cells[rows, output]), column.present[rows, output])
+        out[rows] = best.done()
+    return out
+
+
+def block_of(column: Cells, codes: Ints) -> Block:
+    """What `ordered_partial` takes."""
+    values = np.where(column.present, as_floats(column.types, column.cells), np.nan)
+    return Block(codes, np.ascontiguousarray(values.T), np.ascontiguousarray(column.present.T))

@@ -1,0 +1,82 @@
+"""The least-squares line through the values of a window over time, reckoned from their mean time and newest value."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from artimon.model.windows.cells import Bools, Floats
+from artimon.model.windows.panes import Pane
+from artimon.model.windows.params import Args
+
+
+class _Line(NamedTuple):
+    """(rows, outputs); milliseconds are counted from the end of the window, values from the newest."""
+
+    slope: Floats
+    """A millisecond."""
+    mean: Floats
+    mean_ms: Floats
+    known: Bools
+
+
+def slope(pane: Pane, _args: Args) -> tuple[Floats, Bools]:
+    """Growth a second."""
+    line = _fit(pane)
+    return line.slope * 1000.0, line.known
+
+
+def prediction(pane: Pane, args: Args) -> tuple[Floats, Bools]:
+    """The line `horizon` ms after the time that the window is shown at."""
+    line = _fit(pane)
+    ahead_ms = args["horizon"] - pane.frame.after_ms - line.mean_ms
+    return pane.newest() + (line.mean + line.slope * ahead_ms), line.known
+
+
+def _fit(pane: Pane) -> _Line:
+    if pane.full:
+        return _full_fit(pane)
+    count, base = pane.count(), pane.newest()
+    zero = pane.zeros()
+    some = np.maximum(count, 1)
+    mean, mean_ms = zero.copy(), zero.copy()
+    first_ms, last_ms = zero + np.inf, zero - np.inf
+    for (values, here), at in zip(pane.folds(), pane.offsets_ms(), strict=True):
+        mean += np.where(here, values - base, zero)
+        mean_ms += np.where(here, at, zero)
+        first_ms = np.where(here, np.minimum(first_ms, at), first_ms)
+        last_ms = np.where(here, at, last_ms)
+    mean /= some
+    mean_ms /= some
+    both, squares = zero.copy(), zero.copy()
+    for (values, here), at in zip(pane.folds(), pane.offsets_ms(), strict=True):
+        off = np.where(here, at - mean_ms, zero)
+        both += off * np.where(here, values - base - mean, zero)
+        squares += off * off
+    return _Line(both / squares, mean, mean_ms, (count >= 2) & (last_ms > first_ms))
+
+
+def _full_fit(pane: Pane) -> _Line:
+    """The same, bit by bit, without masks."""
+    base, mean, mean_ms, off = pane.newest(), pane.zeros(), pane.zeros(), pane.zeros()
+    first_ms = last_ms = mean
+    for at, (values, ms) in enumerate(zip(pane.columns(), pane.offsets_ms(), strict=True)):
+        np.subtract(values, base, out=off)
+        mean += off
+        mean_ms += ms
+        first_ms = np.minimum(first_ms, ms, out=first_ms) if at else ms.copy(order="K")
+        last_ms = ms
+    mean /= pane.width
+    mean_ms /= pane.width
+    both, squares, late = pane.zeros(), pane.zeros(), pane.zeros()
+    for values, ms in zip(pane.columns(), pane.offsets_ms(), strict=True):
+        np.subtract(ms, mean_ms, out=late)
+        np.subtract(values, base, out=off)
+        off -= mean
+        off *= late
+        both += off
+        late *= late
+        squares += late
+    known = (last_ms > first_ms) if pane.width >= 2 else np.zeros(mean.shape, np.bool_)
+    return _Line(both / squares, mean, mean_ms, known)

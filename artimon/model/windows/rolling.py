@@ -1,0 +1,341 @@
+"""Window functions bucket by bucket: many series at once, and of each only what its windows still need.
+
+The results are those of functions.py, bit for bit, at a tenth of the cost: nothing is looked up series by series.
+Columns are pushed in order of time; after the last column of a window its values are shown."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.windows.cells import Bools, Floats, Ints
+from artimon.model.windows.frames import Frame
+from artimon.model.windows.functions import Function
+
+Some = Bools | bool
+"""Of which series something is so: of all, of none, or (series,)."""
+Counts = npt.NDArray[np.unsignedinteger]
+INT_MAX, INT_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+_EXACT = 2.0**62
+
+
+class Odd(Exception):
+    """Integers so large that sums of a window are rounded: functions.py has the rules for them."""
+
+
+class Column(Protocol):
+    """One bucket of every series. Cells mean nothing where nothing is present."""
+
+    @property
+    def present(self) -> Some:
+        """Of which series it holds a sample; never of none."""
+        ...
+
+    @property
+    def count(self) -> Counts | None:
+        """(series,) samples, 0 where none is present; None: one where one is present."""
+        ...
+
+    def cells(self, statistic: str) -> Ints:
+        """(series,), perhaps a view that must not be written to."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """What all columns have in common."""
+
+    frame: Frame
+    rows: int
+    """How many series."""
+    step_ms: int
+    start_ms: int
+    """Left edge of the first column."""
+    double: Some
+    """Which series are DOUBLE."""
+    members: Some = True
+    """Which series matter; what is computed of the others is arbitrary."""
+    counter: Some = False
+    """Which series are counters."""
+    ended_ms: Ints | None = None
+    """(series,) when a series ended, 0 where it goes on; None: all go on."""
+    lives: npt.NDArray[np.void] | None = None
+    """BIRTH_TYPE, sorted by (row, birth)."""
+    first_held: int = 0
+
+
+class Shown(NamedTuple):
+    """Values of one window."""
+
+    cells: Ints
+    present: Some
+    approximate: npt.NDArray[np.intp] | None = None
+    """Series whose value is a guess."""
+
+
+def both(a: Some, b: Some) -> Some:
+    """Where both are so."""
+    if isinstance(a, bool):
+        return b if a else False
+    if isinstance(b, bool):
+        return a if b else False
+    return a & b
+
+
+def all_of(mask: Bools) -> Some:
+    """True where a mask says nothing else."""
+    return True if mask.all() else mask
+
+
+class Rolling:
+    """Holds the last `width` columns. Subclasses take what they need of each."""
+
+    def __init__(self, span: Span) -> None:
+        self.span, self.width = span, span.frame.width
+        self.at = -1
+        """The column that was pushed last."""
+        self.window: deque[Column | None] = deque(maxlen=self.width)
+        self.newest: Ints | int = -1
+        """(series,) the newest column that holds a sample."""
+
+    def push(self, column: Column | None) -> None:
+        """The next column; None: it holds nothing. Raises Odd."""
+        self.at += 1
+        self.window.append(column)
+        if column is not None:
+            present = column.present
+            self.newest = self.at if present is True else np.where(present, self.at, self.newest)
+        self.take(column)
+
+    def take(self, column: Column | None) -> None:
+        """What a function keeps of a column."""
+
+    def skip(self) -> None:
+        """The next column is known otherwise. Only where windows are one column wide."""
+        self.at += 1
+
+    @property
+    def output(self) -> int:
+        """Which window ends with the column pushed last."""
+        return int(np.searchsorted(self.span.frame.ends, self.at))
+
+    def show(self) -> Shown:
+        """Values of the window that ends with the column pushed last."""
+        raise NotImplementedError
+
+    def inside(self) -> Some:
+        """Which series have a sample in the window."""
+        start = self.at - self.width
+        newest = self.newest
+        return newest > start if isinstance(newest, int) else all_of(newest > start)
+
+    def counts(self) -> Ints | int:
+        """(series,) samples in the window; a number where all have as many."""
+        everywhere, arrays = 0, list[npt.NDArray[Any]]()
+        for column in self.window:
+            if column is None:
+                continue
+            if column.count is not None:
+                arrays.append(column.count)
+            elif isinstance(column.present, bool):
+                everywhere += 1
+            else:
+                arrays.append(column.present)
+        if not arrays:
+            return everywhere
+        total = np.full(self.span.rows, everywhere, np.int64)
+        for array in arrays:
+            total += array
+        return total
+
+    def filled(self) -> Some:
+        """Which series have no empty bucket in the window."""
+        found: Some = True
+        for column in self.window:
+            found = both(found, False if column is None else column.present)
+        return found
+
+    def nothing(self) -> Shown:
+        """No value at all."""
+        return Shown(np.zeros(self.span.rows, np.int64), False)
+
+    def either(self, ints: Ints | None, floats: Floats | None) -> Ints:
+        """Cells of the series that are DOUBLE from `floats`, of the others from `ints`."""
+        double = self.span.double
+        if ints is None or floats is None:
+            return floats.view(np.int64) if floats is not None else ints if ints is not None else self.nothing().cells
+        return np.where(double, floats.view(np.int64), ints)
+
+
+class Last(Rolling):
+    """The newest value."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__(span)
+        self._cells = np.zeros(0, np.int64)
+
+    def take(self, column: Column | None) -> None:
+        if column is None:
+            return
+        cells = column.cells("last")
+        if column.present is True or not len(self._cells):
+            self._cells = cells
+        else:
+            self._cells = np.where(column.present, cells, self._cells)
+
+    def show(self) -> Shown:
+        inside = self.inside()
+        if inside is False:
+            return self.nothing()
+        ended = self.span.ended_ms
+        if ended is not None:  # after its end a series is missing, without look-back
+            inside = both(inside, (ended <= 0) | (ended > int(self.span.frame.end_ms[self.output])))
+        return Shown(self._cells, inside)
+
+
+class First(Rolling):
+    """The oldest bucket's last value."""
+
+    def show(self) -> Shown:
+        inside = self.inside()
+        if inside is False:
+            return self.nothing()
+        rows = self.span.rows
+        cells, missing = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
+        several: Bools | None = None
+        for column in self.window:
+            if column is None:
+                continue
+            present = column.present
+            here = missing if isinstance(present, bool) else missing & present
+            np.copyto(cells, column.cells("last"), where=here)
+            if column.count is not None:
+                several = np.zeros(rows, np.bool_) if several is None else several
+                several |= here & (column.count > 1)
+            if isinstance(present, bool):
+                break
+            missing &= ~present
+        return Shown(cells, inside, None if several is None else np.flatnonzero(several))
+
+
+class _Arithmetic(Rolling):
+    """Keeps the cells of a statistic, `fill` where there is none, for as long as a window needs them."""
+
+    def __init__(self, span: Span, statistic: str, ints: int, floats: float) -> None:
+        super().__init__(span)
+        self._statistic = statistic
+        self._held: deque[Ints | None] = deque(maxlen=self.width)
+        bits = int(np.float64(floats).view(np.int64))
+        double = span.double
+        self._fill: Ints | int = (
+            (bits if double else ints) if isinstance(double, bool) else np.where(double, bits, ints)
+        )
+
+    def take(self, column: Column | None) -> None:
+        if column is None:
+            self._held.append(None)
+            return
+        cells = column.cells(self._statistic)
+        if column.present is not True:
+            cells = np.where(column.present, cells, self._fill)
+        self._held.append(cells)
+
+    def gathered(self, function: np.ufunc) -> tuple[Ints | None, Floats | None]:
+        """`function` over the window, oldest first, as int64 and as float64: what the types of the series need."""
+        held = [cells for cells in self._held if cells is not None]
+        double = self.span.double
+        with np.errstate(all="ignore"):
+            ints = None if double is True or not held else _over(function, held)
+            floats = (
+                None if double is False or not held else _over(function, [cells.view(np.float64) for cells in held])
+            )
+        return ints, floats
+
+
+def _over(function: np.ufunc, arrays: list[Any]) -> Any:
+    if len(arrays) == 1:
+        return arrays[0]
+    out = function(arrays[0], arrays[1])
+    for array in arrays[2:]:
+        function(out, array, out=out)
+    return out
+
+
+class Extreme(_Arithmetic):
+    """The least or the greatest value."""
+
+    def __init__(self, span: Span, statistic: str) -> None:
+        fill = (INT_MAX, np.inf) if statistic == "min" else (INT_MIN, -np.inf)
+        super().__init__(span, statistic, *fill)
+        self._function = np.minimum if statistic == "min" else np.maximum
+
+    def show(self) -> Shown:
+        inside = self.inside()
+        if inside is False:
+            return self.nothing()
+        return Shown(self.either(*self.gathered(self._function)), inside)
+
+
+class Sum(_Arithmetic):
+    """Sums as float64, exact for integers up to the rounding at the end; `mean` divides them."""
+
+    def __init__(self, span: Span, mean: bool) -> None:
+        super().__init__(span, "sum", 0, 0.0)
+        self._mean = mean
+
+    def take(self, column: Column | None) -> None:
+        super().take(column)
+        cells = self._held[-1]
+        if cells is not None and self.width > 1 and self.span.double is not True and self._is_wide(cells):
+            mine = both(self.span.members, True if self.span.double is False else ~self.span.double)
+            if self._is_wide(np.where(mine, cells, 0)):
+                raise Odd
+
+    def _is_wide(self, cells: Ints) -> bool:
+        return max(float(cells.max()), -float(cells.min())) * self.width >= _EXACT
+
+    def show(self) -> Shown:
+        inside = self.inside()
+        ints, floats = self.gathered(np.add)
+        if ints is None and floats is None:
+            sums = np.zeros(self.span.rows)
+        elif ints is None or floats is None:
+            sums = floats if floats is not None else np.asarray(ints, np.float64)
+        else:
+            sums = np.where(self.span.double, floats, ints)
+        if self._mean:
+            counts = self.counts()
+            if not (isinstance(counts, int) and counts == 1):
+                with np.errstate(all="ignore"):
+                    sums = sums / counts
+        return Shown(sums.view(np.int64), inside)
+
+
+class Count(Rolling):
+    """Samples."""
+
+    def show(self) -> Shown:
+        counts = self.counts()
+        return Shown(np.full(self.span.rows, counts, np.int64) if isinstance(counts, int) else counts, True)
+
+
+FLOATS = frozenset({"sum", "mean", "rate"})
+"""Functions whose values are DOUBLE whatever the series is."""
+
+
+def ruled(rolling: Rolling, shown: Shown, function: Function, min_count: int | None, full: bool) -> Shown:
+    """What functions.masked leaves of the values shown last."""
+    least, present = function.min_count if min_count is None else min_count, shown.present
+    if least <= 1 and not (function.total or full):
+        return shown
+    if function.total or least > 1:
+        counts = rolling.counts()
+        enough: Some = counts >= least if isinstance(counts, int) else all_of(counts >= least)
+        present = enough if function.total else both(present, enough)
+    if full:
+        present = both(present, rolling.filled())
+    return Shown(shown.cells, present, shown.approximate)

@@ -1,0 +1,252 @@
+"""increase, delta and rate bucket by bucket; increase.py says what they mean.
+
+Nearly always the value before a window is known, so that a difference of two columns is all: the last values at the end
+of the window and those at its start. The few series for which it is not, births and resets are looked at one by one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from artimon.model.select import BIRTH_TYPE
+from artimon.model.values import INT64_MAX, INT64_MIN
+from artimon.model.windows.cells import Bools, Floats, Ints
+from artimon.model.windows.life_events import Births, Resets, Rows
+from artimon.model.windows.lives import Lives
+from artimon.model.windows.rolling import (
+    Column,
+    Count,
+    Extreme,
+    First,
+    Last,
+    Rolling,
+    Shown,
+    Some,
+    Span,
+    Sum,
+    all_of,
+    both,
+)
+
+_EXACT = 2**62
+
+
+class _State(NamedTuple):
+    """The newest sample of each series up to a column."""
+
+    has: Some
+    cells: Ints
+    time: Ints
+    oldest: int
+    """The least of `time`."""
+    small: bool
+    """Whether any two of `cells`, as integers, have a difference that int64 holds."""
+
+
+class _Lone(NamedTuple):
+    """Series without a value before a window: the first bucket in it that holds samples. Arrays of one length."""
+
+    rows: Rows
+    column: Ints
+    cells: Ints
+    least: Ints
+    """The smallest value of that bucket."""
+    time: Ints
+    held: Ints
+    """Samples in that bucket."""
+    samples: Ints
+    """In the whole window."""
+
+
+class Difference(Rolling):
+    """`births`: whether lives count from 0 (increase, rate); `by_time`: a second (rate)."""
+
+    def __init__(self, span: Span, births: bool, by_time: bool) -> None:
+        super().__init__(span)
+        self._counts_births, self._by_time = births, by_time
+        self._lives = span.lives if span.lives is not None else np.zeros(0, BIRTH_TYPE)
+        counted = self._lives if births else self._lives[:0]
+        self._births, self._resets = Births.of(counted, span.frame), Resets.of(counted, span.frame, span.double)
+        self._whole_lives: Lives | None = None
+        none = np.zeros(span.rows, np.int64)
+        self._nothing = _State(False, none, none, 0, True)
+        self._states: deque[_State] = deque(maxlen=self.width + 1)
+
+    def take(self, column: Column | None) -> None:
+        before = self._states[-1] if self._states else self._nothing
+        if column is None:
+            self._states.append(before)
+            return
+        present, cells, time = column.present, column.cells("last"), column.cells("last_time")
+        if not isinstance(present, bool):
+            cells, time = np.where(present, cells, before.cells), np.where(present, time, before.time)
+            present = before.has if before.has is True else all_of(present | before.has)
+        self._states.append(_State(present, cells, time, int(time.min()), self._is_small(cells)))
+
+    def show(self) -> Shown:
+        inside = self.inside()
+        if inside is False or self.at - self.width + 1 < self.span.first_held:
+            return self.nothing()  # part of the window is not in the store: unknown, not small
+        now, output = self._states[-1], self.output
+        before = self._states[0] if len(self._states) > self.width else self._nothing
+        zero = self._births.of_output(output)
+        limit = self._limit(output)
+        known = both(before.has, True if before.oldest >= limit else before.time >= limit)
+        base, since = before.cells, before.time
+        guesses, lone = None, None
+        if known is not True or len(zero.rows):
+            base, since = base.copy(), since.copy()
+            base[zero.rows], since[zero.rows] = 0, zero.since_ms  # 0 is also the bits of 0.0
+            lone = self._first(self._alone(inside, known, zero.rows))
+            guess = self._begin(lone, output)
+            base[lone.rows], since[lone.rows] = lone.cells, lone.time
+            guesses = lone.rows[guess]
+        cells, fits = self._subtract(
+            now.cells, base, output, now.small and (before.small if lone is None else self._is_small(base))
+        )
+        present = both(inside, fits)
+        if self._by_time:
+            cells, lasted = self._per_second(cells, now.time - since)
+            present = both(present, lasted)
+        if lone is not None and len(lone.rows):
+            present = self._mask(present)
+            present[lone.rows] &= lone.samples >= 2
+        return Shown(cells, present, guesses)
+
+    def _mask(self, some: Some) -> Bools:
+        """An array of its own."""
+        return np.full(self.span.rows, some) if isinstance(some, bool) else some.copy()
+
+    def _alone(self, inside: Some, known: Some, zero: Rows) -> Rows:
+        """Series with a sample in the window and nothing that it could be compared with."""
+        if known is True:
+            return zero[:0]
+        alone = self._mask(both(inside, True if known is False else ~known))
+        alone[zero] = False
+        return np.flatnonzero(both(alone, self.span.members))
+
+    def _limit(self, output: int) -> int:
+        frame = self.span.frame
+        return int(frame.start_ms[output]) - frame.max_gap_ms
+
+    def _first(self, rows: Rows) -> _Lone:
+        """Of series that have a sample in the window."""
+        column, cells, least, time, count, samples = (np.zeros(len(rows), np.int64) for _ in range(6))
+        missing = np.arange(len(rows))
+        start = self.at - len(self.window) + 1
+        for at, held in enumerate(self.window, start):
+            if held is None or not len(rows):
+                continue
+            counts = _counts_of(held, rows)
+            samples += counts
+            if not len(missing):
+                continue
+            hit = missing[counts[missing] > 0]
+            at_rows = rows[hit]
+            column[hit], count[hit] = at, counts[hit]
+            cells[hit], time[hit] = held.cells("last")[at_rows], held.cells("last_time")[at_rows]
+            several = hit[count[hit] > 1]
+            least[hit] = cells[hit]
+            if len(several):
+                least[several] = held.cells("min")[rows[several]]
+            missing = missing[counts[missing] == 0]
+        return _Lone(rows, column, cells, least, time, count, samples)
+
+    def _begin(self, lone: _Lone, output: int) -> Bools:
+        """Puts into `lone` what its windows count from, as far as their first buckets tell; says which are guesses."""
+        guess = lone.held > 1
+        some = np.flatnonzero(guess)
+        if not len(some) or not len(self._lives):
+            return guess
+        if self._whole_lives is None:
+            self._whole_lives = Lives(self.span.rows, self._lives)
+        lives, rows = self._whole_lives, lone.rows[some]
+        end = self.span.start_ms + (lone.column[some] + 1) * self.span.step_ms
+        there = lives.within(rows, end - self.span.step_ms, end)
+        counter = self.span.counter
+        least = (there == 1) & (counter if isinstance(counter, bool) else counter[rows])
+        if not self._by_time:
+            at = some[least]
+            lone.cells[at], guess[at] = lone.least[at], False
+        more = np.flatnonzero(there > 1)
+        if len(more) and self._counts_births:
+            at = some[more]
+            start = np.full(len(at), self.span.frame.start_ms[output])
+            first = lives.first_over(lone.rows[at], start)
+            lone.cells[at], lone.time[at] = lives.table["last"][first], lives.table["last_ms"][first]
+            lasted = lives.table["first_ms"][first] < lives.table["last_ms"][first]
+            guess[at] = (lone.held[at] > there[more]) & lasted
+        return guess
+
+    def _subtract(self, last: Ints, base: Ints, output: int, small: bool) -> tuple[Ints, Some]:
+        """last - base + what resets hide; and where that is no int64: those differences are missing, not wrapped."""
+        double = self.span.double
+        ints: Ints | None = None
+        floats: Floats | None = None
+        fits: Some = True
+        if double is not True:
+            ints, fits = self._subtract_ints(last, base, output, small)
+        if double is not False:
+            rows, hidden = self._resets.of_output(output, True)
+            with np.errstate(all="ignore"):
+                floats = last.view(np.float64) - base.view(np.float64)
+                floats += 0.0
+                floats[rows] += hidden.view(np.float64)
+        return self.either(ints, floats), fits
+
+    def _subtract_ints(self, last: Ints, base: Ints, output: int, small: bool) -> tuple[Ints, Some]:
+        cells = last - base
+        wrapped = None if small else np.asarray(((last ^ base) & (last ^ cells)) < 0)
+        rows, hidden = self._resets.of_output(output, False)
+        if wrapped is None and not len(rows):
+            return cells, True
+        fits = np.ones(len(cells), np.bool_) if wrapped is None else ~wrapped
+        if self.span.double is not False:
+            fits |= self.span.double  # bits of doubles are no integers
+        cells[rows] += hidden
+        for row, more in zip(rows.tolist(), hidden.tolist(), strict=True):  # few: a life began in this window
+            fits[row] = INT64_MIN <= int(last[row]) - int(base[row]) + more <= INT64_MAX
+        return cells, all_of(fits)
+
+    def _is_small(self, cells: Ints) -> bool:
+        """Whether all are integers far from the ends of int64."""
+        return self.span.double is False and int(cells.min()) > -_EXACT and int(cells.max()) < _EXACT
+
+    def _per_second(self, cells: Ints, span_ms: Ints) -> tuple[Ints, Some]:
+        double = self.span.double
+        with np.errstate(all="ignore"):
+            if isinstance(double, bool):
+                values = cells.view(np.float64) if double else cells
+            else:
+                values = np.where(double, cells.view(np.float64), cells)
+            per_second = span_ms / 1000.0
+            np.divide(values, per_second, out=per_second)
+        return per_second.view(np.int64), True if int(span_ms.min()) > 0 else span_ms > 0
+
+
+def _counts_of(column: Column, rows: Rows) -> Ints:
+    """Samples of some series."""
+    if column.count is not None:
+        return column.count[rows].astype(np.int64)
+    return np.ones(len(rows), np.int64) if isinstance(column.present, bool) else column.present[rows].astype(np.int64)
+
+
+ROLLING: Mapping[str, Callable[[Span], Rolling]] = MappingProxyType(
+    {
+        "last": Last,
+        "first": First,
+        "min": lambda span: Extreme(span, "min"),
+        "max": lambda span: Extreme(span, "max"),
+        "sum": lambda span: Sum(span, mean=False),
+        "mean": lambda span: Sum(span, mean=True),
+        "count": Count,
+        "increase": lambda span: Difference(span, births=True, by_time=False),
+        "delta": lambda span: Difference(span, births=False, by_time=False),
+        "rate": lambda span: Difference(span, births=True, by_time=True),
+    }
+)
+"""Every window function that goes bucket by bucket."""

@@ -1,0 +1,293 @@
+"""Window functions of raw samples, which stand at times of their own: a window at each sample, one sample a bucket.
+
+Each window becomes a row of its own, its samples moved to the right and in time so that all windows end together: then
+the functions of buckets do the rest. Windows that share their oldest sample are read together where that is possible
+(running.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.grid import Grid
+from artimon.model.select import BIRTH_TYPE
+from artimon.model.values import INT64_MAX, INT64_MIN
+from artimon.model.windows.arrays import Arrays
+from artimon.model.windows.cells import Bools, Cells, Ints, Types
+from artimon.model.windows.frames import Frame
+from artimon.model.windows.functions import Function, masked
+from artimon.model.windows.params import NO_ARGS, Args
+from artimon.model.windows.running import Windows, run_growing
+
+CHUNK_CELLS = 1 << 19
+END_MS = 2**42
+"""Where every window ends; half of what a life can be told in (see lives.py)."""
+FARTHEST_MS = 2**62
+SPAN_MS = 2**41
+"""Births and windows reach no further from that end: 70 years. Wider windows have no sample before them."""
+MOST_CELLS = 2_000_000_000
+"""Samples in all windows together: minutes of work."""
+GAP_MS = 300_000
+"""How old the sample before a window may be, unless it is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ticks:
+    """Samples of many series, one series after another; those of series i are starts[i] .. starts[i + 1], in the order
+    of time. `births` (one a sample) None: the values were computed. `ended_ms` 0 where a series goes on."""
+
+    starts: Ints
+    times: Ints
+    cells: Ints
+    types: Types
+    births: Ints | None = None
+    kinds: Types | None = None
+    ended_ms: Ints | None = None
+
+
+class TooWide(ValueError):
+    """The windows hold more samples than anyone waits for."""
+
+
+def run_irregular(
+    function: Function,
+    ticks: Ticks,
+    before_ms: int,
+    after_ms: int = 0,
+    args: Args = NO_ARGS,
+    *,
+    max_gap_ms: int = GAP_MS,
+    min_count: int | None = None,
+    check: Callable[[], None] | None = None,
+) -> Cells:
+    """`function` over (t - before, t + after] at the time t of each sample; cells and mask are (1, samples), types
+    (series,). Windows saturate at the limits of int64. `check` is called now and then and may raise.
+
+    Raises ValueError unless the window holds t itself: before more than 0, after not less; TooWide."""
+    if before_ms <= 0 or after_ms < 0:
+        raise ValueError(f"a window ({before_ms} ms before, {after_ms} ms after] does not hold the sample it stands at")
+    spans = _spans(ticks, before_ms, after_ms)
+    cells, present = _run(function, ticks, spans, (before_ms, after_ms, max_gap_ms), args, min_count, check)
+    return Cells(_types(function, ticks, args), cells[None, :], present[None, :])
+
+
+def run_on_grid(
+    function: Function,
+    ticks: Ticks,
+    grid: Grid,
+    args: Args = NO_ARGS,
+    *,
+    max_gap_ms: int = GAP_MS,
+    min_count: int | None = None,
+    check: Callable[[], None] | None = None,
+) -> Cells:
+    """`function` over the samples of each bucket of `grid`, all of them; (series, grid.n). A bucket without samples is
+    missing, unless the function has a total and `min_count` is 0."""
+    spans = _buckets(ticks, grid)
+    full = np.flatnonzero(spans.end > spans.begin)
+    some = Windows(spans.owner[full], spans.begin[full], spans.end[full], spans.until[full])
+    least = function.min_count if min_count is None else min_count
+    cells = np.zeros(len(spans.owner), np.int64)
+    present = np.full(len(spans.owner), function.total and least <= 0)
+    found = _run(function, ticks, some, (grid.step_ms, 0, max_gap_ms), args, min_count, check)
+    cells[full], present[full] = found
+    shape = (len(ticks.types), grid.n)
+    return Cells(_types(function, ticks, args), cells.reshape(shape), present.reshape(shape))
+
+
+def _run(
+    function: Function,
+    ticks: Ticks,
+    spans: Windows,
+    widths_ms: tuple[int, int, int],
+    args: Args,
+    min_count: int | None,
+    check: Callable[[], None] | None,
+) -> tuple[Ints, Bools]:
+    """Cell and mask of every window, none of which is empty; widths: before, after, and the gap."""
+    grown = run_growing(function.name, spans, ticks.cells, ticks.types, ticks.ended_ms)
+    if grown is not None:
+        least = function.min_count if min_count is None else min_count
+        return grown[0], grown[1] & (spans.end - spans.begin >= least)
+    total = int((spans.end - spans.begin).sum())
+    if total > MOST_CELLS:
+        raise TooWide(
+            f"{len(spans.end):,} windows hold {total:,} samples, each counted in every window that it lies in: at most "
+            f"{MOST_CELLS:,} are looked at; use shorter windows, or bucketize before"
+        )
+    owner = np.repeat(np.arange(len(ticks.types), dtype=np.int64), np.diff(ticks.starts))
+    wanted = ticks.births is not None and function.births and len(owner) > 0
+    lives = _Lives.of(ticks, owner) if wanted else None
+    cells, present = np.zeros(len(spans.owner), np.int64), np.zeros(len(spans.owner), np.bool_)
+    for rows, width in _chunks(spans):
+        if check is not None:
+            check()
+        data, frame = _arrays(ticks, spans, rows, width, lives, *widths_ms)
+        found = masked(function.run(data, frame, args).column, function, data, frame, min_count, False)
+        cells[rows], present[rows] = found.cells[:, 0], found.present[:, 0]
+    return cells, present
+
+
+def _types(function: Function, ticks: Ticks, args: Args) -> Types:
+    """(series,) what the function makes of their types."""
+    n = len(ticks.types)
+    if not n:
+        return ticks.types
+    empty = np.zeros((n, 1), np.int64)
+    data = Arrays(
+        kinds=np.zeros(n, np.uint8),
+        types=ticks.types,
+        grid=Grid(END_MS, 1, 1),
+        stats=_stats(empty, empty > 0, empty),
+        lives=np.zeros(0, BIRTH_TYPE),
+        ended_ms=np.zeros(n, np.int64),
+    )
+    return function.run(data, Frame(np.array([0]), 1, np.array([END_MS]), 1, 0), args).column.types
+
+
+def _spans(ticks: Ticks, before_ms: int, after_ms: int) -> Windows:
+    times, n = ticks.times, len(ticks.times)
+    owner = np.repeat(np.arange(len(ticks.types), dtype=np.int64), np.diff(ticks.starts))
+    begin, end = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    since, until = _plus(times, -before_ms), _plus(times, after_ms)
+    for first, last in zip(ticks.starts[:-1].tolist(), ticks.starts[1:].tolist(), strict=True):
+        here = times[first:last]
+        begin[first:last] = first + np.searchsorted(here, since[first:last], side="right")
+        end[first:last] = first + np.searchsorted(here, until[first:last], side="right")
+    # at the least time there is nothing before: the window holds it all the same
+    return Windows(owner, np.minimum(begin, np.arange(n)), end, until)
+
+
+def _buckets(ticks: Ticks, grid: Grid) -> Windows:
+    """A window for each bucket of each series, series by series."""
+    n, ends = len(ticks.types), grid.ends()
+    begin, end = np.zeros((n, grid.n), np.int64), np.zeros((n, grid.n), np.int64)
+    for i, (first, last) in enumerate(zip(ticks.starts[:-1].tolist(), ticks.starts[1:].tolist(), strict=True)):
+        here = ticks.times[first:last]
+        end[i] = first + np.searchsorted(here, ends, side="right")
+        begin[i, 0] = first + np.searchsorted(here, grid.start_ms, side="right")
+    begin[:, 1:] = end[:, :-1]
+    owner = np.repeat(np.arange(n, dtype=np.int64), grid.n)
+    return Windows(owner, begin.reshape(-1), end.reshape(-1), np.tile(ends, n))
+
+
+def _plus(times: Ints, ms: int) -> Ints:
+    """times + ms, saturating."""
+    ms = min(max(ms, INT64_MIN), INT64_MAX)
+    if ms >= 0:
+        return np.where(times > INT64_MAX - ms, INT64_MAX, np.minimum(times, INT64_MAX - ms) + ms)
+    return np.where(times < INT64_MIN - ms, INT64_MIN, np.maximum(times, INT64_MIN - ms) + ms)
+
+
+def _chunks(spans: Windows) -> Iterator[tuple[Ints, int]]:
+    """Samples whose windows are about as wide, and that width."""
+    counts = spans.end - spans.begin
+    classes = np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
+    order = np.argsort(classes, kind="stable")
+    bounds = np.append(np.flatnonzero(np.diff(classes[order], prepend=-1)), len(order))
+    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        alike = order[first:last]
+        each = max(1, CHUNK_CELLS >> int(classes[alike[0]]))
+        for start in range(0, len(alike), each):
+            rows = alike[start : start + each]
+            yield rows, int(counts[rows].max())
+
+
+def _arrays(
+    ticks: Ticks,
+    spans: Windows,
+    rows: Ints,
+    width: int,
+    lives: _Lives | None,
+    before_ms: int,
+    after_ms: int,
+    max_gap_ms: int,
+) -> tuple[Arrays, Frame]:
+    """A row for each window: the sample before it, then `width` columns with its samples at the right."""
+    owner, begin, end = spans.owner[rows], spans.begin[rows], spans.end[rows]
+    at = end[:, None] - width + np.arange(width)
+    known = at >= begin[:, None]
+    before = (begin - 1)[:, None]
+    at = np.concatenate([before, at], axis=1)
+    known = np.concatenate([before >= ticks.starts[owner][:, None], known], axis=1)
+    at = np.where(known, at, 0)
+    shift = _Shift(spans.until[rows])
+    data = Arrays(
+        kinds=np.zeros(len(rows), np.uint8) if ticks.kinds is None else ticks.kinds[owner],
+        types=ticks.types[owner],
+        grid=Grid(END_MS, 1, width + 1),
+        stats=_stats(
+            np.where(known, ticks.cells[at], 0), known, np.where(known, shift(ticks.times[at], FARTHEST_MS), 0)
+        ),
+        lives=np.zeros(0, BIRTH_TYPE) if lives is None else lives.table(begin, end, shift),
+        ended_ms=_ended(ticks, owner, shift),
+        stored=ticks.births is not None,
+    )
+    width_ms, gap_ms = min(before_ms + after_ms, SPAN_MS), min(max_gap_ms, SPAN_MS)
+    return data, Frame(np.array([width]), width, np.array([END_MS]), width_ms, gap_ms, min(after_ms, FARTHEST_MS))
+
+
+def _stats(cells: Ints, known: Bools, times: Ints) -> Mapping[str, Ints]:
+    return dict.fromkeys(("last", "min", "max", "sum"), cells) | {"count": known.astype(np.int64), "last_time": times}
+
+
+def _ended(ticks: Ticks, owner: Ints, shift: _Shift) -> Ints:
+    if ticks.ended_ms is None:
+        return np.zeros(len(owner), np.int64)
+    ended = ticks.ended_ms[owner]
+    return np.where(ended > 0, shift(ended[:, None])[:, 0], 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shift:
+    """Moves the times of each row so that its window, which ends at `end_ms`, ends at END_MS."""
+
+    end_ms: Ints
+
+    def __call__(self, times: Ints, farthest_ms: int = SPAN_MS) -> Ints:
+        """(rows, any) times, moved; what lies further off stays `farthest_ms` off."""
+        end = self.end_ms[:, None]
+        late = times > end
+        # in uint64 the difference of any two int64, the greater first, is right
+        apart = np.where(late, times, end).view(np.uint64) - np.where(late, end, times).view(np.uint64)
+        off = np.minimum(apart, np.uint64(farthest_ms)).astype(np.int64)
+        return END_MS + np.where(late, off, -off)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lives:
+    """Lives of all series, in order: samples first .. end - 1 are of one birth. `number`: the life of each sample."""
+
+    number: Ints
+    owner: Ints
+    birth_ms: Ints
+    first_ms: Ints
+    last_ms: Ints
+    last: Ints
+
+    @classmethod
+    def of(cls, ticks: Ticks, owner: Ints) -> _Lives:
+        births = ticks.births if ticks.births is not None else np.zeros(len(owner), np.int64)
+        begins = np.ones(len(owner), np.bool_)
+        begins[1:] = (births[1:] != births[:-1]) | (owner[1:] != owner[:-1])
+        first = np.flatnonzero(begins)
+        last = np.append(first[1:], len(owner)) - 1
+        number = np.cumsum(begins) - 1
+        return cls(number, owner[first], births[first], ticks.times[first], ticks.times[last], ticks.cells[last])
+
+    def table(self, begin: Ints, end: Ints, shift: _Shift) -> npt.NDArray[np.void]:
+        """Rows of BIRTH_TYPE: for every window the lives of its samples and of the one before it."""
+        own, before = self.number[begin], self.number[np.maximum(begin - 1, 0)]
+        lowest = np.where(self.owner[before] == self.owner[own], before, own)
+        counts = self.number[end - 1] - lowest + 1
+        row = np.repeat(np.arange(len(begin)), counts)
+        inside = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+        life = lowest[row] + inside
+        table, each = np.zeros(len(row), BIRTH_TYPE), _Shift(shift.end_ms[row])
+        table["row"], table["last"] = row, self.last[life]
+        for name in ("birth_ms", "first_ms", "last_ms"):
+            table[name] = each(getattr(self, name)[life][:, None])[:, 0]
+        return table

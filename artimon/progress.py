@@ -1,0 +1,101 @@
+"""How far a long question is: a line on a terminal, a bar in a notebook, nothing elsewhere."""
+
+from __future__ import annotations
+
+import html
+import sys
+from time import monotonic
+from types import TracebackType
+from typing import Any, TextIO
+
+AFTER_S = 0.5
+"""What is over sooner shows nothing."""
+AGAIN_S = 0.1
+WIDTH = 30
+
+
+class Bar:
+    """Call it with the part that is done, 0 to 1, and a text. A context manager: what it showed is gone at the end.
+
+    One thread."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stderr
+        self._begun = self._shown = monotonic()
+        self._shows: Notebook | Terminal | None = None
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._shows is not None:
+            self._shows.clear()
+            self._shows = None
+
+    def __call__(self, done: float, text: str) -> None:
+        now = monotonic()
+        if now - self._begun < AFTER_S or (self._shows is not None and now - self._shown < AGAIN_S):
+            return
+        self._shown = now
+        if self._shows is None:
+            self._shows = Notebook() if in_notebook() else Terminal(self._out)
+        self._shows.show(min(1.0, max(0.0, done)), text)
+
+
+class Terminal:
+    """One line that is written over itself; nothing where there is no terminal."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._width = out, 0
+        self._is = out.isatty()
+
+    def show(self, done: float, text: str) -> None:
+        if self._is:
+            full = int(done * WIDTH)
+            self._write(f"[{'#' * full}{'.' * (WIDTH - full)}] {done:4.0%} {text}")
+
+    def clear(self) -> None:
+        if self._width:
+            self._write("")
+            self._out.write("\r")
+            self._out.flush()
+
+    def _write(self, text: str) -> None:
+        self._out.write(f"\r{text:<{self._width}}")
+        self._out.flush()
+        self._width = len(text)
+
+
+class Notebook:
+    """An element of HTML that is replaced."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self, done: float, text: str) -> None:
+        self._display(f'<progress value="{done:.3f}" max="1"></progress> {done:.0%} {html.escape(text)}')
+
+    def clear(self) -> None:
+        self._display("")
+
+    def _display(self, page: str) -> None:
+        from IPython import display
+
+        library: Any = display  # its functions have no types
+        if self._handle is None:
+            self._handle = library.display(library.HTML(page), display_id=True)
+        else:
+            self._handle.update(library.HTML(page))
+
+
+def shell() -> Any:
+    """The IPython shell that runs this, None in plain Python. Never the first to import IPython."""
+    ipython: Any = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()
+
+
+def in_notebook() -> bool:
+    """Whether a kernel runs this, and not a terminal."""
+    return type(shell()).__name__ == "ZMQInteractiveShell"

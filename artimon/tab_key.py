@@ -1,0 +1,47 @@
+"""The tab key inside the texts of queries, in IPython and notebooks: names, labels, values, functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from artimon.model.select import SelectError
+from artimon.progress import shell
+from query_dsl.errors import QueryError
+
+if TYPE_CHECKING:
+    from artimon.session import Session
+
+IDENTIFIER = "artimon.queries"
+
+
+def load(session: Session) -> bool:
+    """Let the IPython that runs this, if there is one, complete queries from `session`, in place of the one before."""
+    ip = shell()
+    completer = getattr(ip, "Completer", None)
+    if completer is None or not hasattr(completer, "custom_matchers"):
+        return False
+    kept = [one for one in completer.custom_matchers if getattr(one, "matcher_identifier", "") != IDENTIFIER]
+    completer.custom_matchers[:] = [*kept, _matcher(session, ip)]
+    return True
+
+
+def _matcher(session: Session, ip: Any) -> Any:
+    from IPython.core.completer import SimpleCompletion, context_matcher
+
+    matcher_of: Any = context_matcher(identifier=IDENTIFIER)
+
+    def matcher(context: Any) -> dict[str, Any]:
+        """What stands before the cursor in the whole cell decides; a key press shows no error."""
+        before = "\n".join(context.full_text.split("\n")[: context.cursor_line + 1])
+        last = context.full_text.split("\n")[context.cursor_line]
+        before = before[: len(before) - len(last) + context.cursor_position]
+        sessions = {name for name, value in list(ip.user_ns.items()) if isinstance(value, type(session))}
+        try:
+            found = session.complete(before, code=True, sessions=sessions)
+        except (QueryError, SelectError):
+            return {"completions": []}
+        words = [SimpleCompletion(text=word, type=found.kind) for word in found.words]
+        return {"completions": words, "matched_fragment": before[found.start :], "suppress": bool(words)}
+
+    made: Any = matcher_of(matcher)
+    return made

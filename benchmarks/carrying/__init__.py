@@ -1,0 +1,1 @@
+"""What the benchmark of the transport is made of: bodies encoded beforehand, agents as processes, the servers."""

@@ -1,0 +1,135 @@
+"""An hour of polls that nobody carried, at 1.5 million samples a minute, while polls go on: how soon the table and the
+shards hold it, and how far behind live data is meanwhile.
+
+The logs of four agents are filled first; then the agents are started anew, live data first, with the backlog paced.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from artimon.model.batch import Polled
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.routing import DEFAULT_LANES, lane_of
+from artimon.stack.stack import Stack
+from benchmarks.common import emit
+from benchmarks.lag import AGENTS, BASE, MINUTE_S, LagError, Poller, Waiting, watch
+from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
+from benchmarks.loads.visible import Visible
+from pipeline.agent import Agent, AgentConfig
+
+AGO_MS = 300_000
+"""The backlog ends so long before now, so that it is told from what is live by its age."""
+RATE = 3.5 * 1024 * 1024
+"""Bytes a second of each agent's backlog: four of them send about what Spark and the shards can do on two cores."""
+LIVE_MINUTES = 3.0
+DEADLINE_S = 900.0
+_POLLS = 50
+
+
+class Backlogged(Poller):
+    """One agent whose log holds polls that were never sent."""
+
+    def fill(self, minutes: int, end_ms: int) -> int:
+        """Every source polled once a minute until `end_ms`; how many batches that were. The agent is not started."""
+        batches = 0
+        for minute in range(minutes):
+            at = end_ms - (minutes - minute) * MINUTE_MS
+            for first in range(0, len(self._sources), _POLLS):
+                chosen = self._sources[first : first + _POLLS]
+                polled = [Polled(s.name, s.endpoint, s.birth_ms, at, s.poll(at)) for s in chosen]
+                for one in polled:
+                    self._waiting.add(self.name, lane_of(one.source, DEFAULT_LANES), at)
+                self.agent.intake.accept_now(polled)
+                batches += len(polled)
+        return batches
+
+    def reopen(self, folder: Path, zookeeper: str) -> None:
+        """As after a restart: what the log holds is old."""
+        self.agent.stop()
+        config = AgentConfig(self.name, folder / self.name, zookeeper, live_first=True, backlog_rate=RATE)
+        self.agent = Agent(config)
+        self.agent.start()
+
+
+def run(folder: Path, sources: int, minutes: int, base_port: int) -> None:
+    """A stack of its own, and the lines."""
+    capacity = sources * SERIES_A_SOURCE // 2 * 12 // 10
+    stack = Stack(folder / "stack", [*BASE, "spark"], base_port=base_port, options={"capacity": str(capacity)})
+    try:
+        stack.start()
+        stack.wait_healthy(300.0)
+        _measure(stack, folder, sources, minutes)
+    finally:
+        stack.stop()
+        shutil.rmtree(folder / "stack", ignore_errors=True)
+
+
+def _measure(stack: Stack, folder: Path, sources: int, minutes: int) -> None:
+    now = SYSTEM_CLOCK.now_ms()
+    generator = np.random.default_rng(7)
+    made = [Source(i, generator, now - (minutes + 6) * MINUTE_MS) for i in range(sources)]
+    waiting, ended = Waiting(), threading.Event()
+    pollers = [Backlogged(n, made[n::AGENTS], folder, stack.zookeeper, waiting) for n in range(AGENTS)]
+    began = time.monotonic()
+    batches = sum(poller.fill(minutes, now - AGO_MS) for poller in pollers)
+    took = time.monotonic() - began
+    _say(f"{batches * SERIES_A_SOURCE:,} samples in the logs of {AGENTS} agents, in {took:.0f} s")
+    visible = Visible(stack.zookeeper, stack.kafka)
+    visible.start()
+    threading.Thread(target=watch, args=(stack.hdfs, waiting, ended), daemon=True).start()
+    begin = time.monotonic()
+    for poller in pollers:
+        poller.reopen(folder, stack.zookeeper)
+    live = [threading.Thread(target=p.run, args=(LIVE_MINUTES, begin + 1.0), daemon=True) for p in pollers]
+    try:
+        for thread in live:
+            thread.start()
+        times = _when(
+            begin,
+            {
+                "buckets": lambda: _old(visible.lags_ms) >= batches,
+                "hdfs": lambda: _old(waiting.lags_ms) >= batches,
+            },
+        )
+        for thread in live:
+            thread.join(LIVE_MINUTES * MINUTE_S + 60)
+        _when(begin, {"live": lambda: len(visible.lags_ms) >= waiting.batches})
+    finally:
+        ended.set()
+        visible.stop()
+        for poller in pollers:
+            poller.agent.stop()
+    for name, seconds in times.items():
+        emit(f"transport.backlog.{name}", seconds, f"s until all of {minutes} minutes of backlog is there")
+    lags = np.array([lag for lag in visible.lags_ms if lag < AGO_MS]) / 1000
+    for name, percent in (("p50", 50), ("p99", 99), ("max", 100)):
+        emit(f"transport.backlog.live.{name}", float(np.percentile(lags, percent)), "s from a live poll to the shards")
+
+
+def _old(lags: list[int]) -> int:
+    return sum(lag >= AGO_MS for lag in list(lags))
+
+
+def _when(begin: float, done: dict[str, Callable[[], bool]]) -> dict[str, float]:
+    """Seconds from `begin` until each is true. Raises LagError."""
+    found: dict[str, float] = {}
+    while len(found) < len(done):
+        for name, check in done.items():
+            if name not in found and check():
+                found[name] = time.monotonic() - begin
+        if time.monotonic() - begin > DEADLINE_S:
+            raise LagError(f"{', '.join(done.keys() - found.keys())}: not within {DEADLINE_S:.0f} s")
+        time.sleep(0.5)
+    return found
+
+
+def _say(text: str) -> None:
+    print(f"# {text}", file=sys.stderr, flush=True)

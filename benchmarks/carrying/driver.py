@@ -1,0 +1,194 @@
+"""One agent as a process: seals its share of the batches, waits for the word, hands them to its log as fast as the disk
+takes them (or at a pace), and says when the last was acked. Speaks one line of JSON on each side."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from artimon.model.batch import Polled
+from benchmarks.carrying.bodies import Bodies, entry, readdress, samples_in, write
+from benchmarks.loads.samples import SERIES_A_SOURCE
+from pipeline.agent import Agent, AgentConfig
+from pipeline.log.records import Place
+
+_GROUP = 32
+_POLLERS = 4
+_AHEAD = 8
+"""Groups that wait for the disk at once."""
+_DEADLINE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a driver does. `mode`: "encoded", or "polled" from values through encode. `pace`: batches a second, 0 for as
+    many as go."""
+
+    name: str
+    data: str
+    zookeeper: str
+    bodies: str
+    share: int
+    of: int
+    mode: str = "encoded"
+    pace: float = 0.0
+    level: str = "kafka"
+    ahead: int = _AHEAD
+
+
+@dataclass(slots=True)
+class Report:
+    """What it measured. Times are monotonic, of the whole machine."""
+
+    began: float
+    ended: float
+    batches: int
+    samples: int
+    bytes: int
+    cpu_s: float
+    resident_mb: float
+    """Own memory, files that are mapped left out."""
+    latencies_ms: list[float]
+    """Accepted to acked: 1,001 quantiles."""
+    accepted_s: float = 0.0
+    """Until the last was in the log."""
+    resent: int = 0
+
+
+class Watch:
+    """When each batch became durable, and when it was let go."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.accepted: dict[Place, float] = {}
+        self.acked: dict[Place, float] = {}
+        self._release = agent.log.release
+        setattr(agent.log, "release", self._released)  # noqa: B010
+
+    def durable(self, future: Future[list[Place]]) -> None:
+        """A callback of the log's answer."""
+        now = time.monotonic()
+        self.accepted.update(dict.fromkeys(future.result(), now))
+
+    def _released(self, places: Iterable[Place]) -> None:
+        now, places = time.monotonic(), list(places)
+        self.acked.update(dict.fromkeys(places, now))
+        self._release(places)
+
+    def quantiles_ms(self) -> list[float]:
+        waited = [max(0.0, self.acked[place] - at) for place, at in self.accepted.items() if place in self.acked]
+        return [round(float(q) * 1000, 3) for q in np.quantile(waited, np.linspace(0, 1, 1001))] if waited else []
+
+
+def _until(done: Any, what: str, deadline_s: float = _DEADLINE_S) -> None:
+    until = time.monotonic() + deadline_s
+    while not done():
+        if time.monotonic() > until:
+            raise SystemExit(f"{what}: not within {deadline_s:.0f} s")
+        time.sleep(0.01)
+
+
+def _groups(bodies: Bodies, size: int) -> Iterator[list[int]]:
+    for first in range(0, len(bodies), size):
+        yield list(range(first, min(first + size, len(bodies))))
+
+
+def _hand_over(agent: Agent, bodies: Bodies, watch: Watch, orders: Orders) -> None:
+    """Everything into the log; returns when all is durable."""
+    flying: deque[Future[list[Place]]] = deque()
+    began, size = time.monotonic(), 1 if orders.pace else _GROUP
+    for number, group in enumerate(_groups(bodies, size)):
+        if orders.pace:
+            time.sleep(max(0.0, began + number / orders.pace - time.monotonic()))
+        future = agent.log.append([entry(bodies[index]) for index in group])
+        future.add_done_callback(watch.durable)
+        flying.append(future)
+        while len(flying) >= orders.ahead:
+            flying.popleft().result(60)
+    while flying:
+        flying.popleft().result(60)
+
+
+def _poll(agent: Agent, polls: list[Polled]) -> None:
+    """As sources do: many polls at once, and several hand over while one waits for the disk."""
+    groups = deque(polls[at : at + _GROUP] for at in range(0, len(polls), _GROUP))
+
+    def hand_over() -> None:
+        while groups:
+            try:
+                group = groups.popleft()
+            except IndexError:
+                return
+            agent.intake.accept_now(group)
+
+    threads = [threading.Thread(target=hand_over) for _ in range(_POLLERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _own_memory_mb() -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def main() -> None:
+    """Orders as the first argument; "go" on standard input; the report on standard output."""
+    orders = Orders(**json.loads(sys.argv[1]))
+    data = Path(orders.data)
+    agent = Agent(AgentConfig(orders.name, data, orders.zookeeper, orders.level))  # type: ignore[arg-type]
+    list(agent.sink.replay())
+    agent.start()
+    watch = Watch(agent)
+    every = Bodies(Path(orders.bodies))
+    mine = range(orders.share, len(every), orders.of)
+    polls, sealed = [], every
+    if orders.mode == "polled":
+        for index in mine:
+            source, samples = samples_in(every[index])
+            polls.append(Polled(source, bytes(16), 1, int(samples.time_ms[0]), samples))
+    else:
+        numbers = agent.log.next_sequences
+        data.mkdir(parents=True, exist_ok=True)
+        sealed = write(data / "batches.bin", (readdress(every[i], orders.name, agent.log.epoch, numbers) for i in mine))
+    _until(lambda: agent.figures()["collectors_up"] > 0, "a collector is known")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began, cpu = time.monotonic(), _cpu_s()
+    if polls:
+        _poll(agent, polls)
+    else:
+        _hand_over(agent, sealed, watch, orders)
+    accepted = time.monotonic() - began
+    _until(lambda: len(watch.acked) >= len(mine), "all are acked")
+    ended, cpu = time.monotonic(), _cpu_s() - cpu
+    memory, figures = _own_memory_mb(), agent.figures()
+    count = sum(len(p.samples) for p in polls) or SERIES_A_SOURCE * len(sealed)
+    size = agent.intake.bytes or sealed.bytes
+    resent = figures["sent_batches"] - len(mine)
+    agent.stop()
+    quantiles = watch.quantiles_ms()
+    report = Report(began, ended, len(mine), count, size, cpu, memory, quantiles, accepted, resent)
+    print(json.dumps(asdict(report)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

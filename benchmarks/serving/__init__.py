@@ -1,0 +1,1 @@
+"""Servers of ours and of peers that are asked by several clients."""

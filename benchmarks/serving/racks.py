@@ -1,0 +1,290 @@
+"""Mean by rack over HTTP: a shard and an API as processes of their own, and peers that are asked the same."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import math
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.api.app import make_app
+from artimon.api.limits import Limits
+from artimon.api.server import ApiServer
+from artimon.model.clock import ManualClock
+from artimon.model.collector import settle
+from artimon.model.feed import encode_range
+from artimon.model.registration import zookeeper_client
+from artimon.model.vshards import EVERY
+from artimon.stack.stack import Stack
+from benchmarks.loads.racks import MINUTE_MS, NAME, RackWorld, loaded_shard
+from benchmarks.peers.series import Peer, plain_name
+from bookkeeper.framed import FramedClient, FramedServer
+from varstore.cluster.client import VarstoreClient
+from varstore.cluster.directory import Place
+from varstore.cluster.membership import SHARDS_PATH, VARSTORE_PATH, Membership
+from varstore.server import SWITCH_S
+from varstore.service import ShardService, idl
+
+FEED_RATE, FEED_ROWS = 25_000, 5_000
+SETTLED_MS = 15_000
+PEER_ROUNDS = 7
+FRAME = 512 << 20
+Floats = npt.NDArray[np.float64]
+
+
+class WrongMeans(RuntimeError):
+    """An answer that is not the mean of the samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`ms`: the median of some questions; `means`: (racks, minutes), racks ascending."""
+
+    ms: float
+    means: Floats
+
+
+@dataclass(slots=True)
+class Together:
+    """Milliseconds; questions a second."""
+
+    fed: list[float] = field(default_factory=list)
+    asked: list[float] = field(default_factory=list)
+    seconds: float = 1.0
+
+    @property
+    def feed_p99(self) -> float:
+        return _p99(self.fed)
+
+    @property
+    def ask_p99(self) -> float:
+        return _p99(self.asked)
+
+    @property
+    def asked_s(self) -> float:
+        return len(self.asked) / self.seconds
+
+
+def _p99(values: list[float]) -> float:
+    return float(np.percentile(values, 99)) * 1000 if values else math.nan
+
+
+class Served:
+    """ZooKeeper, a shard that holds a world, and an API; a context manager."""
+
+    def __init__(self, world: Any, folder: Path, base_port: int, made: Callable[[], Any] | None = None) -> None:
+        """`made` makes the same world in the process of the shard."""
+        self._world, self._folder, self._base_port = world, folder, base_port
+        self._made = made or partial(RackWorld, world.series, world.minutes, world.end_ms)
+        self._next_offset = self._fed_minutes = 0
+        self._numbers = itertools.count()
+
+    def __enter__(self) -> Served:
+        self._stack = Stack(self._folder, ["zookeeper"], base_port=self._base_port)
+        self._stack.__enter__()
+        spawn = multiprocessing.get_context("spawn")
+        self._processes: list[tuple[Any, Connection]] = []
+        self._shard_port, self._next_offset = self._start(spawn, _serve_shard, self._stack.zookeeper, self._made)
+        self._api_port, _ = self._start(spawn, _serve_api, self._stack.zookeeper, self._world.end_ms)
+        return self
+
+    def _start(self, spawn: Any, target: Callable[..., None], *args: object) -> tuple[int, int]:
+        ours, theirs = spawn.Pipe()
+        process = spawn.Process(target=target, args=(theirs, *args), daemon=True)
+        process.start()
+        self._processes.append((process, ours))
+        if not ours.poll(900):
+            raise TimeoutError(f"{target.__name__} does not start")
+        port, offset = ours.recv()
+        return int(port), int(offset)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process, pipe in reversed(self._processes):
+            pipe.send("end")
+            process.join(20)
+        self._stack.__exit__(kind, error, trace)
+
+    def ask(self, rounds: int, anew: bool) -> Asked:
+        """Mean by rack as JSON over one kept connection; `anew`: each time as a question that nobody asked before."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._api_port, timeout=60)
+        took, body = [], b""
+        for _ in range(rounds):
+            seconds, body = _get(connection, self._path(anew))
+            took.append(seconds)
+        connection.close()
+        found = json.loads(body)
+        rows = sorted((one["labels"]["rack"], one["values"]) for one in found["series"])
+        return Asked(float(np.median(took)) * 1000, np.array([values for _, values in rows], np.float64))
+
+    def _path(self, anew: bool = True) -> str:
+        """A label that no series has makes another question with the same answer."""
+        unknown = f'{{none{next(self._numbers)}=""}}' if anew else ""
+        text = f"fetch('{NAME}{unknown}').mean(by=['rack']).range('{self._world.minutes}m')"
+        return f"/api/query?q={quote(text)}&format=json"
+
+    def get(self, texts: Sequence[str]) -> tuple[list[float], dict[str, Any]]:
+        """Seconds of some questions from the request to the last byte of JSON, over one kept connection, and the last
+        answer."""
+        return _get_all(f"127.0.0.1:{self._api_port}", [f"/api/query?q={quote(text)}&format=json" for text in texts])
+
+    def users(self, texts: Sequence[str], users: int, seconds: float, pause_s: float) -> list[float]:
+        """Seconds of every question of `users` that ask one of `texts` after the other, with a pause between two."""
+        took: list[float] = []
+        until = time.monotonic() + seconds
+
+        def ask_on(first: int) -> None:
+            connection = http.client.HTTPConnection("127.0.0.1", self._api_port, timeout=120)
+            stopped = threading.Event()
+            stopped.wait(pause_s * first / users)
+            turn = first
+            while time.monotonic() < until:
+                seconds, _ = _get(connection, f"/api/query?q={quote(texts[turn % len(texts)])}&format=json")
+                took.append(seconds)
+                turn += 1
+                stopped.wait(max(0.0, pause_s - seconds))
+            connection.close()
+
+        threads = [threading.Thread(target=ask_on, args=(i,)) for i in range(users)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return took
+
+    def together(self, seconds: float, clients: int, feeding: bool = True, asked: Served | None = None) -> Together:
+        """`clients` ask without a pause, this one or `asked`, while the shard is fed at FEED_RATE."""
+        found, stop = Together(seconds=seconds), threading.Event()
+        threads = [threading.Thread(target=(asked or self)._ask_on, args=(found.asked, stop)) for _ in range(clients)]
+        if feeding:
+            threads.append(threading.Thread(target=self._feed_on, args=(found.fed, stop)))
+        for thread in threads:
+            thread.start()
+        time.sleep(seconds)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        return found
+
+    def _ask_on(self, took: list[float], stop: threading.Event) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._api_port, timeout=60)
+        while not stop.is_set():
+            took.append(_get(connection, self._path())[0])
+        connection.close()
+
+    def _feed_on(self, took: list[float], stop: threading.Event) -> None:
+        """Ranges of five sources, one minute of the world after the other, each at its time."""
+        client = FramedClient(idl().Shard, "127.0.0.1", self._shard_port, 60.0, max_frame=FRAME)
+        sources = len(list(self._world.sources()))
+        began, turn = time.monotonic(), 0
+        while not stop.is_set():
+            minute, first = divmod(turn * 5, sources)
+            at = self._world.minutes + self._fed_minutes + minute
+            range_ = self._world.poll(at, self._next_offset, EVERY, slice(first, first + 5))
+            parts = encode_range(range_)
+            start = time.perf_counter()
+            answer = client.call("feed", parts)
+            took.append(time.perf_counter() - start)
+            if answer.next_offset != range_.until or answer.applied != FEED_ROWS:
+                raise RuntimeError(f"the shard did not take a range: {answer}")
+            self._next_offset, turn = range_.until, turn + 1
+            stop.wait(max(0.0, began + turn * FEED_ROWS / FEED_RATE - time.monotonic()))
+        self._fed_minutes += turn * 5 // sources + 1
+        client.close()
+
+
+def _get(connection: http.client.HTTPConnection, path: str) -> tuple[float, bytes]:
+    began = time.perf_counter()
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    body = answer.read()
+    took = time.perf_counter() - began
+    if answer.status != 200:
+        raise RuntimeError(f"status {answer.status}: {body[:300]!r}")
+    return took, body
+
+
+def _serve_shard(pipe: Connection, zookeeper: str, made: Callable[[], Any]) -> None:
+    sys.setswitchinterval(SWITCH_S)  # as a shard process does
+    settle()
+    world = made()
+    shard = loaded_shard(world, world.series * 2 + 50_000)
+    server = FramedServer(
+        idl().Shard, ShardService(shard), "127.0.0.1", 0, max_frame=FRAME, max_reply=FRAME, max_connections=64
+    )
+    port = server.start()
+    client = zookeeper_client(zookeeper)
+    client.start()
+    client.create(VARSTORE_PATH, Membership(("0",)).to_bytes(), makepath=True)
+    place = Place("0", "127.0.0.1", port, "bench", held=EVERY, ready=EVERY)
+    client.create(f"{SHARDS_PATH}/0", place.to_bytes(os.getpid()), makepath=True)
+    offset = next(iter(shard.positions().values()))
+    pipe.send((port, offset))
+    pipe.recv()
+    server.stop()
+    client.stop()
+
+
+def _serve_api(pipe: Connection, zookeeper: str, end_ms: int) -> None:
+    with VarstoreClient(zookeeper) as store:
+        server = ApiServer(make_app(store, lambda: {}, ManualClock(end_ms + SETTLED_MS), Limits()))
+        server.start()
+        settle()
+        pipe.send((server.port, 0))
+        pipe.recv()
+        server.stop()
+
+
+def get_of_peer(address: str, paths: Sequence[str]) -> tuple[list[float], dict[str, Any]]:
+    """As `Served.get`, of a peer; `paths` are of Prometheus' HTTP API."""
+    return _get_all(urlsplit(address).netloc, paths)
+
+
+def _get_all(place: str, paths: Sequence[str]) -> tuple[list[float], dict[str, Any]]:
+    connection = http.client.HTTPConnection(place, timeout=120)
+    took, body = [], b""
+    for path in paths:
+        seconds, body = _get(connection, path)
+        took.append(seconds)
+    connection.close()
+    found: dict[str, Any] = json.loads(body)
+    return took, found
+
+
+def ask_peer(peer: Peer, world: RackWorld) -> Asked:
+    """The same of a peer, by Prometheus' range queries; without its cache of results where it has one."""
+    start = (world.end_ms - (world.minutes - 1) * MINUTE_MS) // 1000
+    query = f"query={quote(f'avg by (rack) ({plain_name(NAME)})')}&start={start}&end={world.end_ms // 1000}&step=60"
+    with peer.serve() as address:
+        connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=120)
+        took, body = [], b""
+        for _ in range(PEER_ROUNDS):
+            seconds, body = _get(connection, f"/api/v1/query_range?{query}&nocache=1")
+            took.append(seconds)
+        connection.close()
+    rows = sorted((one["metric"]["rack"], one["values"]) for one in json.loads(body)["data"]["result"])
+    means = np.array([[float(value) for _, value in values] for _, values in rows], np.float64)
+    return Asked(float(np.median(took)) * 1000, means)
+
+
+def check(name: str, means: Floats, expected: Floats) -> None:
+    """Raises WrongMeans."""
+    if means.shape != expected.shape or not np.allclose(means, expected, rtol=1e-9, atol=0.0):
+        raise WrongMeans(f"{name}: the answer of shape {means.shape} is not the mean of the samples")

@@ -1,0 +1,247 @@
+"""Agent to collector to Kafka, beside Flume NG; real processes, all on this machine.
+
+`transport.encoded@N`: samples a second from the hand-over to the log of N agents until the last batch is acked at level
+`kafka`: batches of 1,500 different samples that our codec encoded beforehand, the log fsynced, the counts in Kafka
+verified. `transport.encoded` is the best of them. `transport.cpu`, `transport.memory.*`: of the same runs.
+`transport.single`: one agent, from polled values through encode. `transport.latency.*`: accepted to acked, at the load
+of 1.5 million samples a minute and at half of what `transport.encoded` reached.
+`transport.mixed`: the same with a fifth of the samples doubles and integers that walk further, 17 bytes a sample.
+`transport.log.*`, `transport.restart.*`: a log of 1 GiB, see benchmarks.transport_log; `transport.restart.resend`:
+until Kafka has all of it.
+`transport.flume@C`: Flume NG with one sample an event, C connections; `transport.flume.bytes@C`: the same batches as
+events. `transport.encoded` and `transport.bytes` are compared with its best.
+`--backlog` alone: an hour of backlog on a whole stack, see benchmarks.carrying.backlog; about eight minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from artimon.stack.stack import Stack
+from benchmarks import transport_log
+from benchmarks.carrying import backlog, bodies, flume_runs
+from benchmarks.carrying.driver import Orders
+from benchmarks.carrying.servers import Collectors, Run, carry, ends, fresh, verify
+from benchmarks.common import emit
+from benchmarks.lag import LagError
+from benchmarks.loads.samples import SERIES_A_SOURCE, Source
+from benchmarks.loads.world import WrongCounts
+from benchmarks.peers.series import PeerFailed
+from pipeline.log.framing import RecordType
+from pipeline.log.recovery import records_of, segments_in
+
+NOMINAL = 1_500_000 / 60
+"""Samples a second."""
+PARTS = ("encoded", "mixed", "single", "latency", "log", "flume")
+LATENCY_S = 20.0
+GIB = 1024**3
+
+
+@dataclass(slots=True)
+class Bench:
+    """What the runs share."""
+
+    stack: Stack | None
+    folder: Path
+    prepared: bodies.Bodies
+    path: Path
+    collectors: int
+    best: float = 0.0
+    best_mb_s: float = 0.0
+
+    def run(self, agents: int, part: float = 1.0, mode: str = "encoded", pace: float = 0.0) -> Run:
+        """`agents` at once share the prepared batches, or that part of them; `pace`: batches a second of all."""
+        if self.stack is None:
+            raise WrongCounts("no servers")
+        folder = fresh(self.folder, f"agents-{agents}")
+        share = max(1, round(agents / part))
+        orders = [
+            Orders(
+                name=f"{folder.name}-{number}",
+                data=str(folder / str(number)),
+                zookeeper=self.stack.zookeeper,
+                bodies=str(self.path),
+                share=number,
+                of=share,
+                mode=mode,
+                pace=pace / agents,
+            )
+            for number in range(agents)
+        ]
+        try:
+            return carry(self.stack, self.folder, orders, self.collectors)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def note(text: str) -> None:
+    """For people, beside the lines."""
+    print(f"# {text}", file=sys.stderr, flush=True)
+
+
+def _told(run: Run) -> None:
+    gigabytes = run.bytes / 1e9
+    note(
+        f"{run.samples:,} samples, {run.bytes / 1e6:.0f} MB in {run.seconds:.2f} s; core-seconds a GB: agents"
+        f" {run.agents_cpu_s / gigabytes:.1f}, collectors {run.collectors_cpu_s / gigabytes:.1f}, Kafka"
+        f" {run.kafka_cpu_s / gigabytes:.1f}; in the log after {max(r.accepted_s for r in run.reports):.2f} s;"
+        f" p50 {run.latency_ms(0.5):.0f} ms, p99 {run.latency_ms(0.99):.0f} ms"
+        if run.reports[0].latencies_ms
+        else ""
+    )
+
+
+def encoded(bench: Bench, agents: int, rounds: int) -> None:
+    """`transport.encoded@N` and what it cost, the best of some rounds."""
+    runs = [bench.run(agents) for _ in range(rounds)]
+    for run in runs:
+        _told(run)
+    run = max(runs, key=lambda one: one.rate)
+    if run.rate > bench.best:
+        bench.best, bench.best_mb_s = run.rate, run.bytes / 1e6 / run.seconds
+    emit(f"transport.encoded@{agents}", run.rate, "samples/s")
+    emit(f"transport.encoded.bytes@{agents}", run.bytes / 1e6 / run.seconds, "MB/s")
+    cpu = run.agents_cpu_s + run.collectors_cpu_s
+    emit(f"transport.cpu@{agents}", cpu / (run.bytes / 1e9), "core-seconds/GB, agents and collectors")
+    emit(f"transport.cpu.kafka@{agents}", run.kafka_cpu_s / (run.bytes / 1e9), "core-seconds/GB")
+    emit(f"transport.memory.agent@{agents}", run.agent_mb, "MiB of its own, the largest agent at the end")
+    emit(f"transport.memory.collector@{agents}", run.collector_mb, "MiB resident, the largest collector, peak")
+
+
+def single(bench: Bench, rounds: int) -> None:
+    """`transport.single`."""
+    runs = [bench.run(1, 0.25, "polled") for _ in range(rounds)]
+    emit("transport.single", max(run.rate for run in runs), "samples/s from polled values, one agent")
+
+
+def mixed(bench: Bench, options: argparse.Namespace) -> None:
+    """`transport.mixed`."""
+    path = bench.folder / "mixed.bin"
+    other = replace(bench, prepared=bodies.make(path, options.samples // 2 // SERIES_A_SOURCE, Source), path=path)
+    run = other.run(options.agents[0])
+    _told(run)
+    emit("transport.mixed", run.rate, f"samples/s, {run.bytes / run.samples:.1f} bytes a sample")
+    path.unlink()
+
+
+def restarted(bench: Bench) -> None:
+    """`transport.log.*`, `transport.restart.*`."""
+    if bench.stack is None:
+        raise WrongCounts("no servers")
+    folder = fresh(bench.folder, "log")
+    try:
+        data = transport_log.report(folder, GIB)
+        held = _batches_in(data / "log")
+        before = ends(bench.stack.kafka)
+        with Collectors(bench.stack, bench.folder, bench.collectors):
+            seconds, _ = transport_log.resend(data, bench.stack.zookeeper)
+        verify(bench.stack.kafka, before, held + 1)  # and the one that it accepted after its start
+        emit("transport.restart.resend", seconds, f"s from the start of the process, 1 GiB, {held:,} batches in Kafka")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _batches_in(log: Path) -> int:
+    records = (record for segment in segments_in(log) for record, _ in records_of(log, segment))
+    return sum(record.type == RecordType.BATCH for record in records)
+
+
+def compared(best: flume_runs.Best, ours: Bench) -> None:
+    """`transport.encoded` and `transport.bytes`, beside Flume if it was measured."""
+    peer = "Flume NG 1.11, {}, into its files" if best.events else None
+    for name, value, other, unit, what in (
+        ("transport.encoded", ours.best, best.events, "samples/s", "one sample an event"),
+        ("transport.bytes", ours.best_mb_s, best.mb_s, "MB/s", "the same batches as events"),
+    ):
+        if value:
+            emit(name, value, unit, peer and peer.format(what), value / other if other else None)
+
+
+def latency(bench: Bench) -> None:
+    """`transport.latency.*`."""
+    for name, rate in (("", NOMINAL), ("@half", bench.best / 2)):
+        if not rate:
+            continue
+        wanted = rate * LATENCY_S / SERIES_A_SOURCE
+        run = bench.run(4, min(1.0, wanted / len(bench.prepared)), pace=rate / SERIES_A_SOURCE)
+        _told(run)
+        for part, label in ((0.5, "p50"), (0.99, "p99")):
+            emit(f"transport.latency.{label}{name}", run.latency_ms(part), f"ms at {rate:,.0f} samples/s")
+
+
+def measure(bench: Bench, options: argparse.Namespace) -> None:
+    """All of ours that the options name."""
+    if "encoded" in options.parts:
+        for agents in options.agents:
+            encoded(bench, agents, options.rounds)
+    if "mixed" in options.parts:
+        mixed(bench, options)
+    if "single" in options.parts:
+        single(bench, options.rounds)
+    if "latency" in options.parts:
+        latency(bench)
+    if "log" in options.parts:
+        restarted(bench)
+
+
+def parse(args: list[str]) -> argparse.Namespace:
+    """Command line: see the module."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="benchmarks.transport", description=__doc__, formatter_class=form)
+    parser.add_argument("--samples", type=int, default=24_000_000)
+    parser.add_argument("--agents", default="1,4,16")
+    parser.add_argument("--collectors", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"which of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--events", type=int, default=300_000, help="samples, one an event, for Flume")
+    parser.add_argument("--base-port", type=int, default=25_600)
+    parser.add_argument("--keep", action="store_true", help="leave the folder of data and logs")
+    parser.add_argument("--backlog", type=int, default=0, metavar="MINUTES", help="only this: minutes of backlog")
+    parser.add_argument("--folder", type=Path, default=None, help="where to work (default: a temporary one)")
+    options = parser.parse_args(args)
+    options.parts, options.agents = set(options.parts.split(",")), [int(n) for n in options.agents.split(",")]
+    if unknown := options.parts - set(PARTS):
+        parser.error(f"--parts: {', '.join(sorted(unknown))} is none of {', '.join(PARTS)}")
+    return options
+
+
+def run(args: list[str]) -> None:
+    """All that the options name."""
+    options = parse(args)
+    folder = Path(tempfile.mkdtemp(prefix="artimon-transport-", dir=options.folder))
+    try:
+        if options.backlog:
+            backlog.run(folder, 1_000, options.backlog, options.base_port)
+        else:
+            _run_parts(folder, options)
+    finally:
+        if options.keep:
+            note(f"kept: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run_parts(folder: Path, options: argparse.Namespace) -> None:
+    path, best = folder / "bodies.bin", flume_runs.Best()
+    prepared = bodies.make(path, options.samples // SERIES_A_SOURCE)
+    note(f"{len(prepared):,} batches, {prepared.bytes / len(prepared) / SERIES_A_SOURCE:.2f} bytes a sample")
+    bench = Bench(None, folder, prepared, path, options.collectors)
+    if options.parts - {"flume"}:
+        with Stack(folder / "stack", ["zookeeper", "kafka"], base_port=options.base_port) as stack:
+            bench.stack = stack
+            measure(bench, options)
+    if "flume" in options.parts:
+        best = flume_runs.measure(folder, prepared, options.events, options.rounds)
+    compared(best, bench)
+
+
+if __name__ == "__main__":
+    try:
+        run(sys.argv[1:])
+    except (WrongCounts, PeerFailed, LagError) as error:
+        sys.exit(f"benchmarks.transport: {error}")

@@ -1,0 +1,338 @@
+"""The memory store: how fast received columns become queryable, and how many series a GiB holds.
+
+`varstore.ingest`: columns of 1.5 million series as the buckets query sends them (1,000 batches of 1,500 a minute, the
+sources of every minute in another random order, the series of each source in an order that is not that of their slots)
+until they are in every level and statistic; closing and packing of rows included. `@anywhere`: the same without
+batches, runs whose slots lie anywhere among the 1.5 million. `varstore.ingest.unknown`: the first minute of all.
+Samples per second of one core (processor time).
+
+`varstore.density`: a store that was fed every minute for 77 hours, so that every bucket of all levels is filled, with
+labels in the index: growth of the process's resident memory. Half of the series are integers of any 64 bits, half
+doubles with random bits, times at random. `varstore.density.mixed`: the same fed with what a whole stack collected
+(benchmarks/storing/mix.py). `@cells`: what the store says its cells take, bytes a series.
+
+artimon bench varstore [--only ingest|density] [--minutes 4620]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
+from artimon.model.feed import FeedEntry, FeedRange
+from artimon.model.fingerprint import fingerprint
+from artimon.model.grid import DEFAULT_LEVELS, Grid
+from artimon.model.labels import canonical
+from artimon.model.select import STATISTICS, Matcher, SelectRequest
+from artimon.model.values import Kind, ValueType
+from benchmarks.common import emit
+from benchmarks.storing import mix
+from varstore.buckets import BucketStore, Run
+from varstore.shard import Shard
+
+Ints = npt.NDArray[np.int64]
+START_MS = 1_800_000_000_000
+MINUTE_MS = 60_000
+FULL_MINUTES = 77 * 60
+"""72 hours, four spare rows of an hour, one hour that has begun."""
+SERIES, A_SOURCE = 1_500_000, 1_500
+MEASURED_MINUTES = 10
+RUN_ROWS = 32_768
+GIB = 2**30
+LAG_MINUTES = 10
+OTHERS: dict[str, list[str]] = {"varstore_rack": [], "varstore_restart": [], "lag": ["--minutes", str(LAG_MINUTES)]}
+"""Modules with more lines of this benchmark, and their arguments; the last is `lag.buckets.p99` on a whole stack."""
+
+
+class WrongAnswer(RuntimeError):
+    """What was measured is not what was meant to be."""
+
+
+def say(text: str) -> None:
+    print(f"# {text}", file=sys.stderr, flush=True)
+
+
+class Source(NamedTuple):
+    """Series of one source, in the order in which its batches list them."""
+
+    name: str
+    fingerprints: npt.NDArray[np.uint64]
+    hash: int
+
+
+class Feed:
+    """Ranges of one partition, a minute after the other."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.sources, self._offset, self._sequence = sources, 0, 0
+
+    def minute(self, number: int, order: Ints, cells: Ints, types: npt.NDArray[np.uint8], offsets: Ints) -> FeedRange:
+        """One batch of each source, in that order; columns are of the sources' order, joined."""
+        at, entries = START_MS + number * MINUTE_MS, list[FeedEntry]()
+        for i in order.tolist():
+            source, id = self.sources[i], BatchId("bench", 1, i % 4, self._sequence)
+            rows, sent = len(source.fingerprints), at + MINUTE_MS
+            entries.append(FeedEntry(self._offset, sent, id, source.name, at, rows, True, source.hash))
+            self._offset, self._sequence = self._offset + 1, self._sequence + 1
+        pick = np.concatenate([_rows_of(self.sources, i) for i in order.tolist()])
+        prints = np.concatenate([self.sources[i].fingerprints for i in order.tolist()])
+        births = np.full(len(pick), START_MS - 1, np.int64)
+        samples = Samples(prints, at + offsets[pick], births, types[pick], cells[pick])
+        return FeedRange("bench", 0, self._offset - len(entries), self._offset, tuple(entries), samples)
+
+
+def _rows_of(sources: Sequence[Source], number: int) -> Ints:
+    """Rows of a source in joined columns; all sources have as many series."""
+    size = len(sources[0].fingerprints)
+    return np.arange(number * size, number * size + size)
+
+
+def _source(name: str, fingerprints: npt.NDArray[np.uint64]) -> Source:
+    return Source(name, fingerprints, xxhash.xxh3_64_intdigest(fingerprints.tobytes()))
+
+
+# speed
+
+
+def measure_ingest() -> None:
+    """Lines `varstore.ingest*`."""
+    generator = np.random.default_rng(1)
+    prints = generator.permutation(np.unique(generator.integers(1, 2**64, SERIES * 2, np.uint64)))[:SERIES]
+    sources = [_source(f"s{i}", prints[i * A_SOURCE : (i + 1) * A_SOURCE]) for i in range(SERIES // A_SOURCE)]
+    types = generator.choice(np.array([ValueType.INTEGER, ValueType.DOUBLE], np.uint8), SERIES)
+    shard = Shard(capacity=SERIES)
+    feed = Feed(sources)
+    first = _random_minute(feed, 0, types, generator)
+    emit("varstore.ingest.unknown", SERIES / _feed_s(shard, first), "samples/s/core")
+    order = np.concatenate([i * A_SOURCE + generator.permutation(A_SOURCE) for i in range(len(sources))])
+    prints, types = prints[order], types[order]  # no longer in the order of slots
+    feed.sources = [_source(s.name, prints[i * A_SOURCE : (i + 1) * A_SOURCE]) for i, s in enumerate(sources)]
+    took = list[float]()
+    for number in range(1, 6 + MEASURED_MINUTES):
+        made = _random_minute(feed, number, types, generator)
+        took.append(_feed_s(shard, made))
+    speed = SERIES * MEASURED_MINUTES / sum(took[5:])
+    emit("varstore.ingest", speed, f"samples/s/core ({SERIES:,} series, shuffled, slots known)")
+    del shard
+    emit("varstore.ingest@anywhere", _anywhere(types, prints, generator), "samples/s/core (slots anywhere)")
+
+
+def _random_minute(feed: Feed, number: int, types: npt.NDArray[np.uint8], generator: np.random.Generator) -> FeedRange:
+    order = generator.permutation(len(feed.sources))
+    offsets = np.repeat(generator.integers(1, MINUTE_MS, len(feed.sources)), A_SOURCE)
+    return feed.minute(number, order, _cells(types, generator), types, offsets)
+
+
+def _cells(types: npt.NDArray[np.uint8], generator: np.random.Generator) -> Ints:
+    cells = generator.integers(-(2**63), 2**63 - 1, len(types))
+    doubles = types == ValueType.DOUBLE
+    cells[doubles] = (generator.random(int(doubles.sum())) * 1_000).view(np.int64)
+    return cells
+
+
+def _cpu_s(work: Callable[[], object]) -> float:
+    gc.collect()
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def _feed_s(shard: Shard, range_: FeedRange) -> float:
+    return _cpu_s(lambda: _feed(shard, range_))
+
+
+def _feed(shard: Shard, range_: FeedRange) -> None:
+    answer = shard.feed(range_)
+    if answer.applied != len(range_.samples):
+        raise WrongAnswer(f"{answer.applied} of {len(range_.samples)} samples were applied: {answer}")
+
+
+def _anywhere(types: npt.NDArray[np.uint8], prints: npt.NDArray[np.uint64], generator: np.random.Generator) -> float:
+    store = BucketStore(capacity=SERIES)
+    slots = store.slots.add(prints, 0)
+    took = []
+    for number in range(6 + MEASURED_MINUTES):
+        order = generator.permutation(SERIES)
+        runs = list(_runs(slots[order], types[order], _cells(types, generator)[order], START_MS + number * MINUTE_MS))
+        took.append(_cpu_s(lambda runs=runs: [store.apply(run) for run in runs]))  # type: ignore[misc]
+    return SERIES * MEASURED_MINUTES / sum(took[6:])
+
+
+def _runs(slots: Ints, types: npt.NDArray[np.uint8], cells: Ints, at_ms: int) -> Iterator[Run]:
+    for start in range(0, len(slots), RUN_ROWS):
+        part = slice(start, start + RUN_ROWS)
+        n = len(slots[part])
+        times, births = np.full(n, at_ms + 1 + start % MINUTE_MS), np.full(n, START_MS - 1)
+        append = np.array([at_ms + MINUTE_MS])
+        yield Run(slots[part], times, births, types[part], cells[part], append, np.array([n]), True)
+
+
+# density
+
+
+class Density(NamedTuple):
+    """What a process found out about itself."""
+
+    series: int
+    resident_bytes: int
+    cell_bytes: int
+    seconds: float
+
+
+def measure_density(minutes: int) -> None:
+    """Lines `varstore.density*`, each in a process of its own."""
+    for name, case in (("varstore.density", dense), ("varstore.density.mixed", mixed)):
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            found = pool.submit(case, minutes).result(timeout=1_800)
+        say(f"{name}: {found.series:,} series, {minutes:,} minutes, {found.seconds:.0f} s")
+        emit(name, found.series * GIB / found.resident_bytes, "series/GiB (resident memory, index included)")
+        emit(f"{name}@series", found.resident_bytes / found.series, "bytes/series")
+        emit(f"{name}@cells", found.cell_bytes / found.series, "bytes/series of cells alone")
+
+
+def dense(minutes: int) -> Density:
+    """Values and times at random."""
+    sources, a_source = 44, A_SOURCE
+    generator = np.random.default_rng(2)
+    series = sources * a_source
+    types = generator.choice(np.array([ValueType.INTEGER, ValueType.DOUBLE], np.uint8), series)
+
+    def columns(_: int) -> tuple[Ints, Ints]:
+        return _cells(types, generator), generator.integers(1, MINUTE_MS, series)
+
+    return _fill(sources, a_source, types, columns, minutes)[0]
+
+
+def mixed(minutes: int) -> Density:
+    """Copies of what a stack collected; some series are compared with what they were fed."""
+    made, copies = mix.load(), 75
+    types = np.where(made.doubles, ValueType.DOUBLE, ValueType.INTEGER).astype(np.uint8)
+
+    def columns(number: int) -> tuple[Ints, Ints]:
+        cells, offsets = made.minute(number, copies)
+        return cells.ravel(), offsets.ravel()
+
+    density, shard, prints = _fill(copies, made.series, np.tile(types, copies), columns, minutes)
+    _compare(shard, prints, columns, minutes, np.tile(made.doubles, copies))
+    return density
+
+
+def _fill(
+    sources: int,
+    a_source: int,
+    types: npt.NDArray[np.uint8],
+    columns: Callable[[int], tuple[Ints, Ints]],
+    minutes: int,
+) -> tuple[Density, Shard, npt.NDArray[np.uint64]]:
+    """A shard that was announced and fed all of it."""
+    columns(0)
+    gc.collect()
+    before, began = _resident(), time.perf_counter()
+    shard, fed = Shard(capacity=sources * a_source), list[Source]()
+    for i in range(sources):
+        texts = [_text(i, j) for j in range(a_source)]
+        fed.append(_source(f"s{i}", np.array([fingerprint(text) for text in texts], np.uint64)))
+        for block in range(0, a_source, 1_000):
+            infos = tuple(SeriesInfo(text, ValueType.INTEGER, Kind.GAUGE) for text in texts[block : block + 1_000])
+            shard.announce(SeriesBlock(f"s{i}", block, 1, infos))
+    feed, order = Feed(fed), np.random.default_rng(4)
+    for number in range(minutes):
+        cells, offsets = columns(number)
+        _feed(shard, feed.minute(number, order.permutation(sources), cells, types, offsets))
+    gc.collect()
+    grown, took = _resident() - before, time.perf_counter() - began
+    _check_full(shard, minutes)
+    prints = np.concatenate([source.fingerprints for source in fed])
+    return Density(len(prints), grown, shard._store.bytes_used(), took), shard, prints
+
+
+def _text(source: int, number: int) -> str:
+    labels = {
+        "host": f"host-{source:03}", "rack": f"r{source % 20}", "dc": f"dc{source % 3}", "context": "web",
+        "pool": f"p{number % 50}", "part": str(number),
+    }  # fmt: skip
+    return canonical(f"bench.v{number % 40}", labels)
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def _end_ms(step_ms: int, minutes: int) -> int:
+    """The last bucket that is complete."""
+    return (START_MS + minutes * MINUTE_MS) // step_ms * step_ms
+
+
+def _check_full(shard: Shard, minutes: int) -> None:
+    """Every bucket of every level holds a sample for each minute."""
+    for level in DEFAULT_LEVELS:
+        n = min(level.count, minutes * MINUTE_MS // level.step_ms - 1)
+        if n > 0:
+            grid = Grid(_end_ms(level.step_ms, minutes), level.step_ms, n)
+            found = shard.select(SelectRequest((Matcher("part", "=", "7"),), grid, ("count",)))
+            held = set(found.statistics["count"].ravel().tolist())
+            if held != {level.step_ms // MINUTE_MS}:
+                raise WrongAnswer(f"buckets of {level.step_s} s hold {held} samples")
+
+
+def _compare(
+    shard: Shard,
+    prints: npt.NDArray[np.uint64],
+    columns: Callable[[int], tuple[Ints, Ints]],
+    minutes: int,
+    doubles: npt.NDArray[np.bool_],
+) -> None:
+    """min, max, sum and last of the last three hours of series with part=7, against what they were fed."""
+    level = DEFAULT_LEVELS[-1]
+    hours = min(3, minutes // 60 - 1)
+    if hours < 1:
+        return
+    grid = Grid(_end_ms(level.step_ms, minutes), level.step_ms, hours)
+    found = shard.select(SelectRequest((Matcher("part", "=", "7"),), grid, STATISTICS))
+    at = {int(print_): i for i, print_ in enumerate(prints.tolist())}
+    first = (grid.start_ms - START_MS) // MINUTE_MS
+    fed = np.stack([columns(first + i)[0] for i in range(60 * hours)]).reshape(hours, 60, -1)
+    for row, series in enumerate(found.series):
+        i = at[series.fingerprint]
+        values = fed[:, :, i].view(np.float64) if doubles[i] else fed[:, :, i]
+        for name, expected in (("last", values[:, -1]), ("min", values.min(1)), ("max", values.max(1))):
+            if (found.statistics[name][row] != expected.view(np.int64)).any():
+                raise WrongAnswer(f"{name} of {series.name} {series.labels} is not what was fed")
+        total = found.statistics["sum"][row].view(values.dtype)
+        if not np.allclose(total, values.sum(1), rtol=1e-12) or (not doubles[i] and (total != values.sum(1)).any()):
+            raise WrongAnswer(f"sum of {series.name} {series.labels} is not what was fed")
+
+
+def run(args: Sequence[str]) -> None:
+    """Command line: see the module."""
+    parser = argparse.ArgumentParser(
+        prog="artimon bench varstore", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", choices=["ingest", "density", *OTHERS], help="leave the others out")
+    parser.add_argument("--minutes", type=int, default=FULL_MINUTES, help="that the density is measured after")
+    options = parser.parse_args(args)
+    if options.only in (None, "ingest"):
+        measure_ingest()
+    if options.only in (None, "density"):
+        measure_density(options.minutes)
+    for name, arguments in OTHERS.items():
+        if options.only in (None, name):
+            importlib.import_module(f"benchmarks.{name}").run(arguments)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

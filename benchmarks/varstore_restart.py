@@ -1,0 +1,188 @@
+"""Restart of a shard from its snapshot, and what snapshots cost while it is fed.
+
+1.5 million series of 1,000 sources with six labels each are announced and fed for 40 minutes. `varstore.snapshot.first`
+and `varstore.snapshot`: a snapshot of everything, and one of what changed in a minute, taken while another minute is
+fed in steps of a run. `varstore.snapshot.pause`: the longest time in which nothing was applied, the longest step
+meanwhile; `@without`: the longest step without a snapshot. `varstore.restart`: a new process loads the snapshot; until
+it has answered a `select`.
+
+artimon bench varstore_restart [--series 1500000] [--minutes 40]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
+from artimon.model.feed import FeedEntry, FeedRange
+from artimon.model.fingerprint import fingerprint
+from artimon.model.grid import Grid
+from artimon.model.labels import canonical
+from artimon.model.select import Matcher, SelectRequest
+from artimon.model.values import Kind, ValueType
+from benchmarks.common import emit
+from varstore.images.snapshots import Snapshots, Taken
+from varstore.server import SWITCH_S
+from varstore.shard import Shard
+
+SERIES, A_SOURCE, MINUTES = 1_500_000, 1_500, 40
+START_MS = 1_800_000_000_000
+MINUTE_MS = 60_000
+STEP = 20
+"""Sources in one range of the measured minutes: 30,000 samples, a run."""
+
+
+class World:
+    """Sources, announced; a minute of samples of all of them in ranges."""
+
+    def __init__(self, series: int) -> None:
+        self.sources = [f"shop/h{i}/0" for i in range(max(1, series // A_SOURCE))]
+        self.prints: list[np.ndarray[tuple[int], np.dtype[np.uint64]]] = []
+        self._random = np.random.default_rng(1)
+        self._offset = self._minutes = 0
+
+    def announce(self, shard: Shard) -> None:
+        """Everything, in blocks of 750."""
+        for number, source in enumerate(self.sources):
+            labels = {"context": "shop", "host": f"h{number}", "rack": f"r{number % 40}", "dc": f"d{number % 3}"}
+            texts = [
+                canonical(f"shop.var{i % 60}", {**labels, "instance": "0", "route": f"/p/{i // 60}"})
+                for i in range(A_SOURCE)
+            ]
+            self.prints.append(np.array([fingerprint(text) for text in texts], np.uint64))
+            infos = [SeriesInfo(text, ValueType.INTEGER, Kind.COUNTER) for text in texts]
+            for block, first in enumerate(range(0, A_SOURCE, 750)):
+                shard.announce(SeriesBlock(source, block, 1, tuple(infos[first : first + 750])))
+
+    def minute(self, step: int) -> Iterator[FeedRange]:
+        """The next minute, `step` sources a range, in random order."""
+        at = START_MS + self._minutes * MINUTE_MS
+        self._minutes += 1
+        order = self._random.permutation(len(self.sources))
+        for first in range(0, len(order), step):
+            yield self._range(order[first : first + step].tolist(), at)
+
+    def _range(self, sources: list[int], at: int) -> FeedRange:
+        entries = []
+        for i in sources:
+            id_ = BatchId("bench", 1, i % 4, self._offset)
+            hash_ = xxhash.xxh3_64_intdigest(self.prints[i].data)
+            entry = FeedEntry(self._offset, at + 2_000, id_, self.sources[i], at, A_SOURCE, True, hash_)
+            entries.append(entry)
+            self._offset += 1
+        n = len(sources) * A_SOURCE
+        times = np.repeat(at + self._random.integers(1, 1_000, len(sources)), A_SOURCE)
+        cells = self._random.integers(0, 10**6, n) + self._minutes * 1_000
+        samples = Samples(
+            np.concatenate([self.prints[i] for i in sources]),
+            times,
+            np.full(n, START_MS - MINUTE_MS, np.int64),
+            np.full(n, ValueType.INTEGER, np.uint8),
+            cells,
+        )
+        return FeedRange("topic", 0, self._offset - len(sources), self._offset, tuple(entries), samples)
+
+
+def measure(series: int = SERIES, minutes: int = MINUTES, folder: Path | None = None) -> None:
+    """Emit the lines that the module's text names."""
+    with tempfile.TemporaryDirectory(prefix="artimon-restart-", dir=folder) as name:
+        path = Path(name)
+        _fill_and_snap(path, series, minutes)
+        with ProcessPoolExecutor(1, get_context("spawn")) as other:
+            took_s, found = other.submit(_restart, path, series).result()
+        if found != series // A_SOURCE // 40 * A_SOURCE and series == SERIES:
+            raise RuntimeError(f"{found} series of rack r7 after the restart")
+        size = sum(file.stat().st_size for file in path.iterdir())
+        emit("varstore.restart", took_s, f"s ({series:,} series, {minutes} minutes of samples)")
+        emit("varstore.restart@bytes", size / series, "bytes/series on disk, two snapshots")
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir()
+
+
+def _fill_and_snap(path: Path, series: int, minutes: int) -> None:
+    sys.setswitchinterval(SWITCH_S)
+    shard, world = Shard(capacity=series), World(series)
+    world.announce(shard)
+    for _ in range(minutes):
+        for range_ in world.minute(200):
+            shard.feed(range_)
+    snapshots = Snapshots(shard, path)
+    without = _longest_step_s(shard, world)
+    for name in ("varstore.snapshot.first", "varstore.snapshot"):
+        taken, longest_s, beside = _snap(shard, world, snapshots)
+        emit(name, taken.took_s, f"s ({taken.rows} rows, {taken.bytes / 1e6:.0f} MB)")
+        emit(f"{name}.pause", longest_s * 1000, f"ms, longest step while it was taken ({beside:,} samples applied)")
+        _longest_step_s(shard, world)
+    emit("varstore.snapshot.pause@without", without * 1000, "ms, longest step without a snapshot")
+
+
+def _longest_step_s(shard: Shard, world: World) -> float:
+    """Of a minute of samples."""
+    longest = 0.0
+    for range_ in list(world.minute(STEP)):
+        began = time.perf_counter()
+        shard.feed(range_)
+        longest = max(longest, time.perf_counter() - began)
+    return longest
+
+
+def _snap(shard: Shard, world: World, snapshots: Snapshots) -> tuple[Taken, float, int]:
+    """A snapshot while minutes are fed, at the pace of 1.5 million samples in about 20 s."""
+    found: list[Taken | None] = []
+    thread = threading.Thread(target=lambda: found.append(snapshots.take()))
+    ranges: list[FeedRange] = []
+    longest, applied = 0.0, 0
+    thread.start()
+    while thread.is_alive():
+        ranges = ranges or list(world.minute(STEP))
+        range_ = ranges.pop(0)
+        began = time.perf_counter()
+        applied += shard.feed(range_).applied
+        took = time.perf_counter() - began
+        longest = max(longest, took)
+        thread.join(max(0.0, 0.4 - took))
+    for range_ in ranges:
+        shard.feed(range_)
+    if not found or found[0] is None:
+        raise RuntimeError("no snapshot was taken")
+    return found[0], longest, applied
+
+
+def _restart(path: Path, series: int) -> tuple[float, int]:
+    """In a new process: seconds, and how many series of one rack it finds."""
+    began = time.perf_counter()
+    shard = Shard(capacity=series, owned=frozenset())
+    if not Snapshots(shard, path).load():
+        raise RuntimeError("the snapshot could not be loaded")
+    end = START_MS + 10 * MINUTE_MS
+    request = SelectRequest((Matcher("rack", "=", "r7"),), Grid(end, MINUTE_MS, 5), ("last", "count"))
+    buckets = shard.select(request)
+    if not (buckets.statistics["count"] == 1).all():
+        raise RuntimeError("buckets are not what was fed")
+    return time.perf_counter() - began, len(buckets.series)
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Command line: see the module."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--series", type=int, default=SERIES)
+    parser.add_argument("--minutes", type=int, default=MINUTES)
+    parser.add_argument("--folder", type=Path, default=None)
+    args = parser.parse_args(arguments)
+    measure(args.series, args.minutes, args.folder)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

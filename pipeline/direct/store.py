@@ -1,0 +1,310 @@
+"""Where files of batches go: HDFS, or a folder of this machine. Every call has a deadline; how many calls may hang at
+once is bounded."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from hdfs_native import Client, WriteOptions
+
+from artimon.model import files
+from artimon.model.deadline import DeadlineExceeded, within
+
+T = TypeVar("T")
+MAX_HUNG = 8
+CALL_S = 10.0
+_PANICS = "pyo3_runtime"
+"""Where the exception comes from that hdfs-native raises for defects of its own; it is no Exception."""
+
+
+class StoreError(OSError):
+    """The store did not do what it was asked, or it is not known whether it did. The text says what and why."""
+
+
+class Stored(NamedTuple):
+    """A file: its path below the folder, its durable length, whether it is a folder."""
+
+    path: str
+    length: int
+    folder: bool = False
+
+
+class Writing(Protocol):
+    """A file that is being written; every method raises StoreError, after which only `abandon` makes sense."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def sync(self) -> None:
+        """What was written is durable when this returns, and counts in the file's length."""
+        ...
+
+    def close(self) -> None:
+        """Durable and finished when this returns."""
+        ...
+
+    def abandon(self) -> None:
+        """Do nothing more with it; never waits."""
+        ...
+
+
+class Store(Protocol):
+    """A folder of files. Paths are relative to it. Every method raises StoreError."""
+
+    @property
+    def uri(self) -> str: ...
+
+    def create(self, path: str) -> Writing:
+        """A new file, folders included; refused if there is one."""
+        ...
+
+    def rename(self, path: str, to: str) -> None:
+        """Folders included; refused if there is one under the new name."""
+        ...
+
+    def delete(self, path: str) -> None: ...
+
+    def length(self, path: str) -> int:
+        """Bytes of the file that are durable. StoreError if there is no such file."""
+        ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def listing(self, path: str) -> list[Stored]:
+        """What stands directly in a folder; [] if there is none."""
+        ...
+
+    def settle(self, path: str) -> bool:
+        """Take an unfinished file away from its writer; True once it is closed for good, else ask again."""
+        ...
+
+    def reachable(self) -> None:
+        """Returns if the store answers."""
+        ...
+
+
+def open_store(uri: str) -> Store:
+    """hdfs://HOST:PORT/folder or file:///folder. Raises ValueError."""
+    parts = urlsplit(uri)
+    if parts.scheme == "hdfs":
+        return HdfsStore(uri)
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return LocalStore(Path(parts.path))
+    raise ValueError(f"{uri!r} is no folder for batches: write hdfs://HOST:PORT/folder or file:///folder")
+
+
+class _Calls:
+    """Calls with a deadline. One that hangs is left behind; beyond MAX_HUNG of those nothing more is begun."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._lock = threading.Lock()
+        self.under_way = 0
+
+    def run(self, what: str, call: Callable[[], T], seconds: float = CALL_S) -> T:
+        with self._lock:
+            if self.under_way >= MAX_HUNG:
+                raise StoreError(f"{self._where}: {self.under_way} calls hang: {what} is not tried")
+            self.under_way += 1
+
+        def counted() -> T:
+            try:
+                return call()
+            finally:
+                with self._lock:
+                    self.under_way -= 1
+
+        try:
+            return within(seconds, f"{what} in {self._where}", counted)
+        except DeadlineExceeded as error:
+            raise StoreError(str(error)) from error
+        except (OSError, RuntimeError) as error:  # hdfs-native raises both
+            raise StoreError(f"{what} in {self._where}: {type(error).__name__} {error}") from error
+        except BaseException as error:
+            if type(error).__module__ != _PANICS:
+                raise
+            raise StoreError(f"{what} in {self._where}: a defect of the HDFS client: {error}") from error
+
+
+class HdfsStore:
+    """A folder on HDFS, without a JVM."""
+
+    def __init__(self, uri: str, call_s: float = CALL_S) -> None:
+        self.uri = uri.rstrip("/")
+        self._authority, self._root = files.split(self.uri)
+        self._call_s = call_s
+        self._calls = _Calls(self.uri)
+        self._made: Client | None = None
+
+    def create(self, path: str) -> Writing:
+        options = WriteOptions(overwrite=False, create_parent=True)
+        self.reachable()
+        inner = self._run(f"creating {path}", lambda: self._client().create(self._at(path), options))
+        return _HdfsWriting(inner, path, self._calls, self._call_s)
+
+    def rename(self, path: str, to: str) -> None:
+        def run() -> None:
+            client = self._client()
+            client.mkdirs(self._at(to).rsplit("/", 1)[0], 0o755, True)
+            client.rename(self._at(path), self._at(to), False)
+
+        self._run(f"renaming {path} to {to}", run)
+
+    def delete(self, path: str) -> None:
+        self._run(f"deleting {path}", lambda: self._client().delete(self._at(path)))
+
+    def length(self, path: str) -> int:
+        found = self._run(f"looking at {path}", lambda: self._client().get_file_info(self._at(path)))
+        return int(found.length)
+
+    def read(self, path: str) -> bytes:
+        self.reachable()
+        return bytes(self._run(f"reading {path}", lambda: self._client().read(self._at(path)).read(), 6 * self._call_s))
+
+    def listing(self, path: str) -> list[Stored]:
+        def run() -> list[Stored]:
+            try:
+                found = self._client().list_status(self._at(path), recursive=False)
+                return [Stored(f"{path}/{f.path.rsplit('/', 1)[-1]}".strip("/"), f.length, f.isdir) for f in found]
+            except FileNotFoundError:
+                return []
+
+        self.reachable()
+        return sorted(self._run(f"listing {path or '/'}", run, 6 * self._call_s))
+
+    def settle(self, path: str) -> bool:
+        return bool(self._run(f"settling {path}", lambda: self._client().recover_lease(self._at(path))))
+
+    def reachable(self) -> None:
+        try:
+            files.check_reachable(self.uri, min(5.0, self._call_s))
+        except OSError as error:
+            raise StoreError(str(error)) from error
+
+    def _client(self) -> Client:
+        if self._made is None:
+            self._made = Client(self._authority)
+        return self._made
+
+    def _at(self, path: str) -> str:
+        return f"{self._root.rstrip('/')}/{path}".rstrip("/") or "/"
+
+    def _run(self, what: str, call: Callable[[], T], seconds: float | None = None) -> T:
+        return self._calls.run(what, call, self._call_s if seconds is None else seconds)
+
+
+class _HdfsWriting:
+    def __init__(self, inner: Any, path: str, calls: _Calls, call_s: float) -> None:
+        self._inner, self._path, self._calls, self._call_s = inner, path, calls, call_s
+
+    def write(self, data: bytes) -> None:
+        self._calls.run(f"writing {self._path}", lambda: self._inner.write(data), self._call_s)
+
+    def sync(self) -> None:
+        self._calls.run(f"syncing {self._path}", self._inner.hsync, self._call_s)
+
+    def close(self) -> None:
+        self._calls.run(f"closing {self._path}", self._inner.close, 3 * self._call_s)
+
+    def abandon(self) -> None:
+        self._inner = None
+
+
+class LocalStore:
+    """A folder of this machine, fsynced: rolling files without HDFS, and tests."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.uri = f"file://{root}"
+
+    def create(self, path: str) -> Writing:
+        try:
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            writing = _LocalWriting(self.root / path)
+            self._sync_folder((self.root / path).parent)
+            return writing
+        except OSError as error:
+            raise StoreError(f"creating {path} in {self.uri}: {error}") from error
+
+    def rename(self, path: str, to: str) -> None:
+        target = self.root / to
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.exists():
+                raise StoreError(f"{target} is there already")
+            (self.root / path).rename(target)
+            for folder in (target.parent, target.parent.parent, (self.root / path).parent):
+                self._sync_folder(folder)
+        except OSError as error:
+            raise StoreError(f"renaming {path} to {to} in {self.uri}: {error}") from error
+
+    def delete(self, path: str) -> None:
+        try:
+            (self.root / path).unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"deleting {path} in {self.uri}: {error}") from error
+
+    def length(self, path: str) -> int:
+        try:
+            return (self.root / path).stat().st_size
+        except OSError as error:
+            raise StoreError(f"looking at {path} in {self.uri}: {error}") from error
+
+    def read(self, path: str) -> bytes:
+        try:
+            return (self.root / path).read_bytes()
+        except OSError as error:
+            raise StoreError(f"reading {path} in {self.uri}: {error}") from error
+
+    def listing(self, path: str) -> list[Stored]:
+        here = self.root / path
+        try:
+            found = sorted(here.iterdir()) if here.is_dir() else []
+            return [Stored(str(f.relative_to(self.root)), f.stat().st_size, f.is_dir()) for f in found]
+        except OSError as error:
+            raise StoreError(f"listing {path} in {self.uri}: {error}") from error
+
+    def settle(self, path: str) -> bool:  # noqa: ARG002
+        return True
+
+    def reachable(self) -> None:
+        pass
+
+    @staticmethod
+    def _sync_folder(folder: Path) -> None:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class _LocalWriting:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("xb", buffering=0)
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._do("writing", lambda view=view: self._file.write(view)) or 0 :]  # type: ignore[misc]
+
+    def sync(self) -> None:
+        self._do("syncing", lambda: os.fsync(self._file.fileno()))
+
+    def close(self) -> None:
+        self.sync()
+        self._do("closing", self._file.close)
+
+    def abandon(self) -> None:
+        self._file.close()
+
+    def _do(self, what: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{what} {self._path}: {error}") from error

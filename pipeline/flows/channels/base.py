@@ -1,0 +1,147 @@
+"""What channels of this process have in common: an ordered ledger with branches under one condition."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from artimon.model.batch import BatchId
+from artimon.model.clock import Clock
+from pipeline.flows.channels.ledger import MAIN, BranchPolicy, Ledger
+from pipeline.flows.event import Parcel
+from pipeline.flows.spi import ChannelFailed, Figures, Reader, Take
+from pipeline.flows.transaction import Transaction
+
+
+class Named(Protocol):
+    """An item that has the identity of a parcel."""
+
+    @property
+    def id(self) -> BatchId | None: ...
+
+
+T = TypeVar("T", bound=Named)
+TAKE_BYTES = 4 * 1024 * 1024
+"""Bytes of one take: what one call to a next agent carries."""
+
+
+class LedgerChannel(Generic[T]):
+    """A channel over a Ledger of items of type T, from which `_read` makes parcels.
+
+    Locks: `_cond` guards the ledger and the counts; no I/O under it. Who waits is woken by put, rollback, stop."""
+
+    def __init__(self, branches: Mapping[str, BranchPolicy] | None, clock: Clock) -> None:
+        self._clock = clock
+        self._cond = threading.Condition()
+        self._policies = dict(branches) if branches else {MAIN: BranchPolicy()}
+        self._ledger: Ledger[T] = Ledger(self._policies)
+        self._open = False
+        self._pending: set[BatchId] = set()
+        """Some required branch wants them."""
+        self.failure = ""
+        """Why it takes nothing more, "" while it works."""
+        self.repeats = 0
+        """Parcels dropped because the channel has had their identity."""
+        self.taken = 0
+
+    def take(self, most: int, wait_s: float) -> Take:
+        """Of the first branch, which is the only one unless the channel was made with several."""
+        return self._take(next(iter(self._policies)), most, wait_s)
+
+    def reader(self, branch: str) -> Reader:
+        """The view of one branch; KeyError if the channel was made without it."""
+        if branch not in self._policies:
+            raise KeyError(f"no branch {branch!r}: the channel has {list(self._policies)}")
+        return _BranchReader(self, branch)
+
+    def transaction(self, deadline_s: float = 10.0) -> Transaction:
+        """begin, put or take, commit or rollback, close."""
+        return Transaction(self, deadline_s)  # type: ignore[arg-type]
+
+    @property
+    def waiting(self) -> int:
+        """Parcels that some branch has not done with."""
+        with self._cond:
+            return len(self._ledger)
+
+    @property
+    def oldest_ms(self) -> int:
+        """When the oldest parcel that waits came, epoch ms; 0 if none does."""
+        with self._cond:
+            return self._ledger.oldest_ms()
+
+    def figures(self) -> Figures:
+        with self._cond:
+            return {
+                "oldest_ms": self._ledger.oldest_ms(),
+                "parcels": len(self._ledger),
+                "bytes": self._ledger.used_bytes,
+                "repeats": self.repeats,
+                "taken": self.taken,
+                "branches": self._ledger.figures(),
+                "problems": [self.failure] if self.failure else [],
+            }
+
+    def _take(self, branch: str, most: int, wait_s: float) -> Take:
+        with self._cond:
+            self._cond.wait_for(lambda: not self._open or bool(self._ledger.waiting(branch)), max(0.0, wait_s))
+            if not self._open:
+                raise ChannelFailed(self.failure or "the channel is closed")
+            numbered = self._ledger.take(branch, most, TAKE_BYTES)
+            self.taken += len(numbered)
+        try:
+            parcels, lost = self._read([item for _, item in numbered])
+        except BaseException:
+            self._rolled_back(branch, [n for n, _ in numbered])
+            raise
+        numbers = [n for n, _ in numbered]
+        if lost:
+            gone = {numbers[index] for index in lost}
+            self._committed(branch, sorted(gone))
+            numbers = [n for n in numbers if n not in gone]
+        return Take(parcels, lambda: self._committed(branch, numbers), lambda: self._rolled_back(branch, numbers))
+
+    def _read(self, items: Sequence[T]) -> tuple[list[Parcel], list[int]]:
+        """The parcels of items, and the indices of those that can no longer be read."""
+        raise NotImplementedError
+
+    def _freed(self, items: Iterable[T]) -> None:
+        """Nobody wants these any more. Not called under `_cond`."""
+
+    def _moved(self, branch: str) -> None:
+        """A cursor has moved. Not called under `_cond`."""
+
+    def _committed(self, branch: str, numbers: Sequence[int]) -> None:
+        with self._cond:
+            if not self._open:
+                raise ChannelFailed(self.failure or "the channel is closed: what was taken comes again")
+            free = self._ledger.commit(branch, numbers)
+            self._pending.difference_update(item.id for item in self._ledger.settled() if item.id is not None)
+            self._cond.notify_all()
+        self._freed(free)
+        self._moved(branch)
+
+    def _rolled_back(self, branch: str, numbers: Sequence[int]) -> None:
+        with self._cond:
+            self._ledger.rollback(branch, numbers)
+            self._cond.notify_all()
+
+    def _shed(self) -> None:
+        """Let optional branches skip what they are too far behind for. Not called under `_cond`."""
+        with self._cond:
+            free = self._ledger.shed()
+            if free:
+                self._cond.notify_all()
+        if free:
+            self._freed(free)
+
+
+class _BranchReader:
+    """One branch of a channel."""
+
+    def __init__(self, channel: LedgerChannel[T], branch: str) -> None:
+        self._channel, self._branch = channel, branch
+
+    def take(self, most: int, wait_s: float) -> Take:
+        return self._channel._take(self._branch, most, wait_s)

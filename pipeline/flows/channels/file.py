@@ -1,0 +1,369 @@
+"""A channel over the write-ahead log: what `put` took is on the disk, under an identity, until every branch has done
+with it. docs/formats/wal.md; the spill channel is this one with a cache in memory.
+
+What each branch has done with is noted in the log within half a second and synced with the next put: a crash in between
+repeats it, under the same identity."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import Field
+
+from artimon.model.batch import NO_LANE, BatchError, BatchHeader, BatchId, BatchKind
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.codec import verify
+from artimon.model.protocols import SinkRefused
+from pipeline.flows.channels.base import LedgerChannel
+from pipeline.flows.channels.cache import Cache
+from pipeline.flows.channels.ledger import BranchPolicy
+from pipeline.flows.channels.seen import Seen, SeenFile
+from pipeline.flows.event import Parcel
+from pipeline.flows.numbering import Numbering
+from pipeline.flows.options import Options
+from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
+from pipeline.log.files import SYSTEM_FILES, Files, LogError
+from pipeline.log.framing import RecordType
+from pipeline.log.log import Entry, Log, LogFailed, QuotaFull
+from pipeline.log.records import Place, encode_acked, encode_cursor, encode_forgotten
+from pipeline.log.segments import CorruptRecord
+
+log = logging.getLogger(__name__)
+
+_DISK_S = 10.0
+"""At least so long a put waits for what it has handed to the disk: whoever gave up would not know what became of it."""
+_SEGMENTS = 8
+"""A quota holds at least so many segments, so that it can be freed bit by bit."""
+
+
+class FileOptions(Options):
+    """`lanes`: numbered sequences of what this channel numbers itself; one keeps the order."""
+
+    quota_bytes: int = Field(default=1024**3, ge=64 * 1024)
+    segment_bytes: int = Field(default=64 * 1024 * 1024, ge=4 * 1024)
+    lanes: int = Field(default=1, ge=1, le=64)
+    parcels: int = Field(default=200_000, ge=1)
+    """Beyond it `put` waits and refuses, as at the quota: each costs some memory."""
+    cache_bytes: int = Field(default=0, ge=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A parcel in the log."""
+
+    id: BatchId
+    place: Place
+    series: bool
+    """An announcement: forgotten by place, since it has no identity of its own."""
+
+
+class FileChannel(LedgerChannel[Kept]):
+    """Locks: `_order` is held from giving numbers to handing entries to the log, so that numbers are in log order; then
+    `_cond`. Nobody waits for the disk under either."""
+
+    def __init__(
+        self,
+        options: FileOptions,
+        folder: Path,
+        agent: str,
+        source: str,
+        branches: Mapping[str, BranchPolicy] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        files: Files = SYSTEM_FILES,
+    ) -> None:
+        most = options.quota_bytes // 2
+        policies = {n: replace(p, behind_bytes=min(p.behind_bytes, most)) for n, p in (branches or {}).items()}
+        super().__init__(policies, clock)
+        self._options, self._folder, self._agent, self._source = options, folder, agent, source
+        self._files, self._order = files, threading.Lock()
+        self._numbering = Numbering(agent, source)
+        self._cache = Cache(options.cache_bytes)
+        self._seen_file = SeenFile(files, folder / "seen")
+        self._seen = Seen()
+        self._coming: dict[BatchId, Future[list[Place]]] = {}
+        """On their way to the disk."""
+        self._end = (0, 0)
+        """Just behind the last place in the log."""
+        self._log: Log | None = None
+        self.damaged = 0
+        """Parcels that the disk no longer gives back."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(durable=True, power_safe=True)
+
+    def start(self) -> None:
+        """Raises ChannelFailed when the folder is in use by another process, or the disk refuses."""
+        options = self._options
+        segment = min(options.segment_bytes, max(4096, options.quota_bytes // _SEGMENTS))
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._log = Log(
+                self._folder,
+                self._agent,
+                options.lanes,
+                self._durable,
+                segment_bytes=segment,
+                quota_bytes=options.quota_bytes,
+                files=self._files,
+            )
+            self._log.on_delete(self._save_seen)
+            self._restore(self._log)
+        except (LogError, OSError) as error:
+            raise ChannelFailed(f"{self._folder}: {error}") from error
+
+    def put(self, parcels: Sequence[Parcel], deadline_s: float) -> None:
+        wal, ends = self._wal(), self._clock.monotonic() + deadline_s
+        while True:
+            try:
+                waits = self._append(wal, parcels)
+                break
+            except QuotaFull as error:
+                self._wait_for_room(wal, str(error), ends)
+            except SinkRefused as error:
+                raise ChannelFailed(str(error)) if wal.problem else ChannelFull(str(error)) from error
+        for future in waits:
+            self._wait_for_disk(future, ends)
+        self._shed()
+
+    def stop(self, deadline_s: float) -> None:
+        with self._cond:
+            self._open = False
+            self._ledger.rollback_all()
+            self._cond.notify_all()
+        if self._log is not None:
+            self._log.close(deadline_s)
+
+    def figures(self) -> Figures:
+        wal = self._log
+        found = super().figures()
+        problems = [*found["problems"], *([self._seen_file.problem] if self._seen_file.problem else [])]
+        if wal is None:
+            return {**found, "problems": problems}
+        if wal.problem:
+            problems.append(wal.problem)
+        return {
+            **found,
+            "problems": problems,
+            "log_bytes": wal.used_bytes,
+            "quota_bytes": wal.quota_bytes,
+            "fsyncs": wal.fsyncs,
+            "damaged": self.damaged,
+            "lanes_seen": len(self._seen.lanes),
+            "cache_bytes": self._cache.bytes,
+        }
+
+    # -- in
+
+    def had(self, id: BatchId) -> bool:
+        """Whether a parcel of this identity is in the channel, or was."""
+        with self._cond:
+            return self._seen.had(id)
+
+    def done(self, id: BatchId) -> bool:
+        """Whether every required branch has done with it."""
+        with self._cond:
+            return self._seen.had(id) and id not in self._pending
+
+    @property
+    def waiting(self) -> int:
+        """Parcels that some branch has not done with."""
+        with self._cond:
+            return len(self._ledger) + len(self._coming)
+
+    def unknown(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+        """Those whose identity the channel has not had; the others are counted as repeats."""
+        with self._cond:
+            fresh = [parcel for parcel in parcels if parcel.id is None or not self._seen.had(parcel.id)]
+            self.repeats += len(parcels) - len(fresh)
+            return fresh
+
+    def passed_by(self, parcels: Sequence[Parcel]) -> None:
+        """These went where they belong without the log; their identities are had (until a crash)."""
+        now_ms = self._clock.now_ms()
+        with self._cond:
+            for parcel in parcels:
+                if parcel.id is not None:
+                    self._seen.add(parcel.id, now_ms)
+
+    def _append(self, wal: Log, parcels: Sequence[Parcel]) -> list[Future[list[Place]]]:
+        """The futures of those that are new, and of repeats that are not on the disk yet."""
+        with self._order:
+            waits, fresh = self._sort(parcels)
+            if fresh:
+                self._check_count(len(fresh))
+                before = list(self._numbering.next)
+                try:
+                    sealed = [self._numbering.seal(parcel, self._clock.now_ms()) for parcel in fresh]
+                    future = wal.append([_entry(parcel) for parcel in sealed])
+                except BaseException:
+                    self._numbering.next = before
+                    raise
+                self._note_coming([p.id for p in sealed if p.id is not None], future)
+                self._cache.offer(sealed)
+                waits.append(future)
+        return waits
+
+    def _sort(self, parcels: Sequence[Parcel]) -> tuple[list[Future[list[Place]]], list[Parcel]]:
+        waits: list[Future[list[Place]]] = []
+        fresh: list[Parcel] = []
+        mine: set[BatchId] = set()
+        with self._cond:
+            for parcel in parcels:
+                id = parcel.id
+                if id is not None and (id in mine or self._seen.had(id)):
+                    self.repeats += 1
+                elif id is not None and id in self._coming:
+                    self.repeats += 1
+                    waits.append(self._coming[id])
+                else:
+                    fresh.append(parcel)
+                    if id is not None and not _is_series(id):
+                        mine.add(id)
+        return waits, fresh
+
+    def _note_coming(self, ids: Sequence[BatchId], future: Future[list[Place]]) -> None:
+        """Until the disk has answered, which it may have done by now."""
+        known = [id for id in ids if not _is_series(id)]
+        with self._cond:
+            self._coming.update(dict.fromkeys(known, future))
+
+        def forget(_: object) -> None:
+            with self._cond:
+                for id in known:
+                    self._coming.pop(id, None)
+
+        future.add_done_callback(forget)
+
+    def _durable(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+        """Called by the log's flusher, in log order."""
+        now_ms = self._clock.now_ms()
+        with self._cond:
+            for entry, place in placed:
+                kept = Kept(entry.header.id, place, entry.type == RecordType.SERIES)
+                self._hold(kept, now_ms)
+                self._seen.add(kept.id, now_ms)
+            self._cond.notify_all()
+
+    def _wait_for_disk(self, future: Future[list[Place]], ends: float) -> None:
+        try:
+            future.result(max(_DISK_S, ends - self._clock.monotonic()))
+        except FutureTimeout:
+            raise ChannelFailed(f"the disk of {self._folder} is slow: put it again, it may be there") from None
+        except LogFailed as error:
+            raise ChannelFailed(str(error)) from error
+        except SinkRefused as error:  # the disk refused to write: nothing of the call was kept
+            raise ChannelFull(str(error)) from error
+
+    def _check_count(self, more: int) -> None:
+        with self._cond:
+            if len(self._ledger) + more > self._options.parcels:
+                raise QuotaFull(f"quota: {self._folder} holds {len(self._ledger)} of {self._options.parcels} parcels")
+
+    def _wait_for_room(self, wal: Log, reason: str, ends: float) -> None:
+        """Until something was freed; raises ChannelFull at the deadline."""
+        with self._cond:
+            used, count = wal.used_bytes, len(self._ledger)
+            while wal.used_bytes >= used and len(self._ledger) >= count:
+                left = ends - self._clock.monotonic()
+                if not self._open:
+                    raise ChannelFailed("the channel is closed")
+                if left <= 0:
+                    raise ChannelFull(reason)
+                self._cond.wait(min(left, 0.1))  # segments go a little after what they hold was released
+
+    # -- out
+
+    def _read(self, items: Sequence[Kept]) -> tuple[list[Parcel], list[int]]:
+        wal = self._wal()
+        parcels: list[Parcel] = []
+        lost: list[int] = []
+        for index, kept in enumerate(items):
+            cached = self._cache.get(kept.id) if not kept.series else None
+            try:
+                parcels.append(cached or Parcel((), kept.id, wal.read(kept.place)))
+            except (CorruptRecord, OSError) as error:
+                log.error("batch %s is lost: %s", kept.id, error)
+                self.damaged += 1
+                lost.append(index)
+        return parcels, lost
+
+    def _freed(self, items: Iterable[Kept]) -> None:
+        wal, free = self._log, list(items)
+        if wal is None or not free:
+            return
+        self._cache.drop(kept.id for kept in free)
+        wal.note(RecordType.ACKED, encode_acked(kept.id for kept in free if not kept.series))
+        wal.note(RecordType.FORGOTTEN, encode_forgotten([kept.place for kept in free if kept.series]))
+        wal.release([kept.place for kept in free])
+
+    def _moved(self, branch: str) -> None:
+        """Only where there are several branches: else ACKED says it all."""
+        if len(self._policies) == 1 or self._log is None:
+            return
+        with self._cond:
+            first = self._ledger.item(self._ledger.cursor(branch))
+            segment, offset = (first.place.segment, first.place.offset) if first else self._end
+        self._log.note(RecordType.CURSOR, [encode_cursor(branch, segment, offset)])
+
+    # -- at start
+
+    def _restore(self, wal: Log) -> None:
+        """Go on with what the log holds."""
+        found, now_ms = wal.recovered, self._clock.now_ms()
+        self._numbering = Numbering(self._agent, self._source, wal.epoch, wal.next_sequences)
+        held = sorted((*found.batches, *found.series), key=lambda one: one[1])
+        free = []
+        with self._cond:
+            self._seen = self._seen_file.load()
+            self._seen.update(found.acked, now_ms)
+            for header, place in held:
+                kept = Kept(header.id, place, header.kind == BatchKind.SERIES)
+                if not self._hold(kept, min(now_ms, header.poll_ms), found.cursors):
+                    free.append(kept)
+                self._seen.add(kept.id, now_ms)
+            self._open = True
+        self._freed(free)
+
+    def _hold(self, kept: Kept, since_ms: int, cursors: Mapping[str, tuple[int, int]] | None = None) -> bool:
+        """Under `_cond`: note what is on the disk since when; False if every branch has done with it."""
+        place = (kept.place.segment, kept.place.offset)
+        self._end = max(self._end, (place[0], place[1] + 1))
+        wanted = [name for name in self._policies if place >= (cursors or {}).get(name, (0, 0))]
+        if wanted:
+            self._ledger.add(kept, kept.place.length, wanted, since_ms)
+            if not kept.series and any(self._policies[name].required for name in wanted):
+                self._pending.add(kept.id)
+        return bool(wanted)
+
+    def _save_seen(self) -> None:
+        """Called by the flusher before segments go: what they say of identities is kept here from then on."""
+        now_ms = self._clock.now_ms()
+        with self._cond:
+            self._seen.forget_silent(now_ms)
+            data = Seen(self._seen.lanes.copy(), dict(self._seen.last_ms))
+        self._seen_file.save(data)
+
+    def _wal(self) -> Log:
+        if self._log is None or not self._open:
+            raise ChannelFailed("the channel is closed")
+        return self._log
+
+
+def _entry(parcel: Parcel) -> Entry:
+    """Raises BatchError for bytes that are no batch: nothing damaged goes into a log."""
+    if parcel.data is None:
+        raise BatchError(f"a parcel without bytes: {parcel.id}")
+    header: BatchHeader = verify(parcel.data)
+    kind = RecordType.SERIES if header.kind == BatchKind.SERIES else RecordType.BATCH
+    return Entry(kind, header, parcel.data)
+
+
+def _is_series(id: BatchId) -> bool:
+    return id.lane == NO_LANE

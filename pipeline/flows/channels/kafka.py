@@ -1,0 +1,251 @@
+"""A channel in a topic of Kafka: a put is one transaction of Kafka, and a take's offsets are committed only when the
+take is. What fails is said to who called, never swallowed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+from pydantic import Field
+
+from artimon.model.batch import BatchError, BatchId
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.codec import verify
+from artimon.model.deadline import DeadlineExceeded, within
+from artimon.model.routing import partition_of
+from pipeline.flows.channels.seen import MOST_LANES, Seen
+from pipeline.flows.event import Parcel
+from pipeline.flows.numbering import Numbering
+from pipeline.flows.options import Options
+from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures, Take
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_DAY_MS = 24 * 3_600_000
+
+
+class KafkaOptions(Options):
+    """`topic` exists. `group`: consumers that share the topic; by default agent and flow. `behind`: messages that may
+    wait, by what this process last saw; beyond it `put` refuses."""
+
+    bootstrap: str
+    topic: str = Field(min_length=1)
+    group: str = ""
+    behind: int = Field(default=1_000_000, ge=1)
+    call_s: float = Field(default=20.0, gt=0, le=300)
+
+
+class KafkaChannel:
+    """One take at a time. Order holds within a partition; a lane has one partition.
+
+    Locks: `_put` serialises transactions, `_take` the use of the consumer, which is not thread-safe; `_state` guards
+    what has been seen."""
+
+    def __init__(self, options: KafkaOptions, agent: str, source: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._options, self._clock = options, clock
+        self._name = f"{agent}.{source}"
+        self._numbering = Numbering(agent, source)
+        self._put, self._take, self._state = threading.Lock(), threading.RLock(), threading.Lock()
+        self._producer: Any = None
+        self._consumer: Any = None
+        self._open = False
+        self._seen = Seen()
+        self._out: dict[Any, int] = {}
+        """First offset of each partition that is taken and not committed."""
+        self.waiting = 0
+        """Messages behind those taken, when a take last looked."""
+        self.repeats = self.damaged = self.taken = 0
+        self.problem = ""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(durable=True, power_safe=False, shared=True)
+
+    def start(self) -> None:
+        """Raises ChannelFailed if Kafka cannot be reached or another process has the same agent and flow."""
+        self._consumer = self._call("opening the consumer", self._new_consumer)
+        self._producer = self._call("opening the producer", self._new_producer)
+        self._open = True
+
+    def put(self, parcels: Sequence[Parcel], deadline_s: float) -> None:
+        if not self._open:
+            raise ChannelFailed("the channel is closed")
+        if self.waiting + len(parcels) > self._options.behind:
+            raise ChannelFull(f"{self.waiting} messages wait in {self._options.topic}, at most {self._options.behind}")
+        if not self._put.acquire(timeout=deadline_s):
+            raise ChannelFull(f"another put has waited for Kafka for {deadline_s:g} s")
+        try:
+            sealed = self._fresh(parcels)
+            if sealed:
+                self._transact(sealed)
+        finally:
+            self._put.release()
+        with self._state:
+            for parcel in sealed:
+                if parcel.id is not None:
+                    self._seen.add(parcel.id, self._clock.now_ms())
+            if len(self._seen.lanes) > MOST_LANES:
+                self._seen.forget_silent(self._clock.now_ms(), MOST_LANES * 9 // 10)
+
+    def take(self, most: int, wait_s: float) -> Take:
+        """Raises ChannelFailed, also while another take is open."""
+        with self._take:
+            if not self._open:
+                raise ChannelFailed("the channel is closed")
+            if self._out:
+                raise ChannelFailed("the last take is neither committed nor rolled back")
+            wait_ms = max(1, round(wait_s * 1000))
+            found = self._call("poll", lambda: self._consumer.poll(timeout_ms=wait_ms, max_records=most), wait_s)
+            records = [record for part in found.values() for record in part]
+            until = {TopicPartition(r.topic, r.partition): r.offset + 1 for r in records}
+            for record in records:
+                self._out.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+            parcels = [parcel for record in records if (parcel := self._parcel(record)) is not None]
+            self.taken += len(parcels)
+            self._look_behind()
+        if records and not parcels:  # nothing of it can be read: it is counted, and the rest goes on
+            self._commit(until)
+        return Take(parcels, lambda: self._commit(until), self._rollback)
+
+    def stop(self, deadline_s: float) -> None:
+        self._open = False
+        for what, client in (("producer", self._producer), ("consumer", self._consumer)):
+            if client is not None:
+                self._close(what, client, deadline_s / 2)
+        self._producer = self._consumer = None
+
+    def figures(self) -> Figures:
+        return {
+            "waiting": self.waiting,
+            "taken": self.taken,
+            "repeats": self.repeats,
+            "damaged": self.damaged,
+            "problems": [self.problem] if self.problem else [],
+        }
+
+    def done(self, id: BatchId) -> bool:
+        """Never known: what was taken by others is not seen here."""
+        del id
+        return False
+
+    def _fresh(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+        with self._state:
+            fresh = [parcel for parcel in parcels if parcel.id is None or not self._seen.had(parcel.id)]
+            self.repeats += len(parcels) - len(fresh)
+        return [self._numbering.seal(parcel, self._clock.now_ms()) for parcel in fresh]
+
+    def _transact(self, parcels: list[Parcel]) -> None:
+        """All of them in Kafka, or ChannelFailed; then the next put has a new producer, which fences this one."""
+        try:
+            if self._producer is None:
+                self._producer = self._call("opening the producer", self._new_producer)
+            producer = self._producer
+            self._call("a transaction", lambda: self._send(producer, parcels))
+            self.problem = ""
+        except ChannelFailed:
+            broken, self._producer = self._producer, None
+            if broken is not None:
+                self._close("producer", broken, 1.0)
+            raise
+
+    def _send(self, producer: Any, parcels: list[Parcel]) -> None:
+        producer.begin_transaction()
+        try:
+            partitions = len(producer.partitions_for(self._options.topic) or {0})
+            sent = [self._send_one(producer, parcel, partitions) for parcel in parcels]
+            producer.flush(timeout=self._options.call_s)
+            for future in sent:
+                future.get(timeout=self._options.call_s)
+        except BaseException:
+            producer.abort_transaction()
+            raise
+        producer.commit_transaction()
+
+    def _send_one(self, producer: Any, parcel: Parcel, partitions: int) -> Any:
+        lane = parcel.id.lane_id if parcel.id else ("", 0, 0)
+        return producer.send(self._options.topic, parcel.data, partition=partition_of(*lane, partitions))
+
+    def _parcel(self, record: Any) -> Parcel | None:
+        """None for bytes that are no batch: counted, and gone on past."""
+        try:
+            return Parcel((), verify(record.value).id, record.value)
+        except (BatchError, TypeError) as error:
+            self.damaged += 1
+            log.error("%s/%d offset %d: %s", record.topic, record.partition, record.offset, error)
+            return None
+
+    def _commit(self, until: dict[Any, int]) -> None:
+        offsets = {part: OffsetAndMetadata(offset, "", -1) for part, offset in until.items()}
+        if offsets:
+            with self._take:
+                timeout_ms = round(self._options.call_s * 1000)
+                self._call("commit", lambda: self._consumer.commit(offsets, timeout_ms=timeout_ms))
+                self._out.clear()
+
+    def _rollback(self) -> None:
+        with self._take:
+            out, self._out = self._out, {}
+            for part, offset in out.items():
+                if self._consumer is not None and part in self._consumer.assignment():
+                    self._consumer.seek(part, offset)
+
+    def _look_behind(self) -> None:
+        consumer = self._consumer
+        self.waiting = sum(
+            max(0, (consumer.highwater(part) or 0) - consumer.position(part)) for part in consumer.assignment()
+        )
+
+    def _call(self, what: str, call: Callable[[], T], more_s: float = 0.0) -> T:
+        """With a deadline; what goes wrong is a ChannelFailed."""
+        try:
+            return within(self._options.call_s + more_s, f"{what} ({self._options.topic})", call)
+        except (KafkaError, DeadlineExceeded, OSError, AssertionError, RuntimeError) as error:
+            self.problem = f"Kafka {self._options.bootstrap}, {what}: {type(error).__name__}: {error}"
+            raise ChannelFailed(self.problem) from error
+
+    def _close(self, what: str, client: Any, deadline_s: float) -> None:
+        try:
+            within(deadline_s + 0.5, f"closing the {what}", lambda: _closed(client, deadline_s))
+        except (KafkaError, DeadlineExceeded, OSError, RuntimeError) as error:
+            log.warning("%s: %s", self._name, error)
+
+    def _new_producer(self) -> Any:
+        producer = KafkaProducer(
+            bootstrap_servers=self._options.bootstrap,
+            transactional_id=self._name,
+            acks="all",
+            max_request_size=1024 * 1024,
+            max_block_ms=round(self._options.call_s * 1000),
+        )
+        try:
+            producer.init_transactions()
+        except BaseException:
+            producer.close(timeout=1)
+            raise
+        return producer
+
+    def _new_consumer(self) -> Any:
+        consumer = KafkaConsumer(
+            bootstrap_servers=self._options.bootstrap,
+            group_id=self._options.group or self._name,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            max_poll_interval_ms=_DAY_MS,  # a sink that is down for hours is no reason to give its partitions away
+            allow_auto_create_topics=False,
+        )
+        consumer.subscribe([self._options.topic])
+        return consumer
+
+
+def _closed(client: Any, deadline_s: float) -> None:
+    if isinstance(client, KafkaConsumer):
+        client.close(autocommit=False, timeout_ms=round(deadline_s * 1000))
+    else:
+        client.close(timeout=deadline_s)

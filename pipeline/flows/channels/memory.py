@@ -1,0 +1,106 @@
+"""A channel in memory: fast, bounded, and gone with the process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field
+
+from artimon.model.batch import NO_LANE, BatchId
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from pipeline.flows.channels.base import LedgerChannel
+from pipeline.flows.channels.ledger import BranchPolicy
+from pipeline.flows.channels.seen import MOST_LANES, Seen
+from pipeline.flows.event import Parcel, parcel_bytes
+from pipeline.flows.numbering import Numbering
+from pipeline.flows.options import Options
+from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
+
+
+class MemoryOptions(Options):
+    """Beyond either limit `put` waits, then refuses."""
+
+    bytes: int = Field(default=64 * 1024 * 1024, ge=1)
+    parcels: int = Field(default=10_000, ge=1)
+
+
+class MemoryChannel(LedgerChannel[Parcel]):
+    """Parcels in the order of their puts. Each gets an identity, of an epoch that begins with the process, so that a
+    sink's repeat after a lost reply is known as one."""
+
+    def __init__(
+        self,
+        options: MemoryOptions,
+        agent: str,
+        source: str,
+        branches: Mapping[str, BranchPolicy] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(branches, clock)
+        self._options = options
+        self._numbering = Numbering(agent, source)
+        self._seen = Seen()
+        self.lost = 0
+        """Parcels that were in it when it stopped."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(durable=False, power_safe=False)
+
+    def start(self) -> None:
+        with self._cond:
+            self._open = True
+
+    def put(self, parcels: Sequence[Parcel], deadline_s: float) -> None:
+        sizes = [parcel_bytes(parcel) for parcel in parcels]
+        size = sum(sizes)
+        if size > self._options.bytes or len(parcels) > self._options.parcels:
+            raise ChannelFull(f"{len(parcels)} parcels of {size} bytes never fit: the channel has {self._limits()}")
+        with self._cond:
+            self._cond.wait_for(lambda: not self._open or self._room(len(parcels), size), max(0.0, deadline_s))
+            if not self._open:
+                raise ChannelFailed("the channel is closed")
+            if not self._room(len(parcels), size):
+                raise ChannelFull(f"{self._ledger.held_bytes} bytes wait in memory; the channel has {self._limits()}")
+            for parcel, one in zip(parcels, sizes, strict=True):
+                self._add(parcel, one)
+            self._cond.notify_all()
+        self._shed()
+
+    def stop(self, deadline_s: float) -> None:  # noqa: ARG002
+        with self._cond:
+            self._open = False
+            self._ledger.rollback_all()
+            self.lost = len(self._ledger)
+            self._cond.notify_all()
+
+    def figures(self) -> Figures:
+        return {**super().figures(), "limit_bytes": self._options.bytes, "lost": self.lost}
+
+    def done(self, id: BatchId) -> bool:
+        """Whether every required branch has done with it."""
+        with self._cond:
+            return self._seen.had(id) and id not in self._pending
+
+    def _add(self, parcel: Parcel, size: int) -> None:
+        """Under `_cond`."""
+        named = self._numbering.name(parcel)
+        if parcel.id is not None and self._seen.had(parcel.id):
+            self.repeats += 1
+            return
+        self._ledger.add(named, size, since_ms=self._clock.now_ms())
+        if named.id is not None and named.id.lane != NO_LANE:
+            self._pending.add(named.id)
+            self._seen.add(named.id, self._clock.now_ms())
+            if len(self._seen.lanes) > MOST_LANES:
+                self._seen.forget_silent(self._clock.now_ms(), MOST_LANES * 9 // 10)
+
+    def _read(self, items: Sequence[Parcel]) -> tuple[list[Parcel], list[int]]:
+        return list(items), []
+
+    def _room(self, count: int, size: int) -> bool:
+        ledger = self._ledger
+        return ledger.held_bytes + size <= self._options.bytes and ledger.held_count + count <= self._options.parcels
+
+    def _limits(self) -> str:
+        return f"room for {self._options.parcels} parcels and {self._options.bytes} bytes"

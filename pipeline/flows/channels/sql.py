@@ -1,0 +1,279 @@
+"""A channel in SQLite: every put is one transaction, durable when it returns."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from artimon.model.batch import BatchId
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.codec import parse_header
+from artimon.model.ranges import LaneId, LaneRanges
+from pipeline.flows.channels.base import LedgerChannel
+from pipeline.flows.channels.ledger import BranchPolicy
+from pipeline.flows.channels.seen import Seen
+from pipeline.flows.event import Parcel
+from pipeline.flows.numbering import Numbering
+from pipeline.flows.options import Options
+from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
+from pipeline.log.files import SYSTEM_FILES, Lock, LogError, ensure_folder
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS parcels (n INTEGER PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS cursors (branch TEXT PRIMARY KEY, n INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS seen (lane TEXT PRIMARY KEY, ranges TEXT NOT NULL, last_ms INTEGER NOT NULL);
+"""
+_FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
+
+
+class SqlOptions(Options):
+    """Limits beyond which `put` waits, then refuses. `busy_s`: how long to wait for somebody else's lock."""
+
+    quota_bytes: int = Field(default=1024**3, ge=64 * 1024)
+    parcels: int = Field(default=200_000, ge=1)
+    busy_s: float = Field(default=5.0, gt=0, le=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A parcel in the table."""
+
+    n: int
+    id: BatchId
+
+
+class SqlChannel(LedgerChannel[Row]):
+    """Journal mode WAL, synchronous FULL: a transaction that was committed survives loss of power.
+
+    Locks: `_turn` serialises the use of the connection, then `_cond`; no SQL under `_cond`."""
+
+    def __init__(
+        self,
+        options: SqlOptions,
+        folder: Path,
+        agent: str,
+        source: str,
+        branches: Mapping[str, BranchPolicy] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(branches, clock)
+        self._options, self._folder = options, folder
+        self._numbering = Numbering(agent, source)
+        self._turn = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._lock_file: Lock | None = None
+        self._seen = Seen()
+        self._next = 0
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(durable=True, power_safe=True)
+
+    def start(self) -> None:
+        """Raises ChannelFailed when another process uses the folder or the database cannot be opened."""
+        try:
+            ensure_folder(SYSTEM_FILES, self._folder)
+            self._lock_file = SYSTEM_FILES.lock(self._folder)
+            self._connection = _opened(self._folder / "channel.db", self._options.busy_s)
+            self._restore()
+        except (sqlite3.Error, OSError, LogError, ValueError) as error:
+            self._close()
+            raise ChannelFailed(f"{self._folder}: {error}") from error
+
+    def put(self, parcels: Sequence[Parcel], deadline_s: float) -> None:
+        ends = self._clock.monotonic() + deadline_s
+        self._wait_for_room(len(parcels), ends)
+        with self._turn:
+            before = list(self._numbering.next)
+            try:
+                rows = self._insert(self._fresh(parcels))
+            except BaseException:
+                self._numbering.next = before
+                raise
+            now_ms = self._clock.now_ms()
+            with self._cond:
+                for row, size in rows:
+                    self._ledger.add(row, size, since_ms=now_ms)
+                    self._pending.add(row.id)
+                    self._seen.add(row.id, now_ms)
+                self._cond.notify_all()
+        self._shed()
+
+    def stop(self, deadline_s: float) -> None:
+        with self._cond:
+            self._open = False
+            self._ledger.rollback_all()
+            self._cond.notify_all()
+        if self._turn.acquire(timeout=deadline_s):
+            try:
+                self._close()
+            finally:
+                self._turn.release()
+
+    def figures(self) -> Figures:
+        return {**super().figures(), "quota_bytes": self._options.quota_bytes, "lanes_seen": len(self._seen.lanes)}
+
+    def done(self, id: BatchId) -> bool:
+        """Whether every required branch has done with it."""
+        with self._cond:
+            return self._seen.had(id) and id not in self._pending
+
+    def _wait_for_room(self, count: int, ends: float) -> None:
+        def room() -> bool:
+            few = len(self._ledger) + count <= self._options.parcels
+            return not self._open or (few and self._ledger.used_bytes < self._options.quota_bytes)
+
+        with self._cond:
+            self._cond.wait_for(room, max(0.0, ends - self._clock.monotonic()))
+            if not self._open:
+                raise ChannelFailed(self.failure or "the channel is closed")
+            if not room():
+                held, quota = self._ledger.used_bytes, self._options.quota_bytes
+                raise ChannelFull(f"quota: {self._folder} holds {len(self._ledger)} parcels, {held} of {quota} bytes")
+
+    def _fresh(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+        """Those the channel has not had, with identity and bytes."""
+        fresh: dict[BatchId, Parcel] = {}
+        for parcel in parcels:
+            if parcel.id is not None and (self._seen.had(parcel.id) or parcel.id in fresh):
+                self.repeats += 1
+                continue
+            sealed = self._numbering.seal(parcel, self._clock.now_ms())
+            if sealed.id is not None:
+                fresh[sealed.id] = sealed
+        return list(fresh.values())
+
+    def _insert(self, parcels: list[Parcel]) -> list[tuple[Row, int]]:
+        """All of them in one transaction, with what is known of their lanes."""
+        rows: list[tuple[Row, int]] = []
+        lanes: dict[LaneId, LaneRanges] = {}
+        if not parcels:
+            return rows
+        with self._transaction() as connection:
+            for n, parcel in enumerate(parcels, self._next):
+                data, id = parcel.data or b"", parcel.id
+                if id is None:
+                    continue
+                connection.execute("INSERT INTO parcels VALUES (?, ?, ?)", (n, len(data), data))
+                rows.append((Row(n, id), len(data)))
+                self._note_lane(lanes, id)
+            for lane, ranges in lanes.items():
+                text = json.dumps(ranges.to_json()[str(lane)])
+                values = (str(lane), text, self._clock.now_ms())
+                connection.execute("INSERT OR REPLACE INTO seen VALUES (?, ?, ?)", values)
+        self._next += len(rows)
+        return rows
+
+    def _note_lane(self, lanes: dict[LaneId, LaneRanges], id: BatchId) -> None:
+        lane = id.lane_id
+        if lane not in lanes:
+            lanes[lane] = LaneRanges()
+            if lane in self._seen.last_ms:
+                for start, end in self._seen.lanes[lane]:
+                    lanes[lane].add_range(lane, start, end)
+        lanes[lane].add(lane, id.sequence)
+
+    def _read(self, items: Sequence[Row]) -> tuple[list[Parcel], list[int]]:
+        parcels: list[Parcel] = []
+        lost: list[int] = []
+        with self._turn, self._guarded() as connection:
+            for index, row in enumerate(items):
+                found = connection.execute("SELECT data FROM parcels WHERE n = ?", (row.n,)).fetchone()
+                if found is None:
+                    lost.append(index)
+                else:
+                    parcels.append(Parcel((), row.id, found[0]))
+        return parcels, lost
+
+    def _freed(self, items: Iterable[Row]) -> None:
+        rows = list(items)
+        if rows:
+            with self._turn, self._transaction() as connection:
+                connection.executemany("DELETE FROM parcels WHERE n = ?", [(row.n,) for row in rows])
+
+    def _moved(self, branch: str) -> None:
+        if len(self._policies) > 1:
+            with self._cond:
+                first = self._ledger.item(self._ledger.cursor(branch))
+            n = first.n if first else self._next
+            with self._turn, self._transaction() as connection:
+                connection.execute("INSERT OR REPLACE INTO cursors VALUES (?, ?)", (branch, n))
+
+    def _restore(self) -> None:
+        """Go on with what the database holds."""
+        connection = self._used()
+        cursors = dict(connection.execute("SELECT branch, n FROM cursors"))
+        seen = Seen()
+        for lane, ranges, last_ms in connection.execute("SELECT lane, ranges, last_ms FROM seen"):
+            seen.update(LaneRanges.from_json({lane: json.loads(ranges)}), last_ms)
+        before = self._clock.now_ms()
+        known = set(seen.last_ms)
+        seen.forget_silent(before)
+        gone = [(str(lane),) for lane in known - set(seen.last_ms)]
+        connection.executemany("DELETE FROM seen WHERE lane = ?", gone)
+        with self._cond:
+            self._seen = seen
+            for n, size, data in connection.execute("SELECT n, size, data FROM parcels ORDER BY n"):
+                header = parse_header(data)
+                row = Row(n, header.id)
+                self._next = n + 1
+                if wanted := [name for name in self._policies if n >= cursors.get(name, 0)]:
+                    self._ledger.add(row, size, wanted, min(before, header.poll_ms))
+                    if any(self._policies[name].required for name in wanted):
+                        self._pending.add(row.id)
+            self._open = True
+        self._next = max([self._next, *cursors.values()])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Committed and durable at the end; rolled back, and nothing kept, by an exception."""
+        with self._guarded() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _guarded(self) -> Iterator[sqlite3.Connection]:
+        try:
+            yield self._used()
+        except sqlite3.Error as error:
+            text = f"{self._folder}: {error}"
+            name = getattr(error, "sqlite_errorname", "")
+            raise (ChannelFull(text) if name in _FULL else ChannelFailed(text)) from error
+
+    def _used(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise ChannelFailed("the channel is closed")
+        return self._connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._lock_file is not None:
+            self._lock_file.release()
+            self._lock_file = None
+
+
+def _opened(path: Path, busy_s: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.executescript(_SCHEMA)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

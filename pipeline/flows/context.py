@@ -1,0 +1,37 @@
+"""What a component may know of the flow that it is part of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+
+if TYPE_CHECKING:
+    from pipeline.flows.registry import Registry
+
+
+def _nothing() -> None:
+    """Before a runner drives the component there is nobody to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Of one component. `folder`: the flow's own, exists; `wake()`: there is something to poll; `progress()`: work that
+    takes long is getting on. `shared`: what the process hands to its flows by name (endpoints, settings)."""
+
+    agent: str
+    flow: str
+    component: str
+    folder: Path
+    registry: Registry
+    clock: Clock = SYSTEM_CLOCK
+    wake: Callable[[], None] = _nothing
+    progress: Callable[[], None] = _nothing
+    shared: dict[str, Any] = field(default_factory=dict)
+
+    def named(self, component: str) -> Context:
+        """The same for another component of the flow."""
+        return replace(self, component=component)

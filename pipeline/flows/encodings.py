@@ -1,0 +1,87 @@
+"""How events become bytes of files and messages: lines, JSON lines, netcat-like raw bodies, batches."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+
+from artimon.model.batch import BatchId
+from artimon.model.codec import size_of
+from artimon.model.event import batches_of
+from artimon.model.event_codec import decode_events, encode_events
+from pipeline.flows.event import Event
+from pipeline.flows.options import Options
+
+
+class LinesOptions(Options):
+    """`end`: what stands behind each body."""
+
+    end: str = "\n"
+
+
+class Lines:
+    """The bodies, one a line; headers are left out. A body that holds the end itself becomes several lines."""
+
+    def __init__(self, options: LinesOptions) -> None:
+        self._end = options.end.encode()
+
+    def encode(self, events: Sequence[Event]) -> bytes:
+        return b"".join(event.body + self._end for event in events)
+
+    def decode(self, data: bytes) -> Sequence[Event]:
+        parts = data.split(self._end)
+        return [Event({}, part) for part in (parts if parts[-1] else parts[:-1])]
+
+
+class JsonOptions(Options):
+    """Nothing to choose."""
+
+
+class JsonLines:
+    """A JSON object a line: `headers`, and `body` as text or, if it is none, `base64`."""
+
+    def __init__(self, options: JsonOptions) -> None:
+        del options
+
+    def encode(self, events: Sequence[Event]) -> bytes:
+        return b"".join(json.dumps(_object(event), ensure_ascii=False).encode() + b"\n" for event in events)
+
+    def decode(self, data: bytes) -> Sequence[Event]:
+        """Raises ValueError for what `encode` does not write."""
+        return [_event(line) for line in data.split(b"\n") if line]
+
+
+class Arrow:
+    """Batches of docs/formats/batch.md without an identity: small, and columns for who reads it."""
+
+    def __init__(self, options: JsonOptions) -> None:
+        del options
+
+    def encode(self, events: Sequence[Event]) -> bytes:
+        return b"".join(encode_events(BatchId("", 0, 0, 0), "", 0, portion).data for portion in batches_of(events))
+
+    def decode(self, data: bytes) -> Sequence[Event]:
+        """One batch after another. Raises BatchError, which is a ValueError."""
+        found: list[Event] = []
+        while data:
+            size = size_of(data)
+            found += decode_events(data[:size] if size else data)
+            data = data[size:]
+        return found
+
+
+def _object(event: Event) -> dict[str, object]:
+    try:
+        return {"headers": dict(event.headers), "body": event.body.decode()}
+    except UnicodeDecodeError:
+        return {"headers": dict(event.headers), "base64": base64.b64encode(event.body).decode()}
+
+
+def _event(line: bytes) -> Event:
+    try:
+        found = json.loads(line)
+        body = base64.b64decode(found["base64"]) if "base64" in found else str(found["body"]).encode()
+        return Event({str(k): str(v) for k, v in (found.get("headers") or {}).items()}, body)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no event: {line[:80]!r} ({error!r})") from None

@@ -1,0 +1,49 @@
+"""What moves through flows: events, and parcels of events that keep their identity and bytes from hop to hop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from artimon.model.batch import BatchId
+from artimon.model.event import Event, EventError, batches_of, event_bytes
+from artimon.model.event_codec import decode_events
+
+__all__ = ["Event", "EventError", "Parcel", "events_of", "parcel_bytes", "parcels_of"]
+
+_PARCEL_OVERHEAD = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Events that belong together: they are kept, sent, stored and dropped as one.
+
+    `id`: given by the first channel, kept for ever after; equal ids have equal bytes. `data`: the encoded message
+    (docs/formats/batch.md) if there is one; then `events` may be () and `events_of` reads them from it."""
+
+    events: tuple[Event, ...]
+    id: BatchId | None = None
+    data: bytes | None = None
+
+    def __len__(self) -> int:
+        """Events in it; 0 for samples and announcements."""
+        return len(events_of(self))
+
+
+def events_of(parcel: Parcel) -> tuple[Event, ...]:
+    """Its events, decoded if need be; () for an opaque message (samples, announcements). Raises BatchError."""
+    if parcel.events or parcel.data is None:
+        return parcel.events
+    return decode_events(parcel.data)
+
+
+def parcel_bytes(parcel: Parcel) -> int:
+    """What it costs to keep: never 0."""
+    if parcel.data is not None:
+        return _PARCEL_OVERHEAD + len(parcel.data)
+    return _PARCEL_OVERHEAD + sum(map(event_bytes, parcel.events))
+
+
+def parcels_of(events: Iterable[Event]) -> Sequence[Parcel]:
+    """The events in order, in as few parcels as the limits of a batch allow. Raises EventError."""
+    return [Parcel(portion) for portion in batches_of(events)]

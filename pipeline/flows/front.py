@@ -1,0 +1,89 @@
+"""What a source's events pass on their way into a channel: limits, interceptors, the channel's own put."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from artimon.model.clock import Clock
+from artimon.model.event import EventError, batches_of
+from pipeline.flows.event import Parcel
+from pipeline.flows.spi import ChannelFailed, ChannelFull, Figures, FlowError, Interceptor
+
+log = logging.getLogger(__name__)
+
+Into = Callable[[Sequence[Parcel], float], None]
+
+
+class Front:
+    """The `put` of a flow. Thread-safe; waits at most `put_s` for room.
+
+    Locks: `_lock` guards the counts."""
+
+    def __init__(self, interceptors: Sequence[tuple[str, Interceptor]], into: Into, put_s: float, clock: Clock) -> None:
+        self._interceptors, self._into, self._put_s, self._clock = list(interceptors), into, put_s, clock
+        self._lock = threading.Lock()
+        self.events = self.parcels = self.last_ms = 0
+        """Accepted since the flow started."""
+        self.refused: Counter[str] = Counter()
+        """Calls of which nothing was kept, by reason."""
+        self.open = True
+
+    def put(self, parcels: Sequence[Parcel]) -> None:
+        """All or none. Raises ChannelFull, ChannelFailed, EventError."""
+        if not self.open:
+            raise ChannelFull("the flow is paused or stops: keep these and put them again")
+        try:
+            passed = self._intercepted(_fitting(parcels))
+            if passed:
+                self._into(passed, self._put_s)
+        except (FlowError, EventError) as error:
+            with self._lock:
+                self.refused[_reason(error)] += 1
+            raise
+        with self._lock:
+            self.parcels += len(passed)
+            self.events += sum(len(parcel.events) for parcel in passed)
+            self.last_ms = self._clock.now_ms()
+
+    def figures(self) -> Figures:
+        with self._lock:
+            found: Figures = {
+                "events": self.events,
+                "parcels": self.parcels,
+                "last_put_ms": self.last_ms,
+                "refused": dict(self.refused),
+            }
+        if self._interceptors:
+            found["interceptors"] = [{"name": name, **one.figures()} for name, one in self._interceptors]
+        return found
+
+    def _intercepted(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+        for name, interceptor in self._interceptors:
+            if not parcels:
+                break
+            try:
+                parcels = interceptor(parcels)
+            except Exception as error:  # a third party's: what it did not let pass is not kept
+                log.exception("interceptor %s", name)
+                raise ChannelFailed(f"interceptor {name}: {type(error).__name__}: {error}") from error
+        return _fitting(parcels) if self._interceptors else parcels
+
+
+def _fitting(parcels: Sequence[Parcel]) -> list[Parcel]:
+    """The same, those without an identity cut so that each fits into a batch. Raises EventError."""
+    fitting: list[Parcel] = []
+    for parcel in parcels:
+        if parcel.data is not None or parcel.id is not None:
+            fitting.append(parcel)
+        else:
+            fitting += [Parcel(events) for events in batches_of(parcel.events)]
+    return fitting
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ChannelFull):
+        return "full"
+    return "event" if isinstance(error, EventError) else "failed"

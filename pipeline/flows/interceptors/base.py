@@ -1,0 +1,46 @@
+"""What interceptors share: they look at one event at a time, and leave alone what has an identity."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from artimon.model.event import RAW_BYTES, check
+from pipeline.flows.event import Event, Parcel, events_of
+from pipeline.flows.spi import Figures
+
+
+class PerEvent:
+    """An interceptor that maps events. The bytes of a parcel that came over a hop are final: it passes as it is, or is
+    dropped when none of its events is wanted. A source that names its parcels itself brings their events as well, and
+    these may be changed: the channel makes the bytes anew, and drops a repeat by its identity alone."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        """`dropped`: events that did not go on; `final`: events that could not be changed any more."""
+
+    def __call__(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+        return [changed for parcel in parcels if (changed := self._parcel(parcel)) is not None]
+
+    def figures(self) -> Figures:
+        return dict(self.counts)
+
+    def event(self, event: Event) -> Event | None:
+        """The event as it goes on, None to drop it."""
+        raise NotImplementedError
+
+    def _parcel(self, parcel: Parcel) -> Parcel | None:
+        events = events_of(parcel)
+        if not events:
+            return parcel
+        kept = [changed for event in events if (changed := self.event(event)) is not None]
+        if parcel.id is not None and kept and not _changeable(parcel, kept):
+            self.counts["final"] += len(events)
+            return parcel
+        self.counts["dropped"] += len(events) - len(kept)
+        return Parcel(tuple(kept), parcel.id) if kept else None
+
+
+def _changeable(parcel: Parcel, kept: Sequence[Event]) -> bool:
+    """Whether it came with its events, and they still fit into one batch (one identity, one batch)."""
+    return bool(parcel.events) and sum(map(check, kept)) <= RAW_BYTES

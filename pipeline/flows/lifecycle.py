@@ -1,0 +1,81 @@
+"""Starting and stopping within a deadline, one part or many."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+from artimon.model.deadline import DeadlineExceeded, within
+
+log = logging.getLogger(__name__)
+
+
+class State(StrEnum):
+    """Where a flow or a part of one stands."""
+
+    IDLE = "idle"
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    ERROR = "error"
+
+
+class Member:
+    """One part with its state. A transition that fails or takes longer than it may ends in ERROR, with the reason."""
+
+    def __init__(self, name: str, start: Callable[[], None], stop: Callable[[float], None]) -> None:
+        self.name, self._start, self._stop = name, start, stop
+        self.state, self.problem = State.IDLE, ""
+
+    def start(self, deadline_s: float) -> bool:
+        """Whether it runs now."""
+        self.state, self.problem = State.STARTING, ""
+        return self._move(State.RUNNING, "start", deadline_s, self._start)
+
+    def stop(self, deadline_s: float) -> bool:
+        """Whether it has stopped in time. One that never started is stopped as well: it may have got halfway."""
+        if self.state in (State.IDLE, State.STOPPED):
+            return True
+        self.state = State.STOPPING
+        # the part gets a little less, so that it can say itself what it waits for
+        return self._move(State.STOPPED, "stop", deadline_s, lambda: self._stop(deadline_s * 0.8))
+
+    def _move(self, to: State, verb: str, deadline_s: float, call: Callable[[], None]) -> bool:
+        try:
+            within(deadline_s, f"{verb} of {self.name}", call)
+        except DeadlineExceeded:
+            self._failed(f"{self.name} did not {verb} within {deadline_s:g} s")
+        except Exception as error:
+            self._failed(f"{self.name} did not {verb}: {error}", error)
+        else:
+            self.state = to
+            return True
+        return False
+
+    def _failed(self, problem: str, error: Exception | None = None) -> None:
+        self.state, self.problem = State.ERROR, problem
+        log.error("%s", problem, exc_info=error if not isinstance(error, OSError | RuntimeError | None) else None)
+
+
+def start_all(members: Sequence[Member], deadline_s: float) -> str:
+    """Start in order; at the first that fails, stop those that run and say why ("" if all run)."""
+    for at, member in enumerate(members):
+        if not member.start(deadline_s):
+            stop_all(members[: at + 1], deadline_s)
+            return member.problem
+    return ""
+
+
+def stop_all(members: Sequence[Member], deadline_s: float) -> list[str]:
+    """Stop in the reverse order, each within its deadline, going on past failures; what went wrong."""
+    problems = []
+    for member in reversed(members):
+        failed = member.problem if member.state is State.ERROR else ""
+        if not member.stop(deadline_s):
+            problems.append(member.problem)
+        elif failed:  # it is stopped, but why it failed is worth keeping
+            member.state, member.problem = State.ERROR, failed
+    return problems

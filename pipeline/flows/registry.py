@@ -1,0 +1,98 @@
+"""Which components there are: ours, and those that other packages bring by entry points."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import entry_points
+from typing import Any
+
+from pydantic import BaseModel
+
+from pipeline.flows.context import Context
+from pipeline.flows.spi import FlowError
+
+
+class Part(StrEnum):
+    """What a component can be; entry points stand in the group `artimon.flows.<part>`."""
+
+    SOURCE = "sources"
+    CHANNEL = "channels"
+    SINK = "sinks"
+    INTERCEPTOR = "interceptors"
+    GROUP = "groups"
+    ENCODING = "encodings"
+
+
+class UnknownComponent(FlowError):
+    """No component of that name. The text names those that come near."""
+
+
+class BrokenComponent(FlowError):
+    """An entry point that cannot be loaded or is no Component."""
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """`name`: the `type` of configurations; `options`: checked before anything is built, unknown ones refused;
+    `build(options, context)`: makes it, without I/O beyond what must fail early."""
+
+    name: str
+    options: type[BaseModel]
+    build: Callable[[Any, Context], Any]
+    terminal: bool = True
+    """A sink: whether delivered means stored for good (False: handed to another agent)."""
+    durable: bool = True
+    """A channel: whether what it took survives the process."""
+    branches: bool = True
+    """A channel: whether several sinks can read it, each at its own pace."""
+
+
+class Registry:
+    """Components by part and name. Those of entry points are loaded when first asked for."""
+
+    def __init__(self, entries: Callable[[str], Iterable[Any]] | None = None) -> None:
+        """`entries(group)`: the entry points of a group; by default those of the installed packages."""
+        self._entries = entries or (lambda group: entry_points(group=group))
+        self._own: dict[Part, dict[str, Component]] = {part: {} for part in Part}
+
+    def add(self, part: Part, *components: Component) -> None:
+        """Register; raises FlowError for a name that is taken."""
+        for component in components:
+            if component.name in self._own[part]:
+                raise FlowError(f"two {part} are called {component.name}")
+            self._own[part][component.name] = component
+
+    def names(self, part: Part) -> list[str]:
+        """Every name that `find` knows, sorted."""
+        return sorted({*self._own[part], *(entry.name for entry in self._entries(f"artimon.flows.{part}"))})
+
+    def find(self, part: Part, name: str) -> Component:
+        """Ours before those of entry points. Raises UnknownComponent, BrokenComponent."""
+        if own := self._own[part].get(name):
+            return own
+        for entry in self._entries(f"artimon.flows.{part}"):
+            if entry.name == name:
+                return _load(entry, part)
+        raise UnknownComponent(f"no {part.value[:-1]} is called {name!r}{near(name, self.names(part))}")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """What to say of names that come near `name`, else of what there is."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, 3, 0.5)
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return f"; there are {', '.join(names)}" if names else ""
+
+
+def _load(entry: Any, part: Part) -> Component:
+    try:
+        found = entry.load()
+    except Exception as error:
+        raise BrokenComponent(f"{part.value[:-1]} {entry.name} ({entry.value}) cannot be loaded: {error}") from error
+    if not isinstance(found, Component):
+        raise BrokenComponent(f"{part.value[:-1]} {entry.name} ({entry.value}) is no pipeline.flows.registry.Component")
+    return found

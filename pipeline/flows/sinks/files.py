@@ -1,0 +1,359 @@
+"""Rolling files, on this machine or on HDFS: each event once, whatever is killed when.
+
+After each delivery the files are synced, and a small state file of the agent says how long each is and which identities
+it holds. What stands behind that length at a restart was never committed: it is cut off and comes again. What was
+committed and comes again all the same is known by its identity."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import re
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from artimon.model.batch import BatchError
+from pipeline.direct.store import Store, StoreError, Writing, open_store
+from pipeline.flows.channels.seen import Seen
+from pipeline.flows.context import Context
+from pipeline.flows.event import Event, Parcel, events_of
+from pipeline.flows.options import Options
+from pipeline.flows.registry import Part
+from pipeline.flows.spi import Encoding, Figures, SinkFailed
+from pipeline.log.files import SystemFiles, read_whole, write_whole
+
+log = logging.getLogger(__name__)
+
+_HEADER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.-]{0,63})\}")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=-]")
+_TIME = re.compile(r"%[YmdHMSj]")
+_TICK_S = 0.5
+_AGAIN_S = 5.0
+"""So often files of an earlier run are tried that could not be finished yet."""
+_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+class FilesOptions(Options):
+    """`uri`: hdfs://HOST:PORT/folder or file:///folder. `path`: folders below it; `%Y %m %d %H %M` stand for the time
+    of the event (its header `time_ms`, else now, UTC), `{host}` for a header. A file is finished, and gets its name,
+    after `roll_bytes`, `roll_s`, or `idle_s` without anything new; until then its name begins with a dot. At most
+    `open_files` are written at the same time."""
+
+    uri: str
+    path: str = Field(default="%Y-%m-%d/%H", max_length=500)
+    prefix: str = Field(default="events", pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    encoding: str = "json"
+    compression: Literal["none", "gzip"] = "none"
+    roll_bytes: int = Field(default=64 * 1024 * 1024, ge=1)
+    roll_s: float = Field(default=300.0, gt=0)
+    idle_s: float = Field(default=60.0, gt=0)
+    open_files: int = Field(default=64, ge=1, le=1_000)
+
+    @field_validator("uri")
+    @classmethod
+    def _folder(cls, uri: str) -> str:
+        open_store(uri)
+        return uri
+
+    @field_validator("path")
+    @classmethod
+    def _path(cls, path: str) -> str:
+        rest = _TIME.sub("", _HEADER.sub("", path))
+        if any(part in (".", "..") for part in path.split("/")) or re.search(r"[%{}\\]", rest):
+            raise ValueError(f"{path!r}: folders of letters, digits, %Y %m %d %H %M %S %j and {{header}}")
+        return path.strip("/")
+
+
+@dataclass(slots=True)
+class _File:
+    """One that is being written. `number` makes its name unlike any other of this sink. Invariant: the state says
+    `committed`, never `length`, since what was written since the last commit comes again after a failure."""
+
+    folder: str
+    number: int
+    writing: Writing
+    since: float
+    last: float
+    length: int = 0
+    committed: int = 0
+    closed: bool = False
+    """Nothing more goes into it; it gets its name once what it holds is committed."""
+
+
+class FilesSink:
+    """Delivered means: synced, and in a file that is finished even if the agent ends now.
+
+    Locks: `_lock` guards the files and the state; it is held while they are written."""
+
+    def __init__(self, options: FilesOptions, context: Context) -> None:
+        self._options, self._context, self._clock = options, context, context.clock
+        self._store: Store = open_store(options.uri)
+        encoding = context.registry.find(Part.ENCODING, options.encoding)
+        self._encoding: Encoding = encoding.build(encoding.options(), context)
+        self._ending = f".{options.encoding}" + (".gz" if options.compression == "gzip" else "")
+        name = context.component or "files"
+        self._path = context.folder / f"{_UNSAFE.sub('_', name)}.files.json"
+        self._lock = threading.Lock()
+        self._open: dict[str, _File] = {}
+        self._seen, self._next = Seen(), 0
+        self._series = secrets.token_hex(4)
+        """Part of the names: another sink, or this one without its state, never meets a file that is there."""
+        self._left: list[dict[str, Any]] = []
+        """Files of an earlier run, or of before a failure, that are not finished."""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.counts: Counter[str] = Counter()
+        self.problem = ""
+
+    def start(self) -> None:
+        """The watching thread finishes what the last run left open, or the first delivery does."""
+        self._left = self._load()
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._watch, name="files", daemon=True)
+        self._thread.start()
+
+    def deliver(self, parcels: Sequence[Parcel]) -> None:
+        """Raises SinkFailed."""
+        with self._lock:
+            try:
+                self._recover()
+                self._write(self._fresh(parcels))
+            except BatchError as error:
+                raise SinkFailed(str(error), retry=False) from error
+            except OSError as error:
+                self._failed(error)
+                raise SinkFailed(str(error)) from error
+            self.problem = ""
+
+    def stop(self, deadline_s: float) -> None:
+        """Finish the files; what takes too long is finished by the next start."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(deadline_s / 2)
+        if self._lock.acquire(timeout=deadline_s / 2):
+            try:
+                self._roll(list(self._open), self._clock.monotonic() + deadline_s / 2)
+            except OSError as error:
+                log.warning("files: %s", error)
+            finally:
+                self._lock.release()
+
+    def figures(self) -> Figures:
+        problems = [self.problem] if self.problem else []
+        return {"open": len(self._open), **self.counts, "problems": problems}
+
+    # -- writing, under the lock
+
+    def _fresh(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+        """Those that no file holds. Raises BatchError for samples, which are no events."""
+        fresh: dict[object, Parcel] = {}
+        for parcel in parcels:
+            if parcel.data is not None and not events_of(parcel):
+                raise BatchError(f"{parcel.id} holds no events: the sink files takes none but events")
+            if parcel.id is None or not self._seen.had(parcel.id):
+                fresh.setdefault(parcel.id or id(parcel), parcel)
+        self.counts["repeats"] += len(parcels) - len(fresh)
+        return list(fresh.values())
+
+    def _write(self, parcels: Sequence[Parcel]) -> None:
+        if not parcels:
+            return
+        placed: dict[str, list[Event]] = {}
+        for parcel in parcels:
+            for event in events_of(parcel):
+                placed.setdefault(self._folder(event), []).append(event)
+        for folder, events in placed.items():
+            self._append(folder, events)
+            self._context.progress()
+        self._commit(parcels)
+        self.counts["events"] += sum(map(len, placed.values()))
+        self._roll([f for f, file in self._open.items() if file.closed or file.length >= self._options.roll_bytes])
+
+    def _commit(self, parcels: Sequence[Parcel]) -> None:
+        """Lengths and identities together, or neither."""
+        now_ms = self._clock.now_ms()
+        for parcel in parcels:
+            if parcel.id is not None:
+                self._seen.add(parcel.id, now_ms)
+        self._seen.forget_silent(now_ms)
+        for file in self._open.values():
+            file.committed = file.length
+        self._save()
+
+    def _append(self, folder: str, events: list[Event]) -> None:
+        file = self._open.get(folder) or self._create(folder)
+        data = self._encoding.encode(events)
+        if self._options.compression == "gzip":
+            data = gzip.compress(data, 6, mtime=0)  # members may stand one after another
+        file.writing.write(data)
+        file.writing.sync()
+        file.length += len(data)
+        file.last = self._clock.monotonic()
+        self.counts["bytes"] += len(data)
+
+    def _create(self, folder: str) -> _File:
+        live = [f for f, file in self._open.items() if not file.closed]
+        if len(live) >= self._options.open_files:
+            self._make_room(min(live, key=lambda f: self._open[f].last))
+        now, number = self._clock.monotonic(), self._next
+        self._next += 1
+        self._save()  # its number is taken, whatever becomes of it
+        file = _File(folder, number, self._store.create(self._open_name(folder, number)), now, now)
+        self._open[folder] = file
+        return file
+
+    def _make_room(self, folder: str) -> None:
+        file = self._open[folder]
+        if file.length == file.committed:
+            self._roll([folder])
+        else:  # it holds something of this very delivery, and must not be finished before that is committed
+            file.writing.close()
+            file.closed = True
+
+    def _roll(self, folders: Iterable[str], until: float | None = None) -> None:
+        """Finish these files. Precondition: what they hold is committed. Those that are not done at `until` (monotonic
+        seconds) are left to the next start."""
+        for folder in folders:
+            file = self._open[folder]
+            if until is not None and self._clock.monotonic() > until:
+                file.writing.abandon()
+                continue
+            if not file.closed:
+                file.writing.close()
+            self._store.rename(self._open_name(folder, file.number), self._name(folder, file.number))
+            del self._open[folder]
+            self.counts["files"] += 1
+            self._save()
+            self._context.progress()
+
+    def _failed(self, error: OSError) -> None:
+        self.problem = str(error)
+        try:
+            self._abandon()
+        except OSError as worse:
+            self.problem = str(worse)
+
+    def _abandon(self) -> None:
+        """Something failed: what stands in the files behind what the state says was not delivered."""
+        for file in self._open.values():
+            file.writing.abandon()
+        self._open.clear()
+        self._left = self._load()
+
+    def _recover(self) -> None:
+        """Finish the files of an earlier run, as long as the state says they are."""
+        while self._left:
+            one = self._left[0]
+            self._finish(str(one["folder"]), int(one["number"]), int(one["length"]))
+            self._left.pop(0)
+            self._save()
+            self._context.progress()
+
+    def _finish(self, folder: str, number: int, length: int) -> None:
+        """May be interrupted and begun again at any point. Raises StoreError while it is not possible yet."""
+        from_, to = self._open_name(folder, number), self._name(folder, number)
+        there = {stored.path.rsplit("/", 1)[-1] for stored in self._store.listing(folder)}
+        if from_.rsplit("/", 1)[-1] not in there:
+            return  # it was renamed before the state could say so
+        if not self._store.settle(from_):
+            raise StoreError(f"{from_} in {self._store.uri} still has a writer")
+        if to.rsplit("/", 1)[-1] not in there and length:
+            if self._store.length(from_) == length:
+                self._store.rename(from_, to)
+                self.counts["files"] += 1
+                return
+            self._cut(from_, to, length, f"{from_}.cut".rsplit("/", 1)[-1] in there)
+        self._store.delete(from_)
+
+    def _cut(self, from_: str, to: str, length: int, begun: bool) -> None:
+        """The first `length` bytes under the name `to`; `from_` stays until they stand there whole."""
+        data, copy = self._store.read(from_)[:length], f"{from_}.cut"
+        if len(data) < length:
+            log.error("%s in %s has %d bytes, and had %d", from_, self._store.uri, len(data), length)
+            self.counts["short"] += 1
+        if begun:
+            self._store.settle(copy)
+            self._store.delete(copy)
+        writing = self._store.create(copy)
+        for at in range(0, len(data), _CHUNK_BYTES):
+            writing.write(data[at : at + _CHUNK_BYTES])
+        writing.close()
+        self._store.rename(copy, to)
+        self.counts["cut"] += 1
+        self.counts["files"] += 1
+
+    # -- names
+
+    def _folder(self, event: Event) -> str:
+        text = event.headers.get("time_ms", "")
+        ms = int(text) if text.isascii() and text.isdigit() and len(text) <= 14 else self._clock.now_ms()
+        at = datetime.fromtimestamp(ms / 1000, UTC)
+        path = _TIME.sub(lambda found: at.strftime(found[0]), self._options.path)
+        return _HEADER.sub(lambda found: _safe(event.headers.get(found[1], "")), path)
+
+    def _name(self, folder: str, number: int) -> str:
+        stem = f"{self._options.prefix}.{_safe(self._context.agent)}.{_safe(self._context.flow)}"
+        return f"{folder}/{stem}.{self._series}.{number:06d}{self._ending}".lstrip("/")
+
+    def _open_name(self, folder: str, number: int) -> str:
+        head, _, name = self._name(folder, number).rpartition("/")
+        return f"{head}/.{name}.open".lstrip("/")
+
+    # -- state
+
+    def _described(self, file: _File) -> dict[str, Any]:
+        return {"folder": file.folder, "number": file.number, "length": file.committed}
+
+    def _save(self) -> None:
+        files = [*self._left, *(self._described(file) for file in self._open.values())]
+        body = {"version": 1, "series": self._series, "next": self._next, "files": files}
+        body["seen"] = self._seen.encode().decode()
+        write_whole(SystemFiles(), self._path, json.dumps(body).encode())
+
+    def _load(self) -> list[dict[str, Any]]:
+        if not os.path.exists(self._path):
+            self._seen = Seen()
+            return []
+        try:
+            body = json.loads(read_whole(SystemFiles(), self._path))
+            self._seen, self._next = Seen.decode(body["seen"].encode()), int(body["next"])
+            self._series = str(body["series"])
+            return [dict(one) for one in body["files"]]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            text = f"{self._path} cannot be read ({error}): move it away; events may then be repeated"
+            raise StoreError(text) from error
+
+    def _watch(self) -> None:
+        """Finish files that are old, that nothing comes for, or that an earlier run has left."""
+        again = self._clock.monotonic()
+        while not self._clock.wait(self._stop, _TICK_S):
+            with self._lock:
+                now = self._clock.monotonic()
+                try:
+                    if self._left and now >= again:
+                        again = now + _AGAIN_S
+                        self._recover()
+                    self._roll([folder for folder, file in self._open.items() if self._due(file, now)])
+                except OSError as error:
+                    log.warning("files: %s", error)
+                    self._failed(error)
+                except Exception:
+                    log.exception("files")  # the thread goes on: without it no file would be finished any more
+
+    def _due(self, file: _File, now: float) -> bool:
+        return now - file.since >= self._options.roll_s or now - file.last >= self._options.idle_s
+
+
+def _safe(text: str) -> str:
+    """A header as part of a path: nothing that leads elsewhere."""
+    found = _UNSAFE.sub("_", text)[:100]
+    return found if found.strip(".") else "_"

@@ -1,0 +1,87 @@
+"""Parcels into Kafka, by the same way as a collector's: all in-sync replicas, or not delivered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from artimon.model.batch import BatchError, BatchId
+from artimon.model.codec import parse_header
+from pipeline.acks import Position
+from pipeline.broker import Broker, BrokerError, Message
+from pipeline.flows.context import Context
+from pipeline.flows.event import Parcel
+from pipeline.flows.numbering import Numbering
+from pipeline.flows.options import Options
+from pipeline.flows.spi import Figures, SinkFailed
+from pipeline.placing import message_for
+
+
+class KafkaSinkOptions(Options):
+    """Events go to the topic `<prefix>.events`, samples to `<prefix>.samples`, announcements to `<prefix>.series`."""
+
+    bootstrap: str = Field(min_length=3)
+    prefix: str = Field(default="artimon", pattern=r"^[A-Za-z0-9._-]{1,200}$")
+    call_s: float = Field(default=10.0, gt=0, le=300)
+
+
+class KafkaSink:
+    """Delivered means: Kafka has it. A lane always goes to the same partition, in order; what comes twice stands twice
+    under one identity, and whoever reads drops the later one, as the stores do."""
+
+    def __init__(self, options: KafkaSinkOptions, context: Context) -> None:
+        self._options, self._clock = options, context.clock
+        self._numbering = Numbering(context.agent, context.flow)
+        self._broker: Broker | None = None
+        self.counts: Counter[str] = Counter()
+        self._sealed: dict[BatchId, bytes] = {}
+        """Bytes of what was not delivered: it goes out again just so."""
+        self.problem = ""
+
+    def start(self) -> None:
+        self._broker = Broker(self._options.bootstrap, self._clock)
+
+    def deliver(self, parcels: Sequence[Parcel]) -> None:
+        """Raises SinkFailed."""
+        broker = self._broker
+        if broker is None:
+            raise SinkFailed("the sink has not started")
+        try:
+            messages = [self._message(broker, parcel) for parcel in parcels]
+        except BrokerError as error:
+            raise SinkFailed(str(error)) from error
+        except BatchError as error:
+            raise SinkFailed(str(error), retry=False) from error
+        found = broker.write(messages, self._options.call_s)
+        failed = [one for one in found if isinstance(one, str)]
+        if failed:
+            self.problem = failed[0]
+            raise SinkFailed(f"{len(failed)} of {len(messages)}: {failed[0]}")
+        self._written(messages, [one for one in found if not isinstance(one, str)])
+        self.problem = ""
+        self._sealed.clear()
+        self.counts["parcels"] += len(parcels)
+        self.counts["bytes"] += sum(len(message.value) for message in messages)
+
+    def stop(self, deadline_s: float) -> None:
+        del deadline_s  # closing a connection waits for nothing
+        if self._broker is not None:
+            self._broker.close()
+
+    def figures(self) -> Figures:
+        return {**self.counts, "problems": [self.problem] if self.problem else []}
+
+    def _written(self, messages: Sequence[Message], positions: Sequence[Position]) -> None:
+        """Kafka has these, there: nothing else to wait for."""
+
+    def _message(self, broker: Broker, parcel: Parcel) -> Message:
+        data = parcel.data or (self._sealed.get(parcel.id) if parcel.id is not None else None)
+        if data is None:
+            data = self._numbering.seal(parcel, self._clock.now_ms()).data
+            if data is None:
+                raise BatchError("a parcel without events and without bytes")
+            if parcel.id is not None:
+                self._sealed[parcel.id] = data
+        return message_for(broker, self._options.prefix, parse_header(data), data)

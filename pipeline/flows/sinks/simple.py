@@ -1,0 +1,74 @@
+"""Sinks that need nothing outside."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from pipeline.flows.event import Parcel, events_of
+from pipeline.flows.options import Options
+from pipeline.flows.spi import Figures
+
+log = logging.getLogger(__name__)
+
+
+class NullOptions(Options):
+    """Nothing to choose."""
+
+
+class NullSink:
+    """Counts, and forgets."""
+
+    def __init__(self, options: NullOptions) -> None:
+        del options
+        self.parcels = 0
+
+    def start(self) -> None:
+        """Nothing to open."""
+
+    def deliver(self, parcels: Sequence[Parcel]) -> None:
+        self.parcels += len(parcels)
+
+    def stop(self, deadline_s: float) -> None:
+        """Nothing to close."""
+
+    def figures(self) -> Figures:
+        return {"parcels": self.parcels}
+
+
+class LogOptions(Options):
+    """`bytes`: so much of each body. `events`: at most so many of one delivery; the others are counted."""
+
+    bytes: int = Field(default=200, ge=0, le=64 * 1024)
+    events: int = Field(default=10, ge=0, le=10_000)
+
+
+class LogSink:
+    """Writes events to the agent's own log, for a look at what flows."""
+
+    def __init__(self, options: LogOptions, name: str) -> None:
+        self._options, self._name = options, name
+        self.parcels = self.left_out = 0
+
+    def start(self) -> None:
+        """Nothing to open."""
+
+    def deliver(self, parcels: Sequence[Parcel]) -> None:
+        room = self._options.events
+        for parcel in parcels:
+            events = events_of(parcel)
+            if parcel.data is not None and not events:
+                log.info("%s: %s, %d bytes", self._name, parcel.id, len(parcel.data))
+            for event in events[:room]:
+                log.info("%s: %s %r", self._name, dict(event.headers), event.body[: self._options.bytes])
+            self.left_out += max(0, len(events) - room)
+            room = max(0, room - len(events))
+        self.parcels += len(parcels)
+
+    def stop(self, deadline_s: float) -> None:
+        """Nothing to close."""
+
+    def figures(self) -> Figures:
+        return {"parcels": self.parcels, "left_out": self.left_out}

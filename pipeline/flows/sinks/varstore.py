@@ -1,0 +1,90 @@
+"""Samples into the memory store. Shards take from Kafka alone, in its order (that is what makes their buckets exact),
+so the sink writes there, and delivers once the shards have come that far."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kazoo.client import KazooClient
+from pydantic import Field
+
+from artimon.model.batch import BatchKind
+from artimon.model.codec import parse_header
+from artimon.model.registration import zookeeper_client
+from pipeline.acks import Position
+from pipeline.broker import Message
+from pipeline.flows.context import Context
+from pipeline.flows.event import Parcel
+from pipeline.flows.sinks.kafka import KafkaSink, KafkaSinkOptions
+from pipeline.flows.spi import SinkFailed
+from pipeline.spark.shards import ShardDirectory, ShardsUnknown, Standings, groups
+
+Reached = Callable[[str], Iterable[Standings | None]]
+
+
+class VarstoreOptions(KafkaSinkOptions):
+    """`shown_s`: so long it waits for the shards before the parcels go again (the stores drop repeats)."""
+
+    shown_s: float = Field(default=30.0, gt=0, le=600)
+
+
+class VarstoreSink(KafkaSink):
+    """Delivered means: every live shard has applied them, or was told that they are not its own. Takes samples and
+    announcements; events are no samples, and refused for good."""
+
+    def __init__(self, options: VarstoreOptions, context: Context) -> None:
+        super().__init__(options, context)
+        self._shown_s = options.shown_s
+        self._address = context.shared.get("zookeeper", "")
+        self._zookeeper: KazooClient | None = None
+        self._stop = threading.Event()
+        self.ask: Reached = self._ask
+        """What the live shards say of a topic id."""
+
+    def start(self) -> None:
+        """Raises SinkFailed without ZooKeeper, which names the shards."""
+        if not self._address:
+            raise SinkFailed("sink varstore needs ZooKeeper, and this agent has none")
+        super().start()
+        self._zookeeper = zookeeper_client(self._address)
+        self._zookeeper.start_async()
+
+    def deliver(self, parcels: Sequence[Parcel]) -> None:
+        if any(parcel.data is None or parse_header(parcel.data).kind == BatchKind.EVENTS for parcel in parcels):
+            raise SinkFailed("events are no samples: the memory store takes none", retry=False)
+        super().deliver(parcels)
+
+    def stop(self, deadline_s: float) -> None:
+        self._stop.set()
+        super().stop(deadline_s)
+        if self._zookeeper is not None:
+            self._zookeeper.stop()
+            self._zookeeper.close()
+
+    def _written(self, messages: Sequence[Message], positions: Sequence[Position]) -> None:
+        wanted: dict[str, dict[int, int]] = {}
+        for message, position in zip(messages, positions, strict=True):
+            if message.key is None:
+                until = wanted.setdefault(position.topic_id, {})
+                until[position.partition] = max(until.get(position.partition, 0), position.offset + 1)
+        deadline = self._clock.monotonic() + self._shown_s
+        while behind := [topic for topic, until in wanted.items() if not reached(self.ask(topic), until)]:
+            if self._clock.monotonic() > deadline or self._clock.wait(self._stop, 0.2):
+                raise SinkFailed(f"not every shard has come to what was written of topic {behind[0]}")
+
+    def _ask(self, topic_id: str) -> Iterable[Standings | None]:
+        if self._zookeeper is None or not self._zookeeper.connected:
+            return [None]
+        try:
+            return [groups(shard, topic_id) for shard in ShardDirectory(self._zookeeper).live().values()]
+        except ShardsUnknown:
+            return [None]
+
+
+def reached(shards: Iterable[Standings | None], until: Mapping[int, int]) -> bool:
+    """Whether all of them have applied every partition up to there; one that does not answer has not."""
+    found = list(shards)
+    return bool(found) and all(
+        shard is not None and all(at.get(p, 0) >= end for _, at in shard for p, end in until.items()) for shard in found
+    )

@@ -1,0 +1,176 @@
+"""The receiving end of a hop: another agent's flow, or any client of the collector's Thrift service.
+
+`ok` means: this flow's channel has committed. Parcels keep identity and bytes, so what comes again after a lost reply
+is known and dropped by the channel."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from artimon.model.batch import BatchError, BatchHeader, BatchId
+from artimon.model.codec import verify
+from artimon.model.registration import Registration, zookeeper_client
+from artimon.settings import security
+from bookkeeper.framed import FramedServer
+from pipeline.flows.context import Context
+from pipeline.flows.event import Parcel
+from pipeline.flows.hop import FLOWS_PATH, parse_id
+from pipeline.flows.options import Server
+from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
+from pipeline.idl import collector_idl
+
+FRAME_BYTES = 4 * 1024 * 1024 + 512 * 1024
+MAX_MESSAGES = 2_000
+
+
+class AgentSourceOptions(Server):
+    """`group`: registered under this name in ZooKeeper, so that senders name the group and never a host ("": not
+    registered). `held_bytes`: of all calls together; beyond it a call is answered `full`."""
+
+    group: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,64}$")
+    held_bytes: int = Field(default=64 * 1024 * 1024, ge=1024 * 1024)
+    request_s: float = Field(default=30.0, gt=0, le=300)
+
+
+class AgentSource:
+    """Locks: `_lock` guards the counts. Each connection has a thread of the server's."""
+
+    def __init__(self, options: AgentSourceOptions, context: Context) -> None:
+        self._options, self._context = options, context
+        self._done: Callable[[BatchId], bool] = context.shared.get("done", lambda _: False)
+        self._put: Put | None = None
+        self._lock = threading.Lock()
+        self._held = 0
+        self.messages = self.bytes = 0
+        self.nacks: Counter[str] = Counter()
+        self._server: FramedServer | None = None
+        self._zookeeper: Any = None
+        self._registration: Registration | None = None
+
+    @property
+    def port(self) -> int:
+        """Where it listens, once it has started."""
+        return self._server.port if self._server else 0
+
+    def start(self, put: Put) -> None:
+        """Raises OSError if the port is taken."""
+        options, self._put = self._options, put
+        self._server = FramedServer(
+            collector_idl().Collector,
+            self,
+            options.host,
+            options.port,
+            max_frame=FRAME_BYTES,
+            max_connections=options.connections,
+            idle_timeout=options.idle_s,
+            request_timeout=options.request_s,
+            name=f"flow-{self._context.flow}",
+            security=security(),
+        )
+        try:
+            self._server.start()
+        except OSError as error:
+            where = f"{options.host}:{options.port}"
+            raise OSError(error.errno, f"source agent cannot listen on {where}: {error.strerror}") from error
+        if options.group:
+            self._register()
+
+    def stop(self, deadline_s: float) -> None:
+        if self._registration is not None:
+            self._registration.stop(deadline_s / 3)
+            self._zookeeper.stop()
+            self._zookeeper.close()
+        if self._server is not None:
+            self._server.stop(deadline_s / 2)
+
+    def figures(self) -> Figures:
+        with self._lock:
+            return {
+                "port": self.port,
+                "messages": self.messages,
+                "bytes": self.bytes,
+                "held_bytes": self._held,
+                "nacks": dict(self.nacks),
+                "connections_refused": self._server.refused if self._server else 0,
+            }
+
+    # -- the service
+
+    def send(self, messages: Sequence[bytes]) -> list[Any]:
+        """One answer a message, in order. What is whole is put as one: all of it is kept or none."""
+        size = sum(map(len, messages))
+        if len(messages) > MAX_MESSAGES or not self._hold(size):
+            return [self._nack("full: more messages or bytes at once than this agent takes") for _ in messages]
+        try:
+            return self._take(messages)
+        finally:
+            with self._lock:
+                self._held -= size
+
+    def delivered(self, ids: Sequence[str]) -> list[bool]:
+        """Whether each of these identities is with every sink of this flow."""
+        return [(id := parse_id(text)) is not None and self._done(id) for text in ids]
+
+    def _take(self, messages: Sequence[bytes]) -> list[Any]:
+        answers: list[Any] = [None] * len(messages)
+        good: list[tuple[int, Parcel]] = []
+        for index, data in enumerate(messages):
+            try:
+                header: BatchHeader = verify(data)
+                good.append((index, Parcel((), header.id, data)))
+            except BatchError as error:
+                answers[index] = self._nack(f"damaged: {error}")
+        refused = self._hand_over([parcel for _, parcel in good])
+        for index, parcel in good:
+            answers[index] = self._nack(refused) if refused else self._answer(parcel)
+        return answers
+
+    def _hand_over(self, parcels: list[Parcel]) -> str:
+        """Why the flow did not take them, "" if it did."""
+        if not parcels:
+            return ""
+        if self._put is None:
+            return "full: the flow has not started"
+        try:
+            self._put(parcels)
+        except ChannelFull as error:
+            return f"full: {error}"
+        except (FlowError, BatchError) as error:
+            return f"failed: {error}"
+        return ""
+
+    def _answer(self, parcel: Parcel) -> Any:
+        with self._lock:
+            self.messages += 1
+            self.bytes += len(parcel.data or b"")
+        return collector_idl().Answer(True, f"agent {self._context.agent}", self._context.flow, 0, 0, "", -1)
+
+    def _nack(self, reason: str) -> Any:
+        with self._lock:
+            self.nacks[reason.split(":", 1)[0]] += 1
+        return collector_idl().Answer(False, "", "", -1, -1, reason)
+
+    def _hold(self, size: int) -> bool:
+        with self._lock:
+            if self._held and self._held + size > self._options.held_bytes:
+                return False
+            self._held += size
+            return True
+
+    def _register(self) -> None:
+        address = self._context.shared.get("zookeeper")
+        if not address:
+            raise FlowError(f"source agent: group {self._options.group!r} needs ZooKeeper, and this agent has none")
+        self._zookeeper = zookeeper_client(address)
+        data = json.dumps({"host": self._options.host, "port": self.port, "pid": os.getpid()}).encode()
+        path = f"{FLOWS_PATH}/{self._options.group}/{self._context.agent}.{self._context.flow}"
+        self._registration = Registration(self._zookeeper, path, data)
+        self._zookeeper.start_async()
+        self._registration.start()

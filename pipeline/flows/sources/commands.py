@@ -1,0 +1,204 @@
+"""Lines that a program prints: one that runs for long, or one that is run every so often."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import threading
+from collections import Counter
+from typing import IO
+
+from pydantic import Field
+
+from artimon.model.event import MAX_BODY
+from pipeline.flows.context import Context
+from pipeline.flows.event import Event
+from pipeline.flows.options import Options
+from pipeline.flows.sources.handing import Handing, Stopped
+from pipeline.flows.sources.lines import cut_lines
+from pipeline.flows.spi import Figures, Put
+from pipeline.timer import backoff
+
+log = logging.getLogger(__name__)
+
+_READ_BYTES = 64 * 1024
+_ERRORS_BYTES = 4 * 1024
+_AT_ONCE = 1_000
+_LOOK_S = 0.5
+
+
+class ExecOptions(Options):
+    """`command`: the program and its arguments, each a text of its own; no shell reads them. `every_s` 0: it runs for
+    long, and is started again when it ends (at once, then ever more rarely, up to `restart_most_s`). Else it is run so
+    often; a run that takes longer than `most_s` is killed. `errors`: lines of the standard error are events too, with
+    the header `stream`."""
+
+    command: list[str] = Field(min_length=1, max_length=1_000)
+    every_s: float = Field(default=0.0, ge=0, le=86_400)
+    most_s: float = Field(default=60.0, gt=0, le=86_400)
+    restart_most_s: float = Field(default=60.0, gt=0, le=3_600)
+    line_bytes: int = Field(default=MAX_BODY, ge=1, le=MAX_BODY)
+    errors: bool = False
+    folder: str = "/"
+    headers: dict[str, str] = Field(default_factory=dict)
+
+
+class ExecSource:
+    """Event-driven. While the channel has no room the program's output is not read, so it waits in its pipe. What it
+    prints comes once, but for what was in the pipe when the agent was killed: a program cannot be asked again.
+
+    The program and what it started are ended together (a process group of their own)."""
+
+    def __init__(self, options: ExecOptions, context: Context) -> None:
+        self._options, self._clock = options, context.clock
+        self._handing = Handing(context.clock)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread: threading.Thread | None = None
+        self._last_words = b""
+        self._giving_up = threading.Event()
+        """Read no more, whoever still holds the pipes open."""
+        self.counts: Counter[str] = Counter()
+        self.problem = ""
+
+    def start(self, put: Put) -> None:
+        self._handing.open(put)
+        self._giving_up.clear()
+        self._thread = threading.Thread(target=self._run, name=f"exec {self._options.command[0]}", daemon=True)
+        self._thread.start()
+
+    def stop(self, deadline_s: float) -> None:
+        self._handing.close()
+        self._kill(signal.SIGTERM)
+        if self._thread is not None:
+            self._thread.join(deadline_s / 2)
+            if self._thread.is_alive():
+                self._kill(signal.SIGKILL)
+                self._giving_up.set()
+                self._thread.join(deadline_s / 2)
+
+    def figures(self) -> Figures:
+        problems = [self.problem] if self.problem else []
+        return {**self._handing.figures(), **self.counts, "problems": problems}
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._handing.stopping.is_set():
+            began = self._clock.monotonic()
+            good = self._once()
+            took = self._clock.monotonic() - began
+            if self._options.every_s:
+                wait = max(0.0, self._options.every_s - took)
+            else:
+                failures = 0 if (good and took > 1) or took > self._options.restart_most_s else failures + 1
+                wait = backoff(failures, 0.1, self._options.restart_most_s)
+            if self._clock.wait(self._handing.stopping, wait):
+                return
+
+    def _once(self) -> bool:
+        """Run it to its end; whether that was a good one."""
+        options = self._options
+        try:
+            process = subprocess.Popen(
+                options.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=options.folder,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            self._failed(f"{options.command[0]}: {getattr(error, 'strerror', None) or error}")
+            return False
+        with self._lock:
+            self._process = process
+        self.counts["runs"] += 1
+        timer = threading.Timer(options.most_s, self._overdue) if options.every_s else None
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        errors = threading.Thread(target=self._errors, args=(process.stderr,), name="exec errors", daemon=True)
+        errors.start()
+        try:
+            self._read(process.stdout, {**options.headers, **({"stream": "output"} if options.errors else {})})
+            if options.errors:
+                errors.join()  # they are events: it ends with the pipe, or when it is told to stop
+            code = process.wait()
+        except Stopped:
+            self._kill(signal.SIGKILL)
+            code = process.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+            errors.join(1.0)
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+            with self._lock:
+                self._process = None
+        if code and not self._handing.stopping.is_set():
+            self._failed(f"{options.command[0]} ended with {code}{self._said()}")
+        elif not code:
+            self.problem = ""
+        return code == 0
+
+    def _read(self, pipe: IO[bytes] | None, headers: dict[str, str]) -> None:
+        held = b""
+        while pipe is not None:
+            data = self._receive(pipe)
+            held += data
+            while held:
+                used, lines = cut_lines(held, self._options.line_bytes, not data, _AT_ONCE)
+                held = held[used:]
+                self._handing.until_taken(Event(headers, line) for line in lines)
+                if not used:
+                    break
+            if not data:
+                return
+
+    def _receive(self, pipe: IO[bytes]) -> bytes:
+        """What the program printed, b"" at the end. Raises Stopped."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            while not self._giving_up.is_set():
+                if selector.select(_LOOK_S):
+                    return os.read(pipe.fileno(), _READ_BYTES)
+        raise Stopped
+
+    def _errors(self, pipe: IO[bytes] | None) -> None:
+        """The standard error: events, or the last of it for whoever asks why the program ended."""
+        self._last_words = b""
+        try:
+            if self._options.errors:
+                self._read(pipe, {**self._options.headers, "stream": "error"})
+                return
+            while pipe is not None and (data := self._receive(pipe)):
+                self._last_words = (self._last_words + data)[-_ERRORS_BYTES:]
+        except (OSError, ValueError, Stopped):
+            return
+
+    def _said(self) -> str:
+        lines = self._last_words.decode(errors="replace").strip().splitlines()
+        return f": {lines[-1][:200]}" if lines else ""
+
+    def _overdue(self) -> None:
+        self.counts["overdue"] += 1
+        self._kill(signal.SIGKILL)
+
+    def _kill(self, number: int) -> None:
+        with self._lock:
+            process = self._process
+            if process is not None and process.returncode is None:
+                try:  # not waited for yet, so its number is its own even if only children are left
+                    os.killpg(process.pid, number)
+                except (ProcessLookupError, PermissionError):
+                    pass
+
+    def _failed(self, problem: str) -> None:
+        self.counts["failures"] += 1
+        if problem != self.problem:
+            log.warning("exec: %s", problem)
+        self.problem = problem

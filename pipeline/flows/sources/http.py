@@ -1,0 +1,232 @@
+"""Events by HTTP: `POST /` with JSON, JSON lines or plain lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import socketserver
+import sys
+import threading
+from collections.abc import Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic
+from typing import Any
+
+from pydantic import Field
+
+from artimon.model.event import MAX_BODY, EventError
+from pipeline.flows.context import Context
+from pipeline.flows.encodings import JsonLines, JsonOptions
+from pipeline.flows.event import Event
+from pipeline.flows.options import Server
+from pipeline.flows.sources.handing import Handing
+from pipeline.flows.sources.lines import cut_lines
+from pipeline.flows.spi import Figures, Put
+
+log = logging.getLogger(__name__)
+
+_JSON_LINES = JsonLines(JsonOptions())
+_BODY_LEFT = (HTTPStatus.LENGTH_REQUIRED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT)
+"""Answers to a request whose body was not read to its end."""
+MOST_EVENTS = 100_000
+"""Of one request: what a small body of empty events would need in memory."""
+
+
+class HttpOptions(Server):
+    """`bytes`: the longest request. `idle_s`: how long a connection may bring nothing; `request_s`: how long a request
+    may take to come."""
+
+    connections: int = Field(default=64, ge=1, le=1_000)
+    idle_s: float = Field(default=30.0, gt=0, le=600)
+    request_s: float = Field(default=60.0, gt=0, le=600)
+    bytes: int = Field(default=8 * 1024 * 1024, ge=1024, le=64 * 1024 * 1024)
+
+
+class HttpSource:
+    """Event-driven. 200 means: the flow has all events of the request, as safe as it promises; 400: none, the request
+    is wrong; 413: none, too long; 503 with `Retry-After`: none, send it again later.
+
+    `application/json`: a list of `{"headers": {…}, "body": "text"}` (or `base64` for bytes); `application/x-ndjson`:
+    one such object a line; `text/plain`: each line is a body."""
+
+    def __init__(self, options: HttpOptions, context: Context) -> None:
+        self._options = options
+        self._handing = Handing(context.clock)
+        self._server: _Bounded | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1]) if self._server is not None else 0
+
+    def start(self, put: Put) -> None:
+        """Raises OSError if the port is taken."""
+        options = self._options
+        self._handing.open(put)
+        handler = type("Handler", (_Handler,), {"source": self, "timeout": options.idle_s})
+        try:
+            self._server = _Bounded((options.host, options.port), handler, options.connections)
+        except OSError as error:
+            where = f"{options.host}:{options.port}"
+            raise OSError(error.errno, f"source http cannot listen on {where}: {error.strerror}") from error
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="http", daemon=True)
+        self._thread.start()
+
+    def stop(self, deadline_s: float) -> None:
+        self._handing.close()
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._thread.join(deadline_s / 2)
+            self._server.server_close()
+            self._server.leave(deadline_s / 2)
+            self._server = None
+
+    def figures(self) -> Figures:
+        return {"port": self.port, **self._handing.figures()}
+
+    def take(self, kind: str, data: bytes) -> tuple[HTTPStatus, str]:
+        """Hand over the events of a request; what to answer."""
+        try:
+            events = _events(kind, data)
+        except (ValueError, EventError, RecursionError) as error:
+            return HTTPStatus.BAD_REQUEST, str(error)
+        if events is None:
+            allowed = "application/json, application/x-ndjson or text/plain"
+            return HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type {kind!r} is not known: send {allowed}"
+        reason = self._handing.once(events)
+        if not reason:
+            return HTTPStatus.OK, json.dumps({"events": len(events)})
+        bad = reason.startswith("bad:")
+        return (HTTPStatus.BAD_REQUEST if bad else HTTPStatus.SERVICE_UNAVAILABLE), reason
+
+    @property
+    def request_s(self) -> float:
+        return self._options.request_s
+
+    @property
+    def most_bytes(self) -> int:
+        return self._options.bytes
+
+
+class _Bounded(ThreadingHTTPServer):
+    """With a limit of connections."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], handler: Any, most: int) -> None:
+        self._most, self._open = most, set[socket.socket]()
+        self._changed = threading.Condition()
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """As of any TCP server: nobody's name is looked up."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def leave(self, deadline_s: float) -> None:
+        """Close the connections that are open, and wait for what they are at."""
+        with self._changed:
+            for one in self._open:
+                try:
+                    one.shutdown(socket.SHUT_RD)  # an answer that is due still goes out
+                except OSError:
+                    pass
+            self._changed.wait_for(lambda: not self._open, deadline_s)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._changed:
+            full = len(self._open) >= self._most
+            if not full:
+                self._open.add(request)
+        if full:
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no more threads: others will end
+            self._gone(request)
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._gone(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """A peer that goes away is no error."""
+        if not isinstance(sys.exception(), OSError):
+            log.exception("http: request of %s", client_address)
+
+    def _gone(self, request: Any) -> None:
+        with self._changed:
+            self._open.discard(request)
+            self._changed.notify_all()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    source: HttpSource
+
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit() and len(length) < 16) or "Transfer-Encoding" in self.headers:
+            self._answer(HTTPStatus.LENGTH_REQUIRED, "send a Content-Length")
+        elif int(length) > self.source.most_bytes:
+            self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {self.source.most_bytes} bytes a request")
+        else:
+            kind = self.headers.get("Content-Type", "").split(";")[0].strip().lower()
+            data = self._body(int(length))
+            if len(data) < int(length):  # it went away, or was too slow: half a request is none
+                self._answer(HTTPStatus.REQUEST_TIMEOUT, f"{len(data)} of {length} bytes came; nothing was kept")
+            else:
+                self._answer(*self.source.take(kind, data))
+
+    def _body(self, length: int) -> bytes:
+        until, parts, left = monotonic() + self.source.request_s, [], length
+        while left and monotonic() < until and (data := self.rfile.read1(min(left, 64 * 1024))):
+            parts.append(data)
+            left -= len(data)
+        return b"".join(parts)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """The figures of the flow say what there is to say."""
+
+    def _answer(self, status: HTTPStatus, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json" if status == HTTPStatus.OK else "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            self.send_header("Retry-After", "1")
+        if status in _BODY_LEFT:
+            self.close_connection = True
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _events(kind: str, data: bytes) -> Sequence[Event] | None:
+    """None for a kind that is not known. Raises ValueError."""
+    if kind == "application/x-ndjson":
+        _few(data.count(b"\n"))
+        return _JSON_LINES.decode(data)
+    if kind == "text/plain":
+        lines = cut_lines(data, MAX_BODY, True, MOST_EVENTS + 1)[1]
+        _few(len(lines))
+        return [Event({}, line) for line in lines]
+    if kind != "application/json":
+        return None
+    found = json.loads(data)
+    if not isinstance(found, list):
+        raise ValueError('send a list of {"headers": {}, "body": ""}')
+    _few(len(found))
+    return [event for one in found for event in _JSON_LINES.decode(json.dumps(one).encode())]
+
+
+def _few(count: int) -> None:
+    if count > MOST_EVENTS:
+        raise ValueError(f"more than {MOST_EVENTS} events: send them in several requests")

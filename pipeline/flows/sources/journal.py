@@ -1,0 +1,117 @@
+"""How a source that reads what others wrote hands over each piece once, whatever is killed when.
+
+Before a piece is put, the journal says durably which piece gets which identity. After a crash the same piece is read
+again and put under the same identity, and the channel drops it if it has had it. So a source of this kind needs no
+acks: one small file, replaced whole before each put."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from artimon.model.batch import BatchId
+from artimon.model.event_codec import encode_events
+from pipeline.flows.event import Event, Parcel
+from pipeline.log.files import Files, SystemFiles, read_whole, write_whole
+
+log = logging.getLogger(__name__)
+
+State = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A piece that is to be put: its number, when it was read (epoch ms), and what the source needs to read the very
+    same bytes again."""
+
+    sequence: int
+    time_ms: int
+    what: State
+
+
+class Journal:
+    """The state of one source. Used by one thread.
+
+    Invariant: equal identities have equal bytes, because they are made of `Intent` and of what it names alone."""
+
+    def __init__(self, path: Path, agent: str, source: str, files: Files | None = None) -> None:
+        """Reads what stands at `path`. What cannot be read is set aside, and a new epoch begins: pieces may then be
+        repeated, which `problem` says."""
+        self._path, self._agent, self._source = path, agent, source
+        self._files = files or SystemFiles()
+        self.epoch, self.next = secrets.randbits(64), 0
+        self.state: State = {}
+        """What the source said of the time after the newest piece that was put."""
+        self.pending: Intent | None = None
+        """A piece of which nobody knows whether it was put."""
+        self._after: State = {}
+        self.problem = ""
+        if self._files.exists(path):
+            self._load()
+
+    def intend(self, time_ms: int, what: State, after: State) -> Intent:
+        """The next piece; durable when this returns. `after`: the state once it has been put. Raises OSError."""
+        intent, before = Intent(self.next, time_ms, what), (self.next, self.pending, self._after)
+        self.next, self.pending, self._after = self.next + 1, intent, after
+        try:
+            self._save()
+        except BaseException:  # nothing is put of which the disk does not know
+            self.next, self.pending, self._after = before
+            raise
+        return intent
+
+    def done(self) -> None:
+        """The pending piece was put. Durable with the next piece, or `close`; until then it may be put again."""
+        self.state, self.pending = self._after, None
+
+    def drop(self) -> None:
+        """What the pending piece names cannot be read again: whether it was put is not known."""
+        self.done()
+
+    def seal(self, intent: Intent, events: tuple[Event, ...], part: int = 0) -> Parcel:
+        """The parcel of a piece, or of one of its parts; always of the same bytes."""
+        id = BatchId(self._agent, self.epoch, part, intent.sequence)
+        return Parcel(events, id, encode_events(id, self._source, intent.time_ms, events).data)
+
+    def note(self, state: State) -> None:
+        """The state, without a piece; durable when this returns. Precondition: nothing is pending. Raises OSError."""
+        self.state = state
+        self._save()
+
+    def close(self) -> None:
+        """Write what is known. Raises OSError."""
+        self._save()
+
+    def _save(self) -> None:
+        pending = self.pending
+        body = {
+            "epoch": self.epoch,
+            "next": self.next,
+            "state": self.state,
+            "pending": None if pending is None else [pending.sequence, pending.time_ms, pending.what],
+            "after": self._after,
+        }
+        text = json.dumps(body, separators=(",", ":")).encode()
+        write_whole(self._files, self._path, xxhash.xxh3_128_hexdigest(text).encode() + b"\n" + text)
+
+    def _load(self) -> None:
+        digest, _, text = read_whole(self._files, self._path).partition(b"\n")
+        try:
+            if xxhash.xxh3_128_hexdigest(text).encode() != digest:
+                raise ValueError("the digest is wrong")
+            body = json.loads(text)
+            pending = body["pending"]
+            self.epoch, self.next = int(body["epoch"]), int(body["next"])
+            self.state, self._after = dict(body["state"]), dict(body["after"])
+            self.pending = None if pending is None else Intent(int(pending[0]), int(pending[1]), dict(pending[2]))
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            aside = self._path.with_name(self._path.name + ".damaged")
+            self._files.replace(self._path, aside)
+            self.problem = f"{self._path} could not be read ({error}; set aside): what was read before may come again"
+            log.error("%s", self.problem)

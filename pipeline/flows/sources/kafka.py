@@ -1,0 +1,243 @@
+"""A topic of Kafka as a source. Where it stands is in the agent's journal and not in Kafka, so that each message comes
+once, whatever is killed when."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from typing import Any, Literal
+
+import xxhash
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+from pydantic import Field
+
+from artimon.model.batch import BatchError
+from artimon.model.codec import verify
+from artimon.model.deadline import DeadlineExceeded, within
+from artimon.model.event import EventError, batches_of
+from pipeline.flows.context import Context
+from pipeline.flows.event import Event, Parcel
+from pipeline.flows.options import Options
+from pipeline.flows.sources.journal import Intent, Journal
+from pipeline.flows.spi import ChannelFailed, Figures, Put
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 30.0
+"""So often it is asked whether the topic has more partitions."""
+
+
+class KafkaSourceOptions(Options):
+    """`start`: where a partition begins that was never read. `batches`: messages are batches of this platform, which
+    keep identity and bytes; else each message is an event, its key in the header `key`."""
+
+    bootstrap: str = Field(min_length=3)
+    topic: str = Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    start: Literal["beginning", "end"] = "beginning"
+    batches: bool = False
+    messages: int = Field(default=500, ge=1, le=10_000)
+    call_s: float = Field(default=20.0, gt=0, le=300)
+
+
+class KafkaSource:
+    """Pollable. It reads all partitions itself: give a topic to one agent."""
+
+    def __init__(self, options: KafkaSourceOptions, context: Context) -> None:
+        self._options, self._context, self._clock = options, context, context.clock
+        self._journal: Journal | None = None
+        self._consumer: Any = None
+        self._waiting: deque[tuple[Any, list[Any]]] = deque()
+        """Messages that were fetched and not put, a partition at a time."""
+        self._piece: tuple[Intent, list[Parcel], int] | None = None
+        """The pending piece, its parcels, how many messages they are of."""
+        self._looked = 0.0
+        self._moved = False
+        """Whether the consumer stands elsewhere than where the journal says."""
+        self.counts: Counter[str] = Counter()
+        self.problem = ""
+
+    def start(self) -> None:
+        name = f"kafka/{self._context.agent}/{self._context.flow}"
+        self._journal = Journal(self._context.folder / "kafka.json", self._context.agent, name)
+
+    def poll(self, put: Put) -> bool:
+        """Raises ChannelFailed while Kafka cannot be asked."""
+        journal = self._journal
+        if journal is None:
+            raise RuntimeError("the source was not started")
+        try:
+            return self._turn(journal, put)
+        except (KafkaError, DeadlineExceeded, OSError) as error:
+            self.problem = f"Kafka {self._options.bootstrap}: {type(error).__name__}: {error}"
+            self._close()
+            raise ChannelFailed(self.problem) from error
+
+    def stop(self, deadline_s: float) -> None:
+        del deadline_s
+        self._close()
+        if self._journal is not None and self._journal.next:
+            self._journal.close()
+
+    def figures(self) -> Figures:
+        return {**self.counts, "problems": [self.problem] if self.problem else []}
+
+    def _turn(self, journal: Journal, put: Put) -> bool:
+        self._open(journal)
+        if journal.pending is not None:
+            self._repeat(journal, put)
+            return True
+        if not self._waiting:
+            found = self._call(lambda: self._consumer.poll(timeout_ms=500, max_records=self._options.messages))
+            self._waiting.extend(found.items())
+        if not self._waiting:
+            self._look()
+            return False
+        part, records = self._waiting.popleft()
+        at = {**journal.state.get("offsets", {}), str(part.partition): records[-1].offset + 1}
+        what = {"partition": part.partition, "from": records[0].offset, "until": records[-1].offset + 1}
+        what["count"], what["digest"] = len(records), _digest(records)
+        intent = journal.intend(self._clock.now_ms(), what, {"offsets": at})
+        self._piece = intent, self._parcels(journal, intent, records), len(records)
+        self._repeat(journal, put)
+        return True
+
+    def _repeat(self, journal: Journal, put: Put) -> None:
+        intent = journal.pending
+        if intent is None:
+            return
+        if self._piece is None:
+            records = self._again(intent)
+            if _digest(records) != intent.what["digest"]:  # Kafka has deleted some: one identity, one content
+                self.counts["unknown"] += int(intent.what["count"])
+                log.error(
+                    "kafka: %s is gone from %s: whether it arrived is not known", intent.what, self._options.topic
+                )
+                journal.drop()
+                self._assign()
+                return
+            self._piece = intent, self._parcels(journal, intent, records), len(records)
+        for parcel in self._piece[1]:
+            put([parcel])
+        journal.done()
+        self.problem = ""
+        self.counts["messages"] += self._piece[2]
+        self._piece = None
+        if self._moved:
+            self._assign()
+
+    def _parcels(self, journal: Journal, intent: Intent, records: list[Any]) -> list[Parcel]:
+        """The same for the same messages: batches keep their identity, events get that of the piece."""
+        if self._options.batches:
+            return [parcel for record in records if (parcel := self._batch(record)) is not None]
+        events = [event for record in records if (event := self._event(record)) is not None]
+        portions = list(batches_of(events))
+        return [journal.seal(intent, portion, part) for part, portion in enumerate(portions)]
+
+    def _batch(self, record: Any) -> Parcel | None:
+        try:
+            return Parcel((), verify(record.value).id, record.value)
+        except (BatchError, TypeError) as error:
+            self._bad(record, error)
+            return None
+
+    def _event(self, record: Any) -> Event | None:
+        headers = {str(k): bytes(v).decode(errors="replace") for k, v in record.headers or () if v is not None}
+        if record.key is not None:
+            headers["key"] = bytes(record.key).decode(errors="replace")
+        event = Event(headers, bytes(record.value or b""))
+        try:
+            list(batches_of([event]))
+        except EventError as error:
+            self._bad(record, error)
+            return None
+        return event
+
+    def _bad(self, record: Any, error: Exception) -> None:
+        self.counts["bad"] += 1
+        log.error("%s/%d offset %d is left out: %s", record.topic, record.partition, record.offset, error)
+
+    def _again(self, intent: Intent) -> list[Any]:
+        """The messages of a piece that the process before was about to put; fewer if Kafka has deleted some."""
+        part = TopicPartition(self._options.topic, int(intent.what["partition"]))
+        until, records = int(intent.what["until"]), list[Any]()
+        self._consumer.assign([part])
+        self._moved = True
+        ends = self._call(lambda: (self._consumer.beginning_offsets([part]), self._consumer.end_offsets([part])))
+        if int(intent.what["from"]) < ends[0].get(part, 0) or until > ends[1].get(part, 0):
+            return []  # deleted, or the topic was made anew
+        self._consumer.seek(part, int(intent.what["from"]))
+        deadline = self._clock.monotonic() + self._options.call_s
+        while self._call(lambda: self._consumer.position(part)) < until:
+            found = self._call(lambda: self._consumer.poll(timeout_ms=500))
+            records += [record for record in found.get(part, ()) if record.offset < until]
+            if self._clock.monotonic() > deadline:
+                raise DeadlineExceeded(f"reading {self._options.topic} again")
+        return records
+
+    def _open(self, journal: Journal) -> None:
+        if self._consumer is not None:
+            return
+        reset = "earliest" if self._options.start == "beginning" else "latest"
+        self._consumer = self._call(
+            lambda: KafkaConsumer(
+                bootstrap_servers=self._options.bootstrap,
+                group_id=None,
+                enable_auto_commit=False,
+                isolation_level="read_committed",
+                auto_offset_reset=reset,
+                allow_auto_create_topics=False,
+            )
+        )
+        self._waiting.clear()
+        self._assign()
+        self._moved = journal.pending is not None  # it stands before that piece, which is put first
+
+    def _assign(self) -> None:
+        """All partitions, each where the journal says, or at its beginning or end."""
+        journal, self._moved = self._journal, False
+        numbers = self._call(lambda: self._consumer.partitions_for_topic(self._options.topic))
+        if not numbers:
+            raise OSError(f"there is no topic {self._options.topic}")
+        parts = [TopicPartition(self._options.topic, number) for number in sorted(numbers)]
+        self._consumer.assign(parts)
+        self._looked = self._clock.monotonic()
+        offsets = journal.state.get("offsets") if journal is not None else None
+        if journal is not None and offsets is None and journal.pending is None and self._options.start == "end":
+            ends = self._call(lambda: self._consumer.end_offsets(parts))
+            offsets = {str(part.partition): int(ends[part]) for part in parts}
+            journal.note({"offsets": offsets})  # what comes while the agent is down comes after this
+        for part in parts:
+            if offsets is not None and str(part.partition) in offsets:
+                self._consumer.seek(part, int(offsets[str(part.partition)]))
+            else:
+                self._consumer.seek_to_beginning(part)
+
+    def _look(self) -> None:
+        """Partitions may have been added. Precondition: nothing is fetched or pending."""
+        if self._clock.monotonic() - self._looked < _LOOK_S:
+            return
+        self._looked = self._clock.monotonic()
+        numbers = self._call(lambda: self._consumer.partitions_for_topic(self._options.topic))
+        if numbers and {part.partition for part in self._consumer.assignment()} != set(numbers):
+            self._assign()
+
+    def _call(self, call: Any) -> Any:
+        return within(self._options.call_s, f"asking Kafka for {self._options.topic}", call)
+
+    def _close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            try:
+                within(2.0, "closing the consumer", lambda: consumer.close(autocommit=False))
+            except (KafkaError, DeadlineExceeded, OSError) as error:
+                log.warning("kafka source: %s", error)
+
+
+def _digest(records: list[Any]) -> str:
+    """Of what the parcels of these messages are made of."""
+    digest = xxhash.xxh3_128()
+    for record in records:
+        digest.update(repr((record.offset, record.key, record.headers)).encode())
+        digest.update(bytes(record.value or b""))
+    return digest.hexdigest()

@@ -1,0 +1,170 @@
+"""A bounded server for bytes that come over TCP in frames of any kind, a thread for each connection."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+from artimon.model.clock import Clock
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 64 * 1024
+_LOOK_S = 0.5
+
+Take = Callable[[bytes, bool], tuple[int, bytes]]
+"""Called with what has come and was not used yet, and whether more may come: (bytes used, answer). Waits for room as
+long as it must, and is called again until it uses nothing. Raises ValueError for bytes that make the connection
+worthless, ConnectionAbortedError when it stops."""
+
+
+class ByteServer:
+    """Listens on one port. At most `connections`; beyond them a new one is closed at once. A connection that brings
+    nothing for `idle_s`, or holds more than `most_bytes` without `take` using any, is closed.
+
+    Locks: `_lock` guards the connections and the counts."""
+
+    def __init__(
+        self, host: str, port: int, take: Take, clock: Clock, *, connections: int, idle_s: float, most_bytes: int
+    ) -> None:
+        self._address, self._take, self._clock = (host, port), take, clock
+        self._most, self._idle_s, self._most_bytes = connections, idle_s, most_bytes
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._threads: set[threading.Thread] = set()
+        self._stop = threading.Event()
+        self._listener: socket.socket | None = None
+        self._port = 0
+        self._accepting: threading.Thread | None = None
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def port(self) -> int:
+        """Where it listens, 0 while it does not."""
+        return self._port
+
+    def start(self) -> None:
+        """Raises OSError, which names the address."""
+        try:
+            self._listener = socket.create_server(self._address, backlog=min(self._most, 128))
+        except OSError as error:
+            where = f"{self._address[0]}:{self._address[1]}"
+            raise OSError(error.errno, f"cannot listen on {where}: {error.strerror}") from error
+        self._port = int(self._listener.getsockname()[1])
+        self._listener.settimeout(_LOOK_S)
+        self._accepting = threading.Thread(target=self._accept, name="accept", daemon=True)
+        self._accepting.start()
+
+    def stop(self, deadline_s: float) -> None:
+        """No more connections; those that are open are closed and their threads waited for."""
+        until = self._clock.monotonic() + deadline_s
+        self._stop.set()
+        if self._accepting is not None:
+            self._accepting.join(deadline_s)
+        if self._listener is not None:
+            self._listener.close()
+            self._listener, self._port = None, 0
+        with self._lock:
+            threads, sockets = list(self._threads), list(self._open)
+        for sock in sockets:
+            _shut(sock)
+        for thread in threads:
+            thread.join(max(0.0, until - self._clock.monotonic()))
+
+    def figures(self) -> dict[str, int]:
+        with self._lock:
+            return {"port": self.port, "connections": len(self._open), **self.counts}
+
+    def _accept(self) -> None:
+        listener = self._listener
+        while listener is not None and not self._stop.is_set():
+            try:
+                sock, _ = listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                if not self._stop.is_set():
+                    self._clock.wait(self._stop, 0.1)  # no descriptors left: others will close theirs
+                continue
+            self._admit(sock)
+
+    def _admit(self, sock: socket.socket) -> None:
+        thread = threading.Thread(target=self._serve, args=(sock,), name="connection", daemon=True)
+        with self._lock:
+            if len(self._open) >= self._most:
+                self.counts["connections_refused"] += 1
+                sock.close()
+                return
+            self._open.add(sock)
+            self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads: others will end
+            log.warning("connection refused: %s", error)
+            sock.close()
+            with self._lock:
+                self.counts["connections_refused"] += 1
+                self._open.discard(sock)
+                self._threads.discard(thread)
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            self._read(sock)
+        except ValueError as error:
+            self._count("bad_connections")
+            log.warning("connection closed: %s", error)
+        except (OSError, ConnectionAbortedError):
+            self._count("broken_connections")
+        finally:
+            sock.close()
+            with self._lock:
+                self._open.discard(sock)
+                self._threads.discard(threading.current_thread())
+
+    def _read(self, sock: socket.socket) -> None:
+        held = b""
+        while not self._stop.is_set():
+            data = self._receive(sock)
+            if data is None:
+                self._count("idle_connections")
+                return
+            held += data
+            while held:
+                used, answer = self._take(held, bool(data))
+                held = held[used:]
+                if answer:
+                    sock.sendall(answer)
+                if not used:
+                    break
+            if not data:
+                return
+            if len(held) > self._most_bytes:
+                raise ValueError(f"{len(held)} bytes without an end: at most {self._most_bytes}")
+
+    def _receive(self, sock: socket.socket) -> bytes | None:
+        """What came, b"" at the end, None if nothing came for too long."""
+        until = self._clock.monotonic() + self._idle_s
+        sock.settimeout(self._idle_s)
+        with selectors.DefaultSelector() as selector:
+            selector.register(sock, selectors.EVENT_READ)
+            while not self._stop.is_set():
+                if selector.select(_LOOK_S):
+                    return sock.recv(READ_BYTES)
+                if self._clock.monotonic() > until:
+                    return None
+        raise ConnectionAbortedError
+
+    def _count(self, what: str) -> None:
+        with self._lock:
+            self.counts[what] += 1
+
+
+def _shut(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass

@@ -1,0 +1,73 @@
+"""Lines over TCP: what `nc` sends."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from artimon.model.event import MAX_BODY
+from pipeline.flows.context import Context
+from pipeline.flows.event import Event
+from pipeline.flows.options import Server
+from pipeline.flows.sources.handing import Handing
+from pipeline.flows.sources.lines import cut_lines
+from pipeline.flows.sources.listening import ByteServer
+from pipeline.flows.spi import Figures, Put
+
+_AT_ONCE = 1_000
+
+
+class NetcatOptions(Server):
+    """`answer`: say `OK` for each line once the flow has it, `full: …`, `bad: …` or `failed: …` if it has not; else a
+    sender is held back while there is no room. `line_bytes`: longer ones are cut; empty ones are left out, and get no
+    answer."""
+
+    answer: bool = False
+    line_bytes: int = Field(default=MAX_BODY, ge=1, le=MAX_BODY)
+    headers: dict[str, str] = Field(default_factory=dict)
+
+
+class NetcatSource:
+    """Event-driven. Without `answer` a sender that is cut off does not know which of its lines were taken."""
+
+    def __init__(self, options: NetcatOptions, context: Context) -> None:
+        self._options = options
+        self._handing = Handing(context.clock)
+        self._server = ByteServer(
+            options.host,
+            options.port,
+            self._take,
+            context.clock,
+            connections=options.connections,
+            idle_s=options.idle_s,
+            most_bytes=2 * options.line_bytes + READ_AHEAD,
+        )
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    def start(self, put: Put) -> None:
+        """Raises OSError if the port is taken."""
+        self._handing.open(put)
+        self._server.start()
+
+    def stop(self, deadline_s: float) -> None:
+        self._handing.close()
+        self._server.stop(deadline_s)
+
+    def figures(self) -> Figures:
+        return {**self._server.figures(), **self._handing.figures()}
+
+    def _take(self, data: bytes, more: bool) -> tuple[int, bytes]:
+        used, lines = cut_lines(data, self._options.line_bytes, not more, _AT_ONCE)
+        events = [Event(self._options.headers, line) for line in lines]
+        if not self._options.answer:
+            self._handing.until_taken(events)
+            return used, b""
+        reason = self._handing.once(events)
+        answer = reason.splitlines()[0].encode() if reason else b"OK"
+        return used, (answer + b"\n") * len(lines)
+
+
+READ_AHEAD = 64 * 1024
+"""More than a line that may come in one read."""

@@ -1,0 +1,94 @@
+"""Sources that need nothing outside: for tries, tests and measurements."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pipeline.flows.event import Event, parcels_of
+from pipeline.flows.options import Options
+from pipeline.flows.spi import Figures, Put
+
+
+class SequenceOptions(Options):
+    """Numbers from `first`, `count` of them (0: for ever), `batch` at a time, each as text in a body of at least `size`
+    bytes."""
+
+    first: int = Field(default=0, ge=0)
+    count: int = Field(default=0, ge=0)
+    batch: int = Field(default=100, ge=1, le=10_000)
+    size: int = Field(default=0, ge=0, le=200_000)
+
+
+class SequenceSource:
+    """Pollable: one number an event. A number is given again only if its put failed."""
+
+    def __init__(self, options: SequenceOptions) -> None:
+        self._options = options
+        self.next = options.first
+
+    def start(self) -> None:
+        """Nothing to open."""
+
+    def poll(self, put: Put) -> bool:
+        options = self._options
+        end = self.next + min(options.batch, max(1, 16 * 1024 * 1024 // max(1, options.size)))
+        if options.count:
+            end = min(end, options.first + options.count)
+        if end <= self.next:
+            return False
+        put(parcels_of(Event({}, str(n).encode().ljust(options.size)) for n in range(self.next, end)))
+        self.next = end
+        return True
+
+    def stop(self, deadline_s: float) -> None:
+        """Nothing to close."""
+
+    def figures(self) -> Figures:
+        return {"next": self.next}
+
+
+class ListOptions(Options):
+    """The bodies, as text; each once."""
+
+    events: list[str] = Field(max_length=10_000)
+    headers: dict[str, str] = Field(default_factory=dict)
+
+
+class ListSource:
+    """Pollable: what the configuration says, once."""
+
+    def __init__(self, options: ListOptions) -> None:
+        self._options, self._done = options, False
+
+    def start(self) -> None:
+        """Nothing to open."""
+
+    def poll(self, put: Put) -> bool:
+        if self._done:
+            return False
+        put(parcels_of(Event(self._options.headers, text.encode()) for text in self._options.events))
+        self._done = True
+        return False
+
+    def stop(self, deadline_s: float) -> None:
+        """Nothing to close."""
+
+    def figures(self) -> Figures:
+        return {"done": self._done}
+
+
+class ApiOptions(Options):
+    """Nothing to choose."""
+
+
+class ApiSource:
+    """Event-driven: brings what the program itself puts, by `Flow.put`."""
+
+    def start(self, put: Put) -> None:
+        """The flow is open."""
+
+    def stop(self, deadline_s: float) -> None:
+        """The flow closes itself."""
+
+    def figures(self) -> Figures:
+        return {}

@@ -1,0 +1,231 @@
+"""Syslog over UDP and TCP: RFC 5424, and the older form that most programs still write (RFC 3164)."""
+
+from __future__ import annotations
+
+import re
+import selectors
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from artimon.model.event import MAX_BODY, EventError, check
+from pipeline.flows.context import Context
+from pipeline.flows.event import Event
+from pipeline.flows.options import Server
+from pipeline.flows.sources.handing import Handing, Stopped
+from pipeline.flows.sources.listening import ByteServer
+from pipeline.flows.spi import Figures, Put
+
+_NAMED = ("kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp")
+FACILITIES = (*_NAMED, "ntp", "audit", "alert", "clock", *(f"local{n}" for n in range(8)))
+SEVERITIES = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
+_PRIORITY = re.compile(rb"<(\d{1,3})>")
+_NEW = re.compile(rb"1 (\S+) (\S+) (\S+) (\S+) (\S+) ")
+_OLD = re.compile(rb"([A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (\S+) ")
+_TAG = re.compile(rb"([^\s:\[]{1,64})(?:\[(\d+)\])?: ?")
+_STRUCTURED = re.compile(rb'(?:\[[^\s="\]]+(?: [^\s="\]]+="(?:[^"\\\]]|\\.)*")*\])+|-')
+_COUNT = re.compile(rb"(\d{1,7}) ")
+_DATAGRAM = 65_535
+_RECEIVE_BUFFER = 4 * 1024 * 1024
+_RXQ_OVFL = 40
+"""Linux: each datagram says how many before it found no room in the kernel."""
+_AT_ONCE = 1_000
+_LOOK_S = 0.5
+_ENDS = re.compile(rb"[\n\0]")
+
+
+class SyslogOptions(Server):
+    """`transport`: `udp` or `tcp` (messages behind their length, or one a line). `bytes`: longer messages are cut; over
+    TCP one of more than four times that ends its connection."""
+
+    transport: Literal["udp", "tcp"] = "udp"
+    bytes: int = Field(default=64 * 1024, ge=480, le=MAX_BODY)
+
+
+class SyslogSource:
+    """Event-driven. Headers: facility, severity, and as far as they are said host, app, process, id, time (as it was
+    written), time_ms, data; the body is the message. What is no syslog comes whole, with the header `bad`.
+
+    Over UDP a message for which there is no room is lost and counted; over TCP its sender is held back."""
+
+    def __init__(self, options: SyslogOptions, context: Context) -> None:
+        self._options, self._clock = options, context.clock
+        self._handing = Handing(context.clock)
+        self._udp: socket.socket | None = None
+        self._port = self._overflows = 0
+        self._thread: threading.Thread | None = None
+        self._server = ByteServer(
+            options.host,
+            options.port,
+            self._take,
+            context.clock,
+            connections=options.connections,
+            idle_s=options.idle_s,
+            most_bytes=4 * options.bytes + _DATAGRAM,
+        )
+
+    @property
+    def port(self) -> int:
+        return self._port or self._server.port
+
+    def start(self, put: Put) -> None:
+        """Raises OSError if the port is taken."""
+        self._handing.open(put)
+        if self._options.transport == "tcp":
+            self._server.start()
+            return
+        self._udp = socket.socket(socket.AF_INET6 if ":" in self._options.host else socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._udp.bind((self._options.host, self._options.port))
+        except OSError as error:
+            where = f"{self._options.host}:{self._options.port}"
+            self._udp.close()
+            self._udp = None
+            raise OSError(error.errno, f"cannot listen on {where}: {error.strerror}") from error
+        self._port = int(self._udp.getsockname()[1])
+        self._udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+        self._udp.setsockopt(socket.SOL_SOCKET, _RXQ_OVFL, 1)
+        self._udp.setblocking(False)
+        self._thread = threading.Thread(target=self._datagrams, args=(self._udp,), name="syslog", daemon=True)
+        self._thread.start()
+
+    def stop(self, deadline_s: float) -> None:
+        self._handing.close()
+        self._server.stop(deadline_s)
+        if self._thread is not None:
+            self._thread.join(deadline_s)
+        if self._udp is not None:
+            self._udp.close()
+            self._udp, self._port = None, 0
+
+    def figures(self) -> Figures:
+        return {**self._server.figures(), **self._handing.figures(), "port": self.port}
+
+    def _datagrams(self, sock: socket.socket) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(sock, selectors.EVENT_READ)
+            while not self._handing.stopping.is_set():
+                if not selector.select(_LOOK_S):
+                    continue
+                try:
+                    events = self._received(sock)
+                except OSError:  # for want of memory, say
+                    self._clock.wait(self._handing.stopping, 0.1)
+                    continue
+                if self._handing.once(events):
+                    self._handing.count("lost", len(events))
+
+    def _received(self, sock: socket.socket) -> list[Event]:
+        """What has come until now: together, since each put may cost an fsync."""
+        events: list[Event] = []
+        while len(events) < _AT_ONCE:
+            try:
+                data, more, _, _ = sock.recvmsg(_DATAGRAM, socket.CMSG_SPACE(4))
+            except BlockingIOError:
+                break
+            for level, kind, value in more:
+                if (level, kind) == (socket.SOL_SOCKET, _RXQ_OVFL):
+                    self._dropped(int.from_bytes(value[:4], sys.byteorder))
+            if data:
+                events.append(parse(data[: self._options.bytes]))
+        return events
+
+    def _dropped(self, total: int) -> None:
+        if new := (total - self._overflows) & 0xFFFFFFFF:
+            self._handing.count("lost", new)
+            self._overflows = total
+
+    def _take(self, data: bytes, more: bool) -> tuple[int, bytes]:
+        used = 0
+        events = []
+        for end, message in frames(data, self._options.bytes, not more):
+            used = end
+            events.append(parse(message))
+            if len(events) >= _AT_ONCE:
+                break
+        try:
+            self._handing.until_taken(events)
+        except Stopped:
+            raise ConnectionAbortedError from None
+        return used, b""
+
+
+def frames(data: bytes, most: int, final: bool) -> Iterator[tuple[int, bytes]]:
+    """(end, message) of each whole message: octet counting if it begins with a number, else up to the next newline or
+    NUL (RFC 6587). A counted message that is longer than `most` is cut; raises ValueError beyond all measure."""
+    at = 0
+    while at < len(data):
+        counted = _COUNT.match(data, at)
+        if counted:
+            length = int(counted[1])
+            if length > 4 * most:
+                raise ValueError(f"a syslog message of {length} bytes: at most {most}")
+            end = counted.end() + length
+            if end > len(data) and not final:
+                return
+            if length:
+                yield min(end, len(data)), data[counted.end() : end][:most]
+            at = end
+            continue
+        found = _ENDS.search(data, at)
+        if found is None and not final:
+            return
+        end = found.start() if found else len(data)
+        if message := data[at:end].rstrip(b"\r")[:most]:
+            yield min(end + 1, len(data)), message
+        at = end + 1
+
+
+def parse(data: bytes) -> Event:
+    """One message. Never raises: what is no syslog, or more in its headers than an event may have, comes whole."""
+    data = data.rstrip(b"\r\n\0")
+    event = _parsed(data)
+    try:
+        check(event)
+    except EventError as error:
+        return Event({"bad": str(error)}, data)
+    return event
+
+
+def _parsed(data: bytes) -> Event:
+    priority = _PRIORITY.match(data)
+    number = int(priority[1]) if priority else 999
+    if priority is None or number >= 8 * len(FACILITIES):
+        return Event({"bad": "no syslog priority"}, data)
+    headers = {"facility": FACILITIES[number // 8], "severity": SEVERITIES[number % 8]}
+    rest = data[priority.end() :]
+    if new := _NEW.match(rest):
+        _said(headers, time=new[1], host=new[2], app=new[3], process=new[4], id=new[5])
+        _time(headers)
+        return Event(headers, _structured(headers, rest[new.end() :]))
+    if old := _OLD.match(rest):
+        _said(headers, time=old[1], host=old[2])
+        rest = rest[old.end() :]
+    if tag := _TAG.match(rest):
+        _said(headers, app=tag[1], process=tag[2] or b"-")
+        rest = rest[tag.end() :]
+    return Event(headers, rest)
+
+
+def _said(headers: dict[str, str], **parts: bytes) -> None:
+    headers.update({name: text.decode(errors="replace") for name, text in parts.items() if text != b"-"})
+
+
+def _structured(headers: dict[str, str], rest: bytes) -> bytes:
+    found = _STRUCTURED.match(rest)
+    if found is None:
+        return rest
+    _said(headers, data=found[0])
+    return rest[found.end() :].removeprefix(b" ").removeprefix(b"\xef\xbb\xbf")
+
+
+def _time(headers: dict[str, str]) -> None:
+    try:
+        headers["time_ms"] = str(round(datetime.fromisoformat(headers.get("time", "")).timestamp() * 1000))
+    except ValueError:
+        pass

@@ -1,0 +1,327 @@
+"""Lines of files that other programs append to, through rename, rotation, truncation and restarts: each byte once."""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import xxhash
+from pydantic import Field
+
+from artimon.model.event import MAX_BODY, MAX_EVENTS, RAW_BYTES, event_bytes
+from pipeline.flows.context import Context
+from pipeline.flows.event import Event
+from pipeline.flows.options import Options
+from pipeline.flows.sources.journal import Intent, Journal
+from pipeline.flows.sources.lines import cut_lines
+from pipeline.flows.spi import Figures, Put
+
+log = logging.getLogger(__name__)
+
+HEAD_BYTES = 256
+PIECE_BYTES = RAW_BYTES * 3 // 4
+"""Bytes of a file in one piece."""
+_HEADERS_BYTES = RAW_BYTES - PIECE_BYTES
+
+
+class TailOptions(Options):
+    """`paths`: files, or patterns such as /var/log/app/*.log. `start`: where a file begins that is there at the first
+    look of all; later ones begin at their beginning. `settle_s`: so long a file that was renamed or deleted must be
+    unchanged before its last line is taken without an end, and the file is left. `header`: the name of the header that
+    says which file; "" for none."""
+
+    paths: list[str] = Field(min_length=1, max_length=100)
+    start: Literal["beginning", "end"] = "beginning"
+    settle_s: float = Field(default=5.0, ge=0, le=3600)
+    files: int = Field(default=1_000, ge=1, le=10_000)
+    line_bytes: int = Field(default=MAX_BODY, ge=1, le=MAX_BODY)
+    header: str = "file"
+
+
+@dataclass(slots=True)
+class _File:
+    """One file that is followed, whatever it is called now. `head`: digest of its first bytes, and how many."""
+
+    path: str
+    device: int
+    inode: int
+    descriptor: int
+    position: int = 0
+    head: str = ""
+    head_bytes: int = 0
+    seen: int = 0
+    quiet_since: float | None = None
+    """Since when it is no longer at its path, and has not grown."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.device}:{self.inode}"
+
+    def to_state(self) -> dict[str, Any]:
+        return {"path": self.path, "position": self.position, "head": self.head, "head_bytes": self.head_bytes}
+
+
+class TailSource:
+    """Pollable. A piece is some lines of one file; files take turns."""
+
+    def __init__(self, options: TailOptions, context: Context) -> None:
+        self._options, self._context, self._clock = options, context, context.clock
+        self._journal: Journal | None = None
+        self._files: dict[str, _File] = {}
+        self._turn: list[str] = []
+        self._first_look = True
+        self._waiting: tuple[Intent, tuple[Event, ...]] | None = None
+        """A piece that the channel refused."""
+        self.counts: Counter[str] = Counter()
+        self.problem = ""
+
+    def start(self) -> None:
+        """Go on where the journal says. Raises OSError."""
+        name = f"tail/{self._context.agent}/{self._context.flow}"
+        self._journal = Journal(self._context.folder / "tail.json", self._context.agent, name)
+        held = dict(self._journal.state.get("files", {}))
+        self._first_look = "files" not in self._journal.state
+        for key, state in held.items():
+            self._reopen(key, state)
+
+    def poll(self, put: Put) -> bool:
+        journal = self._open_journal()
+        if journal.pending is not None:
+            return self._repeat(journal, put)
+        self.look()
+        for _ in range(len(self._turn)):
+            key = self._turn.pop(0)
+            file = self._files.get(key)
+            if file is None:
+                continue
+            self._turn.append(key)
+            if self._piece(journal, file, put):
+                return True
+        return False
+
+    def stop(self, deadline_s: float) -> None:
+        del deadline_s  # nothing here waits
+        for file in self._files.values():
+            os.close(file.descriptor)
+        self._files.clear()
+        if self._journal is not None and self._journal.next:
+            self._journal.close()
+
+    def figures(self) -> Figures:
+        behind = sum(map(_behind, list(self._files.values())))
+        problems = [p for p in (self.problem, self._journal.problem if self._journal else "") if p]
+        return {"files": len(self._files), "behind_bytes": behind, "problems": problems, **self.counts}
+
+    @property
+    def idle(self) -> bool:
+        """Whether no piece is pending."""
+        return self._open_journal().pending is None
+
+    def _open_journal(self) -> Journal:
+        if self._journal is None:
+            raise RuntimeError("the source was not started")
+        return self._journal
+
+    # -- pieces
+
+    def _piece(self, journal: Journal, file: _File, put: Put) -> bool:
+        """Put the next lines of a file, if it has any."""
+        data = os.pread(file.descriptor, PIECE_BYTES, file.position)
+        final = self._left_behind(file)
+        end, lines = self._lines(data, file.path, final)
+        if not end:
+            if final and _size(file.descriptor) <= file.position:
+                self._leave(file)
+            return False
+        what = {"key": file.key, "from": file.position, "to": file.position + end, "path": file.path, "final": final}
+        what["digest"] = xxhash.xxh3_128_hexdigest(data[:end])
+        self._note_head(file)
+        after = self._state({file.key: {**file.to_state(), "position": file.position + end}})
+        intent = journal.intend(self._clock.now_ms(), what, after)
+        file.position += end
+        self._waiting = intent, self._events(intent, lines)
+        return self._repeat(journal, put)
+
+    def _repeat(self, journal: Journal, put: Put) -> bool:
+        """Put the pending piece: the one that was refused, or the one of the process before."""
+        if journal.pending is None:
+            return False
+        if self._waiting is None:
+            events = self._again(journal.pending)
+            if events is None:
+                self.counts["unknown"] += 1
+                log.error("tail: %s cannot be read again: whether it arrived is not known", journal.pending.what)
+                journal.drop()
+                return True
+            self._waiting = journal.pending, events
+        intent, events = self._waiting
+        if events:
+            put([journal.seal(intent, events)])
+        journal.done()
+        self._waiting = None
+        self.counts["lines"] += len(events)
+        self.counts["bytes"] += int(intent.what["to"]) - int(intent.what["from"])
+        return True
+
+    def _again(self, intent: Intent) -> tuple[Event, ...] | None:
+        """The piece that the process before this one was about to put; None if its file is gone or changed."""
+        what = intent.what
+        begin, end = int(what["from"]), int(what["to"])
+        file = self._files.get(str(what["key"]))
+        data = os.pread(file.descriptor, end - begin, begin) if file else b""
+        if file is None or xxhash.xxh3_128_hexdigest(data) != what["digest"]:
+            return None  # other bytes must not come under this identity
+        file.position = max(file.position, end)
+        return self._events(intent, self._lines(data, str(what["path"]), bool(what["final"]))[1])
+
+    def _events(self, intent: Intent, lines: list[bytes]) -> tuple[Event, ...]:
+        headers = self._headers(str(intent.what["path"]))
+        return tuple(Event(headers, line) for line in lines)
+
+    def _lines(self, data: bytes, path: str, final: bool) -> tuple[int, list[bytes]]:
+        """As `cut_lines`, no more than fit into one batch."""
+        overhead = event_bytes(Event(self._headers(path), b""))
+        return cut_lines(data, self._options.line_bytes, final, most=min(MAX_EVENTS, _HEADERS_BYTES // overhead))
+
+    def _headers(self, path: str) -> dict[str, str]:
+        name = self._options.header
+        return {name: os.fsencode(path).decode(errors="replace")} if name else {}
+
+    # -- files
+
+    def look(self) -> None:
+        """Find new files, and see what became of those that are followed. Nothing may be pending."""
+        known, self.problem = set(self._files), ""
+        self._find()
+        for file in list(self._files.values()):
+            try:
+                self._check(file)
+            except OSError as error:  # one file that cannot be read holds up no other
+                self.problem = f"{file.path}: {error.strerror}"
+        if self._first_look or set(self._files) - known:
+            # so that a file is found again that is renamed while nobody looks
+            self._open_journal().note(self._state({}))
+        self._first_look = False
+
+    def _find(self) -> None:
+        found: dict[str, str] = {}
+        for path in self._matches():
+            try:
+                about = os.stat(path)
+            except OSError:
+                continue
+            if stat.S_ISREG(about.st_mode):
+                found[f"{about.st_dev}:{about.st_ino}"] = path
+        for key, path in found.items():
+            if key in self._files:
+                self._renamed(self._files[key], path)
+            else:
+                self._follow(path, at_end=self._first_look and self._options.start == "end")
+
+    def _matches(self) -> Iterator[str]:
+        for pattern in self._options.paths:
+            yield from sorted(glob.glob(pattern))
+
+    def _renamed(self, file: _File, path: str) -> None:
+        if file.path != path:
+            self.counts["renamed"] += 1
+            file.path = path
+
+    def _follow(self, path: str, at_end: bool) -> None:
+        if len(self._files) >= self._options.files:
+            self.problem = f"{path} is not followed: there are {len(self._files)} files already (option files)"
+            return
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            self.problem = f"{path}: {error.strerror}"
+            return
+        about = os.fstat(descriptor)
+        file = _File(path, about.st_dev, about.st_ino, descriptor, about.st_size if at_end else 0)
+        self._note_head(file)
+        self._files[file.key] = file
+        self._turn.append(file.key)
+
+    def _reopen(self, key: str, state: dict[str, Any]) -> None:
+        """A file that was followed before the restart: at its path, or under another name beside it."""
+        for path in _beside(Path(state["path"])):
+            try:
+                about = os.stat(path)
+            except OSError:
+                continue
+            if f"{about.st_dev}:{about.st_ino}" == key and stat.S_ISREG(about.st_mode):
+                self._follow(str(path), at_end=False)
+                file = self._files.get(key)
+                if file is not None and _digest(file.descriptor, state["head_bytes"]) == state["head"]:
+                    file.position = int(state["position"])
+                return
+        self.counts["gone"] += 1
+        log.warning("tail: %s is gone; what was not read of it until byte %d is lost", state["path"], state["position"])
+
+    def _check(self, file: _File) -> None:
+        """A file that is shorter than what was read of it, or that begins otherwise, was written anew."""
+        anew = _size(file.descriptor) < file.position
+        anew = anew or (file.head_bytes > 0 and _digest(file.descriptor, file.head_bytes) != file.head)
+        if anew:
+            self.counts["truncated"] += 1
+            file.position, file.head, file.head_bytes = 0, "", 0
+
+    def _note_head(self, file: _File) -> None:
+        if file.head_bytes < HEAD_BYTES:
+            file.head_bytes = min(HEAD_BYTES, _size(file.descriptor))
+            file.head = _digest(file.descriptor, file.head_bytes)
+
+    def _left_behind(self, file: _File) -> bool:
+        """Whether it was renamed away or deleted and nothing more comes: its last line needs no end."""
+        try:
+            about = os.stat(file.path)
+            there = (about.st_dev, about.st_ino) == (file.device, file.inode)
+        except OSError:
+            there = False
+        now, size = self._clock.monotonic(), _size(file.descriptor)
+        if there:
+            file.quiet_since = None
+        elif file.quiet_since is None or size != file.seen:
+            file.quiet_since = now
+        file.seen = size
+        return file.quiet_since is not None and now - file.quiet_since >= self._options.settle_s
+
+    def _leave(self, file: _File) -> None:
+        os.close(file.descriptor)
+        del self._files[file.key]
+        self.counts["left"] += 1
+
+    def _state(self, changed: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        return {"files": {**{key: file.to_state() for key, file in self._files.items()}, **changed}}
+
+
+def _beside(path: Path) -> Iterator[Path]:
+    """The path itself, then everything in its folder."""
+    yield path
+    try:
+        yield from sorted(entry for entry in path.parent.iterdir() if entry != path)
+    except OSError:
+        return
+
+
+def _behind(file: _File) -> int:
+    """Bytes that are not read yet; 0 if the file was left in this very moment."""
+    try:
+        return max(0, _size(file.descriptor) - file.position)
+    except OSError:
+        return 0
+
+
+def _size(descriptor: int) -> int:
+    return os.fstat(descriptor).st_size
+
+
+def _digest(descriptor: int, length: int) -> str:
+    return xxhash.xxh3_64_hexdigest(os.pread(descriptor, length, 0))

@@ -1,0 +1,160 @@
+"""Events from programs of any language, by Thrift (events.thrift); and the client of those that are in Python."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import thriftpy2
+import xxhash
+from pydantic import Field
+from thriftpy2.thrift import TException
+
+from artimon.model.batch import BatchError, BatchId
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.event_codec import encode_events
+from artimon.settings import security
+from bookkeeper.framed import FramedClient, FramedError, FramedServer
+from pipeline.flows.context import Context
+from pipeline.flows.event import Event, Parcel, parcels_of
+from pipeline.flows.options import Server
+from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
+from pipeline.timer import backoff
+
+FRAME_BYTES = 4 * 1024 * 1024
+PRODUCER_BYTES = 64
+
+
+@lru_cache(maxsize=1)
+def events_idl() -> Any:
+    """The IDL, loaded once."""
+    path = Path(__file__).parent.parent / "events.thrift"
+    return thriftpy2.load(str(path), module_name="artimon_events_thrift")
+
+
+class ThriftOptions(Server):
+    """`request_s`: the time that one call may take."""
+
+    request_s: float = Field(default=30.0, gt=0, le=300)
+
+
+class ThriftSource:
+    """Event-driven. A call becomes one parcel (more if it is large), its identity that of the producer and number."""
+
+    def __init__(self, options: ThriftOptions, context: Context) -> None:
+        self._options, self._context = options, context
+        self._put: Put | None = None
+        self._lock = threading.Lock()
+        self._server: FramedServer | None = None
+        self.events = 0
+        self.refused: dict[str, int] = {}
+
+    @property
+    def port(self) -> int:
+        return self._server.port if self._server is not None else 0
+
+    def start(self, put: Put) -> None:
+        """Raises OSError if the port is taken."""
+        options, self._put = self._options, put
+        self._server = FramedServer(
+            events_idl().Events,
+            self,
+            options.host,
+            options.port,
+            max_frame=FRAME_BYTES,
+            max_connections=options.connections,
+            idle_timeout=options.idle_s,
+            request_timeout=options.request_s,
+            name=f"events-{self._context.flow}",
+            security=security(),
+        )
+        try:
+            self._server.start()
+        except OSError as error:
+            where = f"{options.host}:{options.port}"
+            raise OSError(error.errno, f"source thrift cannot listen on {where}: {error.strerror}") from error
+
+    def stop(self, deadline_s: float) -> None:
+        if self._server is not None:
+            self._server.stop(deadline_s)
+
+    def figures(self) -> Figures:
+        with self._lock:
+            return {"port": self.port, "events": self.events, "refused": dict(self.refused)}
+
+    def append(self, producer: bytes, sequence: int, time_ms: int, events: Sequence[Any]) -> Any:
+        """The IDL's method."""
+        try:
+            parcels = self._parcels(producer, sequence, time_ms, events)
+            if self._put is None:
+                raise ChannelFull("the flow has not started")
+            self._put(parcels)
+        except (BatchError, ValueError, TypeError, AttributeError) as error:
+            return self._refuse("bad", error)
+        except ChannelFull as error:
+            return self._refuse("full", error)
+        except FlowError as error:
+            return self._refuse("failed", error)
+        with self._lock:
+            self.events += len(events)
+        return events_idl().Taken(True, "")
+
+    def _parcels(self, producer: bytes, sequence: int, time_ms: int, events: Sequence[Any]) -> list[Parcel]:
+        if not 0 < len(producer) <= PRODUCER_BYTES:
+            raise ValueError(f"a producer of {len(producer)} bytes: 1 to {PRODUCER_BYTES}")
+        if sequence < 0 or time_ms < 0:
+            raise ValueError(f"sequence {sequence}, time_ms {time_ms}: neither is negative")
+        agent, epoch = f"client/{self._context.agent}", xxhash.xxh3_64_intdigest(producer)
+        source = f"thrift/{self._context.flow}"
+        portions = parcels_of(Event(dict(e.headers or {}), e.body or b"") for e in events)
+        return [
+            Parcel(portion.events, id, encode_events(id, source, time_ms, portion.events).data)
+            for lane, portion in enumerate(portions)
+            for id in [BatchId(agent, epoch, lane, sequence)]
+        ]
+
+    def _refuse(self, word: str, error: Exception) -> Any:
+        with self._lock:
+            self.refused[word] = self.refused.get(word, 0) + 1
+        return events_idl().Taken(False, f"{word}: {error}")
+
+
+class EventsRefused(RuntimeError):
+    """The flow did not take these events. The text says why."""
+
+
+class EventsClient:
+    """Hands events to a flow, each call once, whatever is lost on the way. Used by one thread at a time."""
+
+    def __init__(self, host: str, port: int, timeout_s: float = 30.0, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._client = FramedClient(events_idl().Events, host, port, timeout_s, security=security())
+        self._clock, self._never = clock, threading.Event()
+        self._producer, self._sequence = secrets.token_bytes(16), 0
+
+    def send(self, events: Sequence[Event], patience_s: float = 60.0) -> None:
+        """Returns once the flow has them. While there is no room or no connection it tries again, for `patience_s`.
+        Raises EventsRefused: whether it has them is then only known if the reason begins with `bad` or `full`."""
+        idl, until, failures = events_idl(), self._clock.monotonic() + patience_s, 0
+        rows = [idl.Event(dict(event.headers), event.body) for event in events]
+        sequence, now = self._sequence, self._clock.now_ms()
+        self._sequence += 1
+        while True:
+            try:
+                taken = self._client.call("append", self._producer, sequence, now, rows)
+                reason = "" if taken.ok else str(taken.reason)
+            except (FramedError, TException, OSError) as error:
+                reason = f"lost: {error}"
+            if not reason:
+                return
+            failures += 1
+            wait = backoff(failures, 0.05, 2.0)
+            if reason.startswith("bad:") or self._clock.monotonic() + wait > until:
+                raise EventsRefused(reason)
+            self._clock.wait(self._never, wait)
+
+    def close(self) -> None:
+        self._client.close()

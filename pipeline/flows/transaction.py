@@ -1,0 +1,91 @@
+"""begin, put or take, commit or rollback, close: the transactions of a channel, for components of third parties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from types import TracebackType
+
+from pipeline.flows.event import Parcel
+from pipeline.flows.spi import Channel, FlowError, Take
+
+
+class Phase(StrEnum):
+    """Where a transaction stands."""
+
+    NEW = "new"
+    OPEN = "open"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    CLOSED = "closed"
+
+
+class WrongPhase(FlowError):
+    """A call that does not fit where the transaction stands. Nothing was changed."""
+
+
+class Transaction:
+    """Of one thread: puts or takes. What was put is in the channel once `commit` returned, and not at all before;
+    what was taken leaves it then. As a context manager an exception rolls back, the end commits."""
+
+    def __init__(self, channel: Channel, deadline_s: float = 10.0) -> None:
+        self._channel, self._deadline_s = channel, deadline_s
+        self.phase = Phase.NEW
+        self._put: list[Parcel] = []
+        self._taken: list[Take] = []
+
+    def begin(self) -> None:
+        self._expect(Phase.NEW)
+        self.phase = Phase.OPEN
+
+    def put(self, parcels: Sequence[Parcel]) -> None:
+        """Keep in mind until `commit`."""
+        self._expect(Phase.OPEN)
+        if self._taken:
+            raise WrongPhase("this transaction takes: put with another one")
+        self._put += parcels
+
+    def take(self, most: int, wait_s: float) -> tuple[Parcel, ...]:
+        """The next parcels, () if none came within `wait_s`."""
+        self._expect(Phase.OPEN)
+        if self._put:
+            raise WrongPhase("this transaction puts: take with another one")
+        take = self._channel.take(most, wait_s)
+        self._taken.append(take)
+        return take.parcels
+
+    def commit(self) -> None:
+        """Raises what `Channel.put` and `Take.commit` raise; after ChannelFull it may be tried again."""
+        self._expect(Phase.OPEN)
+        if self._put:
+            self._channel.put(self._put, self._deadline_s)
+        for take in self._taken:
+            take.commit()
+        self.phase = Phase.COMMITTED
+
+    def rollback(self) -> None:
+        self._expect(Phase.OPEN)
+        for take in reversed(self._taken):
+            take.rollback()
+        self.phase = Phase.ROLLED_BACK
+
+    def close(self) -> None:
+        """The end, in any phase; what is open is rolled back."""
+        if self.phase is Phase.OPEN:
+            self.rollback()
+        self.phase = Phase.CLOSED
+
+    def __enter__(self) -> Transaction:
+        self.begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if kind is None and self.phase is Phase.OPEN:
+                self.commit()
+        finally:
+            self.close()
+
+    def _expect(self, phase: Phase) -> None:
+        if self.phase is not phase:
+            raise WrongPhase(f"the transaction is {self.phase}, not {phase}: begin, put or take, commit or rollback")

@@ -1,0 +1,225 @@
+"""The few file operations of the log, behind one small seam: crash tests and the simulation put their own file layer in
+its place, so nothing in this folder touches the disk but through it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+Whole = bytes | mmap.mmap
+"""The content of a file."""
+
+
+class LogError(RuntimeError):
+    """Something is wrong with a write-ahead log. The text says what, where and what to do."""
+
+
+class LogLocked(LogError):
+    """Another process holds the folder."""
+
+    def __init__(self, folder: Path, holder: str) -> None:
+        super().__init__(folder, holder)
+        self.folder, self.holder = folder, holder
+
+    def __str__(self) -> str:
+        return (
+            f"the log {self.folder} is in use by {self.holder}: stop that process, "
+            "or give this agent a data folder of its own"
+        )
+
+
+class Lock(Protocol):
+    """A folder that is held."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """What the log does to a disk. Every method raises OSError as the system does."""
+
+    def create(self, path: Path) -> int:
+        """A descriptor of a new, empty file, for reading and appending."""
+        ...
+
+    def open(self, path: Path) -> int:
+        """A descriptor of an existing file, for reading and writing."""
+        ...
+
+    def write(self, descriptor: int, offset: int, data: bytes) -> None:
+        """All of `data` at `offset`."""
+        ...
+
+    def read(self, descriptor: int, offset: int, length: int) -> bytes:
+        """At most `length` bytes from `offset`."""
+        ...
+
+    def truncate(self, descriptor: int, length: int) -> None: ...
+
+    def fsync(self, descriptor: int) -> None: ...
+
+    def fsync_folder(self, folder: Path) -> None: ...
+
+    def unlink(self, path: Path) -> None: ...
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Rename within a folder; a file `target` that exists goes."""
+        ...
+
+    def close(self, descriptor: int) -> None: ...
+
+    def make_folder(self, path: Path) -> None:
+        """One folder, whose parent exists."""
+        ...
+
+    def names(self, folder: Path) -> list[str]:
+        """What stands in a folder, in no order."""
+        ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def size(self, path: Path) -> int: ...
+
+    def inode(self, path: Path) -> int: ...
+
+    def load(self, path: Path) -> AbstractContextManager[Whole]:
+        """The whole content, valid until the context ends."""
+        ...
+
+    def lock(self, folder: Path) -> Lock:
+        """Hold the folder against other processes; raises LogLocked, naming the holder."""
+        ...
+
+
+class SystemFiles:
+    """The real disk."""
+
+    def create(self, path: Path) -> int:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+
+    def open(self, path: Path) -> int:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def write(self, descriptor: int, offset: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(descriptor, view, offset)
+            view, offset = view[written:], offset + written
+
+    def read(self, descriptor: int, offset: int, length: int) -> bytes:
+        return os.pread(descriptor, length, offset)
+
+    def truncate(self, descriptor: int, length: int) -> None:
+        os.ftruncate(descriptor, length)
+
+    def fsync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def fsync_folder(self, folder: Path) -> None:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
+    def replace(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def make_folder(self, path: Path) -> None:
+        path.mkdir(exist_ok=True)
+
+    def names(self, folder: Path) -> list[str]:
+        return os.listdir(folder)
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def inode(self, path: Path) -> int:
+        return path.stat().st_ino
+
+    @contextmanager
+    def load(self, path: Path) -> Iterator[Whole]:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                yield b""
+                return
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                data.madvise(mmap.MADV_SEQUENTIAL)
+                yield data
+
+    def lock(self, folder: Path) -> Lock:
+        return FolderLock(folder)
+
+
+SYSTEM_FILES = SystemFiles()
+
+
+def write_whole(files: Files, path: Path, data: bytes) -> None:
+    """Make `path` hold `data`, durable when this returns; a crash leaves the old file or the new one."""
+    fresh = path.with_name(path.name + ".new")
+    if files.exists(fresh):
+        files.unlink(fresh)
+    descriptor = files.create(fresh)
+    try:
+        files.write(descriptor, 0, data)
+        files.fsync(descriptor)
+    finally:
+        files.close(descriptor)
+    files.replace(fresh, path)
+    files.fsync_folder(path.parent)
+
+
+def read_whole(files: Files, path: Path) -> bytes:
+    """The content of a small file."""
+    with files.load(path) as data:
+        return bytes(data)
+
+
+def ensure_folder(files: Files, path: Path) -> None:
+    """Make `path` and what is missing above it, each with its entry durable: a log whose folder a power failure takes
+    away has lost everything in it. What exists may have been made by a process that ended before its entry was
+    durable, so the entry of the first that exists is made durable again."""
+    if files.exists(path):
+        with suppress(PermissionError):  # then we did not make it
+            files.fsync_folder(path.parent)
+        return
+    ensure_folder(files, path.parent)
+    files.make_folder(path)
+    files.fsync_folder(path.parent)
+
+
+class FolderLock:
+    """One process a folder. The kernel drops the lock with the process, however that ends."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the lock; raises LogLocked, naming the holder, when another process has it."""
+        self._descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._descriptor, 1000, 0).decode(errors="replace").strip() or "an unnamed process"
+            os.close(self._descriptor)
+            raise LogLocked(folder, holder) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+
+    def release(self) -> None:
+        """Let go; the file stays, because deleting it would let two processes lock two files of one name."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

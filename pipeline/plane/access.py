@@ -1,0 +1,57 @@
+"""Who may read and write our part of ZooKeeper: the platform alone, but for the place where applications register."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from kazoo.security import Permissions, make_acl, make_digest_acl
+
+from pipeline.plane.tree import CALL_S
+
+ROOT, CONTEXTS = "/artimon", "/artimon/contexts"
+
+
+def protect(client: KazooClient, digest: str, closed: bool = False) -> int:
+    """Give every node of ours to the user of `digest` (user:password), which the client must have shown; how many.
+    Applications that show nothing may register below /artimon/contexts, unless `closed`. Nodes made later by the
+    platform are its own from the start. Raises KazooException, KazooTimeoutError."""
+    user, _, password = digest.partition(":")
+    owner = make_digest_acl(user, password, all=True)
+    guests = make_acl("world", "anyone", read=True, create=True)
+    client.ensure_path(CONTEXTS, acl=[owner])
+    count = 0
+    for path in _walk(client, ROOT):
+        open_to_guests = not closed and (path == CONTEXTS or path.rpartition("/")[0] == CONTEXTS)
+        try:
+            client.set_acls_async(path, [owner, guests] if open_to_guests else [owner]).get(timeout=CALL_S)
+        except NoNodeError:
+            continue
+        count += 1
+    return count
+
+
+def open_nodes(client: KazooClient) -> list[str]:
+    """Nodes of ours, but for those of applications, that anybody may write or read."""
+    found = []
+    for path in _walk(client, ROOT):
+        if path == CONTEXTS or path.startswith(CONTEXTS + "/"):
+            continue
+        try:
+            acls, _ = client.get_acls_async(path).get(timeout=CALL_S)
+        except NoNodeError:
+            continue
+        if any(acl.id.scheme == "world" and acl.perms & Permissions.ALL for acl in acls):
+            found.append(path)
+    return found
+
+
+def _walk(client: KazooClient, path: str) -> Iterator[str]:
+    yield path
+    try:
+        children = client.get_children_async(path).get(timeout=CALL_S)
+    except NoNodeError:
+        return
+    for name in sorted(children):
+        yield from _walk(client, f"{path}/{name}")

@@ -1,0 +1,175 @@
+"""Commands to an agent: each is done once, however often it is heard, and answered for good. Pure: no I/O, no clock.
+
+A command has an id that whoever gives it chooses; the answer to an id never changes once it is final. Commands are
+begun in the order in which they were given. `drain` lasts until nothing waits in the agent; others may begin meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+NAMES = ("drain", "pause", "resume", "roll", "release")
+REMEMBERED = 1000
+"""Final answers that an agent keeps on its disk; the oldest go."""
+MAX_WAITING = 100
+"""Commands to one agent that may lie in ZooKeeper, answered or not."""
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class CommandError(ValueError):
+    """This is no command."""
+
+
+class Mode(Enum):
+    """What an agent does. It survives a restart."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    """Takes what comes, sends nothing: the log keeps it."""
+    DRAINING = "draining"
+    """Takes nothing, sends what it has."""
+
+
+MODES = {"pause": Mode.PAUSED, "resume": Mode.RUNNING, "drain": Mode.DRAINING}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`arguments` belong to the name; times in epoch milliseconds; `order`: in which they were given."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, str]
+    issued_ms: int
+    deadline_ms: int
+    order: int = 0
+
+    def to_json(self) -> bytes:
+        """What stands in the znode."""
+        fields = {"name": self.name, "arguments": dict(self.arguments)}
+        return json.dumps({**fields, "issued_ms": self.issued_ms, "deadline_ms": self.deadline_ms}).encode()
+
+    @classmethod
+    def parse(cls, id: str, data: bytes, order: int = 0) -> Command:
+        """Inverse of `to_json`. Raises CommandError."""
+        try:
+            found = json.loads(data)
+            arguments = {str(key): str(value) for key, value in found["arguments"].items()}
+            return cls(
+                checked_id(id), str(found["name"]), arguments, int(found["issued_ms"]), int(found["deadline_ms"]), order
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CommandError(f"{data[:200]!r} is no command: {error!r}") from None
+
+
+def checked_id(id: str) -> str:
+    """The id itself. Raises CommandError."""
+    if not _ID.fullmatch(id):
+        raise CommandError(f"id {id!r}: use letters, digits, . _ and -, at most 100 of them")
+    return id
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`state`: "begun", or for good "done", "failed", "refused", "expired"."""
+
+    state: str
+    text: str
+    time_ms: int
+
+    @property
+    def final(self) -> bool:
+        return self.state != "begun"
+
+    def to_json(self) -> bytes:
+        return json.dumps({"state": self.state, "text": self.text, "time_ms": self.time_ms}).encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> Answer:
+        """Inverse of `to_json`. Raises ValueError."""
+        try:
+            found = json.loads(data)
+            return cls(str(found["state"]), str(found["text"]), int(found["time_ms"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{data[:200]!r} is no answer: {error!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """What an agent knows of commands; it stands on its disk before anything is done.
+
+    `answers`: by id, oldest first; `drain`: the one that has begun and not ended."""
+
+    mode: Mode = Mode.RUNNING
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    drain: Command | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        answers = {id: json.loads(answer.to_json()) for id, answer in self.answers.items()}
+        drain = None if self.drain is None else {"id": self.drain.id, **json.loads(self.drain.to_json())}
+        return {"mode": self.mode.value, "answers": answers, "drain": drain}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Book:
+        """Inverse of `to_json`. Raises ValueError, KeyError, TypeError."""
+        answers = {str(id): Answer(one["state"], one["text"], one["time_ms"]) for id, one in found["answers"].items()}
+        drain = found["drain"]
+        command = None if drain is None else Command.parse(drain["id"], json.dumps(drain).encode())
+        return cls(Mode(found["mode"]), answers, command)
+
+
+def next_command(book: Book, heard: Iterable[Command]) -> Command | None:
+    """The first one that has no answer yet."""
+    waiting = [command for command in heard if command.id not in book.answers]
+    return min(waiting, key=lambda command: (command.order, command.id), default=None)
+
+
+def refusal(command: Command, now_ms: int) -> Answer | None:
+    """Why a command is not even begun; None if it is to be."""
+    if command.name not in NAMES:
+        return Answer("refused", f"unknown command {command.name!r}: there are {', '.join(NAMES)}", now_ms)
+    if now_ms >= command.deadline_ms:
+        return Answer("expired", f"heard {now_ms - command.deadline_ms} ms after its deadline; not begun", now_ms)
+    return None
+
+
+def begun(book: Book, command: Command, now_ms: int) -> Book:
+    """A command begins. One that changes the mode ends a drain that is under way, which then has failed."""
+    if command.name not in MODES:
+        return book
+    if book.drain is not None:
+        text = f"ended by {command.name} {command.id} before everything was sent"
+        book = answered(book, book.drain.id, Answer("failed", text, now_ms))
+    mode = MODES[command.name]
+    book = replace(book, mode=mode, drain=command if mode is Mode.DRAINING else None)
+    return answered(book, command.id, Answer("begun", "draining", now_ms)) if mode is Mode.DRAINING else book
+
+
+def drained(book: Book, waiting: int, now_ms: int) -> Book:
+    """Look at the drain that is under way; `waiting` items are not acked yet. A late one stays in its mode."""
+    command = book.drain
+    if command is None:
+        return book
+    if waiting == 0:
+        return replace(answered(book, command.id, Answer("done", "everything is acked", now_ms)), drain=None)
+    if now_ms >= command.deadline_ms:
+        text = f"{waiting} batches are not acked at the deadline; the agent goes on draining until `resume`"
+        return replace(answered(book, command.id, Answer("failed", text, now_ms)), drain=None)
+    return book
+
+
+def answered(book: Book, id: str, answer: Answer) -> Book:
+    """The answer to an id; a final one stays."""
+    old = book.answers.get(id)
+    if old is not None and old.final:
+        return book
+    answers = {key: value for key, value in book.answers.items() if key != id}
+    kept = list({**answers, id: answer}.items())
+    while len(kept) > REMEMBERED and kept[0][1].final:
+        kept.pop(0)
+    return replace(book, answers=dict(kept))

@@ -1,0 +1,268 @@
+"""What an agent sends next, to whom, and what follows from the answer. Pure: no I/O, no clock, no threads.
+
+`Sender` drives this with its threads and a lock; the simulation drives it with messages that are lost, late and
+repeated.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from artimon.model.batch import NO_LANE, BatchHeader, BatchId
+from artimon.model.ranges import LaneId
+from pipeline.acks import Position, Verdict
+from pipeline.ages import Ages
+from pipeline.collectors import Collectors, Endpoint
+from pipeline.credits import LEAST, NOT_TOLD, Credits
+from pipeline.log.framing import RecordType
+from pipeline.log.records import Place, encode_acked, encode_forgotten, encode_sent
+from pipeline.log.recovery import Recovery
+from pipeline.pacing import Pacing
+from pipeline.probing import Probing
+from pipeline.timer import AdaptiveTimer
+from pipeline.tracker import GROUP_BYTES, GROUP_COUNT, Answer, Group, Item, Outcome, Tracker
+
+IDLE_S = 1.0
+LEAST_WAIT_S = 0.02
+LEAST_DEADLINE_S = 15.0
+"""Above the time that a collector gives Kafka (pipeline/broker.py), so that its own answer comes first."""
+OTHER_DEADLINE_S = 5.0
+"""The same while another collector is known that is not slow: rather a repeat than a lane that waits."""
+SLOW_S = 3.0
+"""A collector that takes longer for a call is slow: for a while others are preferred."""
+SLOW_FOR_S = 30.0
+
+NOT_CALLED = -2
+"""Of a group that did not reach a collector: its credit stays."""
+
+Note = tuple[RecordType, Iterator[bytes]]
+"""Records of one type to be noted in the log."""
+
+
+class Call(NamedTuple):
+    """A group on its way to a collector. `deadline_s`: how long to wait for the answer."""
+
+    group: Group
+    endpoint: Endpoint
+    deadline_s: float
+    began: float
+    size: int = 0
+
+
+@dataclass(slots=True)
+class Sending:
+    """Every decision between the log and the collectors. Not thread-safe: its owner locks.
+
+    Times (`now`) are seconds of a clock that never goes back."""
+
+    tracker: Tracker
+    collectors: Collectors
+    timer: AdaptiveTimer
+    probing: Probing
+    probe: Group | None = None
+    """The call that asks whether Kafka has room again."""
+    damaged: int = 0
+    """Batches that were accepted and that the disk no longer gives back."""
+    held: bool = False
+    """Nothing goes until it is let go: an operator paused the agent."""
+    carried_bytes: int = 0
+    """Payload of all calls, whether answered or not: what is sent again counts again."""
+    calls: int = 0
+    """Begun since start."""
+    unanswered: Counter[str] = field(default_factory=Counter)
+    """Calls that nobody answered, `late` or `broken`."""
+    slow: int = 0
+    """How often a collector was found to be slow."""
+    ages: Ages = field(default_factory=Ages)
+    credits: Credits[Endpoint] = field(default_factory=Credits)
+    pacing: Pacing = field(default_factory=Pacing)
+    _flying: dict[LaneId, tuple[Endpoint, Group, float]] = field(default_factory=dict)
+    """Groups that were handed out and whose end is not known; their bytes count against the credit."""
+    _began: float | None = None
+
+    @classmethod
+    def of(
+        cls, tracker: Tracker, agent: str, chance: random.Random | None = None, pacing: Pacing | None = None
+    ) -> Sending:
+        """Of an agent that knows no collector yet. `chance`: what spreads the pauses of many agents."""
+        timer = AdaptiveTimer(least=LEAST_DEADLINE_S)
+        probing = Probing(_random=chance or random.Random())
+        return cls(tracker, Collectors(agent), timer, probing, pacing=pacing or Pacing())
+
+    def logged(self, placed: Iterable[tuple[BatchHeader, Place]], now_ms: int) -> None:
+        """These are durable now and may go."""
+        for header, place in placed:
+            self.tracker.add(header, place, now_ms)
+            self.pacing.came(place.length)
+
+    def next(self, now: float, now_ms: int = 0) -> Group | float:
+        """The group that goes next, or how many seconds to wait for one. `now_ms`: the time of day, by which what
+        waited long is told from what is new; 0: all is new."""
+        self._began = now if self._began is None else self._began
+        if self.held:
+            return IDLE_S
+        self._look_for_slow(now)
+        window = self.probing.allowed(now, self.probe is not None)
+        old_ms = now_ms - self.pacing.period_ms if now_ms else 0
+        backlog = self.pacing.room(now, self.tracker.waiting_s(now, self._began)) if old_ms else GROUP_BYTES
+        endpoint = self.collectors.pick(now)
+        if endpoint is not None:
+            room = self.credits.room(endpoint)
+            if room <= 0:
+                return IDLE_S  # an answer makes room, and wakes
+            count = GROUP_COUNT if window is None else window
+            group = self.tracker.take(now, count, min(room, GROUP_BYTES), backlog, old_ms)
+            if group is not None:
+                self._take(group, endpoint, now, window is not None)
+                return group
+            if room < LEAST:
+                return IDLE_S  # there may be a message that does not fit
+        due = self.tracker.next_due(samples=window != 0, old_ms=0 if backlog > 0 else old_ms)
+        if window == 0 and self.probe is None:
+            due = self.probing.not_before if due is None else min(due, self.probing.not_before)
+        if backlog <= 0:
+            due = min(now + self.pacing.wait_s(), now + IDLE_S if due is None else due)
+        return IDLE_S if due is None else min(IDLE_S, max(LEAST_WAIT_S, due - now))
+
+    def begin(self, group: Group, size: int, now: float) -> Call | None:
+        """The call for a group of `size` bytes; None if no collector may be tried: the group waits."""
+        endpoint = self.collectors.pick(now)
+        chosen = self._flying[group.lane][0]
+        if endpoint is None:
+            self.failed(group, now)
+            return None
+        if endpoint != chosen:
+            if self.credits.room(endpoint) < size:
+                self._end(group, NOT_CALLED)
+                self.tracker.put_back(group)
+                self._learn(group, (), now)
+                return None
+            self._end(group, NOT_CALLED)
+            self.credits.began(endpoint, group.size)
+        self._flying[group.lane] = endpoint, group, now
+        self.carried_bytes += size
+        self.calls += 1
+        self.collectors.chosen(endpoint)
+        other = self.collectors.another(endpoint, now)
+        return Call(group, endpoint, self.timer.deadline(OTHER_DEADLINE_S if other else None), now, size)
+
+    def unreadable(self, group: Group, items: Sequence[Item], now: float) -> None:
+        """The log itself can no longer read these of a group: they are given up, the rest goes again."""
+        self.damaged += len(items)
+        self._end(group, NOT_CALLED)
+        self.tracker.lost(group, items)
+        self._learn(group, (), now)
+
+    def answered(self, call: Call, answers: Sequence[Answer], now: float) -> Outcome:
+        """A collector answered, one answer an item."""
+        self.collectors.worked(call.endpoint)
+        self.timer.answered(now - call.began)
+        self._end(call.group, answers[0].credit if answers else NOT_TOLD)
+        if now - call.began > SLOW_S or (answers and all(a.position is None and not a.full for a in answers)):
+            self._is_slow(call.endpoint, now)
+        outcome = self.tracker.answered(call.group, answers, now)
+        self._learn(call.group, answers, now)
+        return outcome
+
+    def silent(self, call: Call, now: float, late: bool) -> None:
+        """No answer; `late`: none in time, else the connection broke."""
+        self.collectors.failed(call.endpoint, now)
+        self.unanswered["late" if late else "broken"] += 1
+        if late:
+            self.timer.timed_out()
+        self._end(call.group, None)
+        self.failed(call.group, now, self.collectors.another(call.endpoint, now))
+
+    def failed(self, group: Group, now: float, elsewhere: bool = False) -> None:
+        """The group may or may not be in Kafka, and goes again; at once if that is `elsewhere`."""
+        self._end(group, NOT_CALLED)
+        self.tracker.failed(group, now, elsewhere)
+        self._learn(group, (), now)
+
+    def forgotten(self, done: Iterable[Item], now_ms: int) -> None:
+        """Nobody needs these from us any more: how long they took."""
+        self.ages.ack(((i.source, i.poll_ms, i.logged_ms) for i in done if not i.is_series), now_ms)
+
+    @property
+    def flying_bytes(self) -> int:
+        """On their way to collectors."""
+        return sum(group.size for _, group, _ in self._flying.values())
+
+    def judged(self, verdict: Verdict[BatchId]) -> list[Item]:
+        """Apply what followed from the published states; what need not be kept any longer."""
+        return self.tracker.judged(verdict)
+
+    def _take(self, group: Group, endpoint: Endpoint, now: float, probe: bool) -> None:
+        """A group was handed out, for this collector."""
+        if probe and group.lane.lane != NO_LANE:
+            self.probe = group
+        if group.backlog:
+            self.pacing.spent(group.size)
+        self.credits.began(endpoint, group.size)
+        self._flying[group.lane] = endpoint, group, now
+
+    def _end(self, group: Group, granted: int | None) -> None:
+        """It is no longer on its way. `granted` as for Credits.ended, NOT_CALLED if nothing was learnt."""
+        endpoint, flying, _ = self._flying.get(group.lane, (None, None, 0.0))
+        if endpoint is None or flying is not group:
+            return
+        del self._flying[group.lane]
+        if granted == NOT_CALLED:
+            self.credits.returned(endpoint, group.size)
+        else:
+            self.credits.ended(endpoint, group.size, granted)
+
+    def _look_for_slow(self, now: float) -> None:
+        """A call that takes long says so before its answer comes."""
+        for endpoint, _, began in self._flying.values():
+            if now - began > SLOW_S:
+                self._is_slow(endpoint, now)
+
+    def _is_slow(self, endpoint: Endpoint, now: float) -> None:
+        self.slow += self.collectors.slow(endpoint, now + SLOW_FOR_S, now)
+
+    def _learn(self, group: Group, answers: Sequence[Answer], now: float) -> None:
+        """What the end of a call says of Kafka's room. Announcements are never refused for want of it."""
+        probe = group is self.probe
+        if probe:
+            self.probe = None
+        full = next((answer.reason for answer in answers if answer.full), "")
+        if full:
+            self.probing.refused(full, now, probe)
+        elif probe and answers and all(answer.position is not None for answer in answers):
+            self.probing.taken()
+
+
+def notes_of_sent(items: Iterable[Item]) -> Iterator[Note]:
+    """What the log is told of batches that Kafka has."""
+    by_agent: dict[str, list[tuple[BatchId, Position]]] = {}
+    for item in items:
+        if item.position is not None:
+            by_agent.setdefault(item.id.agent, []).append((item.id, item.position))
+    for agent, sent in by_agent.items():
+        yield RecordType.SENT, encode_sent(agent, sent)
+
+
+def notes_of_done(done: Sequence[Item]) -> Iterator[Note]:
+    """What the log is told of what nobody needs from us any more."""
+    yield RecordType.ACKED, encode_acked(item.id for item in done if not item.is_series)
+    yield RecordType.FORGOTTEN, encode_forgotten([item.place for item in done if item.is_series])
+
+
+def restore(tracker: Tracker, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, Place]]:
+    """Go on with what a log holds. What is acked by being sent (`ack_on_sent`: level `kafka`) and need not be kept."""
+    acked: list[tuple[BatchId, Place]] = []
+    for header, place in (*found.batches, *found.series):
+        position = found.sent.get(header.id)
+        logged_ms = min(now_ms, header.poll_ms)
+        if position is None:
+            tracker.add(header, place, logged_ms)
+        elif ack_on_sent and not position.durable_later:
+            acked.append((header.id, place))
+        else:
+            tracker.restore_sent(header, place, position, logged_ms)
+    return acked

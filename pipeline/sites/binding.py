@@ -1,0 +1,129 @@
+"""At which site each lane's batches are sent that were never sent before. Pure: no I/O, no clock, no threads.
+
+Sites stand in an order of preference. A lane leaves its site when nothing of it has moved for `patience_s`, and comes
+back to a better one when that has been reachable for `return_s`: one lane first, the others once that one was
+served. A lane that had to leave a site again stays away twice as long each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from artimon.model.ranges import LaneId
+from pipeline.timer import backoff
+
+MOST_AWAY_S = 3600.0
+
+
+class Move(NamedTuple):
+    """What of a lane was never sent goes to another site."""
+
+    lane: LaneId
+    site: str
+    to: str
+
+
+@dataclass(slots=True)
+class _Site:
+    """`trusted`: it has served a lane since one had to leave it. `scout`: the lane that tries it meanwhile."""
+
+    trusted: bool = True
+    reachable_since: float | None = None
+    scout: LaneId | None = None
+
+
+@dataclass(slots=True)
+class _Away:
+    """How a lane fared at a site that it left."""
+
+    failures: int = 0
+    not_before: float = 0.0
+
+
+@dataclass(slots=True)
+class SiteBinding:
+    """Times are seconds of a clock that never goes back. Invariant: every lane is at exactly one site."""
+
+    order: Sequence[str]
+    patience_s: float = 60.0
+    return_s: float = 60.0
+    lanes: dict[LaneId, str] = field(default_factory=dict)
+    _sites: dict[str, _Site] = field(default_factory=dict)
+    _away: dict[tuple[str, LaneId], _Away] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.order or len(set(self.order)) != len(self.order):
+            raise ValueError(f"sites {list(self.order)}: name each once, the preferred one first")
+        self._sites = {name: _Site() for name in self.order}
+
+    def site_of(self, lane: LaneId) -> str:
+        """Where a lane is; one that is new begins at the most preferred site that is trusted."""
+        site = self.lanes.get(lane)
+        if site is None:
+            trusted = (name for name in self.order if self._sites[name].trusted)
+            site = self.lanes[lane] = next(trusted, self.order[0])
+        return site
+
+    def served(self, site: str, lane: LaneId) -> None:
+        """The site took batches of this lane."""
+        self._sites[site].trusted, self._sites[site].scout = True, None
+        self._away.pop((site, lane), None)
+
+    def decide(self, now: float, stuck: Mapping[LaneId, float], reachable: Iterable[str]) -> list[Move]:
+        """The moves that are due. `stuck`: for how long nothing of a lane that was never sent has moved."""
+        up = set(reachable)
+        for name, site in self._sites.items():
+            if name not in up:
+                site.reachable_since = None
+            elif site.reachable_since is None:
+                site.reachable_since = now
+        moves = []
+        for lane in sorted(self.lanes):
+            to = self._target(lane, now, stuck.get(lane, 0.0), up)
+            if to is not None:
+                moves.append(Move(lane, self.lanes[lane], to))
+                self.lanes[lane] = to
+        return moves
+
+    def forget(self, lane: LaneId) -> None:
+        """A lane of a former epoch of which nothing is left."""
+        self.lanes.pop(lane, None)
+        for site in self._sites.values():
+            if site.scout == lane:
+                site.scout = None
+        self._away = {key: away for key, away in self._away.items() if key[1] != lane}
+
+    def _target(self, lane: LaneId, now: float, stuck_s: float, up: set[str]) -> str | None:
+        here = self.lanes[lane]
+        if stuck_s >= self.patience_s:
+            others = (name for name in self.order if name != here and name in up)
+            to = next((name for name in others if self._may_try(name, lane, now)), None)
+            if to is not None:
+                self._leave(here, lane, now)
+                self._enter(to, lane)
+                return to
+            return None
+        for name in self.order[: self.order.index(here)]:
+            since = self._sites[name].reachable_since
+            if since is not None and now - since >= self.return_s and self._may_try(name, lane, now):
+                self._enter(name, lane)
+                return name
+        return None
+
+    def _may_try(self, name: str, lane: LaneId, now: float) -> bool:
+        site, away = self._sites[name], self._away.get((name, lane))
+        if away is not None and now < away.not_before:
+            return False
+        return site.trusted or site.scout in (None, lane)
+
+    def _enter(self, name: str, lane: LaneId) -> None:
+        if not self._sites[name].trusted:
+            self._sites[name].scout = lane
+
+    def _leave(self, name: str, lane: LaneId, now: float) -> None:
+        site, away = self._sites[name], self._away.setdefault((name, lane), _Away())
+        site.trusted, site.scout = False, None
+        away.failures += 1
+        away.not_before = now + backoff(away.failures, self.return_s, max(self.return_s, MOST_AWAY_S))

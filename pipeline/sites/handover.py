@@ -1,0 +1,299 @@
+"""Hands over what one site's Kafka holds to another site: reads its topics, sends the very bytes to a collector there,
+and keeps the offset once the other site acked it. Batches keep their identities, so a repeat is dropped there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+from kazoo.client import KazooClient
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from thriftpy2.thrift import TException
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.registration import zookeeper_client
+from artimon.settings import security
+from bookkeeper.framed import FramedClient, FramedError
+from pipeline.acks import Sent, Verdict
+from pipeline.broker import Broker, BrokerError
+from pipeline.collectors import Collectors, Endpoint
+from pipeline.control import Control
+from pipeline.idl import collector_idl
+from pipeline.sender import answer_of
+from pipeline.sites.handing import Handing, Message, merge_offsets
+
+log = logging.getLogger(__name__)
+
+PATH = "/artimon/handover"
+FETCH_BYTES, CALL_BYTES, CALL_COUNT = 4 * 1024 * 1024, 4 * 1024 * 1024 - 64 * 1024, 2_000
+POLL_MS, KAFKA_S, CALL_S, ZOOKEEPER_S = 500, 15.0, 30.0, 5.0
+_RETRY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverConfig:
+    """From the Kafka of one site to the collectors that `zookeeper`, the other site's, lists. `name`: of the source,
+    part of where the offsets are kept. `level`: when the other site has it: in Kafka, or in the table."""
+
+    name: str
+    kafka: str
+    zookeeper: str
+    level: Literal["kafka", "hdfs"] = "hdfs"
+    topic_prefix: str = "artimon"
+    target_prefix: str = "artimon"
+
+
+class OffsetsNode:
+    """Offsets of one topic, in the ZooKeeper of the site that gets the data: they say what it has, and go with it."""
+
+    def __init__(self, client: KazooClient, name: str, topic: str, topic_id: str) -> None:
+        self._client = client
+        self.path = f"{PATH}/{name}/{topic}/{topic_id}"
+
+    def load(self) -> dict[int, int]:
+        """Raises KazooException, TimeoutError."""
+        return self._read()[0]
+
+    def save(self, until: Mapping[int, int]) -> None:
+        """Never sets an offset back, whoever else hands over the same topic. Raises KazooException, TimeoutError."""
+        for _ in range(5):
+            known, version = self._read()
+            merged = merge_offsets(until, known)
+            if merged == known:
+                return
+            data = json.dumps({"offsets": {str(p): at for p, at in sorted(merged.items())}}).encode()
+            try:
+                if version < 0:
+                    self._client.create_async(self.path, data, makepath=True).get(timeout=ZOOKEEPER_S)
+                else:
+                    self._client.set_async(self.path, data, version).get(timeout=ZOOKEEPER_S)
+                return
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                continue
+
+    def _read(self) -> tuple[dict[int, int], int]:
+        try:
+            data, stat = self._client.get_async(self.path).get(timeout=ZOOKEEPER_S)
+        except NoNodeError:
+            return {}, -1
+        return {int(p): int(at) for p, at in json.loads(data)["offsets"].items()}, stat.version
+
+
+class TopicHandover:
+    """One topic. `run` in a thread; has the face of a sender for `Control`, which brings collectors and acks.
+
+    Locks: `_lock` guards the core and the collectors; no I/O under it."""
+
+    def __init__(
+        self, config: HandoverConfig, kind: str, zookeeper: KazooClient, clock: Clock, on_answer: bool
+    ) -> None:
+        """`kind`: samples or series. `on_answer`: the collector's answer is enough (announcements; level `kafka`)."""
+        self._config, self._clock, self._zookeeper, self._on_answer = config, clock, zookeeper, on_answer
+        self.topic = f"{config.topic_prefix}.{kind}"
+        self._compacted = kind == "series"
+        self._lock = threading.Lock()
+        self.handing = Handing()
+        self._collectors = Collectors(f"handover-{config.name}")
+        self._back: set[int] = set()
+        self._saved: dict[int, int] = {}
+        self._clients: dict[Endpoint, FramedClient] = {}
+        self.messages = self.bytes = 0
+        self.problem = "has not begun"
+
+    def update_collectors(self, found: dict[str, Endpoint]) -> None:
+        with self._lock:
+            self._collectors.update(found)
+
+    def sent(self) -> list[Sent[Message]]:
+        with self._lock:
+            return self.handing.sent()
+
+    def judged(self, verdict: Verdict[Message]) -> None:
+        for key, evidence in verdict.resend:
+            log.warning("%s: message %s is handed over again: %s", self.topic, key, evidence)
+        with self._lock:
+            self._back |= self.handing.judged(verdict)
+
+    def figures(self) -> dict[str, Any]:
+        with self._lock:
+            return {
+                "messages": self.messages,
+                "bytes": self.bytes,
+                "flying": self.handing.flying,
+                "lost": self.handing.lost,
+                "skipped": self.handing.skipped,
+                "until": {str(p): at for p, at in sorted(self.handing.until.items())},
+                "problem": self.problem,
+            }
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop`. Whatever is away is tried again; nothing is kept as handed over that is not."""
+        while not stop.is_set():
+            try:
+                self._run(stop)
+            except (KafkaError, BrokerError, KazooException, OSError, TimeoutError, ValueError) as error:
+                self.problem = f"{type(error).__name__}: {error}"
+                log.warning("hand-over of %s waits: %s", self.topic, self.problem)
+            except Exception:  # a hand-over that ends silently would fill the source's Kafka
+                log.exception("hand-over of %s", self.topic)
+            self._clock.wait(stop, _RETRY_S)
+        for client in self._clients.values():
+            client.close()
+
+    def _run(self, stop: threading.Event) -> None:
+        """As long as the topic is the same; one that was made again has offsets of its own."""
+        broker, consumer = Broker(self._config.kafka, self._clock), None
+        try:
+            info = broker.topic(self.topic)
+            node = OffsetsNode(self._zookeeper, f"{self._config.name}-{info.cluster}", self.topic, info.topic_id)
+            known = node.load()
+            with self._lock:
+                self.handing = Handing(dict(known), compacted=self._compacted)
+                self._saved = dict(known)
+            consumer = self._consumer()
+            parts = [TopicPartition(self.topic, p) for p in sorted(info.leaders)]
+            consumer.assign(parts)
+            for part in parts:
+                consumer.seek(part, self.handing.next_offset(part.partition))
+            self.problem = ""
+            while not stop.is_set() and broker.topic(self.topic).topic_id == info.topic_id:
+                self._turn(consumer, node, stop)
+            self._save(node)
+        finally:
+            broker.close()
+            if consumer is not None:
+                consumer.close()
+
+    def _turn(self, consumer: Any, node: OffsetsNode, stop: threading.Event) -> None:
+        with self._lock:
+            back, self._back, room = self._back, set(), self.handing.room
+        for partition in back:
+            consumer.seek(TopicPartition(self.topic, partition), self.handing.next_offset(partition))
+        if room:
+            records = [r for found in consumer.poll(timeout_ms=POLL_MS).values() for r in found]
+            self._hand(records, stop)
+        else:
+            self._clock.wait(stop, POLL_MS / 1000)
+        self._save(node)
+
+    def _hand(self, records: list[Any], stop: threading.Event) -> None:
+        batch: list[tuple[Message, bytes]] = []
+        size = 0
+        for record in records:
+            message = Message(record.partition, record.offset)
+            with self._lock:
+                fresh = self.handing.read(message)
+            if not fresh:
+                continue
+            if batch and (size + len(record.value or b"") > CALL_BYTES or len(batch) >= CALL_COUNT):
+                self._send(batch, stop)
+                batch, size = [], 0
+            batch.append((message, record.value or b""))
+            size += len(record.value or b"")
+        if batch:
+            self._send(batch, stop)
+
+    def _send(self, batch: list[tuple[Message, bytes]], stop: threading.Event) -> None:
+        """Until each was taken, or is no batch; in order."""
+        while batch and not stop.is_set():
+            with self._lock:
+                endpoint = self._collectors.pick(self._clock.monotonic())
+            answers = self._call(endpoint, [data for _, data in batch]) if endpoint else None
+            left = []
+            with self._lock:
+                for (message, data), answer in zip(batch, answers or [None] * len(batch), strict=True):
+                    if answer is not None and answer.position is not None:
+                        self.handing.placed(message, answer.position, self._on_answer)
+                        self.messages, self.bytes = self.messages + 1, self.bytes + len(data)
+                    elif answer is not None and answer.ours:
+                        self.handing.skip(message)
+                    else:
+                        left.append((message, data))
+                        self.problem = answer.reason if answer is not None else "no collector of the other site answers"
+            if not left:
+                self.problem = ""
+            batch = left
+            if batch:
+                self._clock.wait(stop, _RETRY_S)
+
+    def _call(self, endpoint: Endpoint, messages: list[bytes]) -> list[Any] | None:
+        client = self._clients.get(endpoint)
+        if client is None:
+            client = self._clients[endpoint] = FramedClient(
+                collector_idl().Collector, endpoint.host, endpoint.port, security=security()
+            )
+        try:
+            answers = [answer_of(raw) for raw in client.call("send", messages, timeout=CALL_S)]
+            if len(answers) != len(messages):
+                raise FramedError(f"{len(answers)} answers to {len(messages)} messages")
+        except (FramedError, TException, OSError) as error:
+            log.warning("collector %s:%d: %s", endpoint.host, endpoint.port, error)
+            with self._lock:
+                self._collectors.failed(endpoint, self._clock.monotonic())
+            return None
+        with self._lock:
+            self._collectors.worked(endpoint)
+        return answers
+
+    def _save(self, node: OffsetsNode) -> None:
+        with self._lock:
+            until = dict(self.handing.until)
+        if until != self._saved and self._zookeeper.connected:
+            node.save(until)
+            self._saved = until
+
+    def _consumer(self) -> Any:
+        return KafkaConsumer(
+            bootstrap_servers=self._config.kafka,
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_bytes=FETCH_BYTES,
+            max_partition_fetch_bytes=FETCH_BYTES // 2,
+            max_poll_records=CALL_COUNT,
+            request_timeout_ms=int(KAFKA_S * 1000),
+            bootstrap_timeout_ms=5_000,
+        )
+
+
+class Handover:
+    """Samples and announcements of one site, to another. `start`, `stop`, `figures`."""
+
+    def __init__(self, config: HandoverConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._client = zookeeper_client(config.zookeeper)
+        self.samples = TopicHandover(config, "samples", self._client, clock, config.level == "kafka")
+        self.series = TopicHandover(config, "series", self._client, clock, True)
+        topics = (self.samples, self.series)
+        self._controls = [Control(self._client, one, f"{config.target_prefix}.samples") for one in topics]
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=one.run, args=(self._stop,), name=f"handover {one.topic}", daemon=True)
+            for one in topics
+        ]
+
+    def start(self) -> None:
+        self._client.start_async()
+        for control in self._controls:
+            control.start()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Within about `timeout_s`; what was not acked by then is read again by the next one."""
+        self._stop.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout_s / 2)
+        for control in self._controls:
+            control.stop(0.5)
+        self._client.stop()
+        self._client.close()
+
+    def figures(self) -> dict[str, Any]:
+        return {"samples": self.samples.figures(), "series": self.series.figures()}

@@ -1,0 +1,329 @@
+"""An agent of several sites: a sender, a tracker and an eye on ZooKeeper for each, over one log."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from artimon.model.batch import BatchId
+from artimon.model.clock import Clock
+from artimon.model.registration import zookeeper_client
+from bookkeeper.framed import FramedClient
+from pipeline.collectors import Endpoint, Mode
+from pipeline.control import Control
+from pipeline.log.framing import RecordType
+from pipeline.log.log import Entry, Log
+from pipeline.log.records import Place
+from pipeline.log.recovery import Recovery
+from pipeline.log.segments import CorruptRecord
+from pipeline.sender import Sender
+from pipeline.sending import Call
+from pipeline.sites.binding import SiteBinding
+from pipeline.sites.names import CALL_FAILURES, Names, send_names
+from pipeline.sites.placing import Placing
+from pipeline.sites.record import load, save
+from pipeline.tracker import Answer, Tracker
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+_REFUSED = ("full:", "buffer full:", "damaged:", "store:")
+"""Reasons of which it is certain that the site has nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A data centre with an ensemble, buffer and store of its own, as an agent knows it."""
+
+    name: str
+    zookeeper: str
+
+
+class SiteSender(Sender):
+    """The sender of one site. What it hands to a call is bound to the site, and on the disk as such, before it goes."""
+
+    def __init__(
+        self, site: str, links: Links, wal: Log, tracker: Tracker, agent: str, lanes: int, clock: Clock
+    ) -> None:
+        super().__init__(wal, tracker, agent, lanes, clock)
+        self.site, self._links = site, links
+        self._cond = links.cond  # one for all: batches move between their trackers
+
+    @property
+    def cond(self) -> threading.Condition:
+        return self._cond
+
+    def up(self) -> bool:
+        """Whether a collector of the site may be tried."""
+        with self._cond:
+            return self._sending.collectors.pick(self._clock.monotonic()) is not None and bool(
+                self._sending.collectors.up()
+            )
+
+    def endpoint(self) -> Endpoint | None:
+        """A collector of the site, to be told something."""
+        with self._cond:
+            return self._sending.collectors.pick(self._clock.monotonic())
+
+    def came(self, size: int) -> None:
+        """Under the condition: so many bytes are to be sent."""
+        self._sending.pacing.came(size)
+
+    def _call(self, client: FramedClient, call: Call, messages: list[bytes]) -> tuple[list[Answer] | None, bool]:
+        placing, lane = self._links.placing, call.group.lane
+        with self._cond:
+            top = placing.top.get(lane, -1)
+            to_save = placing.expose(self.site, call.group)
+        if to_save and not self._links.save():
+            with self._cond:
+                placing.withdraw(self.site, call.group, top)
+            return None, False
+        answers, late = super()._call(client, call, messages)
+        with self._cond:
+            if answers is None:
+                if not client.reached:
+                    placing.withdraw(self.site, call.group, top)
+            elif any(answer.position is not None for answer in answers):
+                placing.served(self.site, lane)
+            elif all(answer.reason.startswith(_REFUSED) for answer in answers):
+                placing.withdraw(self.site, call.group, top)
+        return answers, late
+
+
+class Links:
+    """Has the face of a `Sender` for the agent. `home`: the sender of the preferred site, whose ZooKeeper is also that
+    of the control plane; for the others there is a `Control` here.
+
+    Locks: `cond` guards every tracker and what each sender decides by; `_saving` is held while the record is written,
+    so that an older one never replaces a newer one. Order: `_saving`, then `cond`; no I/O under `cond`."""
+
+    def __init__(
+        self,
+        sites: Sequence[Site],
+        wal: Log,
+        data: Path,
+        agent: str,
+        lanes: int,
+        topic: str,
+        clock: Clock,
+        *,
+        ack_on_sent: bool = False,
+        patience_s: float = 60.0,
+        return_s: float = 60.0,
+    ) -> None:
+        """Raises RecordError if what is remembered of lanes and sites cannot be read."""
+        self.cond = threading.Condition()
+        self._log, self._data, self._clock = wal, data, clock
+        self._saving, self._saved = threading.Lock(), 0
+        trackers = {site.name: Tracker(ack_on_sent) for site in sites}
+        binding = SiteBinding([site.name for site in sites], patience_s, return_s)
+        self.placing = Placing(binding, trackers, load(data))
+        self.senders = {
+            site.name: SiteSender(site.name, self, wal, trackers[site.name], agent, lanes, clock) for site in sites
+        }
+        self.home = self.senders[sites[0].name]
+        self._clients = {site.name: zookeeper_client(site.zookeeper) for site in sites[1:]}
+        self._controls = {name: Control(client, self.senders[name], topic) for name, client in self._clients.items()}
+        self._names = Names()
+        self._stop = threading.Event()
+        runs = {"sites": self._watch, "site names": self._tell_names}
+        self._threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in runs.items()]
+        self.problem = ""
+
+    def restore(self, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, Place]]:
+        """Go on with what a log holds; what is acked by being sent need not be kept."""
+        rows, acked = [], []
+        for header, place in (*found.batches, *found.series):
+            position = found.sent.get(header.id)
+            if position is not None and ack_on_sent and not position.durable_later:
+                acked.append((header.id, place))
+            else:
+                rows.append((header, place, position, min(now_ms, header.poll_ms)))
+        with self.cond:
+            self.placing.restore(rows)
+        for header, place in found.series:
+            try:
+                self._names.note(header, self._log.read(place))
+            except (CorruptRecord, OSError) as error:
+                log.error("announcement of %s: %s", header.source, error)
+        return acked
+
+    # --- as a sender
+
+    def start(self) -> None:
+        for sender in self.senders.values():
+            sender.start()
+        for name, client in self._clients.items():
+            client.start_async()
+            self._controls[name].start()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """Within about `timeout_s` and a second."""
+        self._stop.set()
+        for sender in self.senders.values():
+            sender.stop(timeout_s / len(self.senders))
+        for name, client in self._clients.items():
+            self._controls[name].stop(0.2)
+            client.stop()
+            client.close()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(0.5)
+
+    def logged(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+        """These are durable now and may go."""
+        for entry, _ in placed:
+            if entry.type == RecordType.SERIES:
+                self._names.note(entry.header, entry.payload)
+        with self.cond:
+            got = self.placing.logged(((entry.header, place) for entry, place in placed), self._clock.now_ms())
+            for site, size in got.items():
+                self.senders[site].came(size)
+            self.cond.notify_all()
+
+    def hold(self, held: bool) -> None:
+        for sender in self.senders.values():
+            sender.hold(held)
+
+    def prefer(self, groups: tuple[str, ...], mode: Mode) -> None:
+        for sender in self.senders.values():
+            sender.prefer(groups, mode)
+
+    def limit(self, credits: int, backlog: float) -> None:
+        for sender in self.senders.values():
+            sender.limit(credits, backlog)
+
+    def set_level(self, ack_on_sent: bool) -> None:
+        for sender in self.senders.values():
+            sender.set_level(ack_on_sent)
+
+    def sent(self) -> list[Any]:
+        """What waits for acks, at all sites."""
+        return [one for sender in self.senders.values() for one in sender.sent()]
+
+    @property
+    def buffer_full(self) -> str:
+        return next((full for sender in self.senders.values() if (full := sender.buffer_full)), "")
+
+    def problems(self) -> list[str]:
+        """What a person should know of the sites."""
+        found = [self.problem] if self.problem else []
+        found += [f"site {name}: {control.problem}" for name, control in self._controls.items() if control.problem]
+        with self.cond:
+            away = sorted({site for site in self.placing.binding.lanes.values() if site != self.home.site})
+        if away:
+            found.append(f"lanes are away from site {self.home.site}, at {', '.join(away)}")
+        return found
+
+    def figures(self) -> dict[str, Any]:
+        """Counts of all sites together, and beside them each site's own."""
+        each = {name: sender.figures() for name, sender in self.senders.items()}
+        with self.cond:
+            bound = self.placing.bound()
+            lanes = {str(lane): site for lane, site in self.placing.binding.lanes.items()}
+            moved, released = self.placing.moved, self.placing.released
+        joined = join_figures(list(each.values()))
+        kept = ("pending_batches", "unsent_batches", "acked_batches", "collectors_up", "oldest_unacked_ms")
+        sites = {name: {key: own[key] for key in kept} | {"bound": bound.get(name, {})} for name, own in each.items()}
+        return {**joined, "sites": sites, "site_lanes": lanes, "moved_batches": moved, "released_batches": released}
+
+    def release(self, lane: int) -> str:
+        """An operator gives up what lanes of this number wait for at sites that cannot be reached. Says what it did."""
+        up = self._reachable()
+        with self.cond:
+            before = self.placing.released
+            moves = self.placing.release(lane, up)
+            count = self.placing.released - before
+            self.cond.notify_all()
+        if not moves:
+            return f"lane {lane} has nothing at a site that cannot be reached: nothing was released"
+        log.warning("lane %d released by an operator: %s", lane, moves)
+        return "; ".join(f"lane {m.lane}: from {m.site} to {m.to}" for m in moves) + f"; {count} batches had been sent"
+
+    def save(self) -> bool:
+        """The record as it is now is on the disk when this returns True."""
+        with self._saving:
+            with self.cond:
+                version, data = self.placing.record.version, self.placing.record.to_json()
+            if version <= self._saved:
+                return True
+            try:
+                save(self._data, data)
+            except OSError as error:
+                self.problem = f"{self._data}: the record of sites cannot be written ({error}): nothing is sent"
+                log.error("%s", self.problem)
+                return False
+            self._saved, self.problem = version, ""
+            return True
+
+    def _reachable(self) -> list[str]:
+        return [name for name, sender in self.senders.items() if sender.up()]
+
+    def _watch(self) -> None:
+        while not self._clock.wait(self._stop, TICK_S):
+            try:
+                up = self._reachable()
+                with self.cond:
+                    moves = self.placing.tick(self._clock.monotonic(), up)
+                    if moves:
+                        self.cond.notify_all()
+                for move in moves:
+                    log.warning(
+                        "lane %s: what was never sent goes to site %s instead of %s", move.lane, move.to, move.site
+                    )
+            except Exception:  # lanes that never move again would fill the disk
+                log.exception("sites")
+
+    def _tell_names(self) -> None:
+        while not self._clock.wait(self._stop, TICK_S):
+            with self.cond:
+                away = {site for site in self.placing.binding.lanes.values() if site != self.home.site}
+            for site in sorted(away):
+                endpoint = self.senders[site].endpoint()
+                try:
+                    while endpoint is not None and not self._stop.is_set() and send_names(self._names, site, endpoint):
+                        pass
+                except CALL_FAILURES as error:
+                    log.warning("announcements to site %s: %s", site, error)
+                except Exception:
+                    log.exception("announcements to site %s", site)
+
+
+_SUMS_MS = ("ack_waits_ms",)
+"""Times that add up; of others the longest counts."""
+
+
+def join_figures(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counts added, ages and texts of which the greatest or first counts, dictionaries added key by key."""
+    joined: dict[str, Any] = {}
+    for name, first in each[0].items():
+        values = [one[name] for one in each]
+        if isinstance(first, dict):
+            whole = max if name.endswith("_ms") else sum
+            joined[name] = {key: whole(v.get(key, 0) for v in values) for v in values for key in v}
+        elif isinstance(first, str):
+            joined[name] = next((value for value in values if value), "")
+        elif name.endswith("_ms") and name not in _SUMS_MS:
+            joined[name] = max(values)
+        else:
+            joined[name] = sum(values)
+    return joined
+
+
+def parse_sites(texts: Sequence[str]) -> tuple[Site, ...]:
+    """From NAME=HOST:PORT[,HOST:PORT][/chroot], in order of preference. Raises ValueError."""
+    sites = []
+    for text in texts:
+        name, equals, zookeeper = text.partition("=")
+        if not equals or not zookeeper or not name.replace("-", "").replace("_", "").isalnum():
+            raise ValueError(f"site {text!r}: write NAME=ZOOKEEPER, such as paris=10.0.0.1:2181")
+        sites.append(Site(name, zookeeper))
+    if len({site.name for site in sites}) != len(sites):
+        raise ValueError("sites: each needs a name of its own")
+    return tuple(sites)

@@ -1,0 +1,87 @@
+"""Announcements that other sites need too: samples that go to a site say nothing there until their series are
+announced. Bounded memory, newest version of each block; a site gets what it lacks once lanes go there."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from thriftpy2.thrift import TException
+
+from artimon.model.batch import BatchHeader
+from artimon.settings import security
+from bookkeeper.framed import FramedClient, FramedError
+from pipeline.collectors import Endpoint
+from pipeline.idl import collector_idl
+
+HELD_BYTES = 64 * 1024 * 1024
+CALL_BYTES, CALL_COUNT = 3 * 1024 * 1024, 1000
+CALL_S = 15.0
+
+Key = tuple[str, int]
+"""Source, block."""
+
+
+class Names:
+    """Thread-safe. What does not fit is forgotten, oldest first, and counted: sources repeat it within a day."""
+
+    def __init__(self, held_bytes: int = HELD_BYTES) -> None:
+        self._most, self._lock = held_bytes, threading.Lock()
+        self._blocks: OrderedDict[Key, tuple[int, bytes]] = OrderedDict()
+        self._known: dict[str, dict[Key, int]] = {}
+        """Site -> version that it has."""
+        self._bytes = 0
+        self.forgotten = 0
+
+    def note(self, header: BatchHeader, data: bytes) -> None:
+        """An announcement; older versions of its block are of no use."""
+        key = header.source, header.block
+        with self._lock:
+            old = self._blocks.get(key)
+            if old is not None and old[0] > header.poll_ms:
+                return
+            self._bytes += len(data) - (len(old[1]) if old else 0)
+            self._blocks[key] = header.poll_ms, data
+            self._blocks.move_to_end(key)
+            while self._bytes > self._most:
+                gone, (_, lost) = self._blocks.popitem(last=False)
+                self._bytes -= len(lost)
+                self.forgotten += 1
+                for known in self._known.values():
+                    known.pop(gone, None)
+
+    def lacking(self, site: str) -> list[tuple[Key, int, bytes]]:
+        """What the site does not have yet, at most one call of it."""
+        with self._lock:
+            known = self._known.setdefault(site, {})
+            found: list[tuple[Key, int, bytes]] = []
+            size = 0
+            for key, (version, data) in self._blocks.items():
+                if known.get(key) == version:
+                    continue
+                size += len(data)
+                if found and (size > CALL_BYTES or len(found) >= CALL_COUNT):
+                    break
+                found.append((key, version, data))
+            return found
+
+    def has(self, site: str, blocks: Sequence[tuple[Key, int, bytes]]) -> None:
+        """The site took these."""
+        with self._lock:
+            self._known.setdefault(site, {}).update((key, version) for key, version, _ in blocks)
+
+
+def send_names(names: Names, site: str, endpoint: Endpoint) -> bool:
+    """Send what the site lacks, one call; True if there may be more. Raises FramedError, TException, OSError."""
+    blocks = names.lacking(site)
+    if not blocks:
+        return False
+    with FramedClient(collector_idl().Collector, endpoint.host, endpoint.port, security=security()) as client:
+        answers = client.call("send", [data for _, _, data in blocks], timeout=CALL_S)
+    taken = [block for block, answer in zip(blocks, answers, strict=False) if answer.ok]
+    names.has(site, taken)
+    return bool(taken)
+
+
+CALL_FAILURES = (FramedError, TException, OSError)

@@ -1,0 +1,191 @@
+"""Every batch of an agent's log at the one site that may have it. Pure: no I/O, no clock, no threads.
+
+Each site has a tracker of its own. What was handed to a call that may have reached a site stays with that site until it
+is acked there, or an operator releases the lane; what never was may move. So, but for released lanes, no batch is at
+two sites, whatever crashes: what may have been sent is on the disk before it is (record.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from artimon.model.batch import NO_LANE, BatchHeader, BatchId
+from artimon.model.ranges import LaneId
+from pipeline.acks import Position
+from pipeline.log.records import Place
+from pipeline.sites.binding import Move, SiteBinding
+from pipeline.sites.record import AHEAD, LaneRecord, Record
+from pipeline.tracker import Group, Tracker
+
+
+@dataclass(slots=True)
+class Placing:
+    """`trackers`: one a site, in order of preference. Announcements go to the first; copies of them elsewhere are not
+    kept here. Not thread-safe."""
+
+    binding: SiteBinding
+    trackers: dict[str, Tracker]
+    record: Record = field(default_factory=Record)
+    top: dict[LaneId, int] = field(default_factory=dict)
+    """The greatest number of a lane's last span that may be at its site; those above it may move."""
+    seen: dict[LaneId, int] = field(default_factory=dict)
+    """The greatest number that was logged."""
+    moved: int = 0
+    released: int = 0
+    _stuck: dict[LaneId, tuple[str, BatchId, float]] = field(default_factory=dict)
+
+    @property
+    def home(self) -> str:
+        return self.binding.order[0]
+
+    def logged(self, placed: Iterable[tuple[BatchHeader, Place]], now_ms: int) -> Counter[str]:
+        """These are in the log and may go. Bytes that each site got."""
+        got: Counter[str] = Counter()
+        for header, place in placed:
+            site = self.home if header.id.lane == NO_LANE else self._here(header.id.lane_id)
+            self.trackers[site].add(header, place, now_ms)
+            got[site] += place.length
+            if header.id.lane != NO_LANE:
+                lane = header.id.lane_id
+                self.seen[lane] = max(self.seen.get(lane, -1), header.id.sequence)
+        return got
+
+    def restore(self, found: Iterable[tuple[BatchHeader, Place, Position | None, int]]) -> None:
+        """What a log holds after a restart, in its order, with the position where one is known, and when it was logged.
+        What may be at a site stays there; what cannot be anywhere goes to its lane's site of now."""
+        for header, place, position, logged_ms in found:
+            if header.id.lane == NO_LANE:
+                self.trackers[self.home].add(header, place, logged_ms)
+                continue
+            known = self._known(header.id.lane_id)
+            free = known.free(header.id.sequence) and position is None
+            site = known.spans[-1][1] if free else known.site_of(header.id.sequence)
+            tracker = self.trackers.get(site or self.home, self.trackers[self.home])
+            if position is None:
+                tracker.add(header, place, logged_ms)
+            else:
+                tracker.restore_sent(header, place, position, logged_ms)
+            lane = header.id.lane_id
+            self.seen[lane] = max(self.seen.get(lane, -1), header.id.sequence)
+        if self.record.missing:  # of a time without sites: the first one may have all of it
+            for lane, seen in self.seen.items():
+                self.record.lanes[lane].below = seen + 1
+        for lane, known in self.record.lanes.items():
+            # numbers that the log does not hold are acked, or not yet given to any batch
+            self.top[lane] = max(min(known.below - 1, self.seen.get(lane, -1)), known.spans[-1][0] - 1)
+            site = known.spans[-1][1]
+            self.binding.lanes[lane] = site if site in self.trackers else self.home
+
+    def expose(self, site: str, group: Group) -> bool:
+        """A group is about to be handed to a call. True if the record must be on the disk before that."""
+        if group.lane.lane == NO_LANE:
+            return False
+        known, last = self._known(group.lane), max(item.id.sequence for item in group.items)
+        if self.binding.site_of(group.lane) != site or last <= self.top.get(group.lane, -1):
+            return False  # it may have been there before
+        self.top[group.lane] = last
+        if last < known.below:
+            return False
+        known.below = last + 1 + max(AHEAD, 4 * len(group.items))
+        self.record.version += 1
+        return True
+
+    def withdraw(self, site: str, group: Group, top: int) -> None:
+        """The call never got anything through: what it was given may move as before. `top`: that before `expose`."""
+        if self.binding.lanes.get(group.lane) == site:
+            self.top[group.lane] = top
+
+    def served(self, site: str, lane: LaneId) -> None:
+        """The site took batches of the lane."""
+        if lane.lane != NO_LANE:
+            self.binding.served(site, lane)
+
+    def tick(self, now: float, reachable: Iterable[str]) -> list[Move]:
+        """Move what is due to be moved."""
+        moves = self.binding.decide(now, self._waits(now), reachable)
+        for move in moves:
+            self._move(move)
+        return moves
+
+    def release(self, number: int, reachable: Iterable[str]) -> list[Move]:
+        """An operator's word: what lanes of this number handed to sites that cannot be reached now, and nobody acked,
+        goes elsewhere, although such a site may still store it."""
+        up = set(reachable)
+        moves = []
+        for lane in [lane for lane in self.binding.lanes if lane.lane == number]:
+            for site, tracker in self.trackers.items():
+                here = self.binding.lanes[lane]
+                to = here if here in up else next((name for name in self.binding.order if name in up), None)
+                if site in up or to is None or not tracker.outstanding(lane):
+                    continue
+                self.released += tracker.release(lane)
+                moves.append(Move(lane, site, to))
+                if here == to:
+                    self._hand_on(moves[-1])
+                else:
+                    self.top[lane], self.binding.lanes[lane] = -1, to
+                    self._move(moves[-1])
+        return moves
+
+    def bound(self) -> dict[str, dict[str, int]]:
+        """Per site and lane: batches that only that site may have, and that it did not ack."""
+        found: dict[str, dict[str, int]] = {}
+        for site, tracker in self.trackers.items():
+            for lane, count in tracker.bound(lambda lane, site=site: self._top_at(site, lane)).items():  # type: ignore[misc]
+                found.setdefault(site, {})[str(lane)] = count
+        return found
+
+    def _here(self, lane: LaneId) -> str:
+        self._known(lane)
+        return self.binding.site_of(lane)
+
+    def _known(self, lane: LaneId) -> LaneRecord:
+        known = self.record.lanes.get(lane)
+        if known is None:
+            known = self.record.lanes[lane] = LaneRecord([(0, self.binding.site_of(lane))])
+        return known
+
+    def _top_at(self, site: str, lane: LaneId) -> int:
+        """At the lane's site of now those above `top` may move; elsewhere all that waits is bound."""
+        here = self.binding.lanes.get(lane) == site
+        return self.top.get(lane, -1) if here else 2**63
+
+    def _waits(self, now: float) -> dict[LaneId, float]:
+        """For how long the same batch has been the oldest of its lane that was never sent."""
+        waits = {}
+        for lane, site in self.binding.lanes.items():
+            oldest = self.trackers[site].first_above(lane, self._top_at(site, lane))
+            if oldest is None:
+                self._stuck.pop(lane, None)
+                continue
+            at, id, since = self._stuck.get(lane, (site, oldest, now))
+            if (at, id) != (site, oldest):
+                since = now
+            self._stuck[lane] = (site, oldest, since)
+            waits[lane] = now - since
+        return waits
+
+    def _hand_on(self, move: Move) -> None:
+        """All that waits of a lane at one site goes to the one where the lane is; to be bound there at once."""
+        items = self.trackers[move.site].reclaim(move.lane, -1)
+        self.trackers[move.to].adopt(move.lane, items)
+        known, first = self._known(move.lane), min(item.id.sequence for item in items)
+        known.spans = [*((start, site) for start, site in known.spans if start < first), (first, move.to)]
+        known.below = max(known.below, self.top.get(move.lane, -1) + 1)
+        self.record.version += 1
+
+    def _move(self, move: Move) -> None:
+        lane = move.lane
+        top = self.top.get(lane, -1)
+        items = self.trackers[move.site].reclaim(lane, top)
+        self.trackers[move.to].adopt(lane, items)
+        first = min((item.id.sequence for item in items), default=max(top, self.seen.get(lane, -1)) + 1)
+        known = self._known(lane)
+        known.move(first, move.to)
+        known.prune(min((tracker.oldest_of(lane, first) for tracker in self.trackers.values()), default=first))
+        self.top[lane] = first - 1
+        self.record.version += 1
+        self.moved += len(items)
+        self._stuck.pop(lane, None)

@@ -1,0 +1,134 @@
+"""Does the union of several sites' stores hold each batch once? From what the stores say of themselves: the numbers of
+each lane that they hold, as ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from artimon.model.ranges import LaneId, LaneRanges, RangeSet
+from pipeline.direct.reader import Reader
+from pipeline.direct.store import open_store
+from pipeline.spark.table import HeadReader
+
+
+class UnionError(ValueError):
+    """The stores cannot be read as one without repeats. The text says which batches are the reason."""
+
+
+class Overlap(NamedTuple):
+    """Numbers of a lane that two stores hold."""
+
+    lane: LaneId
+    first: str
+    second: str
+    ranges: RangeSet
+
+
+@dataclass(slots=True)
+class SitesReport:
+    """`missing`: numbers below the greatest of their lane that no store holds: on their way, or lost."""
+
+    batches: dict[str, int] = field(default_factory=dict)
+    overlaps: list[Overlap] = field(default_factory=list)
+    missing: dict[LaneId, RangeSet] = field(default_factory=dict)
+    union: int = 0
+    inside: list[tuple[str, str]] = field(default_factory=list)
+    """(a, b): everything that a holds b holds as well: a was handed over to b."""
+
+    @property
+    def once(self) -> bool:
+        """Reading `stores_to_read` gives each batch once."""
+        left_out = {first for first, _ in self.inside}
+        return not [o for o in self.overlaps if o.first not in left_out and o.second not in left_out]
+
+    def stores_to_read(self) -> list[str]:
+        """The stores whose rows together are each batch once. Raises UnionError."""
+        if not self.once:
+            worst = [o for o in self.overlaps if (o.first, o.second) not in self.inside][:5]
+            texts = "; ".join(f"lane {o.lane} {list(o.ranges)[:3]} in {o.first} and {o.second}" for o in worst)
+            raise UnionError(f"two stores hold the same batches ({texts}): hand one site over to the other")
+        left_out = {first for first, _ in self.inside}
+        return [name for name in self.batches if name not in left_out]
+
+
+def compare(stores: Mapping[str, LaneRanges]) -> SitesReport:
+    """What the stores hold together."""
+    report = SitesReport({name: sum(lanes[one].count() for one in lanes.lanes()) for name, lanes in stores.items()})
+    union = LaneRanges()
+    names = sorted(stores)
+    for name in names:
+        union.update(stores[name])
+    report.union = sum(union[lane].count() for lane in union.lanes())
+    for n, first in enumerate(names):
+        for second in names[n + 1 :]:
+            report.overlaps += _overlaps(first, second, stores[first], stores[second])
+            report.inside += _inside(first, second, report)
+    for lane in union.lanes():
+        gaps = _gaps(union[lane])
+        if len(gaps):
+            report.missing[lane] = gaps
+    return report
+
+
+def lanes_of_table(uri: str) -> LaneRanges:
+    """What a raw table says that it holds (docs/formats/raw.md). Raises OSError, ValueError."""
+    try:
+        _, state = HeadReader(uri).head()
+    except FileNotFoundError:
+        return LaneRanges()
+    lanes = LaneRanges()
+    for part in state.lanes.values():
+        lanes.update(part)
+    return lanes
+
+
+def lanes_of_folder(uri: str) -> LaneRanges:
+    """What a folder of collectors without Kafka holds: all of it is read."""
+    reader = Reader(open_store(uri))
+    for _ in reader.batches():
+        pass
+    return reader.report.lanes
+
+
+def lanes_of(text: str) -> LaneRanges:
+    """`batches:URI` for a folder of batches, else the URI of the file system of a raw table."""
+    kind, _, rest = text.partition(":")
+    return lanes_of_folder(rest) if kind == "batches" else lanes_of_table(text)
+
+
+def common(first: RangeSet, second: RangeSet) -> RangeSet:
+    """Numbers in both."""
+    found, ones, twos = RangeSet(), list(first), list(second)
+    i = j = 0
+    while i < len(ones) and j < len(twos):
+        start, end = max(ones[i][0], twos[j][0]), min(ones[i][1], twos[j][1])
+        found.add_range(start, end)
+        if ones[i][1] < twos[j][1]:
+            i += 1
+        else:
+            j += 1
+    return found
+
+
+def _overlaps(first: str, second: str, ones: LaneRanges, twos: LaneRanges) -> Iterable[Overlap]:
+    for lane in sorted(set(ones.lanes()) & set(twos.lanes())):
+        both = common(ones[lane], twos[lane])
+        if len(both):
+            yield Overlap(lane, first, second, both)
+
+
+def _inside(first: str, second: str, report: SitesReport) -> list[tuple[str, str]]:
+    both = sum(o.ranges.count() for o in report.overlaps if (o.first, o.second) == (first, second))
+    pairs: Sequence[tuple[str, str]] = ((first, second), (second, first))
+    return [pair for pair in pairs if both and both == report.batches[pair[0]]][:1]
+
+
+def _gaps(held: RangeSet) -> RangeSet:
+    """Numbers below the greatest that are not held."""
+    gaps, last = RangeSet(), 0
+    for start, end in held:
+        gaps.add_range(last, start)
+        last = end
+    return gaps

@@ -1,0 +1,64 @@
+"""Where an answer came from: which engine and level gave it, what was read for it, and what it took."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from artimon.model.grid import Grid
+from artimon.model.select import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """One question to a store. `bytes` are those of the statistics that it answered, or of the partial results where
+    it reduced the series itself."""
+
+    selector: str
+    grid: Grid
+    statistics: tuple[str, ...]
+    series: int
+    bytes: int
+    ms: float
+    reduced: bool = False
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def cells(self) -> int:
+        """Series times buckets."""
+        return self.series * self.grid.n
+
+    @property
+    def samples(self) -> int:
+        """Raw samples that were read for it."""
+        return sum(part.samples for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Of one answer. `engine`: "memory", "history", "memory and history" or "samples"; `step_ms`: the level that
+    fetches read; `why`: why this one."""
+
+    engine: str
+    step_ms: int
+    why: str
+    fetched: tuple[Fetched, ...] = ()
+    ms: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "engine": self.engine,
+            "step_ms": self.step_ms,
+            "why": self.why,
+            "ms": round(self.ms, 3),
+            "fetched": [_dict(one) for one in self.fetched],
+        }
+
+
+def _dict(one: Fetched) -> dict[str, Any]:
+    found = asdict(one)
+    found["ms"] = round(one.ms, 3)
+    found["cells"], found["samples"] = one.cells, one.samples
+    found["statistics"] = list(one.statistics)
+    return found

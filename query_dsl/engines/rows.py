@@ -1,0 +1,179 @@
+"""Raw samples in columns, whatever they came from, and the type that each series has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from artimon.model.values import ValueType
+from varstore.cells.ties import double_order
+
+Ints = npt.NDArray[np.int64]
+Types = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+INTEGER, DOUBLE, BOOLEAN, STRING, ENDED = (np.uint8(int(t)) for t in ValueType)
+NO_TYPE = np.uint8(0xFE)
+_COLUMNS = (("integer", INTEGER), ("double", DOUBLE), ("boolean", BOOLEAN), ("string", STRING))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """n samples in any order. A row of type ENDED has no value: it says that its series ended then."""
+
+    row: Ints
+    """Number of the series."""
+    time_ms: Ints
+    birth_ms: Ints
+    type: Types
+    cell: Ints
+    """64 bits of the value; of STRING an index into `strings`."""
+    strings: tuple[str, ...] = ()
+    """Distinct and sorted, so that cells are in the order of their texts."""
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def pick(self, which: Bools | npt.NDArray[np.intp]) -> Rows:
+        """Some of them."""
+        return Rows(
+            self.row[which],
+            self.time_ms[which],
+            self.birth_ms[which],
+            self.type[which],
+            self.cell[which],
+            self.strings,
+        )
+
+
+def rank(cells: Ints, double: Bools | bool) -> Ints:
+    """Numbers in the order of the values: of two samples at one time the greater one is the last, as in shards."""
+    if isinstance(double, bool):
+        return double_order(cells) if double else cells
+    return np.where(double, double_order(cells), cells)
+
+
+def raw_rows(table: Any, row_of: Ints) -> Rows:
+    """Rows of the raw table, as the history reads them, without those from the future, which shards leave out as well;
+    `row_of` is the series of each pair."""
+    if len(table) and table.column("future").combine_chunks().true_count:
+        table = table.filter(pa.compute.invert(table.column("future")))
+    types, cells, strings = _values(table)
+    return Rows(
+        row_of[table.column("pair").to_numpy()],
+        _milliseconds(table.column("time")),
+        _milliseconds(table.column("birth")),
+        types,
+        cells,
+        strings,
+    )
+
+
+def _milliseconds(column: Any) -> Ints:
+    whole: Ints = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy() // 1000
+    return whole
+
+
+def _values(table: Any) -> tuple[Types, Ints, tuple[str, ...]]:
+    n = len(table)
+    types, cells = np.full(n, ENDED, np.uint8), np.zeros(n, np.int64)
+    strings: tuple[str, ...] = ()
+    for name, type_ in _COLUMNS:
+        column = table.column(name)
+        if column.null_count == n:
+            continue
+        held = column.drop_null().combine_chunks()
+        if type_ == STRING:
+            strings, own = _interned(held)
+        elif type_ == DOUBLE:
+            own = held.to_numpy(zero_copy_only=False).view(np.int64)
+        else:
+            own = held.to_numpy(zero_copy_only=False).astype(np.int64)
+        if column.null_count == 0:
+            return np.full(n, type_, np.uint8), own, strings
+        there = np.flatnonzero(column.is_valid().to_numpy())
+        types[there], cells[there] = type_, own
+    return types, cells, strings
+
+
+def _interned(texts: Any) -> tuple[tuple[str, ...], Ints]:
+    coded = texts.dictionary_encode()
+    known = coded.dictionary.to_pylist()
+    strings = tuple(sorted(known))
+    place = {text: i for i, text in enumerate(strings)}
+    return strings, np.array([place[text] for text in known], np.int64)[coded.indices.to_numpy()]
+
+
+def interned(texts: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
+    """The distinct texts in order, and the place of each."""
+    strings = tuple(sorted(set(texts)))
+    place = {text: i for i, text in enumerate(strings)}
+    return strings, [place[text] for text in texts]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Rows of which each series has one type, and how many were left out because of theirs."""
+
+    rows: Rows
+    conflicts: int = 0
+    apart: tuple[int, ...] = ()
+    """Series of which two sources report types that cannot be one: only those of one source are here."""
+
+
+def settle(rows: Rows, source: Ints) -> Settled:
+    """One type for each series, as shards decide it: that of the first sample by time; INTEGER becomes DOUBLE once,
+    with all samples up to then; any other type is left out. `source` of each row: each is judged alone, then a series
+    of several is DOUBLE where one of them is and the other INTEGER."""
+    mixed = np.flatnonzero(_mixed(rows))
+    if not len(mixed):
+        return Settled(rows)
+    types, cells, keep = rows.type.copy(), rows.cell.copy(), np.ones(len(rows), np.bool_)
+    order = mixed[np.lexsort((rows.type[mixed], rows.time_ms[mixed], source[mixed], rows.row[mixed]))]
+    apart = []
+    for one in np.split(order, np.flatnonzero(np.diff(rows.row[order])) + 1):
+        parts = [
+            _one_type(part, types, rows.time_ms, keep)
+            for part in np.split(one, np.flatnonzero(np.diff(source[one])) + 1)
+        ]
+        double = DOUBLE in parts and set(parts) == {INTEGER, DOUBLE}
+        wanted = DOUBLE if double else parts[0]
+        if double or wanted == DOUBLE:
+            whole = one[(types[one] == INTEGER) & keep[one]]
+            cells[whole] = cells[whole].astype(np.float64).view(np.int64)
+            types[whole] = DOUBLE
+        other = one[types[one] != wanted]
+        if len(set(parts)) > 1 and not double:
+            apart.append(int(rows.row[one[0]]))
+        keep[other] = False
+    made = Rows(rows.row, rows.time_ms, rows.birth_ms, types, cells, rows.strings)
+    return Settled(made.pick(keep), int(len(rows) - np.count_nonzero(keep)), tuple(apart))
+
+
+def _mixed(rows: Rows) -> Any:
+    """(n,) rows with a value of series that have more than one type."""
+    valued = rows.type != ENDED
+    if not valued.any():
+        return valued
+    size = int(rows.row.max()) + 1
+    least, most = np.full(size, 255, np.uint8), np.zeros(size, np.uint8)
+    np.minimum.at(least, rows.row[valued], rows.type[valued])
+    np.maximum.at(most, rows.row[valued], rows.type[valued])
+    return valued & (least < most)[rows.row]
+
+
+def _one_type(part: npt.NDArray[np.intp], types: Types, time_ms: Ints, keep: Bools) -> np.uint8:
+    """The type of one source's rows, in the order of time; what it may not be is not kept."""
+    first = np.uint8(types[part[0]])
+    doubles = part[types[part] == DOUBLE]
+    if first == INTEGER and len(doubles):
+        since = time_ms[doubles[0]]
+        late = (types[part] != DOUBLE) & ~((types[part] == INTEGER) & (time_ms[part] <= since))
+        keep[part[late]] = False
+        return DOUBLE
+    keep[part[types[part] != first]] = False
+    return first

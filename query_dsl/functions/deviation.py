@@ -1,0 +1,108 @@
+"""How far a series is off from what it was at the same time of the weeks before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from artimon.model.grid import Grid
+from artimon.model.windows.quantiles import median_of
+from artimon.model.windows.spread import NORMAL
+from query_dsl.answers.matrix import Matrix
+from query_dsl.errors import NothingSelected, QueryError
+from query_dsl.functions.registry import Argument, Step
+from query_dsl.running.cells import Bools, Example, Floats, Ints, Key, as_floats, doubles
+from query_dsl.running.mapping import run_window
+from query_dsl.running.planner import DEVIATION_WEEKS, WEEK_MS
+from query_dsl.tree import nodes
+from query_dsl.tree.timing import format_duration
+
+if TYPE_CHECKING:
+    from query_dsl.running.steps import Asked
+
+HOUR_MS = 3_600_000
+MOST_WEEKS = 52
+MOST_CELLS = 50_000_000
+"""Means of all weeks together: 400 MB."""
+
+
+def _deviation(asked: Asked) -> Matrix:
+    grid, weeks = asked.grid, asked.args["weeks"]
+    if WEEK_MS % grid.step_ms:
+        raise QueryError(
+            f"deviation: a week is no multiple of the step {format_duration(grid.step_ms)}; "
+            'choose one that is, as in .bucketize("mean", "1h") before it'
+        )
+    now = _means(asked, 0)
+    if len(now) * grid.n * weeks > MOST_CELLS:
+        raise QueryError(
+            f"deviation of {len(now)} series over {weeks} weeks of {grid.n} buckets is more than {MOST_CELLS} values: "
+            "select fewer series, a shorter range or fewer weeks"
+        )
+    rows = {key: row for row, key in enumerate(now.keys)}
+    past = np.full((len(now), grid.n, weeks), np.nan)
+    known = np.zeros(past.shape, np.bool_)
+    for week in range(weeks):
+        asked.context.check()
+        _put(rows, _means(asked, week + 1), past[:, :, week], known[:, :, week])
+    values = as_floats(now.types, now.column.cells)
+    count = known.sum(axis=2)
+    with np.errstate(all="ignore"):
+        score = _robust(values, past, known, count) if asked.args["robust"] else _plain(values, past, known, count)
+    return Matrix(now.keys, grid, doubles(score, now.present & (count >= 2)))
+
+
+def _means(asked: Asked, weeks: int) -> Matrix:
+    """Means of the windows so many weeks ago; of no series where none fits there."""
+    earlier = Grid(asked.grid.end_ms - weeks * WEEK_MS, asked.grid.step_ms, asked.grid.n)
+    window = nodes.Window(asked.node.child, "mean", asked.args["window"], span=asked.node.span)
+    try:
+        return run_window(window, earlier, asked.context, lambda _n, g, names, _c: asked.data(names, g))
+    except NothingSelected:
+        if not weeks:
+            raise
+        nothing = np.zeros((0, earlier.n))
+        return Matrix((), earlier, doubles(nothing, nothing > 0))
+
+
+def _put(rows: dict[Key, int], found: Matrix, values: Floats, known: Bools) -> None:
+    """The means of one week into the rows of the same series."""
+    pairs = [(rows[key], i) for i, key in enumerate(found.keys) if key in rows]
+    if pairs:
+        into, of = (list(side) for side in zip(*pairs, strict=True))
+        known[into] = found.present[of]
+        values[into] = np.where(found.present[of], as_floats(found.types[of], found.column.cells[of]), np.nan)
+
+
+def _plain(values: Floats, past: Floats, known: Bools, count: Ints) -> Floats:
+    """(value - mean) / standard deviation; all less the newest week that is known, so that equal weeks do not vary."""
+    base = np.take_along_axis(past, known.argmax(axis=2)[:, :, None], axis=2)
+    off = np.where(known, past - base, 0.0)
+    mean = off.sum(axis=2) / count
+    squares = np.where(known, off - mean[:, :, None], 0.0) ** 2
+    return np.asarray((values - base[:, :, 0] - mean) / np.sqrt(squares.sum(axis=2) / (count - 1)))
+
+
+def _robust(values: Floats, past: Floats, known: Bools, count: Ints) -> Floats:
+    poisoned = (np.isnan(past) & known).any(axis=2)
+    middle = median_of(np.sort(past, axis=2), count)
+    spread = median_of(np.sort(np.abs(past - middle[:, :, None]), axis=2), count)
+    strange = poisoned | np.isinf(middle)
+    return np.where(strange, np.nan, NORMAL * (values - middle) / spread)
+
+
+DEVIATION = Step(
+    name="deviation",
+    family="map",
+    summary="Standard deviations that the mean of a window lies off those at the same hour in earlier weeks (DOUBLE).",
+    example="fetch('orders').deviation(window='1h', weeks=4, robust=True)",
+    case=Example(((1.0, None, 4.0),), (None, None, None)),
+    case_args="'10ms', 2",
+    arguments=(
+        Argument("window", "duration", "how long the window before each point is", HOUR_MS),
+        Argument("weeks", "integer", "how many weeks it is compared with", DEVIATION_WEEKS, least=1, most=MOST_WEEKS),
+        Argument("robust", "flag", "median for the mean, median deviation / 0.6745 for the standard deviation", False),
+    ),
+    run=_deviation,
+)

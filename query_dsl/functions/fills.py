@@ -1,0 +1,222 @@
+"""Fillers: a value where one is missing. Gaps are measured between the ends of buckets; what was there stays.
+
+None extrapolates: `previous` and `linear` see values up to `max_gap` before the range, `linear` needs a value on both
+sides. Without `max_gap` a gap may have any length, but nothing before the range is looked at, so that the answer is the
+same however far back an engine reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from artimon.model.windows.frames import newest, oldest, pick
+from query_dsl.answers.matrix import Matrix
+from query_dsl.errors import QueryError
+from query_dsl.functions.registry import Argument, Step
+from query_dsl.running.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, Example, Ints, as_floats, doubles
+from query_dsl.tree.names import read_only_table
+from query_dsl.tree.timing import format_duration, format_time
+
+if TYPE_CHECKING:
+    from query_dsl.running.steps import Asked
+
+MAX_COLUMNS = 20_000
+_INT_MAX, _INT_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+
+
+def neighbours(present: Bools) -> tuple[Ints, Ints]:
+    """(series, columns) the present column at or before each (-1: none), and at or after it (`columns`: none)."""
+    return newest(present), oldest(present)
+
+
+def fill_value(column: Cells, value: Cells, longest: int | None) -> Cells:
+    """`value` ((series, 1) cells of the same types) in every run of at most `longest` missing columns (None: any)."""
+    types, cells, present = column
+    before, after = neighbours(present)
+    gap = ~present
+    if longest is not None:
+        gap &= after - before - 1 <= longest
+    return Cells(types, np.where(gap, value.cells, cells), present | gap)
+
+
+def fill_near(column: Cells, near: Ints, farthest: int | None) -> Cells:
+    """Each missing column as column `near` of its series, if that exists and lies at most `farthest` away."""
+    types, cells, present = column
+    n = present.shape[1]
+    there = (near >= 0) & (near < n)
+    if farthest is not None:
+        there &= np.abs(near - np.arange(n)) <= farthest
+    return Cells(types, np.where(present, cells, pick(cells, near)), np.asarray(present | there))
+
+
+def fill_linear(column: Cells, farthest: int | None) -> Cells:
+    """The straight line between the neighbours of each missing column, if they are at most `farthest` apart; DOUBLE."""
+    types, cells, present = column
+    n = present.shape[1]
+    before, after = neighbours(present)
+    inside = (before >= 0) & (after < n)
+    if farthest is not None:
+        inside &= after - before <= farthest
+    values = as_floats(types, np.ascontiguousarray(cells))
+    left, right = pick(values, before), pick(values, after)
+    steps, apart = np.arange(n) - before, np.maximum(after - before, 1)
+    with np.errstate(all="ignore"):
+        line = left + (right - left) * steps / apart
+        wide = ~np.isfinite(line) & np.isfinite(left) & np.isfinite(right)  # the difference overflowed
+        if wide.any():
+            line = np.where(wide, left * (1 - steps / apart) + right * (steps / apart), line)
+    return doubles(np.where(present, values, line), np.asarray(present | inside))
+
+
+def typed_value(found: Matrix, value: float | bool | str) -> tuple[Matrix, Cells]:
+    """The series in the types that filling with `value` gives, and the value as a cell of each."""
+    if isinstance(value, str):
+        strings = found.strings if value in found.strings else (*found.strings, value)
+        cell = np.full((len(found), 1), strings.index(value), np.int64)
+        return Matrix(found.keys, found.grid, found.column, strings), _alone(found.types, cell)
+    types, cells, present = found.column
+    if isinstance(value, float):
+        column = doubles(as_floats(types, np.ascontiguousarray(cells)), present)
+        cell = np.full((len(found), 1), value, np.float64).view(np.int64)
+        return Matrix(found.keys, found.grid, column), _alone(column.types, cell)
+    if not isinstance(value, bool):
+        types = np.where(types == BOOLEAN, INTEGER, types).astype(np.uint8)
+    real = np.full((len(found), 1), float(value), np.float64).view(np.int64)
+    cell = np.where((types == DOUBLE)[:, None], real, int(value))
+    return Matrix(found.keys, found.grid, Cells(types, cells, present)), _alone(types, cell)
+
+
+def _alone(types: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], cell: Ints) -> Cells:
+    return Cells(types, cell, np.ones(cell.shape, np.bool_))
+
+
+def _value(asked: Asked) -> Matrix:
+    value = asked.args["value"]
+    if isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
+        raise QueryError(f"fill value: {value} is no 64-bit integer: write it as {float(value):g}")
+    text = isinstance(value, str)
+    found = asked.context.suited(asked.child(), "fill value", numbers=not text, texts=text)
+    found, cell = typed_value(found, value)
+    return Matrix(found.keys, asked.grid, fill_value(found.column, cell, _columns(asked)), found.strings)
+
+
+def _previous(asked: Asked) -> Matrix:
+    found, lead = _looking_back(asked)
+    return _cut(found, fill_near(found.column, newest(found.present), _columns(asked)), lead, asked)
+
+
+def _next(asked: Asked) -> Matrix:
+    found = asked.child()
+    return _cut(found, fill_near(found.column, oldest(found.present), _columns(asked)), 0, asked)
+
+
+def _linear(asked: Asked) -> Matrix:
+    found, lead = _looking_back(asked)
+    if (found.types == STRING).any():
+        found = asked.context.numeric(found, "fill linear")
+    return _cut(found, fill_linear(found.column, _columns(asked)), lead, asked)
+
+
+def _columns(asked: Asked) -> int | None:
+    gap = asked.args["max_gap"]
+    return None if gap is None else gap // asked.grid.step_ms
+
+
+def _looking_back(asked: Asked) -> tuple[Matrix, int]:
+    """The child with the columns before the grid in which a value may count, and how many those are."""
+    wanted = _columns(asked) or 0
+    lead = min(wanted, held_before(asked))
+    if lead + asked.grid.n > MAX_COLUMNS:
+        raise QueryError(
+            f"fill {asked.entry.name} would read {lead + asked.grid.n} buckets a series: use at most {MAX_COLUMNS}, "
+            "with a shorter range or a smaller max_gap"
+        )
+    found = asked.child(asked.grid.widen(lead))
+    if lead < wanted:
+        _say_short(found, lead, asked)
+    return found, lead
+
+
+def held_before(asked: Asked) -> int:
+    """How many columns before the grid the store can hold; MAX_COLUMNS where nobody knows (raw samples)."""
+    plan, grid = asked.context.plan, asked.grid
+    ring = plan.ring(grid.step_ms) or plan.ring(plan.base_step_ms)
+    if ring is None:
+        return MAX_COLUMNS
+    return max(0, (grid.start_ms - ring.held_start_ms) // grid.step_ms)
+
+
+def _say_short(found: Matrix, lead: int, asked: Asked) -> None:
+    """That a value further back than the store reaches might have filled something."""
+    unfilled = ~found.present[:, : lead + 1].any(axis=1) if found.grid.n else np.zeros(0, np.bool_)
+    if unfilled.any():
+        start, gap = format_time(found.grid.start_ms), format_duration(asked.args["max_gap"])
+        asked.context.note(
+            f"fill {asked.entry.name}: {int(unfilled.sum())} series begin without a value, and the store reaches back "
+            f"to {start} only, less than max_gap={gap} before the range"
+        )
+
+
+def _cut(found: Matrix, column: Cells, lead: int, asked: Asked) -> Matrix:
+    types, cells, present = column
+    return Matrix(found.keys, asked.grid, Cells(types, cells[:, lead:], present[:, lead:]), found.strings)
+
+
+_GIVEN = ((1.0, None, None, 4.0, None),)
+_GAP = Argument("max_gap", "duration", "the longest gap that is filled; None: any", None)
+
+
+def _entry(
+    name: str, summary: str, args: str, run: object, arguments: tuple[Argument, ...], *row: float | None
+) -> Step:
+    return Step(
+        name=name,
+        summary=summary,
+        example=f"fetch('temperature').fill(\"{name}\"{args})",
+        case=Example(_GIVEN, row),
+        case_args=args.removeprefix(", "),
+        arguments=arguments,
+        family="fill",
+        run=run,  # type: ignore[arg-type]
+    )
+
+
+FILLS: Mapping[str, Step] = read_only_table(
+    _entry(
+        "value",
+        "A number or text in gaps that are at most max_gap long (number of steps x step). INTEGER filled with an "
+        "INTEGER stays exact, with a DOUBLE it becomes DOUBLE; a text fills STRING series only.",
+        ', 0, max_gap="2m"',
+        _value,
+        (Argument("value", "value", "what to put there"), _GAP),
+        1.0, 0.0, 0.0, 4.0, 0.0,
+    ),
+    _entry(
+        "previous",
+        "The value before, at most max_gap old; keeps the type, STRING and BOOLEAN too. Looks max_gap back.",
+        ', max_gap="1m"',
+        _previous,
+        (_GAP,),
+        1.0, 1.0, None, 4.0, 4.0,
+    ),
+    _entry(
+        "next",
+        "The value after, at most max_gap later and inside the range; keeps the type, STRING and BOOLEAN too.",
+        ', max_gap="1m"',
+        _next,
+        (_GAP,),
+        1.0, None, 4.0, 4.0, None,
+    ),
+    _entry(
+        "linear",
+        "The straight line between two values that are at most max_gap apart (DOUBLE; BOOLEAN as 1/0). Looks max_gap "
+        "before the range; STRING is left out.",
+        ', max_gap="3m"',
+        _linear,
+        (_GAP,),
+        1.0, 2.0, 3.0, 4.0, None,
+    ),
+)  # fmt: skip

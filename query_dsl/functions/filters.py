@@ -1,0 +1,223 @@
+"""Filters: which series of an answer stay, each as it is, in the order they had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from artimon.model.select import NAME, Matcher
+from query_dsl.answers.matrix import Matrix
+from query_dsl.errors import QueryError, near
+from query_dsl.functions.filters_values import (
+    COMPARISONS,
+    best,
+    check_comparison,
+    compared,
+    summary,
+)
+from query_dsl.functions.presence import FILTERS as PRESENCE_FILTERS
+from query_dsl.functions.presence import only, said
+from query_dsl.functions.registry import Args, Argument, Step
+from query_dsl.running.cells import INTEGER as INTEGER_TYPE
+from query_dsl.running.cells import STRING, Bools, Cells, Example, Key, of_type, take
+from query_dsl.tree.names import read_only_table
+from query_dsl.tree.selector import accepts, matcher_text, parse_selector
+
+if TYPE_CHECKING:
+    from query_dsl.answers.irregular import Irregular
+    from query_dsl.running.context import Context
+    from query_dsl.running.steps import Asked
+
+RANKS = ("last", "mean", "max", "min")
+NUMERIC = ("min", "max", "mean")
+"""Values that only numbers have."""
+
+
+def fitting(keys: Sequence[Key], matchers: Sequence[Matcher]) -> Bools:
+    """(series,) whose name and labels fit every matcher; each value of a label is looked at once."""
+    out = np.ones(len(keys), np.bool_)
+    for matcher in matchers:
+        seen: dict[str, bool] = {}
+        for row, key in enumerate(keys):
+            value = key.get(matcher.label)
+            if value not in seen:
+                seen[value] = accepts(matcher, value)
+            out[row] &= seen[value]
+    return out
+
+
+def _fitting_said(keys: Sequence[Key], args: Args, context: Context) -> Bools:
+    """The same for the selector of the arguments; says why if nothing is left."""
+    matchers = parse_selector(args["selector"], of_all=False).matchers
+    fits = fitting(keys, matchers)
+    if len(keys) and not fits.any():
+        context.note(f"filter: none of {len(keys)} series fits {args['selector']}{_blame(keys, matchers)}")
+    return fits
+
+
+def _blame(keys: Sequence[Key], matchers: Sequence[Matcher]) -> str:
+    for matcher in matchers:
+        if not fitting(keys, (matcher,)).any():
+            carried = {label for key in keys for label, _ in key.labels} | {NAME}
+            if matcher.label not in carried:
+                return f": none has the label {matcher.label!r}{near(matcher.label, carried)}"
+            values = {key.get(matcher.label) for key in keys} - {""}
+            hint = near(matcher.value, values) or f"; there are: {', '.join(sorted(values)[:5]) or 'no values'}"
+            return f": none has {matcher_text(matcher)}{hint}"
+    return ""
+
+
+def _fits(asked: Asked) -> Matrix:
+    found = asked.child()
+    return only(found, _fitting_said(found.keys, asked.args, asked.context))
+
+
+def _fits_samples(found: Irregular, args: Args, context: Context) -> Irregular:
+    return found.take(np.flatnonzero(_fitting_said(found.keys, args, context)))
+
+
+def _against(name: str) -> Callable[[Asked], Matrix]:
+    """Keeps series whose value of `name` compares with a given one."""
+
+    def run(asked: Asked) -> Matrix:
+        op, value = asked.args["op"], asked.args["value"]
+        check_comparison(f"filter {name}", op, value)
+        found = asked.child()
+        if name in NUMERIC and isinstance(value, str):
+            raise QueryError(f'filter {name} takes a number, not the text {value!r:.80}: for texts use "last"')
+        if name in NUMERIC or op not in ("==", "!="):
+            found = asked.context.numeric(found, f"filter {name}") if len(found) else found
+        return said(only(found, meets(found.column, name, op, value, found.strings)), found, asked, name)
+
+    return run
+
+
+def meets(column: Cells, name: str, op: str, value: float | bool | str, strings: tuple[str, ...]) -> Bools:
+    """(series,) that meet `name op value`; a series without values meets nothing."""
+    if name == "any":
+        return np.asarray(compared(column, op, value, strings).any(axis=1))
+    if name == "all":
+        fits = compared(column, op, value, strings) | ~column.present
+        return np.asarray(fits.all(axis=1) & column.present.any(axis=1))
+    return compared(summary(column, name), op, value, strings)[:, 0]
+
+
+def _size(asked: Asked) -> Matrix:
+    found, op, n = asked.child(), asked.args["op"], asked.args["n"]
+    counts = found.present.sum(axis=1, keepdims=True).astype(np.int64)
+    sizes = of_type(INTEGER_TYPE, counts, np.ones(counts.shape, np.bool_))
+    return said(only(found, compared(sizes, op, n, ())[:, 0]), found, asked, "size")
+
+
+def _size_samples(found: Irregular, args: Args, _context: Context) -> Irregular:
+    counts = found.counts[:, None]
+    sizes = of_type(INTEGER_TYPE, counts, np.ones(counts.shape, np.bool_))
+    return found.take(np.flatnonzero(compared(sizes, args["op"], args["n"], ())[:, 0]))
+
+
+def _best(greatest: bool) -> Callable[[Asked], Matrix]:
+    def run(asked: Asked) -> Matrix:
+        found = asked.child()
+        if (found.types == STRING).any():
+            found = asked.context.numeric(found, "filter top" if greatest else "filter bottom")
+        by_name = np.array(sorted(range(len(found)), key=found.keys.__getitem__), np.intp)
+        rows = by_name[best(take(found.column, by_name), asked.args["rank"], asked.args["k"], greatest)]
+        return only(found, np.sort(rows))
+
+    return run
+
+
+_OP = Argument("op", "choice", "how to compare; texts by == and != only", choices=COMPARISONS)
+_VALUE = Argument("value", "value", "a number, true or false, or a text")
+_RANK = Argument("rank", "choice", "by which value of a series in the range", "last", choices=RANKS)
+_K = Argument("k", "integer", "how many series to keep", least=1)
+_GIVEN = ((1.0, None, 5.0),)
+
+
+def _comparison(name: str, summary_text: str, op: str, value: str, stays: bool = True) -> Step:
+    expect: tuple[float | None, ...] = _GIVEN[0] if stays else ()
+    return Step(
+        name=name,
+        summary=summary_text,
+        example=f'fetch(\'temperature\').filter("{name}", "{op}", {value})',
+        case=Example(_GIVEN, expect),
+        case_args=f'"{op}", {value}',
+        arguments=(_OP, _VALUE),
+        family="filter",
+        run=_against(name),
+    )
+
+
+FILTERS: Mapping[str, Step] = read_only_table(
+    Step(
+        name="fits",
+        summary="Series whose name and labels, as they are in the result, fit a selector. Of any type.",
+        example="fetch('temperature').filter('{rack=~\"r1.*\"}')",
+        case=Example(_GIVEN, _GIVEN[0]),
+        case_args='\'{rack="",__name__="x"}\'',
+        arguments=(Argument("selector", "selector", "conditions as in fetch"),),
+        family="filter",
+        run=_fits,
+        on_samples=_fits_samples,
+    ),
+    _comparison(
+        "last", "Series whose newest value in the range compares so with a value; STRING by == and !=.", ">", "4"
+    ),
+    _comparison("first", "Series whose oldest value in the range compares so with a value; STRING too.", "<", "4"),
+    _comparison(
+        "any", "Series of which one value at least compares so; STRING too. None does in an empty series.", "<", "2"
+    ),
+    _comparison(
+        "all",
+        "Series all of whose values compare so, missing ones left out; STRING too. False of an empty series.",
+        ">=",
+        "1",
+    ),
+    _comparison(
+        "min", "Series whose smallest value in the range compares so with a number; STRING is left out.", ">=", "1"
+    ),
+    _comparison(
+        "max",
+        "Series whose greatest value in the range compares so with a number; STRING is left out.",
+        "<",
+        "5",
+        stays=False,
+    ),
+    _comparison("mean", "Series whose mean over the range compares so with a number; STRING is left out.", "==", "3.0"),
+    Step(
+        name="size",
+        summary="Series that have so many values in the range, of any type.",
+        example='fetch(\'temperature\').filter("size", ">=", 5)',
+        case=Example(_GIVEN, _GIVEN[0]),
+        case_args='"==", 2',
+        arguments=(_OP, Argument("n", "integer", "number of values", least=0)),
+        family="filter",
+        run=_size,
+        on_samples=_size_samples,
+    ),
+    Step(
+        name="top",
+        summary="The k series with the greatest value, of all; NaN ranks below every number, ties go by name "
+        "and labels. STRING is left out.",
+        example='fetch(\'queue.length\').filter("top", 5, rank="max")',
+        case=Example(((1.0, None, 5.0), (2.0, 3.0, None)), (1.0, None, 5.0)),
+        case_args="1",
+        arguments=(_K, _RANK),
+        family="filter",
+        run=_best(True),
+    ),
+    Step(
+        name="bottom",
+        summary="The k series with the least value, of all; NaN comes after every number, ties go by name "
+        "and labels. STRING is left out.",
+        example="fetch('disk.free').filter(\"bottom\", 5)",
+        case=Example(((2.0, 3.0, None), (1.0, None, 5.0)), (2.0, 3.0, None)),
+        case_args="1",
+        arguments=(_K, _RANK),
+        family="filter",
+        run=_best(False),
+    ),
+    *PRESENCE_FILTERS,
+)

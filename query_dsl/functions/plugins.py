@@ -1,0 +1,116 @@
+"""Functions that installed packages bring: entry points of the group "artimon.functions", each a name and an Entry.
+
+They are looked for when a name is asked that the language does not know, and then once. What is broken is a warning
+that names it, and is left out; a name of the language itself cannot be taken. A query in text can call these and no
+other own function: who installs a package trusts it. Shards know none of them, so they run where the query is asked.
+
+    [project.entry-points."artimon.functions"]
+    spread = "my_package.functions:SPREAD"
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+from typing import TypeVar
+
+from query_dsl.functions.registry import Entry
+
+GROUP = "artimon.functions"
+E = TypeVar("E", bound=Entry)
+_log = logging.getLogger(__name__)
+
+
+@cache
+def plugins() -> Mapping[str, Entry]:
+    """Name -> entry of every function that installed packages bring. Looked up once in a process."""
+    found, problems = load(sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)))
+    for problem in problems:
+        _log.warning("%s", problem)
+    return found
+
+
+def load(points: Iterable[EntryPoint]) -> tuple[Mapping[str, Entry], tuple[str, ...]]:
+    """The entries, and what is wrong with those left out."""
+    found: dict[str, Entry] = {}
+    problems = []
+    for point in points:
+        try:
+            found[point.name] = _entry(point, found)
+        except Exception as problem:  # a package may do anything while it is imported
+            problems.append(f"the function {point.name!r} of {_origin(point)} is left out: {_reason(problem)}")
+    return MappingProxyType(found), tuple(problems)
+
+
+@cache
+def built_in_names() -> frozenset[str]:
+    """Every name that the language has already: functions, methods and words that begin a query."""
+    from query_dsl.functions.tables import TABLES
+    from query_dsl.tree.builder import Expr
+    from query_dsl.tree.shortcuts import FUNCTIONS
+
+    return frozenset({*(name for table in TABLES.values() for name in table), *dir(Expr), *FUNCTIONS})
+
+
+class Extended(Mapping[str, E]):
+    """A table of the language; a name that no table of the language has is looked for among the plugins of `kind` (of
+    Steps: and of `family`). Only the language's own are counted and listed."""
+
+    def __init__(self, table: Mapping[str, E], kind: type[E], family: str = "") -> None:
+        self._table, self._kind, self._family = table, kind, family
+
+    def __getitem__(self, name: str) -> E:
+        if name in self._table or name in built_in_names():
+            return self._table[name]
+        found = plugins()[name]
+        if not self._takes(found):
+            raise KeyError(name)
+        return found  # type: ignore[return-value]
+
+    def _takes(self, entry: Entry) -> bool:
+        if not isinstance(entry, self._kind):
+            return False
+        return not self._family or getattr(entry, "family", "") == self._family
+
+    def every(self) -> tuple[str, ...]:
+        """All names, those of plugins too."""
+        return (*self._table, *(name for name, entry in plugins().items() if self._takes(entry)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+class _Refused(ValueError):
+    """An entry point that is not taken, and why."""
+
+
+def _entry(point: EntryPoint, found: Mapping[str, Entry]) -> Entry:
+    if not point.name.isidentifier() or point.name.startswith("_"):
+        raise _Refused("its name is no name of a function: letters, digits and _, no digit or _ first")
+    if point.name in built_in_names():
+        raise _Refused("the language has a function of this name, which cannot be replaced")
+    if point.name in found:
+        raise _Refused("another package brings a function of this name")
+    entry = point.load()
+    if not isinstance(entry, Entry):
+        raise _Refused(f"it is no entry (Mapper, PointFunction, Reducer, Operator or Step) but {type(entry).__name__}")
+    if getattr(entry, "family", "") == "presence":
+        raise _Refused("steps of this family are methods, which packages cannot add")
+    if entry.name != point.name:
+        raise _Refused(f"its entry is called {entry.name!r}: let both names be the same")
+    return entry
+
+
+def _origin(point: EntryPoint) -> str:
+    package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else "a package"
+    return f"{package} ({point.value})"
+
+
+def _reason(problem: Exception) -> str:
+    return str(problem) if isinstance(problem, _Refused) else f"{type(problem).__name__}: {problem}"

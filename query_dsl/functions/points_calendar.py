@@ -1,0 +1,63 @@
+"""Parts of the date and time at which a value stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from query_dsl.functions.registry import Args, Argument, PointFunction, Points
+from query_dsl.running.cells import INTEGER, Bools, Cells, Example, Ints, of_type
+from query_dsl.tree.names import read_only_table
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# a day less on both sides, so that any zone's date is within datetime's years
+LEAST_MS = int((datetime(1, 1, 2, tzinfo=UTC) - EPOCH) / timedelta(milliseconds=1))
+MOST_MS = int((datetime(9999, 12, 31, tzinfo=UTC) - EPOCH) / timedelta(milliseconds=1))
+
+PARTS: Mapping[str, Callable[[datetime], int]] = MappingProxyType(
+    {
+        "year": lambda t: t.year,
+        "month": lambda t: t.month,
+        "day": lambda t: t.day,
+        "weekday": lambda t: t.isoweekday(),
+        "yearday": lambda t: t.timetuple().tm_yday,
+        "hour": lambda t: t.hour,
+        "minute": lambda t: t.minute,
+    }
+)
+
+
+def part_of(part: str, zone: str, ends: Ints) -> tuple[Ints, Bools]:
+    """(n,) the part of each time, and where it has one: years 1 to 9999."""
+    read, place = PARTS[part], ZoneInfo(zone)
+    known = (ends >= LEAST_MS) & (ends <= MOST_MS)
+    # offsets from UTC of former times have seconds: whole minutes would not do
+    seconds, where = np.unique(np.where(known, ends, 0) // 1000, return_inverse=True)
+    found = [read((EPOCH + timedelta(seconds=second)).astimezone(place)) for second in seconds.tolist()]
+    return np.array(found, np.int64)[where], known
+
+
+def _calendar(column: Cells, args: Args, points: Points) -> Cells:
+    found, known = part_of(args["part"], args["zone"], points.ends)
+    return of_type(INTEGER, np.broadcast_to(found, column.cells.shape), column.present & known)
+
+
+CALENDAR = read_only_table(
+    PointFunction(
+        name="calendar",
+        summary="A part of the date or time at the end of each bucket with a value (INTEGER); Monday is 1, Sunday 7.",
+        example="fetch('orders').calendar('hour', zone='Europe/Berlin')",
+        case=Example(((-1.5, None, 4.0),), (4.0, None, 4.0)),
+        case_args="'weekday'",
+        arguments=(
+            Argument("part", "choice", "which part", choices=tuple(PARTS)),
+            Argument("zone", "zone", "IANA name of the time zone", "UTC"),
+        ),
+        run=_calendar,
+        texts=True,
+    ),
+)

@@ -1,0 +1,181 @@
+"""Values of one type as values of another. What cannot be read is missing."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.values import INT64_MAX, INT64_MIN, double_to_cell
+from query_dsl.errors import QueryError
+from query_dsl.functions.registry import Args, PointFunction, Points
+from query_dsl.running.cells import (
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    Bools,
+    Cells,
+    Example,
+    Ints,
+    as_floats,
+    doubles,
+    of_type,
+)
+from query_dsl.tree.names import read_only_table
+
+MAX_TEXTS = 1_000_000
+"""Texts that one function may make."""
+MAX_NUMBER = 1_000
+"""Characters of a text that may be a number."""
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DOUBLE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
+_TRUTH = {"true": 1, "false": 0}
+
+
+def read_integer(text: str) -> int | None:
+    """The whole number that a text stands for, decimals cut off; None for what is none, or none of 64 bits."""
+    if len(text) <= MAX_NUMBER and _INTEGER.fullmatch(text):
+        number = int(text)
+        return number if INT64_MIN <= number <= INT64_MAX else None
+    value = read_double(text)
+    return int(value) if value is not None and -(2.0**63) <= value < 2.0**63 else None
+
+
+def read_double(text: str) -> float | None:
+    """The number that a text stands for, also NaN and infinities; None for what is none."""
+    return float(text) if len(text) <= MAX_NUMBER and _DOUBLE.fullmatch(text) else None
+
+
+def by_text(
+    strings: Sequence[str], cells: Ints, present: Bools, read: Callable[[str], int | None]
+) -> tuple[Ints, Bools]:
+    """`read` of the text of each STRING cell, once for equal ones; a mask where it gives None."""
+    out, known = np.zeros(cells.shape, np.int64), np.zeros(cells.shape, np.bool_)
+    used, place = np.unique(cells[present], return_inverse=True)
+    found = [read(strings[i]) for i in used.tolist()]
+    out[present] = np.array([0 if v is None else v for v in found], np.int64)[place]
+    known[present] = np.array([v is not None for v in found], np.bool_)[place]
+    return out, known
+
+
+class Texts:
+    """Makes cells of texts, one for equal texts. Raises QueryError beyond MAX_TEXTS."""
+
+    def __init__(self, function: str, points: Points) -> None:
+        self._function, self._points = function, points
+        self._cells = {text: i for i, text in enumerate(points.strings)}
+        self._made = 0
+
+    def cell(self, text: str) -> int:
+        found = self._cells.get(text)
+        if found is None:
+            if self._made >= MAX_TEXTS:
+                raise QueryError(
+                    f"{self._function} would make more than {MAX_TEXTS} texts: select fewer series or a shorter range"
+                )
+            self._made += 1
+            found = self._cells[text] = self._points.add_text(text)
+        return found
+
+
+def _numbers_and_texts(
+    column: Cells, points: Points, kind: int, numbers: Callable[[Cells], Cells], read: Callable[[str], int | None]
+) -> Cells:
+    """Cells of type `kind`: `numbers` of the series that are no STRING, `read` of each text of the others."""
+    types, cells, present = column
+    texts = types == STRING
+    out, there = np.zeros(cells.shape, np.int64), present.copy()
+    if not texts.all():
+        made = numbers(Cells(types[~texts], np.ascontiguousarray(cells[~texts]), present[~texts]))
+        out[~texts], there[~texts] = made.cells, made.present
+    if texts.any():
+        out[texts], there[texts] = by_text(points.strings, cells[texts], present[texts], read)
+    return of_type(kind, out, there)
+
+
+def _to_integer(column: Cells, _args: Args, points: Points) -> Cells:
+    return _numbers_and_texts(column, points, INTEGER, _whole, read_integer)
+
+
+def _whole(column: Cells) -> Cells:
+    types, cells, present = column
+    values = as_floats(types, cells)
+    double = (types == DOUBLE)[:, None]
+    fits = (values >= -(2.0**63)) & (values < 2.0**63)
+    cut = np.where(fits & double, values, 0.0).astype(np.int64)  # astype goes towards 0
+    return of_type(INTEGER, np.where(double, cut, cells), present & (fits | ~double))
+
+
+def _to_double(column: Cells, _args: Args, points: Points) -> Cells:
+    def read(text: str) -> int | None:
+        value = read_double(text)
+        return None if value is None else double_to_cell(value)
+
+    return _numbers_and_texts(column, points, DOUBLE, lambda c: doubles(as_floats(c.types, c.cells), c.present), read)
+
+
+def _to_boolean(column: Cells, _args: Args, points: Points) -> Cells:
+    def truth(c: Cells) -> Cells:
+        return of_type(BOOLEAN, (as_floats(c.types, c.cells) != 0).astype(np.int64), c.present)
+
+    return _numbers_and_texts(column, points, BOOLEAN, truth, _TRUTH.get)
+
+
+def _to_string(column: Cells, _args: Args, points: Points) -> Cells:
+    types, cells, present = column
+    texts, out = Texts("to_string", points), cells.copy()
+    for kind, show in _SHOW.items():
+        rows = types == kind
+        here = present & rows[:, None]
+        used, place = np.unique(cells[here], return_inverse=True)
+        made = np.array([texts.cell(text) for text in show(used)], np.int64)
+        out[here] = made[place] if len(made) else 0
+    return of_type(STRING, out, present)
+
+
+_SHOW: dict[int, Callable[[npt.NDArray[np.int64]], list[str]]] = {
+    INTEGER: lambda cells: [str(v) for v in cells.tolist()],
+    BOOLEAN: lambda cells: ["true" if v else "false" for v in cells.tolist()],
+    DOUBLE: lambda cells: [repr(v) for v in cells.view(np.float64).tolist()],
+}
+
+_GIVEN = ((-1.5, None, 4.0),)
+
+CASTS = read_only_table(
+    PointFunction(
+        name="to_integer",
+        summary="INTEGER, decimals cut off; missing for NaN, what 64 bits do not hold, and texts that are no number.",
+        example="fetch('version').to_integer()",
+        case=Example(_GIVEN, (-1.0, None, 4.0)),
+        run=_to_integer,
+        texts=True,
+    ),
+    PointFunction(
+        name="to_double",
+        summary="DOUBLE; BOOLEAN is 1 or 0, and a text that is no number is missing.",
+        example="fetch('version').to_double()",
+        case=Example((("-1.5", None, "four"),), (-1.5, None, None)),
+        run=_to_double,
+        texts=True,
+    ),
+    PointFunction(
+        name="to_boolean",
+        summary='BOOLEAN: 0 is false, any other number true; the texts "true" and "false", any other is missing.',
+        example="fetch('endpoint.up').to_boolean()",
+        case=Example(((0.0, None, math.nan),), (0.0, None, 1.0)),
+        run=_to_boolean,
+        texts=True,
+    ),
+    PointFunction(
+        name="to_string",
+        summary="STRING: INTEGER in decimal digits, DOUBLE in the fewest digits that tell it, true or false.",
+        example="fetch('build.number').to_string()",
+        case=Example(_GIVEN, (-1.5, None, 4.0)),
+        run=_to_string,
+        texts=True,
+    ),
+)

@@ -1,0 +1,277 @@
+"""Arithmetic of each value alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from query_dsl.errors import QueryError
+from query_dsl.functions.registry import Args, Argument, PointFunction, Points
+from query_dsl.running.cells import DOUBLE, INTEGER, Bools, Cells, Example, Floats, Ints, as_floats, doubles
+from query_dsl.tree.names import read_only_table
+
+Float = Callable[[Floats, Args], Floats]
+Whole = Callable[[Ints, Args], Ints]
+INT64 = np.iinfo(np.int64)
+MOST_DIGITS = 15
+"""Digits after the point that a float64 can tell; more leave a value as it is."""
+LEAST_DIGITS = -18
+"""10^18 is the greatest power of ten in int64."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ruled(PointFunction):
+    """A function whose arguments must go together: `rule` says why not."""
+
+    rule: Callable[[Args], str]
+
+    def check(self, args: Args) -> None:
+        problem = self.rule(args)
+        if problem:
+            raise QueryError(f"{self.name}: {problem}")
+
+
+def numeric(
+    name: str,
+    summary: str,
+    example: str,
+    case: Example,
+    function: Float,
+    arguments: Sequence[Argument] = (),
+    *,
+    whole: Whole | None = None,
+    case_args: str = "",
+    rule: Callable[[Args], str] = lambda _args: "",
+) -> PointFunction:
+    """A function of float64 values; with `whole`, INTEGER and BOOLEAN stay exact instead."""
+
+    def run(column: Cells, args: Args, _points: Points) -> Cells:
+        types, cells, present = column
+        with np.errstate(all="ignore"):
+            out = doubles(np.asarray(function(as_floats(types, cells), args), np.float64), present)
+        if whole is None:
+            return out
+        exact = types != DOUBLE
+        mixed = np.where(exact[:, None], whole(cells, args), out.cells)
+        return Cells(np.where(exact, INTEGER, DOUBLE).astype(np.uint8), mixed, present)
+
+    return Ruled(
+        name=name,
+        summary=summary,
+        example=example,
+        case=case,
+        case_args=case_args,
+        arguments=tuple(arguments),
+        run=run,
+        rule=rule,
+    )
+
+
+def _absolute(cells: Ints, _args: Args) -> Ints:
+    # the least integer has no positive counterpart: saturates
+    return np.asarray(np.abs(np.where(cells == INT64.min, INT64.min + 1, cells)))
+
+
+def _same(cells: Ints, _args: Args) -> Ints:
+    return cells
+
+
+def _round(column: Cells, args: Args, _points: Points) -> Cells:
+    types, cells, present = column
+    digits, exact = args["digits"], types != DOUBLE
+    with np.errstate(all="ignore"):
+        floats = _round_floats(as_floats(types[~exact], np.ascontiguousarray(cells[~exact])), digits)
+    out, there = cells.copy(), present.copy()
+    out[~exact] = floats.view(np.int64)
+    out[exact], fits = _round_whole(cells[exact], digits)
+    there[exact] &= fits
+    return Cells(np.where(exact, INTEGER, DOUBLE).astype(np.uint8), out, there)
+
+
+def _round_floats(values: Floats, digits: int) -> Floats:
+    """The double nearest to the value rounded as a decimal, halves to the even digit."""
+    if digits == 0:
+        return np.round(values)
+    unit = 10.0 ** abs(digits)
+    scaled = values * unit if digits > 0 else values / unit
+    whole = np.rint(scaled)
+    out = np.ascontiguousarray(whole / unit if digits > 0 else whole * unit)
+    # scaling itself rounds: where that may have made or hidden a half, each value is rounded as the decimal that it is
+    doubtful = np.isfinite(values) & ~(np.abs(np.abs(scaled - whole) - 0.5) > 1e-9 * np.maximum(np.abs(scaled), 1.0))
+    out[doubtful] = [round(value, digits) for value in values[doubtful].tolist()]
+    return out
+
+
+def _round_whole(cells: Ints, digits: int) -> tuple[Ints, Bools]:
+    """Halves to the even multiple, and where int64 holds it."""
+    if digits >= 0:
+        return cells, np.ones(cells.shape, np.bool_)
+    unit = 10**-digits
+    count, rest = np.divmod(cells, unit)
+    count += (rest > unit - rest) | ((rest == unit - rest) & (count % 2 == 1))
+    most = INT64.max // unit
+    return count * unit, np.asarray((count <= most) & (count >= -most))
+
+
+def _log(values: Floats, args: Args) -> Floats:
+    base = float(args["base"])
+    if base == math.e:
+        return np.log(values)
+    if base in (2.0, 10.0):
+        return np.log2(values) if base == 2.0 else np.log10(values)
+    return np.log(values) / math.log(base)
+
+
+def _unary(function: np.ufunc) -> Float:
+    return lambda values, _args: np.asarray(function(values))
+
+
+def _with(function: np.ufunc, name: str = "number") -> Float:
+    return lambda values, args: np.asarray(function(values, float(args[name])))
+
+
+def _clamp(values: Floats, args: Args) -> Floats:
+    return np.asarray(np.clip(values, float(args["low"]), float(args["high"])))
+
+
+def _clamp_rule(args: Args) -> str:
+    low, high = args["low"], args["high"]
+    return "" if low <= high else f"low={low} is not at most high={high}: give the lesser one first"
+
+
+def _log_rule(args: Args) -> str:
+    return "" if args["base"] != 1 and math.isfinite(args["base"]) else "base must not be 1 nor infinite"
+
+
+def _finite(column: Cells, _args: Args, _points: Points) -> Cells:
+    types, cells, present = column
+    there = np.isfinite(as_floats(types, cells)) | (types != DOUBLE)[:, None]
+    return Cells(types, cells, present & there)
+
+
+def _case(*expect: float | None) -> Example:
+    return Example(((-1.5, None, 4.0),), expect)
+
+
+NUMBER = Argument("number", "number", "the other operand")
+ROUNDED = (
+    "Nearest integer, halves to the even one; with `digits` the nearest of so many decimals, or of tens if negative."
+)
+
+NUMBERS = read_only_table(
+    numeric(
+        "abs",
+        "Absolute value; INTEGER stays exact.",
+        "fetch('x').abs()",
+        _case(1.5, None, 4.0),
+        _unary(np.absolute),
+        whole=_absolute,
+    ),
+    numeric("ceil", "Next integer upwards.", "fetch('x').ceil()", _case(-1.0, None, 4.0), _unary(np.ceil), whole=_same),
+    numeric(
+        "floor", "Next integer downwards.", "fetch('x').floor()", _case(-2.0, None, 4.0), _unary(np.floor), whole=_same
+    ),
+    PointFunction(
+        name="round",
+        summary=ROUNDED,
+        example="fetch('x').round(2)",
+        case=_case(-2.0, None, 4.0),
+        run=_round,
+        arguments=(Argument("digits", "integer", "digits after the point", 0, least=LEAST_DIGITS, most=MOST_DIGITS),),
+    ),
+    numeric(
+        "clamp",
+        "Not less than `low`, not more than `high` (DOUBLE).",
+        "fetch('x').clamp(0, 100)",
+        _case(-1.5, None, 3.0),
+        _clamp,
+        (
+            Argument("low", "number", "the least value that stays"),
+            Argument("high", "number", "the greatest value that stays"),
+        ),
+        case_args="-2, 3",
+        rule=_clamp_rule,
+    ),
+    numeric("sqrt", "Square root; NaN below 0.", "fetch('x').sqrt()", _case(math.nan, None, 2.0), _unary(np.sqrt)),
+    numeric(
+        "exp",
+        "e to the power of the value.",
+        "fetch('x').exp()",
+        _case(0.22313016014842982, None, 54.598150033144236),
+        _unary(np.exp),
+    ),
+    numeric(
+        "log",
+        "Logarithm, natural unless a base is given; NaN below 0.",
+        "fetch('x').log(base=10)",
+        _case(math.nan, None, 2.0),
+        _log,
+        (Argument("base", "number", "what is raised to the logarithm, not 1", math.e, above=0),),
+        case_args="base=2",
+        rule=_log_rule,
+    ),
+    numeric(
+        "pow",
+        "The value to the power of `exponent` (DOUBLE); NaN where that is no real number.",
+        "fetch('x').pow(2)",
+        _case(2.25, None, 16.0),
+        _with(np.power, "exponent"),
+        (Argument("exponent", "number", "the power"),),
+        case_args="2",
+    ),
+    numeric(
+        "mod",
+        "What is left over by whole multiples of `divisor`, with its sign (DOUBLE); NaN by 0.",
+        "fetch('x').mod(60)",
+        _case(1.5, None, 1.0),
+        _with(np.mod, "divisor"),
+        (Argument("divisor", "number", "what is taken off as often as it goes"),),
+        case_args="3",
+    ),
+    numeric(
+        "add",
+        "Adds a number.",
+        "fetch('x.*').map(\"add\", 1)",
+        _case(0.5, None, 6.0),
+        _with(np.add),
+        (NUMBER,),
+        case_args="2",
+    ),
+    numeric(
+        "sub",
+        "Subtracts a number.",
+        "fetch('x.*').map(\"sub\", 1)",
+        _case(-3.5, None, 2.0),
+        _with(np.subtract),
+        (NUMBER,),
+        case_args="2",
+    ),
+    numeric(
+        "mul",
+        "Multiplies by a number.",
+        "fetch('x.*').map(\"mul\", 8)",
+        _case(-3.0, None, 8.0),
+        _with(np.multiply),
+        (NUMBER,),
+        case_args="2",
+    ),
+    numeric(
+        "div",
+        "Divides by a number; by 0 gives inf or NaN.",
+        "fetch('x.*').map(\"div\", 60)",
+        _case(-0.75, None, 2.0),
+        _with(np.divide),
+        (NUMBER,),
+        case_args="2",
+    ),
+    PointFunction(
+        name="finite",
+        summary="Only what is finite: NaN and infinities become missing; keeps the type.",
+        example="(fetch('a') / fetch('b')).finite()",
+        case=Example(((-1.5, math.nan, math.inf),), (-1.5, None, None)),
+        run=_finite,
+    ),
+)

@@ -1,0 +1,107 @@
+"""Functions of texts: regular expressions are RE2's, whose time grows with the text only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import re2
+
+from query_dsl.errors import QueryError
+from query_dsl.functions.points_casts import Texts, by_text
+from query_dsl.functions.registry import Args, Argument, PointFunction, Points
+from query_dsl.running.cells import BOOLEAN, STRING, Cells, Example, of_type
+from query_dsl.tree.names import read_only_table
+
+MAX_TEXT = 65_536
+"""Characters of a text that `replace` may make."""
+MAX_REPLACEMENT = 1_000
+_PIECE = re.compile(r"\\(.?)", re.DOTALL)
+
+
+class _Replace(PointFunction):
+    def check(self, args: Args) -> None:
+        _template(args["replacement"], re2.compile(args["pattern"]).groups)
+
+
+def _template(text: str, groups: int) -> list[str | int]:
+    """A replacement as texts and numbers of groups. QueryError for what it cannot be."""
+    if len(text) > MAX_REPLACEMENT:
+        raise QueryError(f"replace: replacement has {len(text)} characters: use at most {MAX_REPLACEMENT}")
+    out: list[str | int] = []
+    at = 0
+    for piece in _PIECE.finditer(text):
+        out.append(text[at : piece.start()])
+        out.append(_escaped(piece[1], groups))
+        at = piece.end()
+    out.append(text[at:])
+    return out
+
+
+def _escaped(what: str, groups: int) -> str | int:
+    if what == "\\":
+        return what
+    if not (what.isascii() and what.isdigit()):
+        raise QueryError(f"replace: \\{what} in replacement: write \\1 to \\9 for a group, \\0 for all, \\\\ for \\")
+    if int(what) > groups:
+        raise QueryError(f"replace: \\{what} in replacement, but the pattern has {groups} groups")
+    return int(what)
+
+
+def _match(column: Cells, args: Args, points: Points) -> Cells:
+    pattern = re2.compile(args["pattern"])
+    found, _ = by_text(
+        points.strings, column.cells, column.present, lambda text: int(pattern.fullmatch(text) is not None)
+    )
+    return of_type(BOOLEAN, found, column.present)
+
+
+def _replace(column: Cells, args: Args, points: Points) -> Cells:
+    pattern = re2.compile(args["pattern"])
+    fill = _filler(_template(args["replacement"], pattern.groups))
+    texts = Texts("replace", points)
+
+    def replaced(text: str) -> int:
+        made = pattern.sub(fill, text)
+        if len(made) > MAX_TEXT:
+            raise QueryError(f"replace makes a text of {len(made)} characters of {text!r:.80}: at most {MAX_TEXT}")
+        return texts.cell(made)
+
+    cells, _ = by_text(points.strings, column.cells, column.present, replaced)
+    return of_type(STRING, cells, column.present)
+
+
+def _filler(template: list[str | int]) -> Callable[[re.Match[str]], str]:
+    def fill(found: re.Match[str]) -> str:
+        # a group that took no part stands for nothing
+        return "".join(piece if isinstance(piece, str) else found.group(piece) or "" for piece in template)
+
+    return fill
+
+
+PATTERN = Argument("pattern", "regex", "a regular expression (RE2)")
+
+TEXTS = read_only_table(
+    PointFunction(
+        name="match",
+        summary="Whether the whole text matches the regular expression: STRING to BOOLEAN.",
+        example="fetch('build.version').match('2\\\\..*')",
+        case=Example((("2.1", None, "12.1"),), (1.0, None, 0.0)),
+        case_args="'2[.].*'",
+        arguments=(PATTERN,),
+        run=_match,
+        numbers=False,
+        texts=True,
+    ),
+    _Replace(
+        name="replace",
+        summary="Every place that matches the regular expression is replaced; \\1 is its first group (STRING).",
+        example="fetch('build.version').replace('-.*', '')",
+        case=Example((("2-beta", None, "12"),), (2.0, None, 12.0)),
+        case_args="'-.*', ''",
+        arguments=(PATTERN, Argument("replacement", "text", "what stands there instead; \\1 to \\9 are groups")),
+        run=_replace,
+        numbers=False,
+        texts=True,
+    ),
+)

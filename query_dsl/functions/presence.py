@@ -1,0 +1,119 @@
+"""When samples came: `stale`, `last_seen`, and the filters `stale` and `fresh`. `absent` is in running/fetching.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from query_dsl.answers.matrix import Matrix
+from query_dsl.functions.registry import Argument, Step
+from query_dsl.running.cells import BOOLEAN, INTEGER, Bools, Cells, Example, Ints, of_type
+from query_dsl.tree.names import read_only_table
+
+if TYPE_CHECKING:
+    from query_dsl.running.steps import Asked
+
+
+def _stale(asked: Asked) -> Matrix:
+    """true where the newest sample is more than `age` old, or none is known."""
+    age = asked.args["age"]
+    found = asked.seen(age)
+    old = ~found.known | (asked.grid.ends()[None, :] - found.newest > age)
+    return Matrix(found.keys, asked.grid, of_type(BOOLEAN, old.astype(np.int64), np.ones(old.shape, np.bool_)))
+
+
+def _last_seen(asked: Asked) -> Matrix:
+    found = asked.seen(None)
+    return Matrix(found.keys, asked.grid, of_type(INTEGER, found.newest, found.known))
+
+
+def keeping(fresh: bool) -> Callable[[Asked], Matrix]:
+    """Series whose newest sample in the range is old, or is not."""
+
+    def run(asked: Asked) -> Matrix:
+        found, data = asked.child(), asked.data(("last_time",))
+        times = {
+            key: int(time) for key, time in zip(data.keys, _newest(data.present, data.stats["last_time"]), strict=True)
+        }
+        limit = asked.grid.end_ms - asked.args["age"]
+        rows = np.array([(times.get(key, limit - 1) >= limit) is fresh for key in found.keys], np.bool_)
+        return said(only(found, rows), found, asked, asked.entry.name)
+
+    return run
+
+
+def only(matrix: Matrix, rows: Any) -> Matrix:
+    """The chosen rows (a mask, or row numbers) of a matrix."""
+    index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+    if len(index) == len(matrix.keys) and (index == np.arange(len(index))).all():
+        return matrix
+    types, cells, present = matrix.column
+    keys = tuple(matrix.keys[i] for i in index.tolist())
+    return Matrix(keys, matrix.grid, Cells(types[index], cells[index], present[index]), matrix.strings)
+
+
+def said(left: Matrix, found: Matrix, asked: Asked, name: str) -> Matrix:
+    """Says it when a filter leaves nothing."""
+    if len(found) and not len(left):
+        asked.context.note(f"filter {name}: none of {len(found)} series is left")
+    return left
+
+
+def _newest(present: Bools, times: Ints) -> list[int]:
+    newest: list[int] = np.where(present, times, -(2**62)).max(axis=1, initial=-(2**62)).tolist()
+    return newest
+
+
+_AGE = Argument("age", "duration", "how old a sample may be")
+_GIVEN = ((1.0, None, None),)
+
+
+def _filter(name: str, summary: str, stays: bool) -> Step:
+    return Step(
+        name=name,
+        summary=summary,
+        example=f'fetch(\'temperature\').filter("{name}", "5m")',
+        case=Example(_GIVEN, _GIVEN[0] if stays else ()),
+        case_args='"1m"',
+        arguments=(_AGE,),
+        family="filter",
+        run=keeping(name == "fresh"),
+    )
+
+
+FILTERS: tuple[Step, ...] = (
+    _filter(
+        "stale",
+        "Series whose newest sample in the range is more than age before its end; of any type. Series without a sample "
+        "in the range are not there to be kept: ask the method .stale for them.",
+        True,
+    ),
+    _filter("fresh", "Series whose newest sample in the range is at most age before its end; of any type.", False),
+)
+
+PRESENCE: Mapping[str, Step] = read_only_table(
+    Step(
+        name="stale",
+        summary="true where the newest sample at or before the bucket's end is more than age before it, or none is "
+        "known (BOOLEAN). Series that fit but have no sample in the range are there too. Of any type.",
+        example="fetch('temperature').stale(\"5m\")",
+        case=Example(_GIVEN, (0.0, 0.0, 1.0)),
+        case_args='"1m"',
+        arguments=(_AGE,),
+        family="presence",
+        run=_stale,
+        fetched=True,
+    ),
+    Step(
+        name="last_seen",
+        summary="Time of the newest sample at or before the bucket's end (INTEGER, epoch ms); missing where none is "
+        "known. Series that fit but have no sample in the range are there too. Of any type.",
+        example="fetch('temperature').last_seen()",
+        case=Example(_GIVEN, (60_000.0, 60_000.0, 60_000.0)),
+        family="presence",
+        run=_last_seen,
+        fetched=True,
+    ),
+)

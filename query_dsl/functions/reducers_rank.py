@@ -1,0 +1,102 @@
+"""Reducers by rank: the greatest and smallest members, and what they are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from query_dsl.functions.order_keys import order_keys
+from query_dsl.functions.reducers_base import Members, Reduced
+from query_dsl.functions.registry import Args
+from query_dsl.running.cells import STRING, Bools, Cells, Ints, as_floats, doubles, of_type, take, whole
+from query_dsl.running.label_codes import LabelTable
+
+INT_MIN, INT_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+def topk(members: Members, args: Args) -> Reduced:
+    return _best(members, args, True)
+
+
+def bottomk(members: Members, args: Args) -> Reduced:
+    return _best(members, args, False)
+
+
+def argmax(members: Members, args: Args) -> Reduced:
+    return _label_of(members, args["label"], True)
+
+
+def argmin(members: Members, args: Args) -> Reduced:
+    return _label_of(members, args["label"], False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """(series, n) keys of which the greatest are wanted, where a number stands, and where NaN does."""
+
+    keys: Ints
+    number: Bools
+    nan: Bools
+
+
+def _ranked(column: Cells, greatest: bool) -> _Ranked:
+    keys, number = order_keys(column)
+    return _Ranked(np.where(number, keys if greatest else ~keys, INT_MIN), number, column.present & ~number)
+
+
+def _best(members: Members, args: Args, greatest: bool) -> Reduced:
+    column, k = members.column, args["k"]
+    if args["rank"] == "each":
+        kept = Cells(column.types, column.cells, _chosen(members, _ranked(column, greatest), k))
+        return Reduced(kept, members.strings, members.keys, members.codes, sparse=True)
+    judged = replace(members, column=judged_by(column, args["rank"]))
+    rows = _chosen(judged, _ranked(judged.column, greatest), k)[:, 0]
+    keys = [members.keys[row] for row in np.flatnonzero(rows).tolist()]
+    return Reduced(take(column, rows), members.strings, keys, members.codes[rows])
+
+
+def _chosen(members: Members, ranked: _Ranked, k: int) -> Bools:
+    """The k best of each class and column: numbers, then NaN; of equal ones the first."""
+    out = ranked.number | ranked.nan
+    for _, rows in members.blocks():
+        size = rows.shape[1]
+        if size <= k:
+            continue
+        keys, number, nan = ranked.keys[rows], ranked.number[rows], ranked.nan[rows]
+        least = np.partition(keys, size - k, axis=1)[:, size - k, None]
+        above, equal = number & (keys > least), number & (keys == least)
+        above |= equal & (np.cumsum(equal, axis=1) <= k - above.sum(axis=1)[:, None])
+        if nan.any():
+            above |= nan & (np.cumsum(nan, axis=1) <= k - above.sum(axis=1)[:, None])
+        out[rows] = above
+    return out
+
+
+def judged_by(column: Cells, rank: str) -> Cells:
+    """One column: the newest, mean, greatest or smallest value of each series; NaN where one is, but for the newest."""
+    types, cells, present = column
+    some = np.asarray(present.any(axis=1, keepdims=True))
+    if rank == "last":
+        newest = present.shape[1] - 1 - np.argmax(present[:, ::-1], axis=1)
+        return Cells(types, np.take_along_axis(cells, newest[:, None], axis=1), some)
+    values = as_floats(types, cells)
+    with np.errstate(all="ignore"):
+        if rank == "mean":
+            sums = np.where(present, values, 0.0).sum(axis=1, keepdims=True)
+            return doubles(sums / present.sum(axis=1, keepdims=True), some)
+        extreme, bound, edge = (np.max, INT_MIN, -np.inf) if rank == "max" else (np.min, INT_MAX, np.inf)
+        floats = extreme(np.where(present, values, edge), axis=1, keepdims=True)
+    integers = extreme(np.where(present, cells, bound), axis=1, keepdims=True)
+    return Cells(types, np.where(whole(types)[:, None], integers, floats.view(np.int64)), some)
+
+
+def _label_of(members: Members, label: str, greatest: bool) -> Reduced:
+    """The label of the member with the extreme value, the first of several; of NaN where there is nothing else."""
+    ranked = _ranked(members.column, greatest)
+    extreme = np.maximum.reduceat(ranked.keys, members.starts, axis=0)
+    numbers = np.logical_or.reduceat(ranked.number, members.starts, axis=0)
+    at = ranked.number & (ranked.keys == members.every(extreme)) | ranked.nan & ~members.every(numbers)
+    rows, found = members.first(at)
+    column = LabelTable(members.keys).column(label)
+    return Reduced(of_type(STRING, column.codes[rows], found), tuple(column.values))

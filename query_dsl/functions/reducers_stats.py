@@ -1,0 +1,98 @@
+"""Reducers that compute: order statistics, spread, first and last, range."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from artimon.model.windows.classes import partial_of, result_of
+from artimon.model.windows.quantiles import median_of, quantile_of
+from artimon.model.windows.ranks import Statistic, distance_of, ranked
+from query_dsl.functions.reducers_base import Members, Reduced
+from query_dsl.functions.registry import Args
+from query_dsl.running.cells import DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Types, as_floats, doubles
+
+
+def quantile(members: Members, args: Args) -> Reduced:
+    """Of every class and bucket; NaN where a member is NaN."""
+    return _ordered(members, lambda ordered, counts: quantile_of(ordered, counts, args["q"], args["method"]))
+
+
+def median(members: Members, _args: Args) -> Reduced:
+    return _ordered(members, median_of)
+
+
+def mad(members: Members, _args: Args) -> Reduced:
+    """Median of the distances to the median, unscaled."""
+    return _ordered(members, distance_of)
+
+
+def _ordered(members: Members, statistic: Statistic) -> Reduced:
+    """`statistic` of (k, n, size) ascending values, missing ones behind, and of (k, n) how many there are."""
+    counts, out = members.counts, np.zeros(members.counts.shape)
+    present, values = members.column.present, members.floats
+    with np.errstate(all="ignore"):
+        for classes, rows in members.blocks():
+            block = np.where(present[rows], values[rows], np.nan).transpose(0, 2, 1)
+            out[classes] = ranked(np.ascontiguousarray(block), counts[classes], statistic)
+    return Reduced(doubles(out, counts > 0))
+
+
+def var(members: Members, args: Args) -> Reduced:
+    """Two passes: the mean, then the squares of the distances to it."""
+    column, counts, ddof = members.column, members.counts, args["ddof"]
+    mean = as_floats(*result_of(partial_of("mean", column, members.starts))[:2])
+    with np.errstate(all="ignore"):
+        off = np.where(column.present, members.floats - members.every(mean), 0.0)
+        squares = np.add.reduceat(off * off, members.starts, axis=0)
+        return Reduced(doubles(squares / (counts - ddof), counts > ddof))
+
+
+def sd(members: Members, args: Args) -> Reduced:
+    found = var(members, args).column
+    return Reduced(doubles(np.sqrt(found.cells.view(np.float64)), found.present))
+
+
+def first(members: Members, _args: Args) -> Reduced:
+    return _picked(members, *members.first(members.column.present))
+
+
+def last(members: Members, _args: Args) -> Reduced:
+    rows = np.where(members.column.present, np.arange(len(members.codes), dtype=np.int32)[:, None], np.int32(-1))
+    found = np.maximum.reduceat(rows, members.starts, axis=0)
+    return _picked(members, np.maximum(found, 0).astype(np.intp), found >= 0)
+
+
+def _picked(members: Members, rows: Ints, present: Bools) -> Reduced:
+    """The cells of (classes, n) rows, in the type of the class: its members' own, or DOUBLE if they have several."""
+    types, cells, _ = members.column
+    kinds = class_types(members)
+    mixed = members.every(kinds) != types
+    if mixed.any():
+        cells = cells.copy()
+        cells[mixed] = np.ascontiguousarray(as_floats(types[mixed], cells[mixed])).view(np.int64)
+    picked = np.take_along_axis(cells, rows, axis=0)
+    strings = members.strings if (kinds == STRING).any() else ()
+    return Reduced(Cells(kinds, np.ascontiguousarray(picked), present), strings)
+
+
+def class_types(members: Members) -> Types:
+    """(classes,) the type of all members, DOUBLE where they differ."""
+    types, starts = members.column.types, members.starts
+    least, most = np.minimum.reduceat(types, starts), np.maximum.reduceat(types, starts)
+    return np.where(least == most, least, DOUBLE).astype(np.uint8)
+
+
+def value_range(members: Members, _args: Args) -> Reduced:
+    """max - min, INTEGER of INTEGER; a difference that int64 cannot hold is missing."""
+    types, starts = members.column.types, members.starts
+    integer = np.logical_and.reduceat(types == INTEGER, starts)
+    low, high = (result_of(partial_of(name, members.column, starts)) for name in ("min", "max"))
+    with np.errstate(all="ignore"):
+        cells = high.cells - low.cells  # wraps to a negative number where int64 is too short
+        floats = as_floats(high.types, high.cells) - as_floats(low.types, low.cells)
+    present = low.present & (~integer[:, None] | (cells >= 0))
+    cells = np.where(integer[:, None], cells, floats.view(np.int64))
+    return Reduced(Cells(np.where(integer, INTEGER, DOUBLE).astype(np.uint8), cells, present))
+
+
+__all__ = ["class_types", "first", "last", "mad", "median", "quantile", "sd", "value_range", "var"]

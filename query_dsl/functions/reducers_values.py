@@ -1,0 +1,181 @@
+"""Reducers that make other series of a class: how often each value occurs, quantiles of histograms."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from query_dsl.errors import QueryError
+from query_dsl.functions.reducers_base import Members, Reduced
+from query_dsl.functions.registry import Args
+from query_dsl.running.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Floats, Ints, Key, doubles, of_type
+from query_dsl.running.label_codes import LabelTable, dense, first_rows
+from query_dsl.tree.selector import series_text
+
+MAX_SERIES = 10_000
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|[Ii]nf)")
+TINY = 1e-12
+"""Bucket counts that differ by less, relative to their sum, are equal: sums of rates are not exact."""
+
+
+def count_values(members: Members, args: Args) -> Reduced:
+    """A series for each value that a member of the class has anywhere, with how many have it, 0 where none has."""
+    label = args["label"]
+    _refuse_own_label(members, label)
+    n = members.column.cells.shape[1]
+    found: dict[tuple[int, str], Ints] = {}
+    for kind in sorted(set(members.column.types.tolist())):
+        rows = members.column.types == kind
+        texts, cells = _texts(kind, members.column.cells[rows], members.strings, members.column.present[rows])
+        codes, columns = _places(members.codes[rows], members.column.present[rows])
+        pairs, count = dense(codes * len(texts) + cells, len(members.classes) * len(texts))
+        if len(found) + count > MAX_SERIES:
+            raise QueryError(
+                f"count_values would make more than {MAX_SERIES} series: {len(texts)} values in "
+                f"{len(members.classes)} classes; round the values first, or choose fewer series"
+            )
+        counts = np.bincount(pairs * n + columns, minlength=count * n).reshape(count, n)
+        for pair, at in enumerate(first_rows(pairs, count).tolist()):
+            place = int(codes[at]), texts[int(cells[at])]
+            found[place] = found[place] + counts[pair] if place in found else counts[pair]
+    keys = [_with_label(members.classes[code], label, text) for code, text in found]
+    table = np.array(list(found.values()), np.int64).reshape(len(found), n)
+    own = np.array([code for code, _ in found], np.int64)
+    return Reduced(of_type(INTEGER, table, np.ones(table.shape, np.bool_)), (), keys, own)
+
+
+def _refuse_own_label(members: Members, label: str) -> None:
+    if label.startswith("__"):
+        raise QueryError(f"count_values: labels that begin with __ are reserved: choose another than {label!r}")
+    if any(key.get(label) for key in members.classes):
+        raise QueryError(f"count_values: the classes have the label {label!r} already: choose another for the values")
+
+
+def _places(codes: Ints, present: Bools) -> tuple[Ints, Ints]:
+    """Class and column of every value."""
+    rows, columns = np.nonzero(present)
+    return codes[rows], columns
+
+
+def _texts(kind: int, cells: Ints, strings: tuple[str, ...], present: Bools) -> tuple[list[str], Ints]:
+    """Distinct texts of the values, and for each value that is present which of them it is."""
+    values = cells[present]
+    if kind == DOUBLE:
+        floats = values.view(np.float64) + 0.0  # -0.0 is 0.0
+        values = np.where(np.isnan(floats), np.nan, floats).view(np.int64)  # NaN is NaN, whatever its bits
+    known, codes = np.unique(values, return_inverse=True)
+    if kind == DOUBLE:
+        return [repr(value) for value in known.view(np.float64).tolist()], codes
+    if kind == BOOLEAN:
+        return ["true" if value else "false" for value in known.tolist()], codes
+    if kind == STRING:
+        return [strings[value] for value in known.tolist()], codes
+    return [str(value) for value in known.tolist()], codes
+
+
+def _with_label(key: Key, label: str, text: str) -> Key:
+    return Key(key.name, tuple(sorted([*key.labels, (label, text)]))) if text else key
+
+
+def histogram_quantile(members: Members, args: Args) -> Reduced:
+    """By cumulative buckets, whose upper bounds stand in the label `le`, as Prometheus defines it."""
+    bounds, members = _bounded(members, args["le"])
+    buckets, present, codes, bounds = _coalesced(members, bounds)
+    n = buckets.shape[1]
+    out, some = np.full((len(members.classes), n), np.nan), np.zeros((len(members.classes), n), np.bool_)
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    sizes = np.diff(np.append(starts, len(codes)))
+    owners = codes[starts]
+    _say_endless(members, owners, bounds[starts + sizes - 1])
+    with np.errstate(all="ignore"):
+        for size in np.unique(sizes).tolist():
+            chosen = sizes == size
+            rows = starts[chosen][:, None] + np.arange(size)
+            out[owners[chosen]] = _quantiles(args["q"], bounds[rows], buckets[rows], present[rows])
+            some[owners[chosen]] = present[rows].any(axis=1)
+    return Reduced(doubles(out, some))
+
+
+def _bounded(members: Members, label: str) -> tuple[Floats, Members]:
+    """Upper bound of each member, and the members that have one."""
+    column = LabelTable(members.keys).column(label)
+    parsed = [float(value) if _NUMBER.fullmatch(value) else math.nan for value in column.values]
+    bounds = np.array(parsed)[column.codes]
+    unread = np.isnan(bounds)
+    if unread.any():
+        first = members.keys[int(np.argmax(unread))]
+        shown = series_text(first.name, dict(first.labels))
+        members.note(
+            f"histogram_quantile: {int(unread.sum())} series without a number in {label} left out, such as {shown}"
+        )
+    return bounds[~unread], members.only(~unread)
+
+
+def _coalesced(members: Members, bounds: Floats) -> tuple[Floats, Bools, Ints, Floats]:
+    """Counts, presence, class and bound of each bucket, by class and bound; those with one bound added up."""
+    order = np.lexsort((bounds, members.codes))
+    codes, bounds = members.codes[order], bounds[order]
+    present = members.column.present[order]
+    values = np.where(present, members.floats[order], 0.0)
+    if not len(codes):
+        return values, present, codes, bounds
+    other = (codes[1:] != codes[:-1]) | (bounds[1:] != bounds[:-1])
+    starts = np.flatnonzero(np.append(True, other))
+    return (
+        np.add.reduceat(values, starts, axis=0),
+        np.logical_or.reduceat(present, starts, axis=0),
+        codes[starts],
+        bounds[starts],
+    )
+
+
+def _say_endless(members: Members, owners: Ints, last: Floats) -> None:
+    """Name the classes that have no bucket for everything."""
+    lacking = owners[last != math.inf]
+    if len(lacking):
+        key = members.classes[int(lacking[0])]
+        members.note(
+            f'histogram_quantile: {len(lacking)} classes without a bucket le="+Inf" are NaN, such as '
+            f"{series_text(key.name, dict(key.labels))}"
+        )
+
+
+def _quantiles(q: float, bounds: Floats, counts: Floats, present: Bools) -> Floats:
+    """(k, n) of (k, size) bounds and (k, size, n) cumulative counts, some of which are missing."""
+    k, size, n = counts.shape
+    if math.isnan(q) or not 0 <= q <= 1:
+        return np.full((k, n), math.nan if math.isnan(q) else math.copysign(math.inf, q))
+    counts = _monotonic(counts, present)
+    total = counts[:, -1]
+    rank = q * total
+    out = np.full((k, n), math.nan)
+    found, begun = np.zeros((k, n), np.bool_), np.zeros((k, n), np.bool_)
+    before, below = np.zeros((k, n)), np.zeros((k, n))
+    for place in range(size - 1):
+        bound, count, here = bounds[:, place, None], counts[:, place], present[:, place]
+        inside = np.where(begun, below + (bound - below) * ((rank - before) / (count - before)), bound * (rank / count))
+        value = np.where(~begun & (bound <= 0), bound, inside)
+        hit = here & ~found & (count >= rank)
+        out[hit] = value[hit]
+        found |= hit
+        begun |= here
+        before, below = np.where(here, count, before), np.where(here, bound, below)
+    out = np.where(found, out, below)  # in the last bucket: the bound below it
+    known = present[:, -1] & (bounds[:, -1, None] == math.inf) & begun & (total != 0) & ~np.isnan(total)
+    return np.where(known, out, math.nan)
+
+
+def _monotonic(counts: Floats, present: Bools) -> Floats:
+    """No count below the one before it, nor above it by a trifle."""
+    out = counts.copy()
+    before, begun = np.zeros(counts[:, 0].shape), np.zeros(counts[:, 0].shape, np.bool_)
+    for place in range(counts.shape[1]):
+        here, count = present[:, place], counts[:, place]
+        trifle = np.abs(count - before) < TINY * (np.abs(count) + np.abs(before))
+        lower = begun & ((count < before) | trifle)
+        before = np.where(here & ~lower, count, before)
+        out[:, place] = before
+        begun |= here
+    return out

@@ -1,0 +1,305 @@
+"""What a function of the language is: its name, its arguments and how it is described. Builder, parser, printer and the
+reference page know functions only through this; adding one is adding an entry to a table of its family."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+from zoneinfo import ZoneInfo
+
+from query_dsl.errors import QueryError, near
+from query_dsl.running.cells import Cells, Example, Ints
+from query_dsl.tree.literals import checked_literal
+from query_dsl.tree.selector import compile_regex, parse_selector
+from query_dsl.tree.timing import Instant, format_duration, parse_duration, parse_instant
+
+if TYPE_CHECKING:
+    from query_dsl.answers.irregular import Irregular
+    from query_dsl.answers.matrix import Matrix
+    from query_dsl.running.context import Context
+    from query_dsl.running.steps import Asked
+
+MAX_REGEX = 1_000
+MAX_TEXTS = 1_000
+REQUIRED: Any = object()
+"""The default of an argument that has none."""
+
+Args = Mapping[str, Any]
+"""Every argument of a function by name, defaults filled in; durations in milliseconds."""
+Given = tuple[tuple[str, Any], ...]
+"""What a query says: arguments that differ from their defaults, in the order of the entry, each as `Argument.read`
+gives it."""
+Kind = Literal[
+    "duration", "number", "integer", "text", "flag", "choice", "label", "labels", "texts", "regex", "zone", "instant",
+    "value", "selector",
+]  # fmt: skip
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument; `unit` is what a number counts. Bounds are inclusive, `above` and `below` are not."""
+
+    name: str
+    kind: Kind
+    summary: str
+    default: Any = REQUIRED
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+    def read(self, value: object, function: str) -> Any:
+        """The value as the tree keeps it: durations in ms, lists as tuples. QueryError for what it cannot be."""
+        if value is None and self.default is None:
+            return None
+        what = f"{function}: {self.name}"
+        return _READ[self.kind](self, checked_literal(value, what), what)
+
+    def show(self, value: Any) -> str:
+        """The text that `read` makes the same value of."""
+        if value is None:
+            return "None"
+        if self.kind == "duration":
+            return repr(format_duration(value))
+        if self.kind in ("labels", "texts"):
+            return repr(list(value))
+        if self.kind == "instant":
+            return show_instant(value)
+        return repr(value)
+
+
+def show_instant(instant: Instant) -> str:
+    """An instant as a literal of the language."""
+    text = str(instant)
+    return str(instant.ms) if text.endswith("ms") and not instant.relative else repr(text)
+
+
+def _number(argument: Argument, value: object, what: str) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise QueryError(f"{what} takes a number, not {value!r:.80}")
+    for bound, inside, text in (
+        (argument.least, operator.ge, "at least"),
+        (argument.most, operator.le, "at most"),
+        (argument.above, operator.gt, "more than"),
+        (argument.below, operator.lt, "less than"),
+    ):
+        if bound is not None and not inside(value, bound):
+            raise QueryError(f"{what}={value!r:.80}: use a number that is {text} {bound:g}")
+    return value
+
+
+def _integer(argument: Argument, value: object, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise QueryError(f"{what} takes a whole number, not {value!r:.80}")
+    return int(_number(argument, value, what))
+
+
+def _text(_argument: Argument, value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise QueryError(f"{what} takes a text in quotes, not {value!r:.80}")
+    return value
+
+
+def _flag(_argument: Argument, value: object, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise QueryError(f"{what} takes True or False, not {value!r:.80}")
+    return value
+
+
+def _choice(argument: Argument, value: object, what: str) -> str:
+    text = _text(argument, value, what)
+    if text not in argument.choices:
+        hint = near(text, argument.choices) or f"; there are: {', '.join(argument.choices)}"
+        raise QueryError(f"{what} cannot be {text!r:.80}{hint}")
+    return text
+
+
+def _label(argument: Argument, value: object, what: str) -> str:
+    text = _text(argument, value, what)
+    if not _LABEL.fullmatch(text):
+        raise QueryError(f"{what}: {text!r:.80} is no name of a label: letters, digits and _, no digit first")
+    return text
+
+
+def _labels(argument: Argument, value: object, what: str) -> tuple[str, ...]:
+    names = _texts(argument, value, what)
+    if len(set(names)) != len(names):
+        raise QueryError(f"{what}={list(names)!r:.200} names a label twice")
+    return tuple(_label(argument, name, what) for name in names)
+
+
+def _texts(_argument: Argument, value: object, what: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
+        raise QueryError(f'{what} takes a list of texts, as in ["a", "b"], not {value!r:.80}')
+    if len(value) > MAX_TEXTS:
+        raise QueryError(f"{what} has {len(value)} texts: use at most {MAX_TEXTS}")
+    return tuple(value)
+
+
+def _regex(argument: Argument, value: object, what: str) -> str:
+    text = _text(argument, value, what)
+    if len(text) > MAX_REGEX:
+        raise QueryError(f"{what} has {len(text)} characters: use at most {MAX_REGEX}")
+    compile_regex(text)
+    return text
+
+
+def _zone(argument: Argument, value: object, what: str) -> str:
+    text = _text(argument, value, what)
+    try:
+        ZoneInfo(text)
+    except (KeyError, ValueError, OSError):
+        from zoneinfo import available_timezones
+
+        raise QueryError(f"{what}: there is no time zone {text!r:.80}{near(text, available_timezones())}") from None
+    return text
+
+
+def _value(_argument: Argument, value: object, what: str) -> int | float | bool | str:
+    if not isinstance(value, bool | int | float | str):
+        raise QueryError(f"{what} takes a number, a text, True or False, not {value!r:.80}")
+    return value
+
+
+def _duration(_argument: Argument, value: object, what: str) -> int:
+    return parse_duration(value, what)
+
+
+def _instant(_argument: Argument, value: object, what: str) -> Instant:
+    return parse_instant(value, what)
+
+
+def _selector(argument: Argument, value: object, what: str) -> str:
+    return str(parse_selector(_text(argument, value, what), of_all=False))
+
+
+_READ: Mapping[str, Callable[[Argument, object, str], Any]] = {
+    "duration": _duration,
+    "number": _number,
+    "integer": _integer,
+    "text": _text,
+    "flag": _flag,
+    "choice": _choice,
+    "label": _label,
+    "labels": _labels,
+    "texts": _texts,
+    "regex": _regex,
+    "zone": _zone,
+    "instant": _instant,
+    "value": _value,
+    "selector": _selector,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What every function has. `example` is a text that parses; `case` is run with the arguments `case_args`."""
+
+    name: str
+    summary: str
+    example: str
+    case: Example
+    case_args: str = ""
+    arguments: tuple[Argument, ...] = ()
+
+    def argument(self, name: str) -> Argument | None:
+        return next((argument for argument in self.arguments if argument.name == name), None)
+
+    def check(self, _args: Args) -> None:
+        """Raise QueryError for arguments that do not go together. For families to extend."""
+
+
+def given(entry: Entry, positional: Sequence[object], named: Mapping[str, object]) -> Given:
+    """What a call says, in the order of the entry. QueryError for what is missing, unknown, given twice, or wrong."""
+    arguments, name = entry.arguments, entry.name
+    if len(positional) > len(arguments):
+        wanted = ", ".join(argument.name for argument in arguments) or "no argument"
+        raise QueryError(f"{name} takes {wanted}; {len(positional)} given")
+    said: dict[str, object] = {argument.name: value for argument, value in zip(arguments, positional, strict=False)}
+    for key, value in named.items():
+        if entry.argument(key) is None:
+            known = [argument.name for argument in arguments]
+            hint = near(key, known) or f"; there are: {', '.join(known) or 'none'}"
+            raise QueryError(f"{name} has no argument {key}={hint}")
+        if key in said:
+            raise QueryError(f"{name}: {key} is given twice")
+        said[key] = value
+    out = []
+    for argument in arguments:
+        if argument.name in said:
+            value = argument.read(said[argument.name], name)
+            if argument.required or _differs(value, argument.default):
+                out.append((argument.name, value))
+        elif argument.required:
+            raise QueryError(f"{name} needs {argument.name}: {argument.summary}")
+    entry.check(arguments_of(entry, tuple(out)))
+    return tuple(out)
+
+
+def _differs(value: object, default: object) -> bool:
+    return type(value) is not type(default) or repr(value) != repr(default)
+
+
+def arguments_of(entry: Entry, said: Given) -> Args:
+    """Every argument, defaults filled in. A default of kind duration is in milliseconds."""
+    return {argument.name: argument.default for argument in entry.arguments} | dict(said)
+
+
+def show_arguments(entry: Entry, said: Given) -> list[str]:
+    """Texts of the arguments: the required ones by position, others by name."""
+    values = dict(said)
+    out = []
+    for argument in entry.arguments:
+        if argument.name in values:
+            text = argument.show(values[argument.name])
+            out.append(text if argument.required else f"{argument.name}={text}")
+    return out
+
+
+@dataclass(slots=True)
+class Points:
+    """What a point function may need besides the values: `ends` (n,) of the buckets in epoch ms, the texts that cells
+    of STRING stand for. `add_text` makes a new one."""
+
+    ends: Ints
+    strings: list[str]
+
+    def add_text(self, text: str) -> int:
+        """The cell of a text."""
+        self.strings.append(text)
+        return len(self.strings) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointFunction(Entry):
+    """A function of each value alone. `run` gives the columns of the same series; what it masks is missing."""
+
+    run: Callable[[Cells, Args, Points], Cells]
+    numbers: bool = True
+    """Whether it takes numbers (INTEGER, DOUBLE, BOOLEAN as 1/0)."""
+    texts: bool = False
+    """Whether it takes STRING."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(Entry):
+    """A function of whole series: a filter, a filler, a transform. `run` answers series on a grid and asks for its
+    operands itself, on any grid; `on_samples` answers raw samples. One of both at least."""
+
+    family: Literal["map", "filter", "fill", "transform", "presence"]
+    run: Callable[[Asked], Matrix] | None = None
+    on_samples: Callable[[Irregular, Args, Context], Irregular] | None = None
+    operands: tuple[str, ...] = ()
+    """Names of further expressions that it takes, before its arguments."""
+    fetched: bool = False
+    """Whether its child must be a fetch (perhaps shifted in time)."""

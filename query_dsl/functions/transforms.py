@@ -1,0 +1,187 @@
+"""Transforms of time and order, and the table of all transforms.
+
+`sort` and `limit` keep an order that is not the canonical one; so does every step after them that leaves the keys as
+they are. A step that makes new keys (a reducer, an operator, relabel and its like) sorts its series canonically again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from artimon.model.grid import Grid
+from query_dsl.answers.matrix import Matrix
+from query_dsl.errors import QueryError
+from query_dsl.functions import display, sampled, transforms_labels
+from query_dsl.functions.filters_values import ranked
+from query_dsl.functions.presence import only
+from query_dsl.functions.registry import Args, Argument, Step
+from query_dsl.functions.sampled import clip_samples, integrate_samples, limit_samples, shift_samples
+from query_dsl.running.cells import STRING, Cells, Example, Floats, Ints, as_floats, doubles
+from query_dsl.tree.names import read_only_table
+from query_dsl.tree.timing import format_duration
+
+if TYPE_CHECKING:
+    from query_dsl.running.steps import Asked
+
+
+def _shift(asked: Asked) -> Matrix:
+    """As it was earlier: the same as offset."""
+    ms, grid = asked.args["d"], asked.grid
+    if ms % grid.step_ms:
+        raise QueryError(
+            f"shift by {format_duration(ms)} is no multiple of the step {format_duration(grid.step_ms)}: "
+            f"use {format_duration(-(-ms // grid.step_ms) * grid.step_ms)}"
+        )
+    found = asked.child(Grid(grid.end_ms - ms, grid.step_ms, grid.n))
+    return Matrix(found.keys, grid, found.column, found.strings)
+
+
+class _Clip(Step):
+    def check(self, args: Args) -> None:
+        start, end = args["start"], args["end"]
+        if start.relative == end.relative and start.ms >= end.ms:
+            raise QueryError(f"clip: the start {start} does not lie before the end {end}")
+
+
+def _clip(asked: Asked) -> Matrix:
+    now_ms = asked.context.now_ms
+    start, end = (asked.args[name].resolve(now_ms) for name in ("start", "end"))
+    found, ends = asked.child(), asked.grid.ends()
+    inside = (ends > start) & (ends <= end)
+    return Matrix(
+        found.keys, asked.grid, Cells(found.types, found.cells, found.present & inside[None, :]), found.strings
+    )
+
+
+def _resample(asked: Asked) -> Matrix:
+    step, grid = format_duration(asked.args["step"]), format_duration(asked.grid.step_ms)
+    raise QueryError(
+        f"mixed grids: resample by {step} in a grid of {grid}; resample is for raw samples, as in "
+        f'samples(\'x\').transform("resample", "{step}"): on a grid say .bucketize("last", "{step}")'
+    )
+
+
+def _sort(asked: Asked) -> Matrix:
+    found, rank, descending = asked.child(), asked.args["rank"], asked.args["descending"]
+    by_name = np.array(sorted(range(len(found)), key=found.keys.__getitem__), np.intp)
+    if rank == "name":
+        return only(found, by_name[::-1] if descending else by_name)
+    found = only(found, by_name)
+    return only(found, ranked(found.column, rank, descending))
+
+
+def _limit(asked: Asked) -> Matrix:
+    found, n = asked.child(), asked.args["n"]
+    if n < len(found):
+        asked.context.note(f"limit: the first {n} of {len(found)} series")
+    return only(found, np.arange(min(n, len(found))))
+
+
+def integral(
+    values: Floats, present: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], times: Ints, initial: float
+) -> Floats:
+    """(series, columns) at each point: `initial` plus the sum over the points before of value x seconds to the next
+    point (left rectangle), added from the oldest on."""
+    order = np.argsort(~present, axis=1, kind="stable")  # the points of each series first
+    packed = np.take_along_axis(np.where(present, values, 0.0), order, axis=1)
+    apart = np.diff(np.where(np.take_along_axis(present, order, axis=1), times[order], 0), axis=1)
+    counts = present.sum(axis=1, keepdims=True)
+    with np.errstate(all="ignore"):
+        areas = np.where(np.arange(1, present.shape[1]) < counts, packed[:, :-1] * apart / 1000.0, 0.0)
+        sums = np.cumsum(np.concatenate((np.full((len(values), 1), float(initial)), areas), axis=1), axis=1)
+    out = np.zeros(values.shape, np.float64)
+    np.put_along_axis(out, order, sums, axis=1)
+    return out
+
+
+def _integrate(asked: Asked) -> Matrix:
+    found = asked.child()
+    if (found.types == STRING).any():
+        found = asked.context.numeric(found, "integrate")
+    values = as_floats(found.types, np.ascontiguousarray(found.cells))
+    sums = integral(values, found.present, found.grid.ends(), asked.args["initial"])
+    return Matrix(found.keys, asked.grid, doubles(sums, found.present))
+
+
+_ROW = (1.0, None, 5.0)
+_STEP = Argument("step", "duration", "width of the buckets")
+
+TRANSFORMS: Mapping[str, Step] = read_only_table(
+    Step(
+        name="shift",
+        summary="Values d later: what was a week ago stands at now. On a grid a multiple of the step (as .offset); "
+        "raw samples move by any d. Of any type.",
+        example='fetch(\'temperature\').transform("shift", "1w")',
+        case=Example((_ROW,), (None, 1.0, None)),
+        case_args='"1m"',
+        arguments=(Argument("d", "duration", "how much later"),),
+        family="transform",
+        run=_shift,
+        on_samples=shift_samples,
+    ),
+    _Clip(
+        name="clip",
+        summary="Only what lies in (start, end]; the rest is missing. A bucket counts by its end. Of any type.",
+        example='fetch(\'temperature\').transform("clip", "now-8m", "now-4m")',
+        case=Example((_ROW,), (1.0, None, None)),
+        case_args="0, 60000",
+        arguments=(
+            Argument("start", "instant", "left out itself"),
+            Argument("end", "instant", "the last instant that counts"),
+        ),
+        family="transform",
+        run=_clip,
+        on_samples=clip_samples,
+    ),
+    Step(
+        name="resample",
+        summary='Raw samples on a grid, the newest of each bucket: the same as .bucketize("last", step). Of any type.',
+        example='samples(\'temperature\').transform("resample", "1m")',
+        case=Example((_ROW,), _ROW),
+        arguments=(_STEP,),
+        family="transform",
+        run=_resample,
+    ),
+    Step(
+        name="sort",
+        summary="Series in the order of a value in the range, or of their names. NaN behind the numbers, then STRING "
+        "and series without a value; ties in canonical order. A later step that makes new labels sorts again.",
+        example='fetch(\'temperature\').transform("sort", rank="max", descending=True).limit(3)',
+        case=Example(((1.0, None, 5.0), (2.0, 3.0, None)), (2.0, 3.0, None)),
+        arguments=(
+            Argument("rank", "choice", "by what", "last", choices=("last", "mean", "max", "min", "first", "name")),
+            Argument("descending", "flag", "greatest first", False),
+        ),
+        family="transform",
+        run=_sort,
+    ),
+    Step(
+        name="limit",
+        summary="The first n series in the order they have; says how many there were. Of any type.",
+        example="fetch('temperature').transform(\"limit\", 10)",
+        case=Example(((1.0, None, 5.0), (2.0, 3.0, None)), (1.0, None, 5.0)),
+        case_args="1",
+        arguments=(Argument("n", "integer", "how many", least=1),),
+        family="transform",
+        run=_limit,
+        on_samples=limit_samples,
+    ),
+    Step(
+        name="integrate",
+        summary="Running sum of value x seconds to the next point (left rectangle), over the points that are there "
+        "(DOUBLE); STRING is left out.",
+        example="fetch('temperature').transform(\"integrate\")",
+        case=Example((_ROW,), (10.0, None, 130.0)),
+        case_args="10",
+        arguments=(Argument("initial", "number", "value at the first point", 0),),
+        family="transform",
+        run=_integrate,
+        on_samples=integrate_samples,
+    ),
+    *transforms_labels.ENTRIES,
+    *display.ENTRIES,
+    *sampled.ENTRIES,
+)

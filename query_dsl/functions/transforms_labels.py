@@ -1,0 +1,230 @@
+"""Transforms of names and labels: on a grid two series that become the same are an error; raw samples may share a key
+until `merge` puts them together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from artimon.model.select import NAME
+from query_dsl.answers.matrix import Matrix, in_order
+from query_dsl.errors import QueryError
+from query_dsl.functions.registry import Args, Argument, Step
+from query_dsl.running.cells import Example, Key
+from query_dsl.running.join import check_distinct, check_labels, classifier, text
+from query_dsl.tree.selector import compile_regex, quote
+
+if TYPE_CHECKING:
+    from query_dsl.answers.irregular import Irregular
+    from query_dsl.running.context import Context
+    from query_dsl.running.steps import Asked
+
+MAX_VALUE_BYTES = 1_024
+MAX_LABELS = 40
+Keys = Sequence[Key]
+Relabel = Callable[[Keys, Args], list[Key]]
+_REFERENCE = re.compile(r"\$(?:(\$)|([A-Za-z0-9_]+)|\{([A-Za-z0-9_]+)\})")
+
+
+def labelled(key: Key, label: str, value: str, function: str) -> Key:
+    """The key with a label set; "" removes it, `__name__` is the name."""
+    if len(value) * 4 > MAX_VALUE_BYTES and len(value.encode()) > MAX_VALUE_BYTES:
+        raise QueryError(
+            f"{function}: {label}={quote(value[:40])}… of {text(key)} would have {len(value.encode())} bytes; "
+            f"labels have at most {MAX_VALUE_BYTES}"
+        )
+    if label == NAME:
+        return Key(value, key.labels)
+    rest = [pair for pair in key.labels if pair[0] != label]
+    if value:
+        rest.append((label, value))
+        rest.sort()
+    if len(rest) > MAX_LABELS:
+        raise QueryError(f"{function}: {text(key)} would have {len(rest)} labels; at most {MAX_LABELS} are allowed")
+    return Key(key.name, tuple(rest))
+
+
+def rekeyed(found: Matrix, keys: list[Key], function: str) -> Matrix:
+    """The matrix under other keys, in canonical order; QueryError if two series became the same."""
+    check_distinct(keys, found.keys, function)
+    if keys == list(found.keys):
+        return found
+    ordered, column = in_order(keys, found.column)
+    return Matrix(ordered, found.grid, column, found.strings)
+
+
+def renamed(found: Irregular, keys: list[Key], function: str, context: Context) -> Irregular:
+    """Raw samples under other keys; says how many series have become equal."""
+    same = len(keys) - len(set(keys))
+    if same > len(found.keys) - len(set(found.keys)):
+        context.note(f"{function}: {same} series have a key that another one has: merge puts them together")
+    return found.renamed(keys)
+
+
+def _relabel(keys: Keys, args: Args) -> list[Key]:
+    return [labelled(key, args["label"], args["value"], "relabel") for key in keys]
+
+
+def _rename(keys: Keys, args: Args) -> list[Key]:
+    return [labelled(key, NAME, args["name"], "rename") for key in keys]
+
+
+def _label_replace(keys: Keys, args: Args) -> list[Key]:
+    target, source = args["target"], args["source"]
+    replace = replacer(args["pattern"], args["replacement"])
+    seen: dict[str, str | None] = {}
+    out = []
+    for key in keys:
+        value = key.get(source)
+        if value not in seen:
+            seen[value] = replace(value)
+        new = seen[value]
+        out.append(key if new is None else labelled(key, target, new, "label_replace"))
+    return out
+
+
+def replacer(pattern: str, replacement: str) -> Callable[[str], str | None]:
+    """Value -> the replacement with its groups filled in, or None where the pattern (RE2) does not match all of it.
+
+    `$1`, `$name` (the longest name that can be read), `${name}`; `$$` is a `$`; a group that there is not is ""."""
+    regex: Any = compile_regex(pattern)
+    named: dict[str, int] = dict(regex.groupindex)
+    count = int(regex.groups)
+
+    def group(found: Any, name: str) -> str:
+        number = int(name) if name.isdigit() and len(name) < 5 else named.get(name, -1)
+        return (found.group(number) or "") if 0 <= number <= count else ""
+
+    def run(value: str) -> str | None:
+        found = regex.fullmatch(value)
+        if found is None:
+            return None
+        return _REFERENCE.sub(lambda part: part[1] or group(found, part[2] or part[3]), replacement)
+
+    return run
+
+
+def _check_name(value: str, what: str) -> None:
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        raise QueryError(f"{what} cannot hold lone surrogates: UTF-8 has no form for them")
+
+
+class _Texts(Step):
+    """A step whose texts become labels."""
+
+    def check(self, args: Args) -> None:
+        for name, value in args.items():
+            if isinstance(value, str):
+                _check_name(value, f"{self.name}: {name}")
+
+
+def _join_labels(asked: Asked) -> Matrix:
+    """Labels of the one partner, many to one."""
+    found, other = asked.child(), asked.operand("other")
+    on, labels = asked.args["on"], asked.args["labels"]
+    check_labels(on, found.keys, "on")
+    check_labels((*on, *labels), other.keys, "on, labels")
+    classify = classifier(on, None)
+    partners: dict[Any, tuple[Key, tuple[str, ...]]] = {}
+    for key in other.keys:
+        values = tuple(key.get(label) for label in labels)
+        first, known = partners.setdefault(classify(key), (key, values))
+        if known != values:
+            raise _two_partners(first, key, on, labels)
+    keys, lonely = [], 0
+    for key in found.keys:
+        partner = partners.get(classify(key))
+        lonely += partner is None
+        for label, value in zip(labels, partner[1] if partner else (), strict=False):
+            key = labelled(key, label, value, "join_labels")
+        keys.append(key)
+    if lonely:
+        asked.context.note(f"join_labels: {lonely} of {len(keys)} series have no partner and keep their labels")
+    return rekeyed(found, keys, "join_labels")
+
+
+def _two_partners(first: Key, second: Key, on: Sequence[str], labels: Sequence[str]) -> QueryError:
+    label = next(label for label in labels if first.get(label) != second.get(label))
+    return QueryError(
+        f"join_labels: {text(first)} and {text(second)} have the same {', '.join(on) or 'key'} but differ in {label}: "
+        "add a label to on=, or reduce or filter the other variable so that one is left"
+    )
+
+
+def _steps(relabel: Relabel, name: str) -> tuple[Any, Any]:
+    """`run` and `on_samples` of a change of keys."""
+
+    def run(asked: Asked) -> Matrix:
+        found = asked.child()
+        return rekeyed(found, relabel(found.keys, asked.args), name)
+
+    def on_samples(found: Irregular, args: Args, context: Context) -> Irregular:
+        return renamed(found, relabel(found.keys, args), name, context)
+
+    return run, on_samples
+
+
+_ROW = (1.0, None, 5.0)
+_CASE = Example((_ROW,), _ROW)
+
+
+def _entry(name: str, summary: str, args: str, relabel: Relabel, arguments: tuple[Argument, ...]) -> Step:
+    run, on_samples = _steps(relabel, name)
+    return _Texts(
+        name=name,
+        summary=summary,
+        example=f"fetch('temperature').transform(\"{name}\", {args})",
+        case=_CASE,
+        case_args=args,
+        arguments=arguments,
+        family="transform",
+        run=run,
+        on_samples=on_samples,
+    )
+
+
+ENTRIES: tuple[Step, ...] = (
+    _entry(
+        "relabel",
+        'Sets a label to a value; "" removes it. Two series that become the same are an error. Of any type.',
+        '"unit", "celsius"',
+        _relabel,
+        (Argument("label", "label", "name of the label"), Argument("value", "text", 'its value; "" removes it')),
+    ),
+    _entry(
+        "rename",
+        "Another name for every series, as .named does. Of any type.",
+        '"warmth"',
+        _rename,
+        (Argument("name", "text", "the new name"),),
+    ),
+    _entry(
+        "label_replace",
+        "Sets target to the replacement where the pattern matches the whole value of source ($1, ${name}: its groups; "
+        "$$ a dollar); other series stay as they are. Of any type.",
+        '"row", "$1", "rack", "(.).*"',
+        _label_replace,
+        (
+            Argument("target", "label", "the label that is set"),
+            Argument("replacement", "text", "its value, with groups of the pattern"),
+            Argument("source", "label", "the label that is read"),
+            Argument("pattern", "regex", "RE2, matches the whole value"),
+        ),
+    ),
+    Step(
+        name="join_labels",
+        summary="Takes labels over from the series of another query that agrees in the labels `on`, many to one. Two "
+        "partners with different values are an error; series without a partner stay as they are and are counted. "
+        "Of any type.",
+        example='fetch(\'cpu.load\').transform("join_labels", fetch(\'build.info\'), on=["host"], labels=["version"])',
+        case=_CASE,
+        arguments=(
+            Argument("on", "labels", "labels that must agree"),
+            Argument("labels", "labels", "labels that are taken over"),
+        ),
+        family="transform",
+        operands=("other",),
+        run=_join_labels,
+    ),
+)

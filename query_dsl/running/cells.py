@@ -1,0 +1,67 @@
+"""What the values of a matrix are (see artimon/model/windows/cells.py), and what its series are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from artimon.model.windows.cells import (
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    Bools,
+    Cells,
+    Floats,
+    Ints,
+    Types,
+    as_floats,
+    doubles,
+    of_type,
+    take,
+    whole,
+)
+
+
+class Key(NamedTuple):
+    """What a series is called, labels as sorted pairs; sorting keys gives the canonical order."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+
+    def get(self, label: str) -> str:
+        """Value of a label, of the name for `__name__`, "" where absent."""
+        if label == "__name__":
+            return self.name
+        for name, value in self.labels:
+            if name == label:
+                return value
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Rows in, one row out, for one function; None is NA. Run by the tests and shown in the documentation."""
+
+    given: tuple[tuple[float | str | None, ...], ...]
+    expect: tuple[float | None, ...]
+
+
+__all__ = [
+    "BOOLEAN",
+    "DOUBLE",
+    "INTEGER",
+    "STRING",
+    "Bools",
+    "Cells",
+    "Example",
+    "Floats",
+    "Ints",
+    "Key",
+    "Types",
+    "as_floats",
+    "doubles",
+    "of_type",
+    "take",
+    "whole",
+]

@@ -1,0 +1,84 @@
+"""A linear look at the text before any parser sees it: caps length, nesting and operators, finds what is not closed.
+
+Deep input makes recursive parsers overflow their stack; this pass is a loop and keeps only a list of open brackets.
+"""
+
+from __future__ import annotations
+
+from query_dsl.errors import QueryError
+
+MAX_LENGTH = 16 * 1024
+MAX_NESTING = 100
+MAX_OPERATORS = 500
+_PAIRS = {")": "(", "]": "[", "}": "{"}
+_OPERATORS = frozenset("+-*/%&|~<>=!^@.")
+
+
+def prescan(text: str) -> None:
+    """Raise QueryError with the place of the first thing that breaks a limit."""
+    if len(text) > MAX_LENGTH:
+        raise QueryError(f"the query has {len(text)} characters: use at most {MAX_LENGTH}")
+    _Scan(text).run()
+
+
+class _Scan:
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+        self.open: list[tuple[str, int]] = []
+        self.operators = 0
+
+    def fail(self, message: str, position: int) -> QueryError:
+        return QueryError(message, position, self.text)
+
+    def run(self) -> None:
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char in "'\"":
+                self.string(char)
+            elif char == "#":
+                end = self.text.find("\n", self.at)
+                self.at = len(self.text) if end < 0 else end
+            else:
+                self.mark(char)
+                self.at += 1
+        if self.open:
+            bracket, position = self.open[-1]
+            raise self.fail(f"this {bracket!r} is not closed", position)
+
+    def mark(self, char: str) -> None:
+        if char in "([{":
+            self.open.append((char, self.at))
+            if len(self.open) > MAX_NESTING:
+                raise self.fail(f"brackets nest more than {MAX_NESTING} deep", self.at)
+        elif char in ")]}":
+            if not self.open or self.open.pop()[0] != _PAIRS[char]:
+                raise self.fail(f"this {char!r} closes nothing", self.at)
+        elif char in _OPERATORS:
+            self.operator(char)
+        elif char == "\0" or char == "\\" or not char.isascii():
+            # Python would read other forms of a letter as the letter, so that a text is not what it seems
+            raise self.fail("this character has no place in a query", self.at)
+
+    def operator(self, char: str) -> None:
+        follows = self.at and self.text[self.at - 1] in "<>=!*/" and char in "=*/<>"
+        digit = char == "." and self.at and self.text[self.at - 1].isdigit()
+        if not follows and not digit:
+            self.operators += 1
+        if self.operators > MAX_OPERATORS:
+            raise self.fail(f"more than {MAX_OPERATORS} operators and calls in one query", self.at)
+
+    def string(self, mark: str) -> None:
+        start = self.at
+        closing = mark * 3 if self.text.startswith(mark * 3, start) else mark
+        self.at += len(closing)
+        while self.at < len(self.text):
+            if self.text[self.at] == "\\":
+                self.at += 2
+            elif self.text.startswith(closing, self.at):
+                self.at += len(closing)
+                return
+            elif self.text[self.at] == "\n" and len(closing) == 1:
+                break
+            else:
+                self.at += 1
+        raise self.fail("this text has no closing quote", start)

@@ -1,0 +1,109 @@
+"""Durations ("90s", "1h30m") and instants ("now-1h", ISO 8601) of a query: text to milliseconds and back."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from query_dsl.errors import QueryError
+
+UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_PART = re.compile(r"(\d{1,15})(ms|[wdhms])")
+_WHOLE = re.compile(r"(?:\d{1,15}(?:ms|[wdhms]))+")
+MAX_MS = 2**53  # far beyond any store, and sums of a few of them stay inside int64
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_duration(value: object, what: str) -> int:
+    """Milliseconds of a duration text such as "10m", "90s", "1h30m", "250ms"; QueryError for anything else."""
+    if isinstance(value, timedelta):
+        return _bounded(value // timedelta(milliseconds=1), value, what)
+    if not isinstance(value, str) or not _WHOLE.fullmatch(value):
+        number = isinstance(value, int) and not isinstance(value, bool)
+        value = value if not isinstance(value, int) or abs(value) <= MAX_MS else f"of more than {MAX_MS}"
+        hint = f', for example "{value}s"' if number else ""
+        raise QueryError(
+            f'{what} {value!r:.80} is not a duration: write a number and a unit of ms s m h d w, as in "5m"{hint}'
+        )
+    return _bounded(sum(int(number) * UNITS[unit] for number, unit in _PART.findall(value)), value, what)
+
+
+def _bounded(total: int, value: object, what: str) -> int:
+    if not 0 < total <= MAX_MS:
+        raise QueryError(f"{what} {value!r:.80} must be more than nothing and at most {MAX_MS} ms")
+    return total
+
+
+def format_duration(ms: int) -> str:
+    """The shortest text that `parse_duration` reads as `ms`."""
+    parts: list[str] = []
+    for unit, size in UNITS.items():
+        if ms >= size:
+            parts.append(f"{ms // size}{unit}")
+            ms %= size
+    return "".join(parts) or "0s"
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A point in time: epoch milliseconds, or milliseconds relative to the moment of evaluation (never positive)."""
+
+    ms: int
+    relative: bool = False
+
+    def resolve(self, now_ms: int) -> int:
+        return now_ms + self.ms if self.relative else self.ms
+
+    def __str__(self) -> str:
+        if self.relative:
+            return "now" if self.ms == 0 else f"now-{format_duration(-self.ms)}"
+        return format_time(self.ms)
+
+
+def format_time(ms: int) -> str:
+    """ISO 8601 in UTC, with milliseconds where there are any; years outside 1..9999 as plain milliseconds."""
+    try:
+        moment = EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return f"{ms}ms"
+    text = moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
+    return f"{text}.{ms % 1000:03d}Z" if ms % 1000 else f"{text}Z"
+
+
+def parse_instant(value: object, what: str) -> Instant:
+    """An Instant of "now", "now-1h", ISO 8601 (UTC unless it says otherwise), a datetime, or epoch milliseconds."""
+    if isinstance(value, Instant):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) > MAX_MS:
+            raise QueryError(f"{what} lies outside of {MAX_MS} ms around the epoch")
+        return Instant(value)
+    if isinstance(value, str) and value.startswith("now"):
+        return _relative(value, what)
+    return Instant(_to_ms(_moment(value, what)))
+
+
+def _relative(text: str, what: str) -> Instant:
+    rest = text[3:].replace(" ", "")
+    if not rest:
+        return Instant(0, relative=True)
+    if rest[0] != "-":
+        raise QueryError(f'{what} {text!r}: write "now" or "now-" and a duration, as in "now-1h"')
+    return Instant(-parse_duration(rest[1:], what), relative=True)
+
+
+def _moment(value: object, what: str) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    try:
+        return datetime.fromisoformat(str(value)) if isinstance(value, str) else datetime.fromisoformat("")
+    except ValueError:
+        raise QueryError(
+            f'{what} {value!r} is not a time: write "2026-11-21T13:00:00Z", "now", "now-1h" or epoch milliseconds'
+        ) from None
+
+
+def _to_ms(moment: datetime) -> int:
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (aware - EPOCH) // timedelta(milliseconds=1)

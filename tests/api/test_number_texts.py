@@ -1,0 +1,44 @@
+"""Numbers of an answer are written as Python writes them, by whatever way is quickest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from artimon.api.formats import json_pieces
+from artimon.model.grid import Grid
+from query_dsl import Matrix
+from query_dsl.running.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Key
+
+STEP = 60_000
+
+
+def matrix_of(values: Floats, present: Bools | None = None) -> Matrix:
+    keys = tuple(Key("a", (("i", f"{i:07}"),)) for i in range(len(values)))
+    present = np.ones(values.shape, np.bool_) if present is None else present
+    types = np.full(len(values), DOUBLE, np.uint8)
+    return Matrix(keys, Grid(STEP * 1000, STEP, values.shape[1]), Cells(types, values.view(np.int64), present))
+
+
+def test_doubles_of_all_sizes() -> None:
+    random = np.random.default_rng(5)
+    edges = [1e-4, 1e9, 1e-5, 1e16, 0.0, -0.0, 5e-324, 1.7976931348623157e308, 999_999_999.9999999, 0.1, 12.0, 1e8]
+    edges += [float("nan"), float("inf"), -float("inf")]
+    drawn = 10.0 ** random.uniform(-6, 18, 90_000) * random.choice([-1, 1], 90_000)
+    usual = random.uniform(0.001, 1e6, 30_000)
+    values = np.concatenate([np.repeat(edges, 2), drawn, usual])
+    values = values[: len(values) // 3 * 3].reshape(-1, 3)
+    found = matrix_of(np.ascontiguousarray(values))
+    assert b"".join(json_pieces(found)).decode() == found.to_json()
+    assert b"".join(json_pieces(matrix_of(np.asfortranarray(values)))).decode() == found.to_json()
+
+
+def test_missing_values_and_integers() -> None:
+    values = np.array([[0.25, 0.5], [0.75, 1.5]])
+    found = matrix_of(values, np.array([[True, False], [True, True]]))
+    assert '"values": [0.25, null]' in b"".join(json_pieces(found)).decode()
+    types = np.array([INTEGER, DOUBLE], np.uint8)
+    cells = np.array([[2**53 + 1, -5], [0, 0]])
+    mixed = Matrix(found.keys, found.grid, Cells(types, cells, np.ones((2, 2), np.bool_)))
+    assert b"".join(json_pieces(mixed)).decode() == mixed.to_json()
+    nothing = Matrix((), found.grid, Cells(types[:0], cells[:0], cells[:0] > 0))
+    assert b"".join(json_pieces(nothing)).decode() == nothing.to_json()

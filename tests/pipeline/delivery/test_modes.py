@@ -1,0 +1,149 @@
+"""What each mode of delivery does with and without a collector, and what it counts as lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artimon.model.batch import BatchId
+from artimon.model.codec import verify
+from pipeline.agent import Agent, AgentConfig
+from pipeline.delivery.failover import Route
+from pipeline.delivery.memory import MemoryFiles
+from pipeline.delivery.modes import UNLOGGED
+from pipeline.log.log import Log
+from pipeline.log.recovery import segments_in
+from pipeline.sites.links import Site
+from tests.pipeline.helpers import Told, entry, ids_in, polled, wait_until
+from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics, read_topic
+
+
+@contextmanager
+def agent(prefix: str, data: Path, zookeeper: str, delivery: str, **options: Any) -> Iterator[Agent]:
+    config = AgentConfig(prefix, data, zookeeper, topic_prefix=prefix, delivery=delivery, **options)  # type: ignore[arg-type]
+    running = Agent(config)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def figure(one: Agent, name: str) -> Any:
+    return one.figures()[name]
+
+
+def accept(one: Agent, count: int, sources: int = 3, samples: int = 5) -> None:
+    for n in range(count):
+        one.intake.accept_now([polled(f"source-{n % sources}", samples)])
+
+
+@pytest.mark.stack
+def test_disk_failover_uses_the_log_only_while_no_collector_works(tmp_path: Path, zookeeper: str, kafka: str) -> None:
+    prefix = own_topics(kafka)
+    with agent(prefix, tmp_path, zookeeper, "disk-failover") as one:
+        with collector(zookeeper, kafka, prefix):
+            wait_until(lambda: figure(one, "collectors_up") == 1, "it is known")
+            accept(one, 20)
+            assert figure(one, "direct_batches") == 20, "accepted means that Kafka has it"
+            assert ids_in(tmp_path / "log") == []
+        accept(one, 10)
+        assert len(ids_in(tmp_path / "log")) == 10
+        assert figure(one, "failed_over_batches") == 10
+        assert figure(one, "pending_batches") == 10
+        with collector(zookeeper, kafka, prefix, id=f"{prefix}-2"):
+            wait_until(lambda: figure(one, "pending_batches") == 0, "the log is sent, and needs no ack", 40)
+            wait_until(lambda: _direct_again(one), "and then it is past the log again", 40)
+    found = read_topic(kafka, f"{prefix}.samples")
+    lanes: dict[int, list[int]] = {}
+    for _, _, _, value in found:
+        id = verify(value).id
+        if id.sequence not in lanes.setdefault(id.lane, []):
+            lanes[id.lane].append(id.sequence)
+    assert sum(map(len, lanes.values())) == len(deduplicated(kafka, f"{prefix}.samples"))
+    assert all(numbers == sorted(numbers) for numbers in lanes.values()), "each lane in order"
+
+
+def _direct_again(one: Agent) -> bool:
+    before = figure(one, "direct_batches")
+    accept(one, 3)
+    return bool(figure(one, "direct_batches") == before + 3)
+
+
+@pytest.mark.stack
+def test_no_number_is_given_twice_though_the_log_never_saw_it(tmp_path: Path, zookeeper: str, kafka: str) -> None:
+    """Every start of disk failover begins an epoch, and so does the first one after it that uses the log."""
+    prefix = own_topics(kafka)
+    with collector(zookeeper, kafka, prefix):
+        for delivery in ("disk-failover", "disk-failover", "end-to-end", "end-to-end"):
+            with agent(prefix, tmp_path, zookeeper, delivery, level="kafka") as one:
+                wait_until(lambda one=one: figure(one, "collectors_up") == 1, "it is known")  # type: ignore[misc]
+                accept(one, 6)
+                wait_until(lambda one=one: figure(one, "pending_batches") == 0, "sent")  # type: ignore[misc]
+    assert not (tmp_path / "log" / UNLOGGED).exists()
+    ids: set[BatchId] = set(deduplicated(kafka, f"{prefix}.samples"))
+    assert len(ids) == 24
+    assert len({id.epoch for id in ids}) == 3
+
+
+@pytest.mark.stack
+def test_best_effort_is_bounded_and_counts_what_it_gives_up(tmp_path: Path, zookeeper: str, kafka: str) -> None:
+    """No disk, no collector: the oldest go, with a record that says so; what is left is delivered when one comes."""
+    prefix = own_topics(kafka)
+    quota = 600_000
+    with agent(prefix, tmp_path, zookeeper, "best-effort", quota_bytes=quota, segment_bytes=100_000) as one:
+        count = 200
+        for n in range(count):
+            one.intake.accept_now([polled(f"source-{n}", 900)])
+            assert figure(one, "log_bytes") < 1.5 * quota
+        lost = figure(one, "lost_batches")["full"]
+        assert 0 < lost < count
+        with collector(zookeeper, kafka, prefix):
+            wait_until(lambda: figure(one, "pending_batches") == 0, "what is left is sent", 40)
+    headers = [verify(value) for value in deduplicated(kafka, f"{prefix}.samples").values()]
+    kept = [header for header in headers if header.source.startswith("source-")]
+    assert len(kept) + lost >= count
+    assert len(headers) > len(kept), "the loss can be asked for"
+    assert not (tmp_path / "log").exists()
+    assert list((tmp_path / "memory").iterdir()) == []
+
+
+def test_only_end_to_end_knows_which_site_has_what(tmp_path: Path) -> None:
+    config = AgentConfig("a", tmp_path, "h:1", sites=(Site("x", "h:1"),), delivery="best-effort")
+    with pytest.raises(ValueError, match="several sites"):
+        Agent(config)
+
+
+def test_a_route_waits_longer_after_each_failure_and_never_overtakes_the_log() -> None:
+    route = Route()
+    assert route.direct(0.0, backlog=False, reachable=True)
+    assert not route.direct(0.0, backlog=True, reachable=True)
+    assert not route.direct(0.0, backlog=False, reachable=False)
+    waits = []
+    for _ in range(12):
+        route.failed(100.0)
+        waits.append(route.not_before - 100)
+    assert waits[0] == 0.5
+    assert waits == sorted(waits)
+    assert waits[-1] == 30.0
+    route.worked()
+    assert route.direct(100.0, backlog=False, reachable=True)
+
+
+def test_a_log_in_memory_is_a_log_like_any_other(tmp_path: Path) -> None:
+    folder = tmp_path / "memory"
+    files, told = MemoryFiles(folder), Told()
+    wal = Log(folder, "agent-1", 2, told, files=files, host="here", segment_bytes=2_000)
+    places = [wal.append([entry(wal, n % 2, n // 2)]).result(10)[0] for n in range(12)]
+    assert [wal.read(place) for place in places] == [one.payload for one, _ in told.placed]
+    assert len(segments_in(folder, files)) > 1
+    wal.release(places)
+    wal.close()
+    again = Log(folder, "agent-1", 2, Told(), files=files, host="here")
+    assert again.epoch == wal.epoch
+    again.close()
+    assert not folder.exists(), "nothing of it touched the disk"

@@ -1,0 +1,135 @@
+"""Bytes of a file of batches (docs/formats/direct.md), whole, cut off, damaged; what a reader makes of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
+from artimon.model.codec import encode_series, verify
+from artimon.model.ranges import LaneRanges
+from artimon.model.values import ValueType
+from pipeline.direct.container import ContainerError, decode, encode_head, encode_index, frame, payloads
+from pipeline.direct.names import DATA, OPEN, SERIES, Final, Scheme, UnderWay, parse_final, parse_under_way, stream_name
+from pipeline.direct.reader import Reader
+from pipeline.direct.store import LocalStore, StoreError, open_store
+from pipeline.log.framing import RecordType
+from tests.pipeline.direct.test_stream import batch
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "direct" / "two.batches"
+STREAM, BASE = "collector_0-0000000003e8-00000007", 4096
+BODIES = (b"first", b"second " * 3)
+
+
+def lanes() -> LaneRanges:
+    held = LaneRanges()
+    for sequence in (0, 1, 5):
+        held.add(BatchId("agent", 7, 0, sequence).lane_id, sequence)
+    return held
+
+
+def whole() -> bytes:
+    return encode_head(STREAM, BASE) + b"".join(frame(BASE, body) for body in BODIES) + encode_index(BASE, lanes(), 2)
+
+
+def test_bytes_are_the_golden_ones() -> None:
+    assert whole() == GOLDEN.read_bytes()
+    content = decode(GOLDEN.read_bytes())
+    assert content is not None
+    assert (content.head.stream, content.head.base, content.torn, content.damage) == (STREAM, BASE, 0, [])
+    assert [body for _, body in payloads(whole(), content)] == list(BODIES)
+    assert content.index == lanes()
+
+
+Damage = Callable[[bytes], bytes]
+HEAD = len(encode_head(STREAM, BASE))
+
+
+@pytest.mark.parametrize(
+    ("damage", "survivors", "damaged"),
+    [
+        pytest.param(lambda raw: raw, 2, False, id="whole"),
+        pytest.param(lambda raw: raw[:-1], 2, False, id="index_cut"),
+        pytest.param(lambda raw: raw[: HEAD + 16 + 5 + 3], 1, False, id="torn_in_the_second"),
+        pytest.param(lambda raw: raw[: HEAD + 20] + b"X" + raw[HEAD + 21 :], 1, True, id="first_flipped"),
+        pytest.param(lambda raw: raw + bytes(100), 2, False, id="zeros_behind"),
+    ],
+)
+def test_every_whole_record_survives(damage: Damage, survivors: int, damaged: bool) -> None:
+    raw = damage(whole())
+    content = decode(raw)
+    assert content is not None
+    assert len(content.records) == survivors
+    assert bool(content.damage) is damaged
+
+
+def test_what_is_no_file_of_batches_says_so() -> None:
+    assert decode(b"AR") is None, "cut off, not damaged"
+    for raw in (b"PAR1" * 20, whole()[:4] + b"\x09" + whole()[5:], whole()[:8] + b"\xff" + whole()[9:]):
+        with pytest.raises(ContainerError):
+            decode(raw)
+    other = encode_head(STREAM, BASE + 1) + frame(BASE, b"x")
+    content = decode(other)
+    assert content is not None
+    assert content.records == [], "a record of another file is none of this one"
+
+
+def test_names() -> None:
+    stream = stream_name("host.a/b", 1000, 7)
+    final, open_file = Final(stream, 5, 900), UnderWay(stream, 5, Scheme.LENGTH, 2)
+    assert parse_final(f"{DATA}/2026-11-21T13/{final.name}") == final
+    assert parse_under_way(open_file.path) == open_file
+    assert parse_final(open_file.path) is None
+    assert parse_under_way(final.name) is None
+    for uri in ("hdfs:/x", "s3://a/b", "file://host/x", "/x"):
+        with pytest.raises(ValueError, match="hdfs://HOST:PORT"):
+            open_store(uri)
+
+
+def put(store: LocalStore, path: str, data: bytes) -> None:
+    writing = store.create(path)
+    writing.write(data)
+    writing.close()
+
+
+def records(base: int, *sequences: int) -> bytes:
+    return encode_head("s", base) + b"".join(frame(base, batch(n)[1]) for n in sequences)
+
+
+def test_a_reader_drops_repeats_by_identity_and_names_what_is_damaged(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    first, second = records(0, 0, 1, 2), records(5000, 2, 3)
+    put(store, f"{DATA}/2026-11-21T13/{Final('s', 0, len(first)).name}", first + encode_index(0, LaneRanges(), 3))
+    put(store, f"{DATA}/2026-11-21T13/{Final('s', 5000, 5000 + len(second) + 9).name}", second)
+    put(store, UnderWay("t", 0, Scheme.LENGTH).path, records(0, 4, 5)[:-1])
+    put(store, UnderWay("u", 0, Scheme.ROLL).path, records(0, 6))
+    reader = Reader(store)
+    assert [one.header.id.sequence for one in reader.batches()] == [0, 1, 2, 3, 4]
+    report = reader.report
+    assert (report.batches, report.repeats, report.open_files) == (5, 1, 1)
+    assert len(report.damaged) == 1, "only the file that is shorter than its name says"
+    assert all(one.data == batch(one.header.id.sequence)[1] for one in Reader(store).batches()), "the very bytes"
+
+
+def test_the_newest_announcement_of_each_block_counts(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    for n, version in enumerate((5, 9, 7)):
+        block = SeriesBlock("src", 0, version, (SeriesInfo("a{}", ValueType.INTEGER),))
+        data = encode_head("s", 0) + frame(0, encode_series("agent", block).data, RecordType.SERIES)
+        put(store, f"{SERIES}/{Final(f's{n}', 0, len(data)).name}", data)
+    blocks = Reader(store).blocks()
+    assert [block.version for block in blocks.values()] == [9]
+
+
+def test_a_store_never_writes_over_what_is_there(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    put(store, f"{OPEN}/a", b"1")
+    with pytest.raises(StoreError):
+        store.create(f"{OPEN}/a")
+    put(store, f"{OPEN}/b", b"2")
+    with pytest.raises(StoreError):
+        store.rename(f"{OPEN}/b", f"{OPEN}/a")
+    assert store.read(f"{OPEN}/a") == b"1"
+    assert verify(batch(0)[1]).id.sequence == 0

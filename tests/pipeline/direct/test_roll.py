@@ -1,0 +1,244 @@
+"""Rolling and acking without I/O: schedules of writes, closes, failures and crashes, against what agents conclude."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pipeline.acks import END_OF_LOG, AckState, PartitionState, Position, Sent, judge
+from pipeline.direct.names import Scheme
+from pipeline.direct.roll import MAX_LOST, RollConfig, RollCore, RollFile, Step, settle_dead
+
+FOLDER, TOPIC, STREAM, HEAD = "hdfs://x:1/f", "t.samples", "s", 20
+
+
+def core(scheme: Scheme = Scheme.ROLL, size: int = 200, count: int = 5, seconds: float = 10.0) -> RollCore:
+    return RollCore(scheme, RollConfig(size, count, seconds, 10_000))
+
+
+def put(one: RollCore, size: int = 50, now: float = 0.0) -> tuple[RollFile, int]:
+    assert not one.refuse(size)
+    return one.place(size, HEAD, now)
+
+
+def finish(one: RollCore, file: RollFile) -> None:
+    one.wrote(file, file.length - file.written)
+    one.done(file)
+
+
+def acked(one: RollCore, *offsets: int) -> list[bool]:
+    """What an agent that holds these offsets concludes: True acked, False sent again; those that wait are absent."""
+    state = AckState(FOLDER, TOPIC, STREAM, 0, {0: one.state()}, 10)
+    sent = [Sent(at, Position(FOLDER, STREAM, 0, at), 0) for at in offsets]
+    verdict = judge(sent, {STREAM: state}, TOPIC)
+    again = {key for key, _ in verdict.resend}
+    return [at in verdict.acked for at in offsets if at in verdict.acked or at in again]
+
+
+def test_scenario_14_a_file_whose_close_fails_acks_none_of_its_batches() -> None:
+    one = core()
+    first, at = put(one)
+    _, at2 = put(one)
+    one.roll()
+    second, at3 = put(one)
+    one.roll()
+    finish(one, second)
+    assert acked(one, at, at2, at3) == [], "nothing before the older file is settled"
+    one.fail(first, "close failed")
+    assert acked(one, at, at2, at3) == [False, False, True]
+    third, at4 = put(one)
+    one.roll()
+    finish(one, third)
+    assert acked(one, at, at2, at3, at4) == [False, False, True, True], "a later close does not ack what died"
+
+
+def test_scenario_15_a_call_over_two_files_of_which_the_first_is_lost() -> None:
+    """A batch is always whole in one file; of a call that lies over two only the batches of the good one are acked."""
+    one = core(size=HEAD + 100)
+    placed = [put(one) for _ in range(4)]
+    (first, _), (second, _) = placed[0], placed[2]
+    assert [file for file, _ in placed] == [first, first, second, second]
+    assert all(file.base <= at - 49 and at < file.end for file, at in placed), "whole in its file"
+    one.roll()
+    one.fail(first, "write failed")
+    finish(one, second)
+    assert acked(one, *(at for _, at in placed)) == [False, False, True, True]
+
+
+@pytest.mark.parametrize("gap", [0, 1], ids=["aligned", "not aligned"])
+def test_scenario_16_never_acked_before_the_file_is_closed(gap: int) -> None:
+    one = core(size=HEAD + 100 + gap)
+    file, at = put(one)
+    _, at2 = put(one)
+    next_file, at3 = put(one)
+    one.wrote(file, file.length)
+    one.reached(file, file.length)
+    assert next_file is not file
+    assert acked(one, at, at2, at3) == []
+    one.done(file)
+    assert acked(one, at, at2, at3) == [True, True]
+
+
+def test_by_committed_length_exactly_what_is_covered_is_acked() -> None:
+    one = core(Scheme.LENGTH, size=10_000)
+    file, at = put(one)
+    _, at2 = put(one)
+    one.reached(file, at)
+    assert acked(one, at, at2) == [], "the last byte is missing"
+    one.reached(file, at + 1)
+    assert acked(one, at, at2) == [True]
+    one.reached(file, 5)
+    assert acked(one, at, at2) == [True], "a length that goes back takes nothing back"
+    one.fail(file, "write failed")
+    assert acked(one, at, at2) == [True, False]
+
+
+def test_rolled_by_size_by_count_and_by_time() -> None:
+    one = core(size=HEAD + 100, count=99, seconds=99)
+    assert [put(one)[0].base for _ in range(3)] == [0, 0, HEAD + 100]
+    one = core(size=9999, count=2, seconds=99)
+    assert len({id(put(one)[0]) for _ in range(5)}) == 3
+    one = core(size=9999, count=99, seconds=10)
+    first, _ = put(one, now=0.0)
+    assert one.due() == 10.0
+    assert put(one, now=9.9)[0] is first
+    assert put(one, now=10.0)[0] is not first
+    assert put(core(size=10), 5000)[0].count == 1, "one that is larger than a file has a file of its own"
+
+
+def test_memory_is_bounded_and_a_worn_stream_says_so() -> None:
+    one = RollCore(Scheme.ROLL, RollConfig(10_000, 100, 10, held_bytes=300))
+    file, _ = put(one, 200)
+    assert one.refuse(200)
+    one.wrote(file, 150)
+    assert not one.refuse(200)
+    for _ in range(2 * MAX_LOST):
+        lost, _ = put(one, 10)
+        one.roll()
+        one.fail(lost, "x")
+        good, _ = put(one, 10)
+        one.roll()
+        finish(one, good)
+    assert one.worn
+    assert len(one.lost) == 2 * MAX_LOST, "a lost range is never forgotten: that would ack what is lost"
+
+
+class Rolling(RuleBasedStateMachine):
+    """A collector, its disk, an agent. `durable` is what a reader finds; the agent asks only what is published."""
+
+    @initialize(scheme=st.sampled_from(list(Scheme)))
+    def begin(self, scheme: Scheme) -> None:
+        self.core = core(scheme, size=HEAD + 120, count=3, seconds=5)
+        self.now = 0.0
+        self.batches: dict[int, RollFile] = {}
+        self.open: dict[RollFile, int] = {}
+        """Bytes of files that are under way which the disk holds for certain."""
+        self.closed: set[RollFile] = set()
+        self.dead = False
+        self.published = self.core.state()
+        self.verdicts: dict[int, bool] = {}
+
+    @precondition(lambda self: not self.dead)
+    @rule(size=st.integers(1, 100))
+    def batch(self, size: int) -> None:
+        file, at = self.core.place(size, HEAD, self.now)
+        assert file.base + file.length - 1 == at
+        self.batches[at] = file
+        self.open.setdefault(file, 0)
+
+    @precondition(lambda self: not self.dead)
+    @rule(seconds=st.floats(0, 6))
+    def time(self, seconds: float) -> None:
+        self.now += seconds
+        if self.core.full(self.now):
+            self.core.roll()
+
+    @precondition(lambda self: not self.dead and self.open)
+    @rule(data=st.data())
+    def sync(self, data: st.DataObject) -> None:
+        file = data.draw(st.sampled_from(list(self.open)))
+        self.open[file] = max(self.open[file], data.draw(st.integers(0, file.length)))
+        if self.core.scheme is Scheme.LENGTH:
+            self.core.reached(file, self.open[file])
+
+    @precondition(lambda self: not self.dead and self.open)
+    @rule(data=st.data(), told=st.booleans(), fine=st.booleans())
+    def close(self, data: st.DataObject, told: bool, fine: bool) -> None:
+        """`fine`: closed and renamed on the disk; `told`: the collector learns that, else it takes it for a failure."""
+        file = data.draw(st.sampled_from(list(self.open)))
+        if file.step is not Step.CLOSING:
+            return
+        if fine:
+            del self.open[file]
+            self.closed.add(file)
+        if fine and told:
+            self.core.done(file)
+        else:
+            self.core.fail(file, "close")
+
+    @precondition(lambda self: not self.dead)
+    @rule()
+    def publish(self) -> None:
+        self.published = self.core.state()
+
+    @precondition(lambda self: not self.dead)
+    @rule()
+    def crash_and_sweep(self) -> None:
+        """Another collector reads the disk: under `length` it keeps the durable part of what was under way."""
+        files = [(file.base, file.end) for file in self.closed]
+        if self.core.scheme is Scheme.LENGTH:
+            files += [(file.base, file.base + length) for file, length in self.open.items()]
+        self.published, self.dead = settle_dead(self.published, files), True
+
+    @rule()
+    def agents_look_again(self) -> None:
+        """Nothing happens; the invariant is checked once more."""
+
+    def durable(self, at: int) -> bool:
+        file = self.batches[at]
+        kept = self.open.get(file, 0) if self.core.scheme is Scheme.LENGTH else 0
+        return file in self.closed or at < file.base + kept
+
+    @invariant()
+    def agents_conclude_only_what_is_true(self) -> None:
+        if not hasattr(self, "core"):
+            return
+        state = AckState(FOLDER, TOPIC, STREAM, 0, {0: self.published}, 10)
+        told_of = [at for at in self.batches if self.dead or at < self.published.log_end]
+        sent = [Sent(at, Position(FOLDER, STREAM, 0, at), 0) for at in told_of]
+        verdict = judge(sent, {STREAM: state}, TOPIC)
+        assert all(self.durable(at) for at in verdict.acked)
+        told = dict.fromkeys(verdict.acked, True) | {at: False for at, _ in verdict.resend}
+        for at, good in self.verdicts.items():
+            assert told.get(at) == good, "a verdict is never taken back"
+        self.verdicts = told
+        if self.dead:
+            assert len(told) == len(sent), "after the last word nobody waits"
+
+
+Rolling.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestRolling = Rolling.TestCase
+
+
+def test_after_the_last_word_offsets_that_were_never_published_are_lost_too() -> None:
+    last = settle_dead(PartitionState(50, 0, 80), [(50, 70), (90, 120)])
+    assert (last.until, last.lost) == (120, ((70, 90), (120, END_OF_LOG)))
+    assert last.closed
+
+
+def test_a_stream_that_nobody_knows_any_more_is_sent_again_only_while_its_neighbours_speak() -> None:
+    """Kafka's topics say nothing of a folder, nor one folder of another, nor the dead of the living."""
+    mine = Sent("b", Position(FOLDER, "gone", 0, 5), 3)
+
+    def seen(cluster: str, version: int, closed: bool = False) -> bool:
+        lost = ((0, END_OF_LOG),) if closed else ()
+        state = AckState(cluster, TOPIC, "other", 0, {0: PartitionState(0, 0, 0, lost)}, version)
+        return bool(judge([mine], {"other": state}, TOPIC).resend)
+
+    assert seen(FOLDER, 5)
+    assert not seen(FOLDER, 4), "it may have been read before we looked"
+    assert not seen(FOLDER, 5, closed=True)
+    assert not seen("hdfs://y:1/f", 5)
+    assert not seen("kafka-cluster", 5)

@@ -1,0 +1,245 @@
+"""Agents, collectors that write files themselves, ZooKeeper and HDFS, all real: every accepted batch is in the folder,
+and acked only when it is durable there."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from kazoo.client import KazooClient
+
+from artimon.model.batch import BatchId
+from artimon.stack.stack import Stack
+from pipeline.agent import Agent, AgentConfig
+from pipeline.direct.names import ABORTED, DATA, OPEN, Scheme, parse_final
+from pipeline.direct.reader import Reader
+from pipeline.direct.roll import RollConfig
+from pipeline.direct.service import DirectConfig, run_direct_collector
+from pipeline.direct.store import open_store
+from tests.pipeline.helpers import polled, wait_until
+
+pytestmark = pytest.mark.stack
+
+COLLECTOR = """
+import sys, threading
+from pipeline.direct.names import Scheme
+from pipeline.direct.roll import RollConfig
+from pipeline.direct.service import DirectConfig, run_direct_collector
+id, zookeeper, folder, scheme, seconds = sys.argv[1:]
+roll = RollConfig(seconds=float(seconds))
+config = DirectConfig(id, zookeeper, folder, Scheme(scheme), roll, scan_s=0.5, grace_s=1.0, sync_s=0.1)
+run_direct_collector(config, threading.Event())
+"""
+
+
+@pytest.fixture
+def chroot(zookeeper: str) -> Iterator[str]:
+    """A ZooKeeper of one's own."""
+    root = f"/t{uuid.uuid4().hex[:12]}"
+    client = KazooClient(zookeeper)
+    client.start(10)
+    client.ensure_path(root)
+    yield zookeeper + root
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def folder(hdfs: str) -> str:
+    return f"{hdfs}/t{uuid.uuid4().hex[:12]}"
+
+
+@contextmanager
+def collector(id: str, zookeeper: str, folder: str, scheme: Scheme, seconds: float = 1.0) -> Iterator[None]:
+    """In a thread of this process; must stop in time."""
+    stop = threading.Event()
+    config = DirectConfig(
+        id, zookeeper, folder, scheme, RollConfig(seconds=seconds), scan_s=0.5, grace_s=1.0, sync_s=0.1, stop_s=4.0
+    )
+    thread = threading.Thread(target=run_direct_collector, args=(config, stop), name=id)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(20)
+        assert not thread.is_alive(), "the collector did not stop in time"
+
+
+def spawn(id: str, zookeeper: str, folder: str, scheme: Scheme, seconds: float = 60.0) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", COLLECTOR, id, zookeeper, folder, scheme, str(seconds)])
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+@contextmanager
+def agent(data: Path, zookeeper: str, level: str = "hdfs") -> Iterator[Agent]:
+    running = Agent(AgentConfig("agent-1", data, zookeeper, level))  # type: ignore[arg-type]
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def pending(one: Agent) -> int:
+    count: int = one.figures()["pending_batches"]
+    return count
+
+
+def sent(one: Agent) -> int:
+    return len(one._sender.sent())
+
+
+def stored(folder: str) -> tuple[set[BatchId], Reader]:
+    reader = Reader(open_store(folder))
+    ids = {found.header.id for found in reader.batches()}
+    assert reader.report.damaged == []
+    return ids, reader
+
+
+@pytest.mark.parametrize("scheme", list(Scheme))
+def test_everything_is_in_the_folder_once_and_the_log_empties(
+    tmp_path: Path, chroot: str, folder: str, scheme: Scheme
+) -> None:
+    with agent(tmp_path, chroot) as one, collector("c", chroot, folder, scheme):
+        for n in range(40):
+            one.intake.accept_now([polled(f"source-{n % 7}", 100, announce=n < 7)])
+        wait_until(lambda: pending(one) == 0, "all are acked")
+        assert one.figures()["resent_batches"] == 0
+    ids, reader = stored(folder)
+    assert len(ids) == reader.report.batches == 40
+    assert reader.report.samples == 4000
+    assert len(reader.blocks()) == 7, "announcements are durable when they are answered"
+    found = [
+        parse_final(one.path)
+        for hour in open_store(folder).listing(DATA)
+        for one in open_store(folder).listing(hour.path)
+    ]
+    assert found
+    assert None not in found
+    with agent(tmp_path, chroot) as again:
+        assert pending(again) == 0, "acks are persisted"
+
+
+def test_an_open_file_acks_nothing_at_any_level(tmp_path: Path, chroot: str, folder: str) -> None:
+    """Level `kafka` takes an answer for an ack; here the answer says only where the batch will stand."""
+    with agent(tmp_path, chroot, "kafka") as one, collector("c", chroot, folder, Scheme.ROLL, 3600.0):
+        one.intake.accept_now([polled("a")])
+        wait_until(lambda: sent(one) == 1, "it has a position")
+        assert pending(one) == 1
+
+
+@pytest.mark.parametrize("scheme", list(Scheme))
+def test_scenario_23_a_collector_killed_in_the_middle_of_a_file(tmp_path: Path, chroot: str, scheme: Scheme) -> None:
+    """Another one has the last word on its stream: what was durable is kept, all else is sent again, stored once."""
+    killed_in_the_middle(tmp_path / "agent", chroot, f"file://{tmp_path / 'store'}", scheme)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", list(Scheme))
+def test_scenario_23_a_collector_killed_in_the_middle_of_a_file_on_hdfs(
+    tmp_path: Path, chroot: str, folder: str, scheme: Scheme
+) -> None:
+    killed_in_the_middle(tmp_path, chroot, folder, scheme)
+
+
+def killed_in_the_middle(data: Path, chroot: str, folder: str, scheme: Scheme) -> None:
+    with agent(data, chroot) as one:
+        process = spawn("first", chroot, folder, scheme)
+        try:
+            for n in range(20):
+                one.intake.accept_now([polled(f"source-{n % 5}", 50)])
+            wait_until(lambda: sent(one) == 20 or pending(one) == 0, "all have positions", 40)
+            if scheme is Scheme.LENGTH:
+                wait_until(lambda: pending(one) == 0, "acked before the file is closed", 20)
+            else:
+                assert pending(one) == 20, "an unclosed file acks nothing"
+        finally:
+            kill(process)
+        with collector("second", chroot, folder, scheme):
+            for n in range(10):
+                one.intake.accept_now([polled(f"source-{n % 5}", 50)])
+            wait_until(lambda: pending(one) == 0, "all are acked", 60)
+            wait_until(lambda: not foreign(folder, "second"), "what the dead one left is taken care of")
+        resent = one.figures()["resent_batches"]
+    ids, _ = stored(folder)
+    assert len(ids) == 30
+    assert resent == (0 if scheme is Scheme.LENGTH else 20)
+    if folder.startswith("file:"):  # HDFS has nothing of a file that was never synced
+        assert bool(open_store(folder).listing(ABORTED)) == (scheme is Scheme.ROLL)
+
+
+def foreign(folder: str, mine: str) -> list[str]:
+    """Files under way that are not of the collector `mine`."""
+    return [found.path for found in open_store(folder).listing(OPEN) if not found.path.startswith(f"{OPEN}/{mine}-")]
+
+
+@pytest.mark.slow
+def test_hdfs_down_for_a_while_loses_nothing(tmp_path: Path, chroot: str, folder: str, hdfs_stack: Stack) -> None:
+    """Scenarios 17 and 21: while the NameNode is down agents keep what they have, and it drains when it is back."""
+    with agent(tmp_path, chroot) as one, collector("c", chroot, folder, Scheme.ROLL):
+        one.intake.accept_now([polled("a")])
+        wait_until(lambda: pending(one) == 0, "the way is open")
+        hdfs_stack.stop_part("namenode")
+        try:
+            for n in range(30):
+                one.intake.accept_now([polled(f"source-{n}", 20)])
+            wait_until(lambda: sent(one) > 0 or bool(one.figures()["nacks"]), "they reach the collector")
+            assert pending(one) == 30, "nothing is acked meanwhile"
+        finally:
+            hdfs_stack.start_part("namenode")
+            hdfs_stack.wait_healthy(90)
+        wait_until(lambda: pending(one) == 0, "it drains", 90)
+    assert len(stored(folder)[0]) == 31
+
+
+@pytest.mark.slow
+def test_scenario_17_stop_is_bounded_while_hdfs_is_down(
+    tmp_path: Path, chroot: str, folder: str, hdfs_stack: Stack
+) -> None:
+    with agent(tmp_path, chroot) as one:
+        with collector("c", chroot, folder, Scheme.ROLL, 3600.0):
+            one.intake.accept_now([polled("a")])
+            wait_until(lambda: sent(one) == 1, "it waits in an open file")
+            hdfs_stack.stop_part("namenode")
+            began = monotonic()
+        try:
+            assert monotonic() - began < 15
+        finally:
+            hdfs_stack.start_part("namenode")
+            hdfs_stack.wait_healthy(90)
+        with collector("d", chroot, folder, Scheme.ROLL):
+            wait_until(lambda: pending(one) == 0, "sent again to another one", 60)
+
+
+def test_scenario_42_zookeeper_gone_and_wiped(tmp_path: Path, zookeeper: str, chroot: str, folder: str) -> None:
+    """The nodes of acks are lost while batches wait for them: the living collector says it all again."""
+    client = KazooClient(zookeeper)
+    client.start(10)
+    try:
+        with agent(tmp_path, chroot) as one, collector("c", chroot, folder, Scheme.ROLL):
+            one.intake.accept_now([polled("a")])
+            root = chroot[len(zookeeper) :]
+            client.delete(f"{root}/artimon/acks", recursive=True)
+            one.intake.accept_now([polled("b")])
+            wait_until(lambda: pending(one) == 0, "all are acked", 40)
+            nodes = client.get_children(f"{root}/artimon/acks")
+            assert len(nodes) == 1
+            assert json.loads(client.get(f"{root}/artimon/acks/{nodes[0]}")[0])["cluster"] == folder
+    finally:
+        client.stop()
+        client.close()
+    assert len(stored(folder)[0]) == 2

@@ -1,0 +1,126 @@
+"""What the tests of flows share: small events, sinks that remember or fail, flows in a folder."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from artimon.model.batch import BatchId
+from pipeline.flows.builtin import builtin
+from pipeline.flows.config.read import parse_flows
+from pipeline.flows.context import Context
+from pipeline.flows.event import Event, Parcel, events_of
+from pipeline.flows.flow import Flow
+from pipeline.flows.options import Options
+from pipeline.flows.registry import Component, Part, Registry
+from pipeline.flows.spi import ChannelFull, Figures, SinkFailed
+from tests.pipeline.helpers import wait_until
+
+
+def event(n: int, size: int = 0) -> Event:
+    return Event({"n": str(n)}, f"event {n}".encode().ljust(size, b"."))
+
+
+def parcel(*numbers: int, size: int = 0) -> Parcel:
+    return Parcel(tuple(event(n, size) for n in numbers))
+
+
+def numbers_of(parcels: Sequence[Parcel]) -> list[int]:
+    return [int(e.headers["n"]) for p in parcels for e in events_of(p)]
+
+
+class ListSink:
+    """Remembers what it was given; fails while `fails` says why; waits while `gate` is closed."""
+
+    def __init__(self) -> None:
+        self.parcels: list[Parcel] = []
+        self.calls = 0
+        self.fails: Callable[[Sequence[Parcel]], SinkFailed | Exception | None] = lambda _: None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+        self.started = self.stopped = 0
+
+    @property
+    def numbers(self) -> list[int]:
+        return numbers_of(self.parcels)
+
+    @property
+    def ids(self) -> list[BatchId | None]:
+        return [p.id for p in self.parcels]
+
+    def start(self) -> None:
+        self.started += 1
+
+    def deliver(self, parcels: Sequence[Parcel]) -> None:
+        self.calls += 1
+        self.entered.set()
+        if not self.gate.wait(60):
+            raise SinkFailed("the gate stayed closed")
+        error = self.fails(parcels)
+        if error is not None:
+            raise error
+        self.parcels += parcels
+
+    def stop(self, deadline_s: float) -> None:
+        self.stopped += 1
+
+    def figures(self) -> Figures:
+        return {"parcels": len(self.parcels)}
+
+    def down(self, reason: str = "down") -> None:
+        self.fails = lambda _: SinkFailed(reason)
+
+    def up(self) -> None:
+        self.fails = lambda _: None
+
+
+class ListOptions(Options):
+    """`id`: which of the sinks of the test."""
+
+    id: str = "one"
+
+
+class Sinks(dict[str, ListSink]):
+    """The list sinks of a test, by id; made when first asked for."""
+
+    def __missing__(self, id: str) -> ListSink:
+        made = self[id] = ListSink()
+        return made
+
+
+def registry(sinks: Sinks, **more: Component) -> Registry:
+    """Ours with the sink `list`, and sources of `more` by their names."""
+    found = builtin()
+    found.add(Part.SINK, Component("list", ListOptions, lambda options, _: sinks[options.id]))
+    found.add(Part.SOURCE, *more.values())
+    return found
+
+
+def context(folder: Path, sinks: Sinks, agent: str = "agent-1", shared: Mapping[str, Any] | None = None) -> Context:
+    return Context(agent, "", "", folder, registry(sinks), shared=dict(shared or {}))
+
+
+def flow(text: str, folder: Path, sinks: Sinks, agent: str = "agent-1") -> Flow:
+    """The one flow that `text` (TOML) describes."""
+    about = context(folder, sinks, agent)
+    (config,) = parse_flows(text, about.registry)
+    return Flow(config, about)
+
+
+def until_full(put: Callable[[int], None]) -> int:
+    """Call `put` with 0, 1, 2, … until it refuses with ChannelFull; how many it took."""
+    for count in range(10_000):
+        try:
+            put(count)
+        except ChannelFull:
+            return count
+    raise AssertionError("it takes everything")
+
+
+def eventually_has(sink: ListSink, numbers: Sequence[int], seconds: float = 20.0) -> None:
+    """Return once the sink has exactly these, in order."""
+    wait_until(lambda: len(sink.numbers) >= len(numbers), f"{len(numbers)} events", seconds)
+    assert sink.numbers == list(numbers)

@@ -1,0 +1,249 @@
+"""Files of flows: what is right is read, what is wrong is said all at once, with its line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipeline.flows.builtin import builtin
+from pipeline.flows.config.model import Delivery
+from pipeline.flows.config.positions import json_lines, line_of, toml_lines
+from pipeline.flows.config.read import ConfigError, parse_flows, read_flows
+from pipeline.flows.options import Options
+from pipeline.flows.registry import Component, Part, Registry
+from pipeline.flows.sinks.simple import NullOptions, NullSink
+from pipeline.flows.spi import FlowError
+
+GOOD = """
+[[flow]]
+name = "access"          # a comment
+put_s = 2.5
+
+[flow.source]
+type = "sequence"
+count = 10
+
+[[flow.interceptor]]
+type = "host"
+
+[[flow.interceptor]]
+type = "static"
+headers = { dc = "jb" }
+
+[flow.channel]
+quota_bytes = 1_000_000
+
+[flow.sink]
+type = "agent"
+to = ["127.0.0.1:4000"]
+
+[[flow]]
+name = "loss"
+delivery = "best-effort"
+source = { type = "api" }
+group = { type = "fan-out", sinks = [{ type = "null", name = "x" }, { type = "null", required = false }] }
+"""
+
+BAD = """
+[[flow]]
+name = "bad name"
+delivry = "end-to-end"
+
+[flow.source]
+type = "sequense"
+
+[[flow.interceptor]]
+type = "regex-filter"
+pattern = "("
+
+[flow.channel]
+type = "memory"
+bytes = -5
+
+[flow.sink]
+type = "agent"
+too = ["127.0.0.1:4000"]
+
+[[flow]]
+name = "two"
+[flow.source]
+type = "list"
+[flow.sink]
+type = "null"
+[flow.group]
+type = "failover"
+sinks = []
+"""
+
+
+def problems(text: str, form: str = "toml", registry: Registry | None = None) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_flows(text, registry or builtin(), form)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_what_is_right_is_read_from_both_forms(tmp_path: Path) -> None:
+    import tomllib
+
+    registry = builtin()
+    first, second = parse_flows(GOOD, registry)
+    assert (first.name, first.options.put_s, first.options.delivery) == ("access", 2.5, Delivery.END_TO_END)
+    assert first.channel.component.name == "file"
+    assert [one.component.name for one in first.interceptors] == ["host", "static"]
+    assert second.fans_out
+    assert [(sink.name, sink.branch.required) for sink in second.sinks] == [("x", True), ("null-1", False)]
+    path = tmp_path / "flows.json"
+    path.write_text(json.dumps(tomllib.loads(GOOD), indent=1))
+    assert read_flows(path, registry) == [first, second]
+
+
+def test_everything_that_is_wrong_is_said_at_once_with_its_line() -> None:
+    found = problems(BAD)
+    for line, word in (
+        (3, "name"),
+        (4, "did you mean delivery"),
+        (7, "did you mean sequence"),
+        (11, "RE2"),
+        (15, "greater than or equal to 1"),
+        (19, "did you mean to"),
+        (21, "either a sink or a group"),
+        (23, "events: is missing"),
+    ):
+        assert any(text.startswith(f"line {line}: ") and word in text for text in found), (line, word, found)
+    assert found == sorted(found, key=lambda text: int(text.split(":")[0].split()[1]))
+
+
+def test_lines_of_json() -> None:
+    text = '{"flow": [\n {"name": "a",\n  "source": {"type": "api"},\n  "sink": {"type": "null",\n   "port": 1}}]}'
+    (problem,) = problems(text, "json")
+    assert problem == "line 5: flow[0].sink.port: unknown option; there are type"
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "word"),
+    [
+        ("flow = 5", "toml", "array"),
+        ("[[flow]\n", "toml", "line 1"),
+        ("{", "json", "line 1"),
+        ("[]", "json", "array"),
+        ("[[flows]]\n", "toml", "did you mean flow?"),
+        ("flow = [5]", "toml", "a table"),
+    ],
+)
+def test_files_that_cannot_be_read(text: str, form: str, word: str) -> None:
+    assert any(word in problem for problem in problems(text, form))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_flows(tmp_path / "none.toml", builtin())
+
+
+@pytest.mark.parametrize(
+    ("delivery", "channel", "sinks", "word"),
+    [
+        ("end-to-end", "memory", '[flow.sink]\ntype = "null"', "durable channel"),
+        ("best-effort", "file", '[flow.sink]\ntype = "null"', "take memory"),
+        ("disk-failover", "sql", '[flow.sink]\ntype = "null"', "file or spill"),
+        ("disk-failover", "file", '[flow.group]\ntype = "fan-out"\nsinks = [{type = "null"}]', "fan-out needs"),
+        (
+            "best-effort",
+            "memory",
+            '[flow.group]\ntype = "fan-out"\nsinks = [{type = "null", required = false}]',
+            "at least one required",
+        ),
+        (
+            "end-to-end",
+            "kafka",
+            '[flow.group]\ntype = "fan-out"\nsinks = [{type = "null"}]',
+            "one reader",
+        ),
+    ],
+)
+def test_what_contradicts_the_delivery_is_refused(delivery: str, channel: str, sinks: str, word: str) -> None:
+    more = 'bootstrap = "x:1"\ntopic = "t"' if channel == "kafka" else ""
+    text = f"""
+[[flow]]
+name = "one"
+delivery = "{delivery}"
+[flow.source]
+type = "api"
+[flow.channel]
+type = "{channel}"
+{more}
+{sinks}
+"""
+    (problem,) = problems(text)
+    assert word in problem
+
+
+def test_names_are_unique() -> None:
+    one = '[[flow]]\nname = "a"\nsource = {type = "api"}\nsink = {type = "null"}\n'
+    assert any("two flows are called a" in text for text in problems(one + one))
+    group = '[[flow]]\nname = "b"\nsource = {type = "api"}\n[flow.group]\ntype = "failover"\n'
+    group += 'sinks = [{type = "null", name = "x"}, {type = "null", name = "x"}]\n'
+    assert any("two sinks are called x" in text for text in problems(group))
+
+
+class ThirdOptions(Options):
+    level: int = 3
+
+
+class Entry(SimpleNamespace):
+    def load(self) -> Any:
+        if isinstance(self.made, Exception):
+            raise self.made
+        return self.made
+
+
+def third_party(**made: Any) -> Registry:
+    entries = [Entry(name=name, value=f"package:{name}", made=one) for name, one in made.items()]
+    return Registry(lambda group: entries if group == "artimon.flows.sinks" else [])
+
+
+def test_components_of_third_parties_come_by_entry_points() -> None:
+    component = Component("third", ThirdOptions, lambda options, context: NullSink(NullOptions()))
+    registry = third_party(third=component, broken=ImportError("no module"), odd=5)
+    assert registry.find(Part.SINK, "third") is component
+    assert registry.names(Part.SINK) == ["broken", "odd", "third"]
+    with pytest.raises(FlowError, match="cannot be loaded: no module"):
+        registry.find(Part.SINK, "broken")
+    with pytest.raises(FlowError, match=r"is no pipeline\.flows\.registry\.Component"):
+        registry.find(Part.SINK, "odd")
+    with pytest.raises(FlowError, match="did you mean third"):
+        registry.find(Part.SINK, "thirt")
+    registry.add(Part.SINK, Component("own", ThirdOptions, component.build))
+    with pytest.raises(FlowError, match="two sinks"):
+        registry.add(Part.SINK, Component("own", ThirdOptions, component.build))
+
+
+def test_lines_of_toml() -> None:
+    text = 'a = """\nb = 1\n"""\n[t]\n"x y" = 1\n[[t.l]]\nc.d = 2\n[[t.l]]\n[t.l.m]\ne = 3\n'
+    lines = toml_lines(text)
+    assert lines[("a",)] == 1
+    assert ("b",) not in lines
+    assert lines[("t", "x y")] == 5
+    assert lines[("t", "l", 0, "c", "d")] == 7
+    assert lines[("t", "l", 1, "m", "e")] == 10
+    assert line_of(lines, ("t", "l", 1, "m", "f")) == 9
+    assert line_of(lines, ("nothing",)) is None
+
+
+def test_lines_of_json_values() -> None:
+    lines = json_lines('{"a": [1,\n {"b": "}]\\""},\n []], "c":\n {}}')
+    assert lines == {("a",): 1, ("a", 0): 1, ("a", 1): 2, ("a", 1, "b"): 2, ("a", 2): 3, ("c",): 4}
+
+
+def test_an_encoding_that_is_not_known_is_named() -> None:
+    text = """
+[[flow]]
+name = "a"
+source = {type = "api"}
+sink = {type = "files", uri = "file:///x", encoding = "linse"}
+"""
+    with pytest.raises(ConfigError, match=r"no encoding is called 'linse'; did you mean lines"):
+        parse_flows(text, builtin())

@@ -1,0 +1,295 @@
+"""The channel over the log: what a crash, a full disk, a damaged disk and a restart leave of it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from artimon.model.batch import BatchId
+from artimon.model.event_codec import encode_events
+from pipeline.flows.channels.file import FileChannel, FileOptions
+from pipeline.flows.channels.ledger import BranchPolicy
+from pipeline.flows.channels.seen import FORGET_MS, Seen
+from pipeline.flows.event import Parcel
+from pipeline.flows.spi import ChannelFailed, ChannelFull, Take
+from pipeline.log.files import SystemFiles
+from pipeline.log.records import BadPayload, decode_cursor, encode_cursor
+from pipeline.log.recovery import segment_path, segments_in
+from tests.pipeline.crash_files import CrashFiles
+from tests.pipeline.flows.parts import event, numbers_of, parcel
+from tests.pipeline.helpers import FastFiles, wait_until
+
+BRANCHES = {"a": BranchPolicy(), "b": BranchPolicy()}
+
+
+def opened(
+    folder: Path,
+    files: SystemFiles | None = None,
+    branches: dict[str, BranchPolicy] | None = None,
+    segment: int = 1 << 20,
+    cache: int = 0,
+) -> FileChannel:
+    options = FileOptions(quota_bytes=1 << 26, segment_bytes=segment, cache_bytes=cache)
+    channel = FileChannel(options, folder, "a", "f", branches, files=files or FastFiles())
+    channel.start()
+    return channel
+
+
+def rest(channel: FileChannel) -> list[Parcel]:
+    """Everything that waits, committed."""
+    found: list[Parcel] = []
+    while channel.waiting:
+        with channel.take(3, 5.0) as take:
+            found += take.parcels
+    return found
+
+
+def foreign(sequence: int, size: int = 0) -> Parcel:
+    id = BatchId("elsewhere", 77, 0, sequence)
+    return Parcel((), id, encode_events(id, "s", 1, [event(sequence, size)]).data)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_scenario_26_power_fails_at_any_moment_and_the_replay_is_exact(tmp_path: Path, seed: int) -> None:
+    """Small segments, so that the file of identities is written in the middle of puts and takes. What a put returned
+    for comes again unless it was committed, in order, under the same identity; what comes twice is known as such."""
+    rng = random.Random(seed)
+    files = CrashFiles()
+    channel = opened(tmp_path / "log", files, segment=8192)
+    put, committed = 0, set[int]()
+    ids: dict[int, BatchId | None] = {}
+    open_takes: list[Take] = []
+    for _ in range(rng.randrange(20, 120)):
+        match rng.randrange(4):
+            case 0 | 1:
+                channel.put([Parcel((event(put, rng.randrange(2000)),))], 30.0)
+                put += 1
+            case 2:
+                take = channel.take(rng.randrange(1, 5), 0.0)
+                ids.update(zip(numbers_of(take.parcels), [p.id for p in take.parcels], strict=True))
+                open_takes.append(take)
+            case _ if open_takes:
+                take = open_takes.pop(rng.randrange(len(open_takes)))
+                if rng.random() < 0.7:
+                    take.commit()
+                    committed.update(numbers_of(take.parcels))
+                else:
+                    take.rollback()
+    files.power_off(tmp_path / "log", tmp_path / "after", rng)
+    channel.stop(30.0)
+    after = opened(tmp_path / "after")
+    again = rest(after)
+    numbers = numbers_of(again)
+    assert numbers == sorted(set(numbers))
+    assert set(numbers) | committed == set(range(put))
+    assert all(ids.get(n, p.id) == p.id for n, p in zip(numbers, again, strict=True))
+    after.stop(30.0)
+
+
+def test_a_take_that_was_open_comes_again_after_a_restart(tmp_path: Path) -> None:
+    channel = opened(tmp_path)
+    channel.put([parcel(n) for n in range(5)], 30.0)
+    channel.take(2, 5.0).commit()
+    channel.take(2, 5.0)
+    channel.stop(30.0)
+    channel = opened(tmp_path)
+    assert numbers_of(rest(channel)) == [2, 3, 4]
+    channel.stop(30.0)
+
+
+def test_a_commit_after_stop_says_so(tmp_path: Path) -> None:
+    channel = opened(tmp_path)
+    channel.put([parcel(1)], 30.0)
+    take = channel.take(1, 5.0)
+    channel.stop(30.0)
+    with pytest.raises(ChannelFailed):
+        take.commit()
+
+
+def test_cursors_of_branches_survive_a_restart(tmp_path: Path) -> None:
+    channel = opened(tmp_path, branches=BRANCHES)
+    channel.put([parcel(n) for n in range(5)], 30.0)
+    channel.reader("a").take(5, 5.0).commit()
+    channel.reader("b").take(2, 5.0).commit()
+    channel.stop(30.0)
+    channel = opened(tmp_path, branches={**BRANCHES, "new": BranchPolicy()})
+    assert not channel.reader("a").take(5, 0.0)
+    assert numbers_of(channel.reader("b").take(5, 5.0).parcels) == [2, 3, 4]
+    assert numbers_of(channel.reader("new").take(9, 5.0).parcels) == [2, 3, 4]  # what is still there
+    channel.stop(30.0)
+
+
+def test_scenario_30_a_folder_has_one_owner(tmp_path: Path) -> None:
+    channel = opened(tmp_path)
+    with pytest.raises(ChannelFailed, match="in use"):
+        opened(tmp_path)
+    channel.stop(30.0)
+
+
+def test_scenario_32_at_the_border_of_the_spill_order_is_kept_over_a_restart(tmp_path: Path) -> None:
+    channel = opened(tmp_path, cache=5_000)
+    for n in range(20):
+        channel.put([Parcel((event(n, 1000),))], 30.0)
+    assert 0 < channel.figures()["cache_bytes"] <= 5_000
+    channel.take(3, 5.0).commit()
+    channel.take(3, 5.0).rollback()
+    assert numbers_of(channel.take(2, 5.0).parcels) == [3, 4]
+    channel.stop(30.0)
+    channel = opened(tmp_path, cache=5_000)
+    assert numbers_of(rest(channel)) == list(range(3, 20))
+    channel.stop(30.0)
+
+
+def test_scenario_28_a_damaged_record_is_counted_and_the_rest_flows(tmp_path: Path) -> None:
+    channel = opened(tmp_path)
+    channel.put([parcel(n) for n in range(4)], 30.0)
+    (segment,) = segments_in(tmp_path)
+    with segment_path(tmp_path, segment).open("r+b") as file:
+        file.seek(-40, 2)
+        byte = file.read(1)
+        file.seek(-40, 2)
+        file.write(bytes([byte[0] ^ 1]))
+    assert numbers_of(rest(channel)) == [0, 1, 2]
+    assert channel.figures()["damaged"] == 1
+    channel.stop(30.0)
+
+
+def test_scenario_29_a_full_disk_refuses_keeps_and_goes_on(tmp_path: Path) -> None:
+    files = CrashFiles()
+    channel = opened(tmp_path, files)
+    channel.put([parcel(1)], 30.0)
+    files.full = True
+    with pytest.raises(ChannelFull, match="No space"):
+        channel.put([parcel(2)], 30.0)
+    files.full = False
+    channel.put([parcel(3)], 30.0)
+    assert numbers_of(rest(channel)) == [1, 3]
+    channel.stop(30.0)
+
+
+def test_a_failed_fsync_is_never_retried_as_good(tmp_path: Path) -> None:
+    files = CrashFiles()
+    channel = opened(tmp_path, files)
+    channel.put([parcel(1)], 30.0)
+    files.fail_fsync = files.fsyncs + 1
+    with pytest.raises(ChannelFailed):
+        channel.put([parcel(2)], 30.0)
+    files.fail_fsync = 0
+    with pytest.raises(ChannelFailed):
+        channel.put([parcel(3)], 30.0)
+    assert channel.figures()["problems"]
+    channel.stop(30.0)
+    channel = opened(tmp_path)
+    assert numbers_of(rest(channel)) in ([1], [1, 2])  # of 2 nobody was told that it is safe, nor that it is lost
+    channel.stop(30.0)
+
+
+def test_scenario_33_what_was_had_long_ago_is_known_when_its_segment_is_gone(tmp_path: Path) -> None:
+    channel = opened(tmp_path, segment=8192)
+    for n in range(20):
+        channel.put([foreign(n, 1500)], 30.0)
+        channel.take(1, 5.0).commit()
+    wait_until(lambda: segments_in(tmp_path)[0] > 1, "the first segment is deleted")
+    channel.stop(30.0)
+    channel = opened(tmp_path)
+    channel.put([foreign(n, 1500) for n in range(21)], 30.0)
+    assert numbers_of(rest(channel)) == [20]
+    assert channel.repeats == 20
+    channel.stop(30.0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_power_fails_and_every_identity_that_was_had_is_known(tmp_path: Path, seed: int) -> None:
+    """The file of identities is on the disk before the segments go that hold them."""
+    rng, files = random.Random(seed), CrashFiles()
+    channel = opened(tmp_path / "log", files, segment=8192)
+    count = rng.randrange(20, 60)
+    for n in range(count):
+        channel.put([foreign(n, rng.randrange(2000))], 30.0)
+        if rng.random() < 0.9:
+            channel.take(1, 5.0).commit()
+    if seed == 0:
+        wait_until(lambda: segments_in(tmp_path / "log")[0] > 1, "the first segment is deleted")
+    files.power_off(tmp_path / "log", tmp_path / "after", rng)
+    channel.stop(30.0)
+    after = opened(tmp_path / "after")
+    assert all(after.had(foreign(n).id) for n in range(count))  # type: ignore[arg-type]
+    after.stop(30.0)
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped", "old"])
+def test_scenario_27_the_file_of_identities_is_rebuilt_from_the_log(tmp_path: Path, damage: str) -> None:
+    """As far as the log reaches: repeats of what is in it are known whatever became of the file."""
+    path = tmp_path / "seen"
+    channel = opened(tmp_path)
+    channel.put([foreign(1)], 30.0)
+    channel._save_seen()
+    old = path.read_bytes()
+    channel.put([foreign(2), foreign(3)], 30.0)
+    channel.take(1, 5.0).commit()
+    channel._save_seen()
+    channel.stop(30.0)
+    whole = path.read_bytes()
+    match damage:
+        case "missing":
+            path.unlink()
+        case "old":
+            path.write_bytes(old)
+        case "flipped":
+            path.write_bytes(whole.replace(b"77", b"78", 1).replace(b"[[1", b"[[9"))
+        case _:
+            path.write_bytes(whole[: len(whole) // 2 if damage == "cut" else 0])
+    channel = opened(tmp_path)
+    channel.put([foreign(1), foreign(2), foreign(3), foreign(4)], 30.0)
+    assert numbers_of(rest(channel)) == [2, 3, 4]
+    broken = damage in ("empty", "cut", "flipped")
+    assert bool(channel.figures()["problems"]) == broken
+    assert (tmp_path / "seen.damaged").exists() == broken
+    channel.stop(30.0)
+
+
+def test_announcements_have_no_identity_and_are_never_repeats(tmp_path: Path) -> None:
+    from tests.model.batches import golden_series
+
+    data = golden_series().data
+    channel = opened(tmp_path)
+    id = golden_series().header.id
+    channel.put([Parcel((), id, data), Parcel((), id, data)], 30.0)
+    channel.take(1, 5.0).commit()
+    channel.stop(30.0)
+    channel = opened(tmp_path)
+    with channel.take(5, 5.0) as take:
+        assert [p.data for p in take.parcels] == [data]
+    assert channel.waiting == 0
+    channel.stop(30.0)
+
+
+def test_identities_of_silent_lanes_are_forgotten() -> None:
+    seen = Seen()
+    for n in range(5):
+        seen.add(BatchId("agent", n, 0, 1), n)
+    seen.forget_silent(FORGET_MS + 2, most=10)
+    assert [seen.had(BatchId("agent", n, 0, 1)) for n in range(5)] == [False, False, True, True, True]
+    seen.forget_silent(10, most=1)
+    assert [seen.had(BatchId("agent", n, 0, 1)) for n in range(5)] == [False, False, False, False, True]
+    assert Seen.decode(seen.encode()) == seen
+
+
+def test_golden_bytes_of_a_cursor() -> None:
+    golden = bytes.fromhex("0400") + b"hdfs" + bytes.fromhex("0500000000000000" + "bc02000000000000")
+    assert encode_cursor("hdfs", 5, 700) == golden
+    assert decode_cursor(golden) == ("hdfs", (5, 700))
+    with pytest.raises(BadPayload):
+        decode_cursor(golden[:-1])
+
+
+def test_fsyncs_are_counted_and_shared(tmp_path: Path) -> None:
+    """Fault 28: one fsync a put, none for takes and commits."""
+    channel = opened(tmp_path)
+    before = channel.figures()["fsyncs"]
+    channel.put([parcel(n) for n in range(50)], 30.0)
+    rest(channel)
+    assert channel.figures()["fsyncs"] == before + 1
+    channel.stop(30.0)

@@ -1,0 +1,308 @@
+"""Files that roll: each event once through failures and restarts; on this machine, and on HDFS."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artimon.model.batch import BatchId, Samples
+from artimon.model.codec import encode_samples
+from pipeline.direct.store import LocalStore, Store, StoreError, open_store
+from pipeline.flows.builtin import builtin
+from pipeline.flows.context import Context
+from pipeline.flows.event import Event, Parcel
+from pipeline.flows.numbering import Numbering
+from pipeline.flows.sinks.files import FilesOptions, FilesSink
+from pipeline.flows.spi import SinkFailed
+from tests.waiting import eventually
+
+NUMBERING = Numbering("a", "f", 7)
+
+
+def sealed(*bodies: str, **headers: str) -> Parcel:
+    return NUMBERING.seal(Parcel(tuple(Event(headers, body.encode()) for body in bodies)), 1_000)
+
+
+def sink(folder: Path, uri: str, **options: Any) -> FilesSink:
+    folder.mkdir(exist_ok=True)
+    made = FilesSink(
+        FilesOptions(uri=uri, **{"encoding": "lines", "path": "p", **options}),
+        Context("a", "f", "files", folder, builtin()),
+    )
+    made.start()
+    return made
+
+
+def finished(store: Store, folder: str = "p") -> dict[str, bytes]:
+    return {s.path: store.read(s.path) for s in store.listing(folder) if not s.path.rsplit("/", 1)[-1].startswith(".")}
+
+
+def lines(store: Store, folder: str = "p") -> list[str]:
+    return b"".join(finished(store, folder).values()).decode().split()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    (tmp_path / "out").mkdir()
+    return LocalStore(tmp_path / "out")
+
+
+def test_what_is_delivered_stands_in_a_file_once_it_is_finished(tmp_path: Path, store: LocalStore) -> None:
+    files = sink(tmp_path / "s", store.uri)
+    files.deliver([sealed("1", "2"), sealed("3")])
+    assert finished(store) == {}
+    files.stop(5)
+    (name,) = finished(store)
+    assert re.fullmatch(r"p/events\.a\.f\.[0-9a-f]{8}\.000000\.lines", name)
+    assert lines(store) == ["1", "2", "3"]
+
+
+def test_what_comes_again_is_not_written_again(tmp_path: Path, store: LocalStore) -> None:
+    files, parcel = sink(tmp_path / "s", store.uri), sealed("1")
+    files.deliver([parcel])
+    files.deliver([parcel, sealed("2")])
+    files.stop(5)
+    again = sink(tmp_path / "s", store.uri)
+    again.deliver([parcel, sealed("3")])
+    again.stop(5)
+    assert lines(store) == ["1", "2", "3"]
+    assert again.figures()["repeats"] == 1
+
+
+def test_folders_by_time_and_header_never_lead_elsewhere(tmp_path: Path, store: LocalStore) -> None:
+    files = sink(tmp_path / "s", store.uri, path="{host}/%Y-%m-%d/%H")
+    files.deliver([sealed("1", host="../../x", time_ms="1065910455003"), sealed("2", host="..")])
+    files.stop(5)
+    assert (store.root / ".._.._x" / "2003-10-11" / "22").is_dir()
+    assert sorted(p.name for p in store.root.iterdir()) == [".._.._x", "_"]
+
+
+@pytest.mark.parametrize("path", ["../x", "a/%Q", "a/{b", "a/../b", "a\\b"])
+def test_paths_that_are_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="folders of letters"):
+        FilesOptions(uri="file:///x", path=path)
+
+
+def test_files_roll_by_size_by_age_and_when_there_are_too_many(tmp_path: Path, store: LocalStore) -> None:
+    files = sink(tmp_path / "s", store.uri, roll_bytes=10, open_files=2, path="{k}", idle_s=600)
+    files.deliver([sealed("0123456789", k="big"), sealed("a", k="a"), sealed("b", k="b")])
+    assert len(finished(store, "big")) == 1
+    files.deliver([sealed("c", k="c")])
+    assert len(finished(store, "a")) == 1
+    files.stop(5)
+    assert [lines(store, k) for k in "abc"] == [["a"], ["b"], ["c"]]
+    old = sink(tmp_path / "s2", store.uri, roll_s=0.1, path="old")
+    old.deliver([sealed("x")])
+    eventually(lambda: finished(store, "old"), "it rolls by itself", 10)
+    old.stop(5)
+
+
+def test_compressed_files(tmp_path: Path, store: LocalStore) -> None:
+    files = sink(tmp_path / "s", store.uri, compression="gzip", encoding="json")
+    files.deliver([sealed("1", a="b")])
+    files.deliver([sealed("2")])
+    files.stop(5)
+    ((name, data),) = finished(store).items()
+    assert name.endswith(".json.gz")
+    found = [json.loads(line) for line in gzip.decompress(data).splitlines()]
+    assert found == [{"headers": {"a": "b"}, "body": "1"}, {"headers": {}, "body": "2"}]
+
+
+def killed(files: FilesSink) -> None:
+    """The process ends without a word."""
+    files._stop.set()
+    for file in files._open.values():
+        file.writing.abandon()
+
+
+def test_what_was_written_and_not_delivered_is_cut_off(tmp_path: Path, store: LocalStore) -> None:
+    files = sink(tmp_path / "s", store.uri)
+    files.deliver([sealed("1")])
+    (open_file,) = files._open.values()
+    open_file.writing.write(b"half of a deliv")  # and then the process was killed
+    killed(files)
+    again = sink(tmp_path / "s", store.uri)
+    again.deliver([sealed("2")])
+    again.stop(5)
+    assert lines(store) == ["1", "2"]
+
+
+@pytest.mark.parametrize("step", ["write", "sync", "close", "rename", "create"])
+def test_a_store_that_fails_at_any_step(tmp_path: Path, store: LocalStore, step: str, monkeypatch: Any) -> None:
+    """It says so, keeps trying, and in the end has everything once."""
+    files = sink(tmp_path / "s", store.uri, roll_bytes=2)
+    broken = {"on": False, "count": 0}
+
+    def breaking(real: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            if broken["on"]:
+                broken["count"] += 1
+                raise StoreError("the store is away")
+            return real(*arguments)
+
+        return call
+
+    inner = files._store
+    for name in ("rename", "create"):
+        if step == name:
+            monkeypatch.setattr(inner, name, breaking(getattr(inner, name)))
+    real_create = inner.create
+
+    def create(path: str) -> Any:
+        writing = real_create(path)
+        if step in ("write", "sync", "close"):
+            monkeypatch.setattr(writing, step, breaking(getattr(writing, step)))
+        return writing
+
+    monkeypatch.setattr(inner, "create", create)
+    parcels = [sealed(str(n)) for n in range(6)]
+    for n, parcel in enumerate(parcels):
+        broken["on"] = n % 2 == 0
+        try:
+            files.deliver([parcel])
+        except SinkFailed:
+            broken["on"] = False
+            files.deliver([parcel])
+        broken["on"] = False
+    files.deliver(parcels)  # all of it again
+    files.stop(5)
+    again = sink(tmp_path / "s", store.uri)
+    again.deliver(parcels)
+    again.stop(5)
+    assert sorted(lines(store)) == [str(n) for n in range(6)]
+    assert broken["count"] > 0
+
+
+@pytest.mark.parametrize("open_files", [1, 64])
+def test_a_delivery_into_several_folders_that_fails_half_way(
+    tmp_path: Path, store: LocalStore, open_files: int, monkeypatch: Any
+) -> None:
+    """What was written of it into the first folders is no part of them."""
+    files = sink(tmp_path / "s", store.uri, path="{k}", open_files=open_files)
+    parcel, real = sealed("x", k="c"), files._store.create
+    both = [sealed("1", k="a"), sealed("2", k="b"), parcel]
+
+    def create(path: str) -> Any:
+        if path.startswith("c/"):
+            raise StoreError("the store is away")
+        return real(path)
+
+    monkeypatch.setattr(files._store, "create", create)
+    with pytest.raises(SinkFailed, match="away"):
+        files.deliver(both)
+    killed(files)
+    again = sink(tmp_path / "s", store.uri, path="{k}", open_files=open_files)
+    again.deliver(both)
+    again.stop(5)
+    assert [lines(store, k) for k in "abc"] == [["1"], ["2"], ["x"]]
+    assert len(again._open) == 0
+
+
+@pytest.mark.parametrize("step", ["delete", "create", "write", "close", "rename"])
+def test_a_kill_while_a_file_is_being_cut(tmp_path: Path, store: LocalStore, step: str, monkeypatch: Any) -> None:
+    files = sink(tmp_path / "s", store.uri)
+    files.deliver([sealed("1")])
+    (open_file,) = files._open.values()
+    open_file.writing.write(b"half")
+    killed(files)
+    middle = sink(tmp_path / "s", store.uri)
+    middle._stop.set()
+
+    def gone(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    real = middle._store.create
+
+    def create(path: str) -> Any:
+        writing = real(path)
+        monkeypatch.setattr(writing, step, gone)
+        return writing
+
+    if step in ("write", "close"):
+        monkeypatch.setattr(middle._store, "create", create)
+    else:
+        monkeypatch.setattr(middle._store, step, gone)
+    with pytest.raises(KeyboardInterrupt):
+        middle.deliver([sealed("2")])
+    again = sink(tmp_path / "s", store.uri)
+    again.deliver([sealed("3")])
+    again.stop(5)
+    assert lines(store) == ["1", "3"]
+    assert [p.name for p in (store.root / "p").iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_file_of_the_last_run_is_finished_though_nothing_comes(tmp_path: Path, store: LocalStore) -> None:
+    files = sink(tmp_path / "s", store.uri)
+    files.deliver([sealed("1")])
+    killed(files)
+    again = sink(tmp_path / "s", store.uri)
+    eventually(lambda: lines(store) == ["1"], "it is finished", 10)
+    again.stop(5)
+
+
+def test_two_sinks_may_share_a_folder_and_one_may_lose_its_state(tmp_path: Path, store: LocalStore) -> None:
+    for folder in ("s1", "s2"):
+        files = sink(tmp_path / folder, store.uri)
+        files.deliver([sealed("x")])
+        files.stop(5)
+    assert lines(store) == ["x", "x"]
+
+
+def test_a_time_of_strange_digits_is_no_time(tmp_path: Path, store: LocalStore) -> None:
+    files = sink(tmp_path / "s", store.uri, path="%Y")
+    files.deliver([sealed("1", time_ms="\u00b2")])
+    files.stop(5)
+    assert files.figures()["events"] == 1
+
+
+def test_one_delivery_may_hold_the_same_parcel_twice(tmp_path: Path, store: LocalStore) -> None:
+    files, parcel = sink(tmp_path / "s", store.uri), sealed("1")
+    files.deliver([parcel, parcel])
+    files.stop(5)
+    assert (lines(store), files.figures()["repeats"]) == (["1"], 1)
+
+
+def test_samples_are_no_events_and_are_refused(tmp_path: Path, store: LocalStore) -> None:
+    files = sink(tmp_path / "s", store.uri)
+    samples = encode_samples(BatchId("a", 1, 0, 0), "s", bytes(16), 1, 1, "default", Samples.of([(1, 1, 1, 5)]))
+    with pytest.raises(SinkFailed, match="none but events") as refused:
+        files.deliver([Parcel((), samples.header.id, samples.data)])
+    assert not refused.value.retry
+    files.stop(5)
+
+
+def test_a_state_that_cannot_be_read_is_named(tmp_path: Path, store: LocalStore) -> None:
+    sink(tmp_path / "s", store.uri).deliver([sealed("1")])
+    (tmp_path / "s" / "files.files.json").write_text("{}")
+    with pytest.raises(StoreError, match="move it away"):
+        sink(tmp_path / "s", store.uri)
+
+
+@pytest.mark.stack
+def test_on_hdfs_with_a_kill_between(tmp_path: Path, hdfs: str) -> None:
+    uri = f"{hdfs}/flows-{tmp_path.name}"
+    store = open_store(uri)
+    files = sink(tmp_path / "s", uri)
+    files.deliver([sealed("1")])
+    (open_file,) = files._open.values()
+    open_file.writing.write(b"half")
+    open_file.writing.sync()
+    killed(files)
+    again = sink(tmp_path / "s", uri)
+
+    def delivered() -> bool:
+        try:
+            again.deliver([parcel])
+        except SinkFailed:
+            return False
+        return True
+
+    parcel = sealed("2")
+    eventually(delivered, "the old file is finished", 90)
+    again.stop(20)
+    assert lines(store) == ["1", "2"]

@@ -1,0 +1,486 @@
+"""One flow at work: delivery modes, faults of sinks and sources, groups, lifecycle, supervision."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from artimon.model.event import EventError
+from pipeline.flows.config.read import parse_flows
+from pipeline.flows.context import Context
+from pipeline.flows.event import Event, Parcel
+from pipeline.flows.flow import Flow
+from pipeline.flows.lifecycle import State
+from pipeline.flows.options import Options
+from pipeline.flows.registry import Component, Part
+from pipeline.flows.spi import ChannelFull, SinkFailed
+from tests.pipeline.flows.parts import Sinks, eventually_has, flow, numbers_of, parcel, registry, until_full
+from tests.pipeline.helpers import wait_until
+
+PLAIN = """
+[[flow]]
+name = "plain"
+delivery = "{delivery}"
+[flow.source]
+type = "api"
+{channel}
+[flow.sink]
+type = "list"
+"""
+
+
+def plain(folder: Path, sinks: Sinks, delivery: str = "end-to-end", channel: str = "") -> Flow:
+    made = flow(PLAIN.format(delivery=delivery, channel=channel), folder, sinks)
+    made.start()
+    assert made.state is State.RUNNING, made.problem
+    return made
+
+
+@pytest.mark.parametrize("delivery", ["end-to-end", "disk-failover", "best-effort"])
+def test_what_is_put_arrives_once_and_in_order(tmp_path: Path, delivery: str) -> None:
+    sinks = Sinks()
+    running = plain(tmp_path, sinks, delivery)
+    for n in range(50):
+        running.put([parcel(n)])
+    eventually_has(sinks["one"], range(50))
+    assert running.stop() == []
+    assert running.state is State.STOPPED
+    assert sinks["one"].stopped == 1
+
+
+@pytest.mark.parametrize("delivery", ["end-to-end", "disk-failover", "best-effort"])
+def test_a_sink_that_fails_is_tried_again_until_it_takes_them(tmp_path: Path, delivery: str) -> None:
+    sinks = Sinks()
+    sinks["one"].down()
+    running = plain(tmp_path, sinks, delivery)
+    for n in range(20):
+        running.put([parcel(n)])
+    wait_until(lambda: sinks["one"].calls > 3, "tries")
+    assert any("down" in text for text in running.figures()["problems"])
+    sinks["one"].up()
+    eventually_has(sinks["one"], range(20))
+    running.put([parcel(20)])
+    eventually_has(sinks["one"], range(21))
+    wait_until(lambda: not running.figures()["problems"], "no problem any more")
+    running.stop()
+
+
+def test_disk_failover_goes_straight_while_the_sink_works(tmp_path: Path) -> None:
+    sinks = Sinks()
+    running = plain(tmp_path, sinks, "disk-failover")
+    running.put([parcel(0)])
+    assert sinks["one"].numbers == [0]  # when put returns, without any runner
+    before = running.figures()["channel"]["fsyncs"]
+    sinks["one"].down()
+    running.put([parcel(1)])
+    running.put([parcel(2)])
+    figures = running.figures()["channel"]
+    assert (figures["direct"], figures["logged"]) == (1, 2)
+    assert figures["fsyncs"] > before
+    sinks["one"].up()
+    eventually_has(sinks["one"], [0, 1, 2])
+
+    def straight_again() -> bool:
+        running.put([parcel(3)])
+        return bool(running.figures()["channel"]["direct"] > 1)
+
+    wait_until(straight_again, "direct delivery again")
+    assert sinks["one"].numbers == sorted(sinks["one"].numbers)
+    running.stop()
+
+
+def test_what_was_logged_by_disk_failover_survives_a_restart(tmp_path: Path) -> None:
+    sinks = Sinks()
+    running = plain(tmp_path, sinks, "disk-failover")
+    running.put([parcel(0)])
+    sinks["one"].down()
+    running.put([parcel(1)])
+    running.stop()
+    sinks["one"].up()
+    running = plain(tmp_path, sinks, "disk-failover")
+    eventually_has(sinks["one"], [0, 1])
+    running.stop()
+
+
+def test_best_effort_hands_over_the_rest_when_it_stops(tmp_path: Path) -> None:
+    sinks = Sinks()
+    running = plain(tmp_path, sinks, "best-effort")
+    for n in range(100):
+        running.put([parcel(n)])
+    running.stop()
+    assert sinks["one"].numbers == list(range(100))
+
+
+def test_what_a_sink_never_takes_is_set_aside_and_the_rest_flows(tmp_path: Path) -> None:
+    """Scenario 28 at the end of the flow."""
+    sinks = Sinks()
+    sinks["one"].fails = lambda parcels: SinkFailed("bad", retry=False) if 3 in numbers_of(parcels) else None
+    sinks["one"].gate.clear()
+    running = plain(tmp_path, sinks)
+    for n in range(8):
+        running.put([parcel(n)])
+    sinks["one"].gate.set()
+    eventually_has(sinks["one"], [0, 1, 2, 4, 5, 6, 7])
+    (aside,) = (tmp_path / "plain" / "rejected").iterdir()
+    assert b'"reason": "bad"' in aside.read_bytes()
+    assert running.figures()["runners"]["sink sink"]["rejected"] == 1
+    running.stop()
+
+
+def test_an_event_beyond_the_limits_is_refused_and_nothing_of_its_call_kept(tmp_path: Path) -> None:
+    sinks = Sinks()
+    running = plain(tmp_path, sinks)
+    with pytest.raises(EventError, match="at most"):
+        running.put([parcel(1), Parcel((Event({}, bytes(300_000)),))])
+    with pytest.raises(EventError, match="headers"):
+        running.put([Parcel((Event({str(n): "" for n in range(65)}, b""),))])
+    running.put([Parcel(tuple(Event({"n": str(n)}, bytes(100_000)) for n in range(20)))])  # cut so that it fits
+    eventually_has(sinks["one"], range(20))
+    assert len(sinks["one"].parcels) > 3
+    assert running.figures()["in"]["refused"] == {"event": 2}
+    running.stop()
+
+
+def test_pause_and_drain(tmp_path: Path) -> None:
+    sinks = Sinks()
+    running = plain(tmp_path, sinks)
+    running.pause()
+    running.put([parcel(1)])
+    wait_until(lambda: running.figures()["runners"]["sink sink"]["paused"], "paused")
+    running.close_front()
+    with pytest.raises(ChannelFull):
+        running.put([parcel(2)])
+    assert running.waiting == 1
+    running.resume()
+    running.put([parcel(3)])
+    eventually_has(sinks["one"], [1, 3])
+    running.stop()
+
+
+FAN_OUT = """
+[[flow]]
+name = "fan"
+delivery = "{delivery}"
+[flow.source]
+type = "api"
+[flow.group]
+type = "fan-out"
+sinks = [
+  {{ type = "list", id = "a", name = "a" }},
+  {{ type = "list", id = "b", name = "b" }},
+  {{ type = "list", id = "c", name = "c", required = false, behind_bytes = 20000 }},
+]
+"""
+
+
+@pytest.mark.parametrize("delivery", ["end-to-end", "best-effort"])
+def test_scenario_37_branches_go_on_without_one_that_is_dead(tmp_path: Path, delivery: str) -> None:
+    """Fault 25: what one branch has is not delivered to it again because another one failed."""
+    sinks = Sinks()
+    sinks["c"].down()
+    running = flow(FAN_OUT.format(delivery=delivery), tmp_path, sinks)
+    running.start()
+    for n in range(100):
+        running.put([Parcel((Event({"n": str(n)}, bytes(1000)),))])
+    eventually_has(sinks["a"], range(100))
+    eventually_has(sinks["b"], range(100))
+    sinks["b"].down()
+    running.put([parcel(100)])
+    eventually_has(sinks["a"], range(101))
+    assert sinks["c"].numbers == []
+    skipped = running.figures()["channel"]["branches"]["c"]["skipped"]
+    assert skipped > 0
+    sinks["b"].up()
+    sinks["c"].up()
+    eventually_has(sinks["b"], range(101))
+    wait_until(lambda: sinks["c"].numbers[-1:] == [100], "the optional branch follows")
+    assert len(sinks["c"].numbers) == len(set(sinks["c"].numbers))
+    running.stop()
+
+
+def test_a_required_branch_that_is_dead_holds_up_the_flow_and_loses_nothing(tmp_path: Path) -> None:
+    sinks = Sinks()
+    sinks["b"].down()
+    text = FAN_OUT.format(delivery="best-effort") + "[flow.channel]\nbytes = 20000\n"
+    running = flow(text.replace('name = "fan"', 'name = "fan"\nput_s = 0.2'), tmp_path, sinks)
+    running.start()
+    count = until_full(lambda n: running.put([Parcel((Event({"n": str(n)}, bytes(1000)),))]))
+    eventually_has(sinks["a"], range(count))
+    sinks["b"].up()
+    eventually_has(sinks["b"], range(count))
+    running.stop()
+
+
+GROUP = """
+[[flow]]
+name = "group"
+[flow.source]
+type = "api"
+[flow.group]
+type = "{kind}"
+sinks = [{{ type = "list", id = "a", name = "a" }}, {{ type = "list", id = "b", name = "b" }}]
+"""
+
+
+def test_failover_goes_on_with_the_next_and_back(tmp_path: Path) -> None:
+    sinks = Sinks()
+    running = flow(GROUP.format(kind="failover"), tmp_path, sinks)
+    running.start()
+    running.put([parcel(0)])
+    eventually_has(sinks["a"], [0])
+    sinks["a"].down()
+    running.put([parcel(1)])
+    eventually_has(sinks["b"], [1])
+    sinks["a"].up()
+
+    def back() -> bool:
+        running.put([parcel(9)])
+        return sinks["a"].numbers[-1] == 9
+
+    wait_until(back, "the first sink again")
+    assert running.figures()["sinks"]["failover"]["sinks"]["a"]["failures"] == 1
+    running.stop()
+
+
+@pytest.mark.parametrize("kind", ["round-robin", "least-loaded"])
+def test_balance_uses_all_and_leaves_out_those_that_fail(tmp_path: Path, kind: str) -> None:
+    sinks = Sinks()
+    running = flow(GROUP.format(kind=kind), tmp_path, sinks)
+    running.start()
+    count = 0
+    while not (sinks["a"].numbers and sinks["b"].numbers):
+        running.put([parcel(count)])
+        count += 1
+        wait_until(lambda: running.waiting == 0, "delivered")
+        assert count < 1000
+    sinks["a"].down()
+    before = len(sinks["a"].numbers)
+    for n in range(count, count + 10):
+        running.put([parcel(n)])
+    wait_until(lambda: len(sinks["a"].numbers) + len(sinks["b"].numbers) == count + 10, "all")
+    assert len(sinks["a"].numbers) == before
+    assert sorted(sinks["a"].numbers + sinks["b"].numbers) == list(range(count + 10))
+    running.stop()
+
+
+class Dying:
+    """A pollable source whose thread dies now and then: SystemExit is no Exception."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def start(self) -> None:
+        pass
+
+    def poll(self, put: Any) -> bool:
+        if self.next >= 30:
+            return False
+        put([parcel(self.next)])
+        self.next += 1
+        if self.next in (10, 20):
+            raise SystemExit
+        return True
+
+    def stop(self, deadline_s: float) -> None:
+        pass
+
+    def figures(self) -> dict[str, Any]:
+        return {}
+
+
+class NoOptions(Options):
+    pass
+
+
+def component(name: str, made: Any) -> Component:
+    return Component(name, NoOptions, lambda options, context: made)
+
+
+def built(text: str, folder: Path, sinks: Sinks, *sources: Component) -> Flow:
+    found = registry(sinks)
+    found.add(Part.SOURCE, *sources)
+    (config,) = parse_flows(text, found)
+    return Flow(config, Context("agent-1", "", "", folder, found))
+
+
+def ticking(running: Flow, until: Any, what: str) -> None:
+    def ready() -> bool:
+        running.tick()
+        return bool(until())
+
+    wait_until(ready, what)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_scenario_40_a_thread_that_dies_is_restarted_and_counted(tmp_path: Path) -> None:
+    sinks = Sinks()
+    deaths = iter([SystemExit(), SystemExit()])
+    sinks["one"].fails = lambda parcels: next(deaths, None) if sinks["one"].calls % 3 == 1 else None  # type: ignore
+    text = PLAIN.format(delivery="end-to-end", channel="").replace('"api"', '"dying"')
+    running = built(text, tmp_path, sinks, component("dying", Dying()))
+    running.start()
+    ticking(running, lambda: len(sinks["one"].numbers) == 30, "all events")
+    assert sinks["one"].numbers == list(range(30))
+    runners = running.figures()["runners"]
+    assert runners["source"]["deaths"] == 2
+    assert runners["sink sink"]["deaths"] >= 1
+    running.stop()
+
+
+def test_scenario_40_work_without_progress_is_an_alarm(tmp_path: Path) -> None:
+    sinks = Sinks()
+    sinks["one"].gate.clear()
+    text = PLAIN.format(delivery="end-to-end", channel="").replace('name = "plain"', 'name = "plain"\nstall_s = 0.05')
+    running = built(text, tmp_path, sinks)
+    running.start()
+    running.put([parcel(1)])
+    ticking(running, lambda: running.figures()["runners"]["sink sink"]["alarms"] == 1, "the alarm")
+    assert any("no progress" in text for text in running.figures()["problems"])
+    sinks["one"].gate.set()
+    eventually_has(sinks["one"], [1])
+    ticking(running, lambda: not running.figures()["problems"], "no alarm any more")
+    running.stop()
+
+
+def test_fault_29_a_source_that_had_nothing_for_long_is_polled_at_once_when_it_wakes(tmp_path: Path) -> None:
+    sinks, polls = Sinks(), []
+    there = threading.Event()
+
+    class Sleepy(Dying):
+        def __init__(self, context: Context) -> None:
+            super().__init__()
+            self.wake = context.wake
+
+        def poll(self, put: Any) -> bool:
+            polls.append(monotonic())
+            if there.is_set() and self.next == 0:
+                put([parcel(0)])
+                self.next = 1
+            return False
+
+    made: list[Sleepy] = []
+
+    def build(options: NoOptions, about: Context) -> Sleepy:
+        made.append(Sleepy(about))
+        return made[-1]
+
+    text = PLAIN.format(delivery="best-effort", channel="").replace('name = "plain"', 'name = "plain"\nidle_s = 60')
+    running = built(text.replace('"api"', '"sleepy"'), tmp_path, sinks, Component("sleepy", NoOptions, build))
+    running.start()
+    wait_until(lambda: len(polls) == 1, "the first poll")
+    there.set()
+    made[0].wake()
+    eventually_has(sinks["one"], [0], seconds=20)
+    assert len(polls) == 2
+    running.stop()
+
+
+def test_fault_23_stop_ends_in_bounded_time_whatever_hangs(tmp_path: Path) -> None:
+    sinks = Sinks()
+    sinks["one"].gate.clear()
+    text = PLAIN.format(delivery="end-to-end", channel="").replace('name = "plain"', 'name = "plain"\nstop_s = 0.5')
+    running = built(text, tmp_path, sinks)
+    running.start()
+    running.put([parcel(1)])
+    wait_until(sinks["one"].entered.is_set, "the sink hangs")
+    began = monotonic()
+    problems = running.stop()
+    assert monotonic() - began < 15
+    assert any("sink sink" in text for text in problems)
+    assert running.state is State.ERROR
+    assert sinks["one"].stopped == 1  # stopping goes on past what failed
+    sinks["one"].gate.set()  # what was left behind comes back: it must not commit
+    again = plain(tmp_path, sinks)
+    wait_until(lambda: sinks["one"].numbers[-1:] == [1] and again.waiting == 0, "the event")
+    again.stop()
+
+
+def test_a_flow_that_cannot_start_is_tried_again(tmp_path: Path) -> None:
+    sinks = Sinks()
+    first = plain(tmp_path, sinks)
+    second = flow(PLAIN.format(delivery="end-to-end", channel=""), tmp_path, sinks)
+    second.start()
+    assert second.fault
+    assert "in use" in second.figures()["problems"][0]
+    first.stop()
+    ticking(second, lambda: second.state is State.RUNNING, "the second flow")
+    second.put([parcel(5)])
+    eventually_has(sinks["one"], [5])
+    second.stop()
+
+
+def test_scenario_36_stop_just_after_start(tmp_path: Path) -> None:
+    sinks = Sinks()
+    for n in range(5):
+        running = plain(tmp_path, sinks)
+        running.put([parcel(n)])
+        assert running.stop() == []
+    running = plain(tmp_path, sinks)
+    eventually_has(sinks["one"], range(5))
+    running.stop()
+
+
+def test_interceptors_change_what_passes(tmp_path: Path) -> None:
+    sinks = Sinks()
+    text = """
+[[flow]]
+name = "cut"
+[flow.source]
+type = "list"
+events = ["GET /a 200", "GET /b 500", "noise"]
+headers = { secret = "x" }
+[[flow.interceptor]]
+type = "regex-filter"
+pattern = "^GET"
+[[flow.interceptor]]
+type = "regex-extract"
+pattern = '^GET (?P<path>\\S+) (?P<status>\\d+)'
+[[flow.interceptor]]
+type = "static"
+headers = { dc = "jb" }
+[[flow.interceptor]]
+type = "timestamp"
+[[flow.interceptor]]
+type = "host"
+[[flow.interceptor]]
+type = "drop-headers"
+names = ["secret"]
+[flow.sink]
+type = "list"
+"""
+    running = flow(text, tmp_path, sinks)
+    running.start()
+    wait_until(lambda: len(sinks["one"].parcels) == 1, "events")
+    from pipeline.flows.event import events_of
+
+    first, second = events_of(sinks["one"].parcels[0])
+    assert first.headers.keys() == {"path", "status", "dc", "timestamp", "host"}
+    assert (second.headers["path"], second.headers["status"], second.headers["dc"]) == ("/b", "500", "jb")
+    assert running.figures()["in"]["interceptors"][0] == {"name": "regex-filter", "dropped": 1}
+    running.stop()
+
+
+def test_what_an_interceptor_raises_is_not_kept_and_said(tmp_path: Path) -> None:
+    class Broken:
+        def __call__(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+            raise ZeroDivisionError
+
+        def figures(self) -> dict[str, Any]:
+            return {}
+
+    sinks = Sinks()
+    found = registry(sinks)
+    found.add(Part.INTERCEPTOR, component("broken", Broken()))
+    text = PLAIN.format(delivery="end-to-end", channel='[[flow.interceptor]]\ntype = "broken"')
+    (config,) = parse_flows(text, found)
+    running = Flow(config, Context("agent-1", "", "", tmp_path, found))
+    running.start()
+    with pytest.raises(RuntimeError, match="interceptor broken"):
+        running.put([parcel(1)])
+    assert running.waiting == 0
+    running.stop()

@@ -1,0 +1,236 @@
+"""All flows of an agent: start, change, modes, stop; and how an agent's process runs them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import psutil
+import pytest
+
+from pipeline.flows.config.read import ConfigError, parse_flows
+from pipeline.flows.flow import Flow
+from pipeline.flows.flows import Flows
+from pipeline.flows.spi import ChannelFull, FlowError
+from pipeline.plane.commands import Mode
+from pipeline.plane.runtime import Flows as PlaneFlows
+from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel
+from tests.pipeline.helpers import wait_until
+
+
+def one(name: str, id: str = "one", **more: Any) -> dict[str, Any]:
+    return {"name": name, "source": {"type": "api"}, "sink": {"type": "list", "id": id}, **more}
+
+
+@pytest.fixture
+def sinks() -> Sinks:
+    return Sinks()
+
+
+@pytest.fixture
+def flows(tmp_path: Path, sinks: Sinks) -> Iterator[Flows]:
+    about = context(tmp_path, sinks)
+    configs = parse_flows(json.dumps({"flow": [one("fixed", "fixed")]}), about.registry, "json")
+    made = Flows(configs, about)
+    made.start()
+    yield made
+    for sink in sinks.values():
+        sink.gate.set()
+    made.stop(20.0)
+
+
+def running(flows: Flows, *names: str) -> None:
+    """Wait until exactly these run."""
+    wait_until(
+        lambda: {r["name"]: r["state"] for r in flows.report()} == dict.fromkeys(names, "running"), f"{names} run"
+    )
+
+
+def test_it_is_what_the_control_plane_expects(flows: Flows) -> None:
+    plane: PlaneFlows = flows
+    assert plane.fault() == ""
+
+
+def test_flows_come_and_go_and_the_others_stay(flows: Flows, sinks: Sinks) -> None:
+    running(flows, "fixed")
+    flows.change([one("a", "a"), one("b", "b")])
+    running(flows, "fixed", "a", "b")
+    kept, replaced = flows.flow("a"), flows.flow("b")
+    kept.put([parcel(1)])
+    replaced.put([parcel(2)])
+    eventually_has(sinks["b"], [2])
+    flows.change([one("a", "a"), one("b", "b", batch=7), one("c", "c", off=True)])
+    running(flows, "fixed", "a", "b")
+    assert flows.flow("a") is kept
+    assert flows.flow("b") is not replaced
+    with pytest.raises(ChannelFull):
+        replaced.put([parcel(3)])
+    flows.flow("b").put([parcel(4)])
+    eventually_has(sinks["b"], [2, 4])
+    flows.change([])
+    running(flows, "fixed")
+    with pytest.raises(FlowError, match="no flow is called 'a'"):
+        flows.flow("a")
+
+
+def test_fault_31_what_is_wrong_changes_nothing(flows: Flows, sinks: Sinks) -> None:
+    flows.change([one("a", "a")])
+    before = flows.flow("a")
+    with pytest.raises(ConfigError, match="did you mean"):
+        flows.change([one("a", "a", batch=3), {**one("b"), "sorce": {}}])
+    with pytest.raises(ConfigError):
+        flows.check([{"name": "x"}])
+    assert flows.flow("a") is before
+    assert before.state == "running"
+
+
+def test_scenario_36_what_a_stopped_flow_holds_comes_when_it_is_back(flows: Flows, sinks: Sinks) -> None:
+    """Reconfigured while at work: nothing is lost, nothing hangs."""
+    sinks["a"].down()
+    for round_ in range(5):
+        flows.change([one("a", "a", batch=round_ + 1)])
+        flows.flow("a").put([parcel(round_)])
+    flows.change([])
+    assert any("belongs to no flow" in text for text in flows.figures()["problems"])
+    sinks["a"].up()
+    flows.change([one("a", "a")])
+    eventually_has(sinks["a"], range(5))
+
+
+def test_a_new_flow_that_cannot_start_is_an_error_and_the_others_run(flows: Flows) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        bad = {**one("bad"), "source": {"type": "agent", "port": port}}
+        with pytest.raises(FlowError, match=f"cannot listen on 127.0.0.1:{port}"):
+            flows.change([one("good"), bad])
+        assert "bad" in flows.fault()
+        assert flows.flow("good").state == "running"
+    wait_until(lambda: flows.fault() == "", "the port is free again", 60)
+
+
+def test_modes(flows: Flows, sinks: Sinks) -> None:
+    running(flows, "fixed")
+    flows.set_mode(Mode.PAUSED)
+    flow = flows.flow("fixed")
+    wait_until(lambda: all(r["paused"] for r in flow.figures()["runners"].values()), "paused")
+    flow.put([parcel(1)])
+    assert flows.waiting() == 1
+    flows.set_mode(Mode.DRAINING)
+    wait_until(lambda: flows.waiting() == 0, "drained")
+    with pytest.raises(ChannelFull):
+        flow.put([parcel(2)])
+    flows.set_mode(Mode.RUNNING)
+    flow.put([parcel(3)])
+    eventually_has(sinks["fixed"], [1, 3])
+
+
+def test_roll_reaches_the_sinks_that_can(flows: Flows, sinks: Sinks) -> None:
+    running(flows, "fixed")
+    assert flows.roll() == 0
+    sinks["fixed"].roll = lambda: None  # type: ignore[attr-defined]
+    assert flows.roll("fixed") == 1
+
+
+def test_one_flow_that_hangs_takes_no_time_from_the_others(flows: Flows, sinks: Sinks) -> None:
+    flows.change([one("hangs", "hangs", stop_s=30), one("fine", "fine")])
+    running(flows, "fixed", "hangs", "fine")
+    sinks["hangs"].gate.clear()
+    flows.flow("hangs").put([parcel(1)])
+    wait_until(sinks["hangs"].entered.is_set, "it hangs")
+    began = monotonic()
+    problems = flows.stop(8.0)
+    assert monotonic() - began < 20
+    assert all("hangs" in text for text in problems), problems
+    assert problems
+    assert sinks["fine"].stopped == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_supervisor_is_watched_too(flows: Flows, monkeypatch: pytest.MonkeyPatch) -> None:
+    running(flows, "fixed")
+
+    def die(self: Flow) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Flow, "tick", die)
+        wait_until(lambda: not any(t.name == "flows" for t in threading.enumerate()), "the supervisor is dead")
+    assert flows.figures()["supervisor_restarts"] == 1
+    wait_until(lambda: any(t.name == "flows" for t in threading.enumerate()), "another one")
+
+
+def test_scenario_41_thousands_of_batches_leave_nothing_behind(flows: Flows, sinks: Sinks) -> None:
+    """Handles and threads stay as they were, and so does memory but for what the test itself keeps."""
+    running(flows, "fixed")
+    flow, sink = flows.flow("fixed"), sinks["fixed"]
+    me = psutil.Process()
+
+    def many(first: int) -> tuple[int, int, int]:
+        for n in range(first, first + 800, 50):
+            flow.put([parcel(m) for m in range(n, n + 50)])
+        wait_until(lambda: flow.waiting == 0, "delivered", 60)
+        assert len(sink.parcels) == 800
+        assert numbers_of(sink.parcels[-1:]) == [first + 799]
+        sink.parcels.clear()
+        return me.num_fds(), me.num_threads(), me.memory_info().rss
+
+    many(0)
+    fds, threads, memory = many(800)
+    for turn in range(2, 5):
+        after = many(800 * turn)
+    assert after[0] <= fds
+    assert after[1] <= threads
+    assert after[2] < memory + 8 * 1024 * 1024
+
+
+def test_an_agents_process_runs_the_flows_of_a_file_beside_its_polls(tmp_path: Path) -> None:
+    """ZooKeeper is not there, and need not be."""
+    file, health = tmp_path / "flows.toml", tmp_path / "health.json"
+    file.write_text(
+        '[[flow]]\nname = "numbers"\n[flow.source]\ntype = "sequence"\ncount = 1000\n[flow.sink]\ntype = "null"\n'
+    )
+    command = [sys.executable, "-m", "artimon.cli", "agent", "--name", "a", "--zookeeper", "127.0.0.1:1"]
+    command += ["--data", str(tmp_path / "data"), "--flows", str(file), "--health", str(health), "--no-host-metrics"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        try:
+            wait_until(lambda: delivered(health) == 10, "all delivered", 100)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    assert (tmp_path / "data" / "flows" / "numbers" / "log").is_dir()
+
+
+def delivered(health: Path) -> int:
+    try:
+        found = json.loads(health.read_text())["figures"]
+        return int(found["flow_delivered"]["numbers"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def test_an_agent_does_not_start_with_flows_that_are_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "flows.toml"
+    file.write_text('[[flow]]\nname = "x"\n[flow.sink]\ntype = "nul"\n')
+    command = [sys.executable, "-m", "artimon.cli", "agent", "--data", str(tmp_path / "data"), "--flows", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1
+    assert "line 4: flow[0].sink.type: no sink is called 'nul'; did you mean null" in done.stderr
+    check = subprocess.run(
+        [sys.executable, "-m", "artimon.cli", "flows", "check", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert check.returncode == 1
+    assert "did you mean null" in check.stdout + check.stderr

@@ -1,0 +1,79 @@
+"""Senders that name a group and never a host: agents that registered, and the platform's collectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from artimon.stack.topics import Topic, make_topics
+from pipeline.flows.config.read import parse_flows
+from pipeline.flows.flow import Flow
+from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel
+from tests.pipeline.helpers import wait_until
+from tests.pipeline.kafka_helpers import APPEND_TIME, collector, deduplicated, own_topics
+
+RECEIVER = """
+[[flow]]
+name = "in"
+[flow.source]
+type = "agent"
+group = "tier-2"
+[flow.sink]
+type = "list"
+id = "{agent}"
+"""
+SENDER = """
+[[flow]]
+name = "out"
+[flow.source]
+type = "api"
+[flow.sink]
+type = "agent"
+group = "{group}"
+"""
+
+
+def started(text: str, folder: Path, sinks: Sinks, agent: str, zookeeper: str) -> Flow:
+    about = context(folder / agent, sinks, agent, {"zookeeper": zookeeper})
+    (config,) = parse_flows(text, about.registry)
+    flow = Flow(config, about)
+    flow.start()
+    assert not flow.fault
+    return flow
+
+
+@pytest.mark.stack
+def test_a_sender_finds_the_members_of_a_group_and_goes_on_with_another(tmp_path: Path, zookeeper: str) -> None:
+    sinks = Sinks()
+    names = ("agent-2", "agent-3")
+    receivers = {name: started(RECEIVER.format(agent=name), tmp_path, sinks, name, zookeeper) for name in names}
+    sender = started(SENDER.format(group="tier-2"), tmp_path, sinks, "agent-1", zookeeper)
+    sender.put([parcel(1)])
+    wait_until(lambda: sender.waiting == 0, "delivered", 60)
+    wait_until(lambda: sender.figures()["sinks"]["sink"]["agents"] == 2, "both are known", 60)
+    first = next(name for name in names if sinks[name].numbers)
+    other = next(name for name in names if name != first)
+    assert receivers[first].stop() == []
+    sender.put([parcel(2)])
+    eventually_has(sinks[other], [2], seconds=60)
+    sender.stop()
+    receivers[other].stop()
+
+
+@pytest.mark.stack
+def test_events_go_to_kafka_through_the_collectors(tmp_path: Path, zookeeper: str, kafka: str) -> None:
+    prefix = own_topics(kafka, 1)
+    make_topics(kafka, (Topic(f"{prefix}.events", 2, APPEND_TIME),))
+    sinks = Sinks()
+    with collector(zookeeper, kafka, prefix):
+        sender = started(SENDER.format(group="collectors"), tmp_path, sinks, "agent-1", zookeeper)
+        for n in range(10):
+            sender.put([parcel(n)])
+        wait_until(lambda: sender.waiting == 0, "all in Kafka", 90)
+        sender.stop()
+    found = deduplicated(kafka, f"{prefix}.events")
+    assert [id.sequence for id in sorted(found)] == list(range(10))
+    from pipeline.flows.event import Parcel
+
+    assert numbers_of([Parcel((), id, found[id]) for id in sorted(found)]) == list(range(10))

@@ -1,0 +1,121 @@
+"""The channel in a topic, on a real broker: fault 27 (a commit that fails is said, a put is whole or absent)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pipeline.flows.channels.kafka import KafkaChannel, KafkaOptions
+from pipeline.flows.event import Parcel
+from pipeline.flows.spi import ChannelFailed, ChannelFull
+from tests.pipeline.flows.parts import numbers_of, parcel
+from tests.pipeline.helpers import wait_until
+from tests.pipeline.kafka_helpers import own_topics
+
+
+class Opened:
+    """Channels on one topic, closed at the end."""
+
+    def __init__(self, kafka: str) -> None:
+        self._kafka, self.topic = kafka, f"{own_topics(kafka, 1)}.samples"
+        self.channels: list[KafkaChannel] = []
+
+    def __call__(self, agent: str = "a", behind: int = 1000) -> KafkaChannel:
+        options = KafkaOptions(bootstrap=self._kafka, topic=self.topic, group="g", behind=behind, call_s=30)
+        channel = KafkaChannel(options, agent, "f")
+        channel.start()
+        self.channels.append(channel)
+        return channel
+
+
+@pytest.fixture
+def opened(kafka: str) -> Iterator[Opened]:
+    made = Opened(kafka)
+    yield made
+    for channel in made.channels:
+        channel.stop(5.0)
+
+
+def taken(channel: KafkaChannel, count: int) -> list[Parcel]:
+    """The next parcels, at least `count`, committed one take after another."""
+    found: list[Parcel] = []
+
+    def more() -> bool:
+        with channel.take(10, 2.0) as take:
+            found.extend(take.parcels)
+        return len(found) >= count
+
+    wait_until(more, f"{count} parcels", 90)
+    return found
+
+
+@pytest.mark.stack
+def test_puts_takes_rollbacks_and_restarts(opened: Opened) -> None:
+    channel = opened()
+    channel.put([parcel(1), parcel(2)], 60.0)
+    channel.put([parcel(3)], 60.0)
+    first: Any = None
+
+    def some() -> bool:
+        nonlocal first
+        first = channel.take(10, 2.0)
+        return bool(first)
+
+    wait_until(some, "the first take", 90)
+    with pytest.raises(ChannelFailed, match="neither committed nor rolled back"):
+        channel.take(1, 0.0)
+    ids = [p.id for p in first.parcels]
+    first.rollback()
+    again = taken(channel, 3)
+    assert numbers_of(again) == [1, 2, 3]
+    assert [p.id for p in again][: len(ids)] == ids
+    channel.put([parcel(4)], 60.0)
+    channel.put(again, 60.0)  # had before: dropped
+    assert channel.repeats == 3
+    channel.stop(10.0)
+    channel = opened()
+    assert numbers_of(taken(channel, 1)) == [4]
+
+
+@pytest.mark.stack
+def test_what_was_not_committed_comes_to_the_next_owner_and_a_failed_commit_is_said(opened: Opened) -> None:
+    """Scenario 38 for this channel, and fault 27: a zombie's put and commit fail loudly."""
+    old = opened()
+    old.put([parcel(1), parcel(2)], 60.0)
+    take: Any = None
+
+    def some() -> bool:
+        nonlocal take
+        take = old.take(10, 2.0)
+        return bool(take)
+
+    wait_until(some, "the first take", 90)
+    old._consumer.close(autocommit=False)  # the broker takes it out of the group
+    new = opened()
+    assert numbers_of(taken(new, 2)) == [1, 2]
+    with pytest.raises(ChannelFailed, match="commit"):
+        take.commit()
+    new.put([parcel(3)], 60.0)
+    with pytest.raises(ChannelFailed):
+        old.put([parcel(4)], 60.0)  # its producer was fenced: nothing of it is read
+    new._producer = None  # and so it is fenced in its turn once `old` opened another
+    new.put([parcel(5)], 60.0)
+    assert numbers_of(taken(new, 2)) == [3, 5]
+
+
+@pytest.mark.stack
+def test_it_refuses_when_too_much_waits(opened: Opened) -> None:
+    channel = opened(behind=2)
+    with pytest.raises(ChannelFull, match="at most 2"):
+        channel.put([parcel(1), parcel(2), parcel(3)], 60.0)
+    channel.put([parcel(1)], 60.0)
+    assert numbers_of(taken(channel, 1)) == [1]
+
+
+def test_without_kafka_it_says_so() -> None:
+    channel = KafkaChannel(KafkaOptions(bootstrap="127.0.0.1:1", topic="t", call_s=2), "a", "f")
+    with pytest.raises(ChannelFailed, match="127"):
+        channel.start()
+    channel.stop(1.0)

@@ -1,0 +1,362 @@
+"""Sources that listen or run programs: netcat, syslog, HTTP, exec. Real sockets and processes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artimon.model.event import MAX_BODY
+from pipeline.flows.builtin import builtin
+from pipeline.flows.context import Context
+from pipeline.flows.event import Event, Parcel, events_of
+from pipeline.flows.registry import Part
+from pipeline.flows.sources.syslog import frames, parse
+from pipeline.flows.sources.thrift import EventsClient, EventsRefused
+from pipeline.flows.spi import ChannelFull
+from tests.pipeline.helpers import wait_until
+
+
+class Into:
+    """What a source puts; full while it is told so."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.parcels: list[Parcel] = []
+        self.full = False
+        self.calls = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, parcels: Sequence[Parcel]) -> None:
+        with self._lock:
+            self.calls += 1
+            if self.full:
+                raise ChannelFull("no room")
+            self.parcels += parcels
+            self.events += [event for parcel in parcels for event in events_of(parcel)]
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [event.body for event in self.events]
+
+    def wait(self, count: int) -> list[bytes]:
+        wait_until(lambda: len(self.events) >= count, f"{count} events", 20)
+        return self.bodies
+
+
+Made = Callable[..., Any]
+
+
+@pytest.fixture
+def into() -> Into:
+    return Into()
+
+
+@pytest.fixture
+def source(tmp_path: Path, into: Into) -> Iterator[Made]:
+    running: list[Any] = []
+
+    def make(name: str, **options: Any) -> Any:
+        registry = builtin()
+        component = registry.find(Part.SOURCE, name)
+        made = component.build(component.options(**options), Context("a", "f", name, tmp_path, registry))
+        made.start(into)
+        running.append(made)
+        return made
+
+    yield make
+    for one in running:
+        one.stop(5.0)
+
+
+def connect(source: Any) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", source.port), 10)
+
+
+def test_lines_over_tcp(source: Made, into: Into) -> None:
+    with connect(source("netcat", headers={"from": "nc"})) as sock:
+        sock.sendall(b"one\ntwo\r\nthr")
+        assert into.wait(2) == [b"one", b"two"]
+        sock.sendall(b"ee")
+    assert into.wait(3)[2] == b"three"  # its end is the end of the connection
+    assert into.events[0].headers == {"from": "nc"}
+
+
+def test_answers_say_what_became_of_each_line(source: Made, into: Into) -> None:
+    with connect(source("netcat", answer=True)) as sock, sock.makefile("rb") as answers:
+        sock.sendall(b"one\n")
+        assert answers.readline() == b"OK\n"
+        into.full = True
+        sock.sendall(b"two\n")
+        assert answers.readline() == b"full: no room\n"
+    assert into.bodies == [b"one"]
+
+
+def test_a_sender_is_held_back_while_there_is_no_room(source: Made, into: Into) -> None:
+    into.full = True
+    with connect(source("netcat", line_bytes=1000)) as sock:
+        sock.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            sock.sendall((b"x" * 999 + b"\n") * 100_000)
+        into.full = False
+        into.wait(1)
+
+
+def test_a_peer_that_brings_nothing_or_no_end_is_left(source: Made, into: Into) -> None:
+    netcat = source("netcat", idle_s=0.2, connections=2)
+    with connect(netcat) as sock:
+        assert sock.recv(1) == b""
+    wait_until(lambda: netcat.figures()["connections"] == 0, "it is gone", 10)
+    assert netcat.figures()["idle_connections"] == 1
+
+
+def test_no_more_connections_than_allowed(source: Made) -> None:
+    netcat = source("netcat", connections=1)
+    with connect(netcat) as first:
+        first.sendall(b"x\n")
+        wait_until(lambda: netcat.figures()["connections"] == 1, "one connection", 10)
+        with connect(netcat) as second:
+            assert second.recv(1) == b""
+    assert netcat.figures()["connections_refused"] == 1
+
+
+def test_a_port_that_is_taken_is_named(source: Made) -> None:
+    port = source("netcat").port
+    with pytest.raises(OSError, match=f"127.0.0.1:{port}"):
+        source("netcat", port=port)
+
+
+def test_syslog_over_udp_and_tcp(source: Made, into: Into) -> None:
+    udp = source("syslog")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"<34>Oct 11 22:14:15 mymachine su[42]: 'su root' failed", ("127.0.0.1", udp.port))
+    into.wait(1)
+    with connect(source("syslog", transport="tcp")) as sock:
+        sock.sendall(b"<13>one\n12 <14>app: two<15>a: three\n")
+        into.wait(4)
+    first = into.events[0]
+    assert first.headers == {
+        "facility": "auth",
+        "severity": "crit",
+        "time": "Oct 11 22:14:15",
+        "host": "mymachine",
+        "app": "su",
+        "process": "42",
+    }
+    assert into.bodies == [b"'su root' failed", b"one", b"two", b"three"]
+
+
+NEW = b'<165>1 2003-10-11T22:14:15.003Z host.example evntslog 17 ID47 [x@1 a="1\\"\\]" b="2"][y@2] \xef\xbb\xbfAn event'
+
+
+def test_the_newer_form_of_syslog() -> None:
+    event = parse(NEW)
+    assert event.body == b"An event"
+    assert event.headers == {
+        "facility": "local4",
+        "severity": "notice",
+        "time": "2003-10-11T22:14:15.003Z",
+        "time_ms": "1065910455003",
+        "host": "host.example",
+        "app": "evntslog",
+        "process": "17",
+        "id": "ID47",
+        "data": '[x@1 a="1\\"\\]" b="2"][y@2]',
+    }
+    assert parse(b"<0>1 - - - - - - -").headers == {"facility": "kern", "severity": "emerg"}
+
+
+@pytest.mark.parametrize("data", [b"", b"no priority", b"<192>x", b"<>", b"<13", b"\xff\xfe"])
+def test_what_is_no_syslog_comes_whole(data: bytes) -> None:
+    assert parse(data) == Event({"bad": "no syslog priority"}, data)
+
+
+def test_a_counted_message_beyond_all_measure_ends_the_connection() -> None:
+    with pytest.raises(ValueError, match="9999999 bytes"):
+        list(frames(b"9999999 <1>x", 1000, False))
+    assert list(frames(b"10 <1>x", 1000, False)) == []  # more is to come
+    assert list(frames(b"5 <1>xy6 <1>abc", 1000, True)) == [(7, b"<1>xy"), (15, b"<1>abc")]
+
+
+def post(source: Any, body: bytes, kind: str = "application/json", **headers: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", source.port, timeout=10)
+    connection.request("POST", "/", body, {"Content-Type": kind, **headers})
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+def test_events_by_http(source: Made, into: Into) -> None:
+    web = source("http")
+    assert post(web, json.dumps([{"headers": {"a": "1"}, "body": "x"}]).encode()) == (200, '{"events": 1}')
+    assert post(web, b'{"headers": {}, "base64": "/w=="}\n', "application/x-ndjson")[0] == 200
+    assert post(web, b"y\nz\n", "text/plain; charset=utf-8")[0] == 200
+    assert into.bodies == [b"x", b"\xff", b"y", b"z"]
+    assert into.events[0].headers == {"a": "1"}
+
+
+def test_requests_of_which_nothing_is_kept(source: Made, into: Into) -> None:
+    web = source("http", bytes=1024)
+    assert post(web, b"{}")[0] == 400
+    assert post(web, b'[{"body": 1')[0] == 400
+    assert post(web, b"[]", "image/png")[0] == 415
+    assert post(web, b"x" * 2_000, "text/plain")[0] == 413
+    into.full = True
+    assert post(web, b"x", "text/plain") == (503, "full: no room")
+    assert into.bodies == []
+
+
+def test_a_body_that_no_batch_can_hold_is_refused(source: Made, into: Into) -> None:
+    web = source("http")
+    status, text = post(web, json.dumps([{"headers": {}, "body": "x" * (MAX_BODY + 1)}]).encode())
+    assert (status, "at most" in text) == (400, True)
+    assert into.bodies == []
+
+
+def test_a_program_that_runs_for_long_is_started_again(source: Made, into: Into) -> None:
+    running = source("exec", command=["/bin/sh", "-c", "echo a; echo b >&2; exit 3"], headers={"p": "sh"})
+    assert set(into.wait(2)) == {b"a"}
+    wait_until(lambda: "ended with 3: b" in "".join(running.figures()["problems"]), "its end is told", 10)
+    assert into.events[0].headers == {"p": "sh"}
+
+
+def test_a_program_that_runs_every_so_often(source: Made, into: Into) -> None:
+    running = source("exec", command=["/bin/echo", "tick; not a shell"], every_s=0.2)
+    assert set(into.wait(3)) == {b"tick; not a shell"}
+    assert running.figures()["problems"] == []
+
+
+def test_a_run_that_takes_too_long_is_ended_with_its_children(source: Made, into: Into) -> None:
+    running = source("exec", command=["/bin/sh", "-c", "echo a; sleep 600 & wait"], every_s=0.5, most_s=0.5)
+    into.wait(2)
+    assert running.figures()["overdue"] >= 1
+
+
+def test_both_streams(source: Made, into: Into) -> None:
+    source("exec", command=["/bin/sh", "-c", "echo a; echo b >&2"], errors=True, every_s=60)
+    into.wait(2)
+    assert {event.headers["stream"]: event.body for event in into.events} == {"output": b"a", "error": b"b"}
+
+
+def test_a_program_that_is_not_there(source: Made) -> None:
+    running = source("exec", command=["/nowhere/at-all"])
+    wait_until(lambda: "No such file" in "".join(running.figures()["problems"]), "it is told", 10)
+
+
+def test_what_a_program_started_ends_with_the_source_though_the_program_is_gone(source: Made, into: Into) -> None:
+    running = source("exec", command=["/bin/sh", "-c", "sleep 600 & echo $!"])
+    child = int(into.wait(1)[0])
+    running.stop(6.0)
+    assert not running._thread.is_alive()
+    wait_until(lambda: not Path(f"/proc/{child}").exists() or "Z" in _state(child), "it has ended", 10)
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
+def test_what_stands_on_the_error_stream_waits_for_room_too(source: Made, into: Into) -> None:
+    into.full = True
+    running = source("exec", command=["/bin/sh", "-c", "echo late >&2"], errors=True, every_s=600)
+    wait_until(lambda: running.figures().get("refused", 0) >= 6, "it was refused for more than a second", 20)
+    into.full = False
+    assert into.wait(1) == [b"late"]
+
+
+def test_half_a_request_is_none(source: Made, into: Into) -> None:
+    web = source("http")
+    with connect(web) as sock:
+        sock.sendall(b"POST / HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\none\ntw")
+        sock.shutdown(socket.SHUT_WR)
+        assert sock.recv(100).startswith(b"HTTP/1.1 408 ")
+    assert into.bodies == []
+
+
+def test_a_request_that_would_fill_the_memory_is_refused(source: Made, into: Into) -> None:
+    web = source("http")
+    assert post(web, b"x\n" * 100_001, "text/plain")[0] == 400
+    assert post(web, b"[" * 100_000)[0] == 400
+    assert post(web, b'[{"body": "x"}]')[0] == 200  # no headers are no mistake
+    assert into.bodies == [b"x"]
+
+
+def test_connections_that_are_kept_open_end_with_the_source(source: Made) -> None:
+    web = source("http")
+    with connect(web) as sock:
+        sock.sendall(b"POST / HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 1\r\n\r\nx")
+        assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")
+        web.stop(5.0)
+        while sock.recv(4096):
+            pass
+
+
+def test_a_channel_with_a_defect_ends_no_thread(source: Made, into: Into) -> None:
+    udp, real = source("syslog"), into.parcels
+
+    class Broken:
+        def __iadd__(self, _: Any) -> Any:
+            raise KeyError("a defect")
+
+    into.parcels = Broken()  # type: ignore[assignment]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"<34>one", ("127.0.0.1", udp.port))
+        wait_until(lambda: udp.figures().get("lost") == 1, "it is counted", 10)
+        into.parcels = real
+        sock.sendto(b"<34>two", ("127.0.0.1", udp.port))
+    assert into.wait(1) == [b"two"]
+
+
+def test_many_datagrams_at_once_cost_few_puts(source: Made, into: Into) -> None:
+    udp = source("syslog")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, into._lock:
+        for n in range(500):
+            sock.sendto(b"<34>a: %d" % n, ("127.0.0.1", udp.port))
+    assert into.wait(500) == [b"%d" % n for n in range(500)]
+    assert into.calls < 50
+    assert udp.figures().get("lost", 0) == 0
+
+
+def test_syslog_with_more_in_its_headers_than_an_event_may_have_comes_whole() -> None:
+    data = b'<165>1 - h a p i [x@1 a="' + b"x" * 40_000 + b'"] hello'
+    event = parse(data)
+    assert (event.body, "headers of" in event.headers["bad"]) == (data, True)
+
+
+def test_a_long_counted_message_is_cut(source: Made, into: Into) -> None:
+    with connect(source("syslog", transport="tcp", bytes=480)) as sock:
+        sock.sendall(b"1900 <13>" + b"x" * 1896 + b"<13>y\n")
+        assert [len(body) for body in into.wait(2)] == [476, 1]
+
+
+def test_stop_ends_a_program_that_does_not_want_to(source: Made, into: Into) -> None:
+    running = source("exec", command=["/bin/sh", "-c", "trap '' TERM; echo a; while :; do sleep 1; done"])
+    into.wait(1)
+    running.stop(4.0)
+    assert running._process is None
+
+
+def test_events_by_thrift_once_through_lost_replies(source: Made, into: Into) -> None:
+    thrift = source("thrift")
+    client = EventsClient("127.0.0.1", thrift.port, 5)
+    client.send([Event({"a": "1"}, b"x"), Event({}, b"y")])
+    before = [parcel.id for parcel in into.parcels]
+    client._sequence -= 1  # its reply was lost: the same call again
+    client.send([Event({"a": "1"}, b"x"), Event({}, b"y")])
+    assert [parcel.id for parcel in into.parcels] == before * 2  # the channel knows it by this
+    into.full = True
+    with pytest.raises(EventsRefused, match="full: no room"):
+        client.send([Event({}, b"z")], patience_s=0.2)
+    with pytest.raises(EventsRefused, match=r"bad: .*at most"):
+        client.send([Event({}, b"x" * (MAX_BODY + 1))])
+    client.close()
+    assert thrift.figures()["refused"].keys() == {"full", "bad"}

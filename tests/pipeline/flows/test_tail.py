@@ -1,0 +1,270 @@
+"""Files that are tailed: through rename, truncation, restarts and crashes each byte comes once (scenario 39)."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from artimon.model.batch import BatchId
+from pipeline.flows.builtin import builtin
+from pipeline.flows.context import Context
+from pipeline.flows.event import Parcel, events_of
+from pipeline.flows.interceptors.headers import Static, StaticOptions
+from pipeline.flows.sources.lines import cut_lines
+from pipeline.flows.sources.tail import TailOptions, TailSource
+from pipeline.flows.spi import ChannelFull
+
+
+class Tail:
+    """A source over a folder, which can be killed; what arrives goes through a channel that drops repeats."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.logs, self._state = folder / "logs", folder / "state"
+        self.logs.mkdir()
+        self._state.mkdir()
+        self._options = TailOptions(paths=[str(self.logs / "*.log")], **{"settle_s": 0.0, **options})
+        self.arrived: dict[BatchId, Parcel] = {}
+        self.refuse = self.crash = False
+        self.begin()
+
+    def begin(self) -> None:
+        self.source = TailSource(self._options, Context("a", "f", "tail", self._state, builtin()))
+        self.source.start()
+
+    def kill(self) -> None:
+        """The process ends without a word."""
+        for file in self.source._files.values():
+            os.close(file.descriptor)
+        self.begin()
+
+    def put(self, parcels: Sequence[Parcel]) -> None:
+        if self.refuse:
+            raise ChannelFull("full")
+        for parcel in parcels:
+            assert parcel.id is not None
+            held = self.arrived.setdefault(parcel.id, parcel)
+            assert held.data == parcel.data  # one identity, one content
+        if self.crash:
+            raise KeyboardInterrupt
+
+    def drain(self) -> list[bytes]:
+        while self.source.poll(self.put):
+            pass
+        return self.lines()
+
+    def lines(self) -> list[bytes]:
+        return [event.body for parcel in self.arrived.values() for event in events_of(parcel)]
+
+
+@pytest.fixture
+def tail(tmp_path: Path) -> Tail:
+    return Tail(tmp_path)
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("ab") as file:
+        file.write(text.encode())
+
+
+def test_lines_as_they_come(tail: Tail) -> None:
+    path = tail.logs / "a.log"
+    append(path, "one\ntwo\nthr")
+    assert tail.drain() == [b"one", b"two"]
+    append(path, "ee\n\n")
+    assert tail.drain() == [b"one", b"two", b"three"]
+    assert events_of(next(iter(tail.arrived.values())))[0].headers == {"file": str(path)}
+
+
+def test_a_file_that_is_renamed_is_read_to_its_end_and_the_new_one_from_its_beginning(tail: Tail) -> None:
+    path = tail.logs / "a.log"
+    append(path, "1\n2")
+    tail.drain()
+    path.rename(tail.logs / "a.log.1")
+    append(path, "4\n")
+    append(tail.logs / "a.log.1", "\n3")  # its program has it still open
+    assert sorted(tail.drain()) == [b"1", b"2", b"3", b"4"]  # and the last line of the old one, without an end
+    assert tail.source.figures()["files"] == 1
+
+
+def test_a_file_renamed_while_the_agent_was_down(tail: Tail) -> None:
+    path = tail.logs / "a.log"
+    append(path, "1\n")
+    tail.drain()
+    tail.source.stop(1)
+    append(path, "2\n")
+    path.rename(tail.logs / "a.log.1")
+    append(path, "3\n")
+    tail.begin()
+    assert sorted(tail.drain()) == [b"1", b"2", b"3"]
+
+
+def test_a_file_that_was_truncated_begins_anew(tail: Tail) -> None:
+    path = tail.logs / "a.log"
+    append(path, "first\nsecond\n")
+    tail.drain()
+    path.write_bytes(b"third\n")
+    assert tail.drain() == [b"first", b"second", b"third"]
+    path.write_bytes(b"another file of any length that is greater than before\n")  # truncated and grown beyond
+    assert tail.drain()[-1].startswith(b"another")
+    assert tail.source.figures()["truncated"] == 2
+
+
+def test_what_the_channel_refuses_comes_again(tail: Tail) -> None:
+    append(tail.logs / "a.log", "1\n")
+    tail.refuse = True
+    for _ in range(3):
+        with pytest.raises(ChannelFull):
+            tail.drain()
+    tail.refuse = False
+    append(tail.logs / "a.log", "2\n")
+    assert tail.drain() == [b"1", b"2"]
+
+
+def test_a_deleted_file_is_left_once_it_was_read(tail: Tail) -> None:
+    path = tail.logs / "a.log"
+    append(path, "1\n")
+    tail.source.look()
+    append(path, "2\n")
+    path.unlink()
+    assert tail.drain() == [b"1", b"2"]
+    assert tail.source.figures()["files"] == 0
+
+
+def test_only_what_comes_after_the_first_look(tmp_path: Path) -> None:
+    tail = Tail(tmp_path, start="end")
+    append(tail.logs / "a.log", "old\n")
+    tail.drain()
+    append(tail.logs / "a.log", "new\n")
+    append(tail.logs / "b.log", "whole\n")
+    assert tail.drain() == [b"new", b"whole"]
+
+
+def test_a_file_that_was_rewritten_before_a_piece_could_be_put_again(tail: Tail) -> None:
+    """Other bytes never come under an identity that was given."""
+    path = tail.logs / "a.log"
+    append(path, "1\n2\n")
+    tail.crash = True
+    with pytest.raises(KeyboardInterrupt):
+        tail.drain()
+    tail.crash = False
+    path.write_bytes(b"3\n4\n5\n")
+    tail.kill()
+    assert tail.drain() == [b"1", b"2", b"3", b"4", b"5"]
+    assert tail.source.figures()["unknown"] == 1
+
+
+def test_nothing_is_put_that_the_journal_could_not_keep(tail: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(tail.logs / "a.log", "1\n")
+    tail.source.look()
+    journal = tail.source._open_journal()
+    with monkeypatch.context() as broken:
+        broken.setattr(journal, "_save", lambda: (_ for _ in ()).throw(OSError("the disk is full")))
+        for _ in range(3):
+            with pytest.raises(OSError, match="full"):
+                tail.drain()
+    assert tail.arrived == {}
+    append(tail.logs / "a.log", "2\n")
+    assert tail.drain() == [b"1", b"2"]
+
+
+def test_what_comes_while_the_agent_is_down_is_new_though_nothing_was_there_at_first(tmp_path: Path) -> None:
+    tail = Tail(tmp_path, start="end")
+    assert tail.drain() == []
+    tail.source.stop(1)
+    append(tail.logs / "a.log", "new\n")
+    tail.begin()
+    assert tail.drain() == [b"new"]
+
+
+def test_a_name_that_is_no_text(tail: Tail) -> None:
+    with open(os.fsencode(tail.logs) + b"/\xff.log", "wb") as file:
+        file.write(b"1\n")
+    assert tail.drain() == [b"1"]
+
+
+def test_an_interceptor_may_add_to_what_a_source_has_named(tail: Tail) -> None:
+    append(tail.logs / "a.log", "1\n")
+    tail.drain()
+    (parcel,) = tail.arrived.values()
+    host = Static(StaticOptions(headers={"site": "here"}))
+    (changed,) = host([parcel])
+    assert (changed.id, changed.data) == (parcel.id, None)  # the channel makes the bytes
+    assert changed.events[0].headers["site"] == "here"
+    hop = Parcel((), parcel.id, parcel.data)
+    assert host([hop]) == [hop]
+    assert host.figures()["final"] == 1
+
+
+def test_a_state_that_cannot_be_read_is_set_aside_and_said(tail: Tail, tmp_path: Path) -> None:
+    append(tail.logs / "a.log", "1\n")
+    tail.drain()
+    tail.source.stop(1)
+    (tmp_path / "state" / "tail.json").write_text("{}")
+    tail.begin()
+    assert "may come again" in tail.source.figures()["problems"][0]
+    assert (tmp_path / "state" / "tail.json.damaged").exists()
+
+
+def test_too_many_files_are_named(tmp_path: Path) -> None:
+    tail = Tail(tmp_path, files=1)
+    append(tail.logs / "a.log", "1\n")
+    append(tail.logs / "b.log", "2\n")
+    assert tail.drain() == [b"1"]
+    assert "b.log is not followed" in tail.source.figures()["problems"][0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_byte_once_whatever_happens(tmp_path: Path, seed: int) -> None:
+    """Random appends, renames, kills before and after a put, refusals."""
+    rng, tail = random.Random(seed), Tail(tmp_path, settle_s=0.0)
+    path, number, wrote = tail.logs / "app.log", 0, []
+    for _ in range(60):
+        match rng.choice(["write", "write", "poll", "poll", "rename", "kill", "crash", "refuse"]):
+            case "write":
+                lines = [f"line {number + n} {'x' * rng.randrange(200)}" for n in range(rng.randrange(1, 40))]
+                number += len(lines)
+                wrote += lines
+                append(path, "".join(f"{line}\n" for line in lines))
+            case "rename" if path.exists():
+                if tail.source.idle:
+                    tail.source.look()  # what is there and gone again between two looks cannot be found
+                    path.rename(tail.logs / f"app.log.{number}")
+            case "kill":
+                tail.kill()
+            case "crash":  # after the channel took it, before the source knows
+                tail.crash = True
+                try:
+                    tail.source.poll(tail.put)
+                except KeyboardInterrupt:
+                    tail.kill()
+                tail.crash = False
+            case "refuse":
+                tail.refuse = True
+                try:
+                    tail.source.poll(tail.put)
+                except ChannelFull:
+                    pass
+                tail.refuse = False
+            case _:
+                tail.source.poll(tail.put)
+    tail.drain()
+    assert sorted(line.decode() for line in tail.lines()) == sorted(wrote)
+
+
+@settings(max_examples=200, derandomize=True)
+@given(
+    st.lists(st.sampled_from([b"a", b"bb", b"\n", b"\r\n", b"ccc"]), max_size=30), st.integers(1, 5), st.integers(1, 9)
+)
+def test_cutting_again_gives_the_same(parts: list[bytes], longest: int, most: int) -> None:
+    """What a piece was cut into does not depend on what stands behind it."""
+    data = b"".join(parts)
+    used, lines = cut_lines(data, longest, False, most)
+    assert cut_lines(data[:used], longest, False, most) == (used, lines)
+    assert all(0 < len(line) <= longest for line in lines)

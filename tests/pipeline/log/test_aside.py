@@ -1,0 +1,345 @@
+"""What is set aside is kept, counted and brought back under its own identity; `artimon wal` shows, checks and mends."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+from typer.testing import CliRunner
+
+from artimon.cli import app
+from artimon.model.batch import BatchId
+from pipeline.acks import Position
+from pipeline.intake import Intake
+from pipeline.log import aside
+from pipeline.log.audit import Audit, read_accepted
+from pipeline.log.framing import RECORD_BYTES, RecordType, header_bytes
+from pipeline.log.log import Log
+from pipeline.log.records import Place, encode_acked
+from pipeline.log.recovery import segment_path, segments_in
+from pipeline.log.states import State
+from pipeline.log.tool import NoLog, inspect, repair
+from pipeline.tracker import POISON_TRIES, Answer, Tracker
+from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, entry, open_log, polled
+from tests.pipeline.test_tracker import header
+
+NOW = MINUTE + 60_000
+RUN = CliRunner()
+
+
+def filled(folder: Path, batches: int = 4) -> Told:
+    told = Told()
+    wal = open_log(folder, told)
+    for number in range(batches):
+        wal.append([entry(wal, 0, number)]).result(10)
+    wal.close()
+    return told
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def held(folder: Path) -> list[BatchId]:
+    wal = open_log(folder)
+    ids = [header.id for header, _ in wal.recovered.batches]
+    wal.close()
+    return ids
+
+
+def test_a_batch_refused_for_what_it_is_is_set_aside_in_the_end() -> None:
+    """After so many refusals; those behind it went on all the time, and nobody sends it again."""
+    tracker = Tracker()
+    item = tracker.add(header(0, 0), Place(1, 100, 50), 0)
+    now = 0.0
+    for tries in range(POISON_TRIES):
+        now += 1000.0
+        group = tracker.take(now)
+        assert group is not None, tries
+        outcome = tracker.answered(group, [Answer(None, "damaged: digest", ours=True)], now)
+    assert [(one.id, why) for one, why in outcome.poison] == [(item.id, "damaged: digest")]
+    assert item.state is State.ERROR
+    assert tracker.pending == 0
+    assert tracker.take(now + 1000.0) is None
+
+
+def test_set_aside_is_durable_counted_and_not_sent_after_a_restart(tmp_path: Path) -> None:
+    told = Told()
+    wal = open_log(tmp_path, told)
+    for number in range(3):
+        wal.append([entry(wal, 0, number)]).result(10)
+    place = told.placed[1][1]
+    assert wal.set_aside([(place, "damaged: digest")]) == [place]
+    assert wal.gauge().errors == 1
+    assert wal.gauge().error_bytes > place.length
+    wal.close()
+    assert held(tmp_path) == [told.ids[0], told.ids[2]]
+    (one,) = aside.everything(tmp_path)
+    assert one.why == "damaged: digest"
+    assert [header.id for header in one.batches] == [told.ids[1]]
+
+
+def test_a_note_that_was_lost_costs_a_repeat_only(tmp_path: Path) -> None:
+    """A kill between the copy and the note: the batch is sent again, refused again, set aside under the same name."""
+    told = filled(tmp_path)
+    wal = open_log(tmp_path)
+    header, place = wal.recovered.batches[0]
+    wal._core.set_aside(place, "first")
+    wal.close()
+    assert held(tmp_path) == told.ids
+    wal = open_log(tmp_path)
+    wal.set_aside([(next(p for h, p in wal.recovered.batches if h.id == header.id), "second")])
+    assert wal.gauge().errors == 1
+    wal.close()
+
+
+def test_brought_back_under_its_identity(tmp_path: Path) -> None:
+    told = filled(tmp_path)
+    wal = open_log(tmp_path)
+    wal.set_aside([(wal.recovered.batches[1][1], "refused")])
+    wal.close()
+    assert told.ids[1] not in held(tmp_path)
+    done = repair(tmp_path, ["all"], NOW)
+    assert [header.id for _, header in done.brought_back] == [told.ids[1]]
+    wal = open_log(tmp_path)
+    assert sorted(header.id for header, _ in wal.recovered.batches) == told.ids
+    place = next(place for header, place in wal.recovered.batches if header.id == told.ids[1])
+    assert wal.read(place) == told.placed[1][0].payload
+    assert wal.next_sequences == [4, 0], "an old number that comes back gives nothing away twice"
+    assert not wal.new_epoch_because
+    assert wal.gauge().errors == 0
+    wal.close()
+    assert not repair(tmp_path, ["all"], NOW).brought_back, "once"
+
+
+@pytest.mark.parametrize("at", [0, 5, 9, 13])
+def test_a_batch_whose_record_is_damaged_and_that_is_whole_comes_back(tmp_path: Path, at: int) -> None:
+    """Mark, type, length or checksum of its record is wrong, its own digest is right."""
+    told = filled(tmp_path)
+    flip(segment_path(tmp_path, 1), told.placed[1][1].offset - RECORD_BYTES + at)
+    assert held(tmp_path) == [id for n, id in enumerate(told.ids) if n != 1]
+    done = repair(tmp_path, ["all"], NOW)
+    assert [header.id for _, header in done.brought_back] == [told.ids[1]]
+    assert sorted(held(tmp_path)) == told.ids
+
+
+def test_a_batch_that_is_damaged_itself_does_not_come_back_and_is_kept(tmp_path: Path) -> None:
+    told = filled(tmp_path)
+    flip(segment_path(tmp_path, 1), told.placed[1][1].offset + 100)
+    held(tmp_path)
+    assert not repair(tmp_path, ["all"], NOW).brought_back
+    (one,) = aside.everything(tmp_path)
+    assert not one.batches
+    assert one.size == RECORD_BYTES + told.placed[1][1].length
+
+
+def test_what_is_brought_back_is_not_counted_as_accepted_twice(tmp_path: Path) -> None:
+    """The agent's own count is where a proof starts."""
+    log, accepted = tmp_path / "log", tmp_path / "accepted"
+    told = Told()
+    wal = open_log(log, told)
+    intake = Intake(wal, AGENT, log)
+    for number in range(3):
+        intake.accept_now([polled("a", 5, MINUTE - 1000 + number)])
+    audit = Audit(accepted, NOW)
+    audit.add([(e.header.source, e.minutes, p) for e, p in told.placed[:2]], NOW)
+    wal.set_aside([(told.placed[0][1], "refused")])
+    wal.close()
+    repair(log, ["all"], NOW)
+    wal = open_log(log)
+    Audit(accepted, NOW).count_rest(log, wal.own_segment, NOW)
+    wal.close()
+    assert read_accepted(accepted) == {(MINUTE, "a"): 15}
+
+
+def test_a_torn_tail_is_kept_and_old_ones_go(tmp_path: Path) -> None:
+    """Valid prefix kept, the rest in quarantine; crashes do not fill the disk."""
+    filled(tmp_path)
+    for number in range(12):
+        path = segment_path(tmp_path, segments_in(tmp_path)[-1])
+        with path.open("ab") as file:
+            file.write(f"half a record {number}".encode())
+        held(tmp_path)
+    tails = sorted(p for p in (tmp_path / "damaged").iterdir() if p.suffix == ".tail")
+    assert len(tails) == 8
+    assert tails[-1].read_bytes().startswith(b"half a record 11")
+
+
+# --- the tool
+
+
+def test_verify_a_whole_log(tmp_path: Path) -> None:
+    filled(tmp_path)
+    before = everything(tmp_path)
+    found = RUN.invoke(app, ["wal", "verify", str(tmp_path), "--json"])
+    assert found.exit_code == 0
+    assert json.loads(found.stdout)["good"]
+    assert everything(tmp_path) == before, "it changes nothing"
+
+
+@pytest.mark.parametrize("damage", ["payload", "tail", "missing", "digest", "epoch", "failed"])
+def test_verify_names_what_is_wrong_and_changes_nothing(tmp_path: Path, damage: str) -> None:
+    told = filled(tmp_path)
+    path = segment_path(tmp_path, 1)
+    if damage == "payload":
+        flip(path, told.placed[2][1].offset + 30)
+    elif damage == "tail":
+        os.truncate(path, path.stat().st_size - 3)
+    elif damage == "missing":
+        held(tmp_path)
+        held(tmp_path)
+        segment_path(tmp_path, 2).unlink()
+    elif damage == "digest":
+        _wrong_digest(tmp_path)
+    elif damage == "epoch":
+        (tmp_path / "epoch").write_text("{")
+    else:
+        (tmp_path / "failed").write_text('{"segment": 1, "synced": 100000}')
+    before = everything(tmp_path)
+    found = RUN.invoke(app, ["wal", "verify", str(tmp_path), "--json"])
+    assert found.exit_code == 1
+    assert len(json.loads(found.stdout)["trouble"]) >= 1
+    assert everything(tmp_path) == before
+
+
+def _wrong_digest(folder: Path) -> None:
+    """A record whose checksum is right around a batch whose digest is wrong."""
+    wal = open_log(folder)
+    one = entry(wal, 0, 4)
+    payload = bytearray(one.payload)
+    payload[-1] ^= 1
+    wal.append([replace(one, payload=bytes(payload))]).result(10)
+    wal.close()
+
+
+def test_verify_while_in_use_takes_what_is_being_written_for_no_damage(tmp_path: Path) -> None:
+    wal = open_log(tmp_path)
+    wal.append([entry(wal, 0, 0)]).result(10)
+    with segment_path(tmp_path, 1).open("ab") as file:
+        file.write(b"half")
+    found = RUN.invoke(app, ["wal", "verify", str(tmp_path), "--json"])
+    assert found.exit_code == 0
+    assert str(os.getpid()) in json.loads(found.stdout)["used_by"]
+    wal.close()
+
+
+def test_repair_is_refused_while_in_use_and_says_by_whom(tmp_path: Path) -> None:
+    wal = open_log(tmp_path)
+    before = {p.name: p.read_bytes() for p in tmp_path.glob("*.wal")}
+    found = RUN.invoke(app, ["wal", "repair", str(tmp_path)])
+    assert found.exit_code == 4
+    assert str(os.getpid()) in found.stderr
+    assert {p.name: p.read_bytes() for p in tmp_path.glob("*.wal")} == before
+    wal.close()
+
+
+def test_repair_does_what_the_next_start_would_and_keeps_what_it_cuts(tmp_path: Path) -> None:
+    told = filled(tmp_path)
+    path = segment_path(tmp_path, 1)
+    flip(path, told.placed[1][1].offset + 30)
+    whole = path.read_bytes()
+    found = RUN.invoke(app, ["wal", "repair", str(tmp_path), "--json"])
+    assert found.exit_code == 0, found.stderr
+    assert len(json.loads(found.stdout)["set_aside"]) == 1
+    (kept,) = (tmp_path / "damaged").iterdir()
+    assert kept.read_bytes() in whole
+    assert RUN.invoke(app, ["wal", "verify", str(tmp_path)]).exit_code == 0
+    assert held(tmp_path) == [id for n, id in enumerate(told.ids) if n != 1]
+
+
+def test_repair_of_a_whole_log_begins_no_epoch(tmp_path: Path) -> None:
+    told = filled(tmp_path)
+    assert not repair(tmp_path, (), NOW).new_epoch_because
+    wal = Log(tmp_path, AGENT, 2, Told(), files=FastFiles(), host=HOST)
+    assert not wal.new_epoch_because
+    assert [header.id for header, _ in wal.recovered.batches] == told.ids
+    wal.close()
+
+
+def test_inspect_shows_what_there_is(tmp_path: Path) -> None:
+    told = filled(tmp_path)
+    wal = open_log(tmp_path)
+    wal.set_aside([(wal.recovered.batches[0][1], "refused: too odd")])
+    wal.close()
+    report = inspect(tmp_path)
+    assert report.batches == 3
+    assert report.sources == 1
+    assert report.next_sequences[f"{told.ids[0].epoch:016x}/0"] == 4
+    shown = RUN.invoke(app, ["wal", "inspect", str(tmp_path)])
+    assert shown.exit_code == 0
+    assert "refused: too odd" in " ".join(shown.stdout.split())
+    told_json = json.loads(RUN.invoke(app, ["wal", "inspect", str(tmp_path), "--json"]).stdout)
+    assert told_json["batches"] == 3
+    assert told_json["agent"] == AGENT
+
+
+def test_what_is_no_log_is_misuse(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for command in (["inspect"], ["verify"], ["repair"]):
+        assert RUN.invoke(app, ["wal", *command, str(tmp_path / "empty")]).exit_code == 2
+    filled(tmp_path / "log")
+    with pytest.raises(NoLog, match="nothing of this name"):
+        repair(tmp_path / "log", ["nonsense.batch"], NOW)
+
+
+def test_a_newer_log_is_said_to_be_newer(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = segment_path(tmp_path, 1)
+    data, end = path.read_bytes(), header_bytes(2)
+    header = data[:4] + bytes([9]) + data[5 : end - 4]
+    path.write_bytes(header + struct.pack("<I", crc32c(header)) + data[end:])
+    before = everything(tmp_path)
+    for command in ("inspect", "verify", "repair"):
+        assert RUN.invoke(app, ["wal", command, str(tmp_path)]).exit_code == 3
+    changed = {name for name, content in everything(tmp_path).items() if before.get(name) != content}
+    assert {Path(name).name for name in changed} <= {"lock"}
+
+
+def test_given_up_is_neither_sent_nor_waited_for() -> None:
+    """What is shed leaves the tracker wherever it stands: waiting, on a call, sent."""
+    tracker = Tracker()
+    places = [Place(1, 100 * n, 50) for n in range(4)]
+    tracker.add(header(0, 0), places[0], 0)
+    tracker.add(header(0, 1), places[1], 0)
+    first = tracker.take(1.0, 1)
+    assert first is not None
+    tracker.answered(first, [Answer(Position("c", "t", 0, 7))], 1.0)
+    flying = tracker.take(2.0, 1)
+    assert flying is not None
+    tracker.add(header(0, 2), places[2], 0)
+    tracker.add(header(1, 0), places[3], 0)
+    assert tracker.give_up(places[:3]) == {places[0]}
+    tracker.failed(flying, 3.0)
+    assert tracker.pending == 1
+    left = tracker.take(100.0)
+    assert left is not None
+    assert [item.place for item in left.items] == [places[3]]
+    assert tracker.take(200.0) is None
+
+
+def test_a_batch_that_was_reframed_is_acked_and_deleted(tmp_path: Path) -> None:
+    """Its record was damaged and written anew: an ack of its old identity lets go of it, for good."""
+    told = filled(tmp_path)
+    flip(segment_path(tmp_path, 1), told.placed[1][1].offset - RECORD_BYTES)
+    held(tmp_path)
+    repair(tmp_path, ["all"], NOW)
+    wal = open_log(tmp_path)
+    batches = wal.recovered.batches
+    assert sorted(header.id for header, _ in batches) == told.ids
+    wal.note(RecordType.ACKED, encode_acked(told.ids))
+    wal.release([place for _, place in batches])
+    wal.tidy()
+    assert len(segments_in(tmp_path)) == 1
+    wal.close()
+    assert held(tmp_path) == []

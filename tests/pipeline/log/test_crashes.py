@@ -1,0 +1,108 @@
+"""Power failures and kills at every point of random histories; and every fsync of the log is there for a reason."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pipeline.log
+from pipeline.log.vanishing import VanishingFiles
+from tests.pipeline.log.histories import History, Violation
+
+LOG = Path(next(iter(pipeline.log.__path__)))
+OURS = [path for path in sorted(LOG.glob("*.py")) if path.name != "vanishing.py"]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Thousands of recoveries, each with its warnings."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+SLOW = pytest.mark.slow
+BLOCKS = [pytest.param(block, marks=[SLOW] if block >= 2 else []) for block in range(20)]
+SEEDS = [pytest.param(seed, marks=[SLOW] if seed >= 1 else []) for seed in range(8)]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_what_was_promised_holds_after_any_crash(block: int) -> None:
+    """Failures now and then, in random histories."""
+    for seed in range(block * 50, block * 50 + 50):
+        History(seed, VanishingFiles()).run(40)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_crash_after_each_operation(seed: int) -> None:
+    """The same history, cut off at its first operation, its second, …; then it goes on from what was left."""
+    whole = History(seed, VanishingFiles(), crash_at=-1)
+    whole.run(25)
+    for crash_at in range(1, whole.operations + 1):
+        History(seed, VanishingFiles(), crash_at).run(25)
+
+
+def fsyncs_in(path: Path) -> list[int]:
+    """Lines that call fsync or fsync_folder, but for the file layer itself."""
+    tree = ast.parse(path.read_text())
+    layer = {"SystemFiles", "Files"}
+    tree.body = [node for node in tree.body if not (isinstance(node, ast.ClassDef) and node.name in layer)]
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("fsync", "fsync_folder")
+    ]
+
+
+SITES = [pytest.param(path, line, id=f"{path.name}:{line}") for path in OURS for line in fsyncs_in(path)]
+
+
+class Without(VanishingFiles):
+    """One line of the code calls fsync in vain."""
+
+    def __init__(self, path: Path, line: int) -> None:
+        super().__init__()
+        self._site = (str(path), line)
+        self.left_out = 0
+
+    def _leave_out(self) -> bool:
+        frame = sys._getframe(2)
+        found = (frame.f_code.co_filename, frame.f_lineno) == self._site
+        self.left_out += found
+        return found
+
+    def fsync(self, descriptor: int) -> None:
+        if not self._leave_out():
+            super().fsync(descriptor)
+
+    def fsync_folder(self, folder: Path) -> None:
+        if not self._leave_out():
+            super().fsync_folder(folder)
+
+
+def test_the_sites_are_found() -> None:
+    assert len(SITES) >= 10
+
+
+@pytest.mark.parametrize(("path", "line"), SITES)
+def test_no_fsync_can_be_left_out(path: Path, line: int) -> None:
+    """Without any single one of them some history breaks a promise."""
+    used = 0
+    for seed in range(3000):
+        files = Without(path, line)
+        try:
+            History(seed, files).run(40)
+        except Violation:
+            return
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: the log did not even start") from error
+        finally:
+            used += files.left_out
+    pytest.fail(f"{path.name}:{line} ran {used} times in vain and nobody noticed")

@@ -1,0 +1,156 @@
+"""A big log accepts at once and is read beside what goes on; what is found then is treated as at any start."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+from artimon.model.batch import BatchId
+from pipeline.log.core import LogCore
+from pipeline.log.framing import NewerFormat, RecordType, header_bytes
+from pipeline.log.log import Log
+from pipeline.log.records import encode_acked
+from pipeline.log.recovery import segment_path, segments_in
+from tests.pipeline.helpers import AGENT, HOST, FastFiles, Told, entry, ids_in, open_log
+
+SEGMENT = 2500
+
+
+def filled(folder: Path, batches: int = 12) -> list[BatchId]:
+    told = Told()
+    wal = open_log(folder, told, segment=SEGMENT)
+    for number in range(batches):
+        wal.append([entry(wal, 0, number)]).result(10)
+    wal.close()
+    assert len(segments_in(folder)) > 3
+    return told.ids
+
+
+def opened(folder: Path, told: Told | None = None) -> Log:
+    return Log(folder, AGENT, 2, told or Told(), files=FastFiles(), host=HOST, segment_bytes=SEGMENT, lazy=True)
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_accepts_before_it_has_read_what_it_holds(tmp_path: Path) -> None:
+    """Numbers go on; nothing old is reported before all of it has been read; then all of it, in order."""
+    ids = filled(tmp_path)
+    told = Told()
+    wal = opened(tmp_path, told)
+    assert not wal.complete
+    assert wal.next_sequences == [12, 0]
+    wal.append([entry(wal, 0, 12)]).result(10)
+    assert wal.recover()
+    assert wal.complete
+    assert [header.id for header, _ in wal.recovered.batches] == ids
+    assert not wal.new_epoch_because
+    wal.close()
+    assert ids_in(tmp_path) == [*ids, told.ids[0]]
+
+
+def test_nothing_is_deleted_before_it_was_read(tmp_path: Path) -> None:
+    filled(tmp_path)
+    wal = opened(tmp_path)
+    before = segments_in(tmp_path)
+    wal.append([entry(wal, 0, 12)]).result(10)
+    wal.tidy()
+    assert segments_in(tmp_path) == before
+    wal.recover()
+    wal.release([place for _, place in wal.recovered.batches])
+    wal.tidy()
+    assert len(segments_in(tmp_path)) < len(before)
+    wal.close()
+
+
+def test_what_a_later_segment_says_of_an_old_batch_counts(tmp_path: Path) -> None:
+    told = Told()
+    wal = open_log(tmp_path, told, segment=SEGMENT)
+    for number in range(12):
+        wal.append([entry(wal, 0, number)]).result(10)
+    wal.note(RecordType.ACKED, encode_acked([told.ids[0], told.ids[11]]))
+    wal.close()
+    wal = opened(tmp_path)
+    wal.recover()
+    assert [header.id for header, _ in wal.recovered.batches] == told.ids[1:11]
+    wal.close()
+
+
+def test_damage_in_an_old_segment_begins_a_new_epoch_while_in_use(tmp_path: Path) -> None:
+    """What was accepted in between keeps the old epoch; numbers of the new one begin at 0; the rest is delivered."""
+    ids = filled(tmp_path)
+    path = segment_path(tmp_path, segments_in(tmp_path)[1])
+    flip(path, 200)
+    wal = opened(tmp_path)
+    old = wal.epoch
+    wal.append([entry(wal, 0, 12)]).result(10)
+    wal.recover()
+    assert wal.epoch != old
+    assert "damage set aside" in wal.new_epoch_because
+    assert wal.next_sequences == [0, 0]
+    found = [header.id for header, _ in wal.recovered.batches]
+    assert len(found) == len(ids) - 1
+    late = entry(wal, 0, 0)
+    wal.append([late]).result(10)
+    wal.close()
+    assert list((tmp_path / "damaged").iterdir())
+    again = opened(tmp_path)
+    again.recover()
+    assert not again.new_epoch_because
+    held = [header.id for header, _ in again.recovered.batches]
+    assert held[-2:] == [BatchId(AGENT, old, 0, 12), late.header.id]
+    again.close()
+
+
+def test_a_missing_old_segment_is_noticed_at_once(tmp_path: Path) -> None:
+    filled(tmp_path)
+    number = segments_in(tmp_path)[2]
+    segment_path(tmp_path, number).unlink()
+    wal = opened(tmp_path)
+    assert f"{number:016x}" in wal.new_epoch_because
+    wal.recover()
+    assert wal.recovered.missing == [number]
+    wal.close()
+
+
+def test_an_old_segment_of_a_newer_program_is_noticed_before_anything_is_changed(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = segment_path(tmp_path, segments_in(tmp_path)[0])
+    path.write_bytes(_newer(path.read_bytes()))
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.name != "lock"}
+    with pytest.raises(NewerFormat):
+        opened(tmp_path)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.name != "lock"} == before
+
+
+def _newer(data: bytes) -> bytes:
+    """A segment whose header names version 2, and whose checksum says so too."""
+    end = header_bytes(2)
+    header = data[:4] + bytes([2]) + data[5 : end - 4]
+    return header + struct.pack("<I", crc32c(header)) + data[end:]
+
+
+def test_a_log_that_is_closed_meanwhile_stays_as_it_was(tmp_path: Path) -> None:
+    ids = filled(tmp_path)
+    wal = opened(tmp_path)
+    assert not wal.recover(lambda: True)
+    wal.close()
+    again = opened(tmp_path)
+    again.recover()
+    assert [header.id for header, _ in again.recovered.batches] == ids
+    again.close()
+
+
+def test_a_small_log_is_read_at_once(tmp_path: Path) -> None:
+    core = LogCore(tmp_path / "log", AGENT, 2, files=FastFiles(), host=HOST, lazy=True)
+    core.append([])
+    core.close()
+    core = LogCore(tmp_path / "log", AGENT, 2, files=FastFiles(), host=HOST, lazy=True)
+    assert core.complete
+    core.close()

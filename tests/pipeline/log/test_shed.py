@@ -1,0 +1,225 @@
+"""A full log: refused by default; with `shed` the oldest go, once a record that says so is durable."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from artimon.model.batch import BatchHeader, BatchId
+from artimon.model.codec import decode_samples, decode_series, parse_header
+from artimon.model.fingerprint import fingerprint
+from artimon.model.labels import canonical
+from artimon.model.protocols import SinkRefused
+from artimon.model.ranges import LaneRanges
+from pipeline.intake import Intake
+from pipeline.log.core import LogCore
+from pipeline.log.framing import RecordType
+from pipeline.log.log import Log
+from pipeline.log.records import Place
+from pipeline.log.recovery import records_of, segments_in
+from pipeline.log.shed import BATCHES, NAME, carried, records, shed_in, shed_source
+from pipeline.log.vanishing import PowerLoss, VanishingFiles
+from pipeline.numbering import Numbering
+from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, open_log, polled
+
+SEGMENT, QUOTA = 20_000, 100_000
+PER_POLL = 40
+
+
+class GivingUp:
+    """The sender, as far as shedding goes: nothing was sent but what stands in `sent`."""
+
+    def __init__(self) -> None:
+        self.given: list[Place] = []
+        self.sent: set[Place] = set()
+
+    def __call__(self, places: Sequence[Place]) -> set[Place]:
+        self.given.extend(places)
+        return self.sent & set(places)
+
+
+def opened(folder: Path, give_up: GivingUp | None) -> tuple[Log, Intake, Told]:
+    told = Told()
+    wal = open_log(folder, told, quota=QUOTA, segment=SEGMENT)
+    return wal, Intake(wal, AGENT, folder, give_up), told
+
+
+def fill(intake: Intake, polls: int, first: int = 0) -> None:
+    for number in range(first, first + polls):
+        intake.accept_now([polled(f"ctx/host{number % 3}/0", PER_POLL, MINUTE + number * 60_000 - 1000)])
+
+
+def lost_in(payload: bytes, texts: dict[int, str]) -> Counter[str]:
+    samples = decode_samples(parse_header(payload), payload)
+    rows = samples.rows()
+    return Counter({texts[row[0]]: 0 for row in rows}) + Counter(
+        {texts[key]: sum(int(r[3]) for r in rows if r[0] == key and isinstance(r[3], int)) for key, *_ in rows}
+    )
+
+
+def test_by_default_a_full_log_refuses_and_counts(tmp_path: Path) -> None:
+    wal, intake, _ = opened(tmp_path, None)
+    with pytest.raises(SinkRefused, match="quota"):
+        fill(intake, 200)
+    assert intake.refused["quota"] == 1
+    assert intake.shed_batches == 0
+    wal.close()
+
+
+def test_shedding_gives_up_the_oldest_and_says_what(tmp_path: Path) -> None:
+    """Everything that was accepted is in the log or in exactly one shed record; the log never grows beyond its quota by
+    more than the record."""
+    give_up = GivingUp()
+    wal, intake, told = opened(tmp_path, give_up)
+    fill(intake, 200)
+    assert intake.shed_batches
+    assert intake.refused["quota"] == 0
+    assert wal.used_bytes < QUOTA + SEGMENT
+    wal.close()
+    texts = {
+        fingerprint(canonical(NAME, {"agent": AGENT, "source": f"ctx/host{n}/0", "state": "unsent"})): f"host{n}"
+        for n in range(3)
+    }
+    texts[fingerprint(canonical(BATCHES, {"agent": AGENT}))] = "batches"
+    again = open_log(tmp_path)
+    assert not again.new_epoch_because
+    ours = [(h, again.read(place)) for h, place in again.recovered.batches]
+    said: set[BatchId] = set()
+    lost = 0
+    for header, payload in ours:
+        if header.source == shed_source(AGENT):
+            ranges = shed_in(header, payload)
+            new = {BatchId(*lane, n) for lane in ranges.lanes() for a, b in ranges[lane] for n in range(a, b)}
+            assert not said & new
+            said |= new
+            lost += sum(count for text, count in lost_in(payload, texts).items() if text != "batches")
+    held = {header.id for header, _ in ours}
+    accepted = {id for id in told.ids if id.lane != 65535}
+    assert held | said == accepted
+    assert not held & said
+    shed_of_polls = {id for id in said if id in accepted}
+    assert lost == PER_POLL * len(
+        [e for e, _ in told.placed if e.header.id in shed_of_polls and "ctx" in e.header.source]
+    )
+    again.close()
+
+
+def test_the_series_of_a_record_are_announced(tmp_path: Path) -> None:
+    wal, intake, _ = opened(tmp_path, GivingUp())
+    fill(intake, 200)
+    wal.close()
+    announced: set[int] = set()
+    told: set[int] = set()
+    for segment in segments_in(tmp_path):
+        for record, payload in records_of(tmp_path, segment):
+            if record.type == RecordType.SERIES:
+                block = decode_series(parse_header(payload), payload)
+                announced |= {fingerprint(info.text) for info in block.series}
+            elif record.type == RecordType.BATCH and parse_header(payload).source == shed_source(AGENT):
+                told |= {row[0] for row in decode_samples(parse_header(payload), payload).rows()}
+    assert told
+    assert told <= announced
+
+
+def test_what_kafka_had_said_to_hold_is_told_apart(tmp_path: Path) -> None:
+    told = Told()
+    wal = open_log(tmp_path, told)
+    intake = Intake(wal, AGENT, tmp_path)
+    fill(intake, 2)
+    batches = [(e.header, e.payload, n == 0) for n, (e, _) in enumerate(told.placed)]
+    (record,) = records(AGENT, batches)
+    states = {info.text for info in record.blocks[0].series if info.text.startswith(NAME + "{")}
+    assert {'state="sent"' in text for text in states} == {True, False}
+    wal.close()
+
+
+def test_a_shed_record_that_is_shed_is_carried_over(tmp_path: Path) -> None:
+    """However often the log is full, what was lost first is still said."""
+    give_up = GivingUp()
+    wal, intake, _ = opened(tmp_path, give_up)
+    fill(intake, 250)
+    wal.close()
+    again = open_log(tmp_path)
+    ranges = LaneRanges()
+    for header, place in again.recovered.batches:
+        ranges.update(shed_in(header, again.read(place)))
+    assert sum(ranges[lane].count() for lane in ranges.lanes()) == intake.shed_batches
+    again.close()
+
+
+def test_carried_only_if_kafka_does_not_have_it(tmp_path: Path) -> None:
+    told = Told()
+    wal = open_log(tmp_path, told)
+    fill(Intake(wal, AGENT, tmp_path), 2)
+    (record,) = records(AGENT, [(e.header, e.payload, False) for e, _ in told.placed])
+    Intake(wal, AGENT, tmp_path)._keep([record])
+    entry = next(e for e, _ in told.placed if e.header.source == shed_source(AGENT) and e.type == RecordType.BATCH)
+    assert len(list(carried(AGENT, [(entry.header, entry.payload, False)]))) == 1
+    assert not list(carried(AGENT, [(entry.header, entry.payload, True)]))
+    wal.close()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_crash_while_shedding_neither_loses_nor_delivers_what_is_said_to_be_lost(seed: int) -> None:
+    """The machine goes off at a random operation between the record and the deletion."""
+    rng = random.Random(seed)
+    files = VanishingFiles()
+    folder = Path("/log")
+    core = LogCore(folder, AGENT, 2, files=files, host=HOST, segment_bytes=6000)
+    numbering = Numbering(core, AGENT)
+    for number in range(12):
+        numbering.begin([polled(f"ctx/host{number % 3}/0", 20, MINUTE + number * 60_000 - 1000)])
+        core.flush()
+    before = {header.id for header in _batches(files, folder)}
+    places = core.oldest_live()
+    left = iter(range(rng.randrange(1, 12)))
+
+    def go_off(_operation: str, _path: Path) -> None:
+        if next(left, None) is None:
+            raise PowerLoss
+
+    files.before = go_off
+    try:
+        victims = [core.read(place) for place in places]
+        for record in records(AGENT, ((parse_header(p), p, False) for p in victims)):
+            numbering.begin([record])
+            core.flush()
+        core.release(places)
+        core.tidy()
+    except PowerLoss:
+        pass
+    files.before = lambda _operation, _path: None
+    files.power_off(rng)
+    again = LogCore(folder, AGENT, 2, files=files, host=HOST, segment_bytes=6000)
+    held = {header.id: again.read(place) for header, place in again.recovered.batches}
+    said = {
+        BatchId(*lane, n)
+        for payload in held.values()
+        for ranges in [shed_in(parse_header(payload), payload)]
+        for lane in ranges.lanes()
+        for a, b in ranges[lane]
+        for n in range(a, b)
+    }
+    assert not said & held.keys(), "it is said to be lost and delivered"
+    assert before <= held.keys() | said, "it is gone and nobody says so"
+
+
+def _batches(files: VanishingFiles, folder: Path) -> list[BatchHeader]:
+    return [
+        parse_header(payload)
+        for segment in segments_in(folder, files)
+        for record, payload in records_of(folder, segment, files)
+        if record.type == RecordType.BATCH
+    ]
+
+
+def test_a_log_of_one_segment_has_nothing_to_shed(tmp_path: Path) -> None:
+    wal = Log(tmp_path, AGENT, 2, Told(), files=FastFiles(), host=HOST, quota_bytes=30_000)
+    intake = Intake(wal, AGENT, tmp_path, GivingUp())
+    with pytest.raises(SinkRefused, match="quota"):
+        fill(intake, 100)
+    wal.close()

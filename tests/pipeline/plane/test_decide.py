@@ -1,0 +1,194 @@
+"""pipeline.plane.decide: desired against running, with any order of pushes, faults, crashes and silences."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pipeline.plane import decide
+from pipeline.plane.decide import ATTEMPTS, NONE, PROBATION_S, Act, Layer, Stamp, State
+from pipeline.plane.document import canonical
+
+SCOPES = ("group/default", "agent/a")
+BAD = 1 << 20
+"""Values from here on break the agent that runs them; odd ones among them end its process."""
+
+
+def layer(scope: str, number: int, value: int, lineage: str = "l") -> Layer:
+    """A version whose document holds `value`."""
+    return Layer(Stamp(scope, lineage, number), canonical({"metrics": {"credits": value}}))
+
+
+def values(configuration: decide.Configuration) -> list[int]:
+    return [json.loads(one.text)["metrics"]["credits"] for one in configuration.layers]
+
+
+def settle(state: State, now: float = 0.0) -> tuple[State, float]:
+    """Let everything that is to happen happen, without faults."""
+    for _ in range(10):
+        step = decide.next_step(state, SCOPES, now, "")
+        if step.act is Act.TRY:
+            state = decide.begun(state, step.target, now)
+        elif step.act is Act.CONFIRM:
+            state = decide.confirmed(state)
+        elif step.act is Act.GO_BACK:
+            state = decide.went_back(state, step.reason)
+        elif state.trying is None:
+            break
+        now += PROBATION_S / 2
+    return state, now
+
+
+def test_a_new_version_is_tried_and_becomes_the_good_one() -> None:
+    state = decide.heard(State(), {"agent/a": layer("agent/a", 1, 7)})
+    step = decide.next_step(state, SCOPES, 0.0, "")
+    assert (step.act, values(step.target)) == (Act.TRY, [7])
+    state = decide.begun(state, step.target, 0.0)
+    assert decide.next_step(state, SCOPES, PROBATION_S - 1, "").act is Act.NOTHING
+    assert decide.next_step(state, SCOPES, PROBATION_S, "").act is Act.CONFIRM
+    assert decide.confirmed(state).good == step.target
+
+
+def test_a_fault_during_the_trial_brings_the_last_good_one_back_for_good() -> None:
+    state, now = settle(decide.heard(State(), {"agent/a": layer("agent/a", 1, 7)}))
+    state = decide.heard(state, {"agent/a": layer("agent/a", 2, 8)})
+    state = decide.begun(state, decide.next_step(state, SCOPES, now, "").target, now)
+    step = decide.next_step(state, SCOPES, now + 1, "a flow does not start")
+    assert step.act is Act.GO_BACK
+    state = decide.went_back(state, step.reason)
+    assert values(state.running) == [7]
+    assert decide.next_step(state, SCOPES, now + 2, "").act is Act.NOTHING, "it is not tried again"
+    state = decide.heard(state, {"agent/a": layer("agent/a", 3, 9)})
+    assert decide.next_step(state, SCOPES, now + 3, "").act is Act.TRY, "a newer one is"
+
+
+def test_silence_and_older_versions_change_nothing() -> None:
+    state, now = settle(decide.heard(State(), {"agent/a": layer("agent/a", 5, 7)}))
+    for found in ({}, {"agent/a": layer("agent/a", 4, 1)}):
+        after = decide.heard(state, found)
+        assert decide.next_step(after, SCOPES, now, "").act is Act.NOTHING
+    assert "older than the known version 5" in decide.heard(state, {"agent/a": layer("agent/a", 4, 1)}).stale
+    anew = decide.heard(state, {"agent/a": layer("agent/a", 1, 1, lineage="after a wipe")})
+    assert decide.next_step(anew, SCOPES, now, "").act is Act.TRY
+
+
+def test_a_version_that_ends_the_process_is_refused_after_some_attempts() -> None:
+    state, now = settle(decide.heard(State(), {"agent/a": layer("agent/a", 1, 7)}))
+    state = decide.heard(state, {"agent/a": layer("agent/a", 2, 8)})
+    state = decide.begun(state, decide.next_step(state, SCOPES, now, "").target, now)
+    for _ in range(ATTEMPTS - 1):
+        state = decide.restarted(decide.from_json(decide.to_json(state)), 0.0)
+        assert values(state.running) == [8]
+    state = decide.restarted(decide.from_json(decide.to_json(state)), 0.0)
+    assert values(state.running) == [7]
+    assert "ended" in state.reason
+    assert decide.next_step(state, SCOPES, 1.0, "").act is Act.NOTHING
+
+
+class World(RuleBasedStateMachine):
+    """An agent whose state goes to the disk before each act, while operators push, ZooKeeper comes and goes, versions
+    break it, and its process ends anywhere."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.state, self.disk, self.now = State(), decide.to_json(State()), 0.0
+        self.zookeeper: dict[str, Layer] = {}
+        self.lineage = 0
+        self.live: list[int] = []
+        self.good: list[int] = []
+        self.ends_since_trial = 0
+        self.broke: set[tuple[Stamp, ...]] = set()
+
+    def _stamps(self, configuration: decide.Configuration) -> tuple[Stamp, ...]:
+        return tuple(one.stamp for one in configuration.layers)
+
+    @rule(scope=st.sampled_from(SCOPES), value=st.one_of(st.integers(0, 5), st.integers(BAD, BAD + 1)))
+    def push(self, scope: str, value: int) -> None:
+        old = self.zookeeper.get(scope)
+        self.zookeeper[scope] = layer(scope, old.stamp.number + 1 if old else 1, value, f"l{self.lineage}")
+
+    @rule()
+    def zookeeper_is_wiped(self) -> None:
+        self.zookeeper, self.lineage = {}, self.lineage + 1
+
+    @rule()
+    def look(self) -> None:
+        self.state = decide.heard(self.state, dict(self.zookeeper))
+
+    @rule(seconds=st.floats(0.5, 20.0))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(crash=st.sampled_from(("no", "before the act", "after the act")))
+    def turn(self, crash: str) -> None:
+        broken = any(value >= BAD for value in self.live)
+        fault = "it is broken" if broken and self.state.trying is not None else ""
+        step = decide.next_step(self.state, SCOPES, self.now, fault)
+        if step.act is Act.TRY:
+            assert self._stamps(step.target) not in self.broke, "what broke the agent is tried again"
+            self.state = decide.begun(self.state, step.target, self.now)
+            self.ends_since_trial = 0
+        elif step.act is Act.CONFIRM:
+            assert not broken, "a version that breaks the agent became good"
+            self.state = decide.confirmed(self.state)
+            self.good = list(self.live)
+        elif step.act is Act.GO_BACK:
+            if fault:
+                self.broke.add(self._stamps(self.state.running))
+            self.state = decide.went_back(self.state, step.reason)
+        self.disk = decide.to_json(self.state)
+        if crash != "before the act" and step.act in (Act.TRY, Act.GO_BACK):
+            self.live = values(step.target)
+        if crash != "no":
+            self._process_ends()
+
+    @precondition(lambda self: any(value == BAD + 1 for value in self.live))
+    @rule()
+    def it_ends_its_process(self) -> None:
+        self._process_ends()
+
+    def _process_ends(self) -> None:
+        trial = self.state.trying
+        self.state = decide.restarted(decide.from_json(json.loads(json.dumps(self.disk))), self.now)
+        self.disk = decide.to_json(self.state)
+        self.live = values(self.state.running)
+        if trial is not None:
+            self.ends_since_trial += 1
+            if self.state.trying is None:
+                self.broke.add(self._stamps(trial))
+                assert self.ends_since_trial >= ATTEMPTS
+
+    @invariant()
+    def what_runs_is_the_trial_or_the_good_one(self) -> None:
+        assert self.live == values(self.state.running)
+        assert values(self.state.good) == self.good, "the good one changes only by a trial that went well"
+        assert not any(value >= BAD for value in self.good)
+
+    @invariant()
+    def versions_never_fall_within_a_lineage(self) -> None:
+        for scope, known in self.state.known.items():
+            at = self.zookeeper.get(scope)
+            if at is not None and at.stamp.lineage == known.stamp.lineage:
+                assert known.stamp.number <= at.stamp.number
+
+    def teardown(self) -> None:
+        """Whatever happened: with nobody pushing any more, what is wanted runs, or is refused and the good one runs."""
+        if not hasattr(self, "state"):
+            return
+        self.look()
+        for _ in range(12):
+            self.turn("no")
+            self.now += PROBATION_S
+        wanted = decide.wanted(self.state, SCOPES)
+        assert self.state.trying is None
+        if any(value >= BAD for value in values(wanted)) or self._stamps(wanted) in self.broke:
+            assert self.state.running == self.state.good
+        elif wanted != NONE:
+            assert self.state.good == wanted
+
+
+World.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestWorld = World.TestCase

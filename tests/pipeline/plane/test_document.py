@@ -1,0 +1,149 @@
+"""pipeline.plane.document: what configuration may say, and what differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from artimon.model.clock import ManualClock
+from pipeline.plane.commands import Mode
+from pipeline.plane.decide import Layer, Stamp, State, heard
+from pipeline.plane.document import ConfigError, canonical, difference, merge, parse, read_text
+from pipeline.plane.local import LocalFile
+from pipeline.plane.memory import Memory, MemoryFile
+from pipeline.plane.plane import Plane
+from pipeline.plane.runtime import Runtime
+
+GOOD = """
+[metrics]
+poll = "30s"
+level = "kafka"
+quota = "2GiB"
+collectors = ["rack-7", "default"]
+
+[[flow]]
+name = "access"
+[flow.source]
+type = "tail"
+"""
+
+
+def test_a_document_is_read_from_toml_and_json() -> None:
+    found = read_text(GOOD)
+    document = parse(found)
+    assert dict(document.metrics) == {
+        "poll": 30_000,
+        "level": "kafka",
+        "quota": 2 * 1024**3,
+        "collectors": ("rack-7", "default"),
+    }
+    assert list(document.flows) == ["access"]
+    assert read_text(canonical(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("[metric]\n", "did you mean metrics", id="unknown_table"),
+        pytest.param("[metrics]\npol = '30s'", r"did you mean poll\?", id="unknown_setting"),
+        pytest.param("[metrics]\npoll = '30'", "from 1s to 3600s", id="no_duration"),
+        pytest.param("[metrics]\npoll = '0.5s'", "from 1s to 3600s", id="too_short"),
+        pytest.param("[metrics]\nlevel = 'disk'", "one of kafka, hdfs", id="no_level"),
+        pytest.param("[metrics]\nquota = true", "write bytes", id="no_size"),
+        pytest.param("[metrics]\nquota = '1MiB'", "at least 16 MiB", id="too_small"),
+        pytest.param("[metrics]\ncollectors = '10.0.0.1:8710'", "never a host", id="a_host"),
+        pytest.param("[metrics]\ncollectors = ['a', 'a']", "names of groups", id="twice"),
+        pytest.param("[metrics]\npoll = 1979-05-27", "write a duration", id="a_date"),
+        pytest.param("metrics = 3", "write a table", id="no_table"),
+        pytest.param("[[flow]]\nx = 1", "has no name", id="flow_without_name"),
+        pytest.param("[[flow]]\nname='a'\n[[flow]]\nname='a'", "two flows are named 'a'", id="flow_twice"),
+        pytest.param("a = [", "neither TOML nor JSON", id="garbage"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_what_to_write(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse(read_text(text))
+
+
+def test_a_document_has_a_greatest_size() -> None:
+    with pytest.raises(ConfigError, match="512 KiB"):
+        canonical({"flow": [{"name": "a", "text": "x" * 600_000}]})
+
+
+def test_layers_lie_over_each_other_setting_by_setting() -> None:
+    group: dict[str, Any] = {
+        "metrics": {"poll": "60s", "level": "hdfs"},
+        "flow": [{"name": "a", "n": 1}, {"name": "b", "n": 1}],
+    }
+    own: dict[str, Any] = {
+        "metrics": {"poll": "10s"},
+        "flow": [{"name": "b", "n": 2}, {"name": "a", "off": True}, {"name": "c"}],
+    }
+    assert merge([group, own]) == {
+        "metrics": {"poll": "10s", "level": "hdfs"},
+        "flow": [{"name": "b", "n": 2}, {"name": "c"}],
+    }
+
+
+def test_only_the_difference_is_named() -> None:
+    old = parse({"metrics": {"poll": "60s", "level": "hdfs"}, "flow": [{"name": "a"}, {"name": "b"}]})
+    new = parse({"metrics": {"poll": "30s", "level": "hdfs"}, "flow": [{"name": "b", "x": 1}, {"name": "c"}]})
+    change = difference(old, new)
+    assert change.settings == {"poll": (60_000, 30_000)}
+    assert (change.added, change.removed, change.changed) == (("c",), ("a",), ("b",))
+    assert difference(new, new).nothing
+
+
+def test_a_local_file_is_read_again_when_it_changes_and_kept_when_it_breaks(tmp_path: Path) -> None:
+    path = tmp_path / "agent.toml"
+    file = LocalFile(path)
+    assert file.read() is None
+    path.write_text("[metrics]\npoll = '30s'")
+    first = file.read()
+    assert first is not None
+    path.write_text("[metrics]\npoll = 'broken'")
+    assert file.read() == first
+    assert "poll" in file.problem
+    path.write_text("[metrics]\npoll = '20s'")
+    second = file.read()
+    assert second is not None
+    assert second.text != first.text
+    assert not file.problem
+
+
+def test_memory_survives_and_damage_is_set_aside(tmp_path: Path) -> None:
+    layer = Layer(Stamp("agent/a", "l", 3), canonical({"metrics": {"poll": "30s"}}))
+    kept = Memory(heard(State(), {"agent/a": layer}), groups={"g": {"m": {"host": "h", "port": 1}}})
+    MemoryFile(tmp_path).save(kept)
+    assert MemoryFile(tmp_path).load() == kept
+    path = tmp_path / "plane.json"
+    path.write_text(path.read_text().replace("30s", "31s"))
+    damaged = MemoryFile(tmp_path)
+    assert damaged.load() == Memory()
+    assert "digest" in damaged.damaged
+    assert (tmp_path / "plane.damaged").exists()
+
+
+def test_a_disk_that_refuses_leaves_what_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is done that is not on the disk, and the agent starts all the same."""
+    done: list[object] = []
+    runtime = Runtime(done.append, lambda: 0, lambda: "")
+    runtime.on_setting("poll", done.append)
+    local = tmp_path / "agent.toml"
+    local.write_text("[metrics]\npoll = '30s'")
+    plane = Plane(KazooClient("127.0.0.1:1"), "a", (), tmp_path / "plane", runtime, ManualClock(), local=local)
+
+    def full(memory: Memory) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(plane._file, "save", full)
+    plane.begin()
+    assert done == [Mode.RUNNING]
+    assert "No space left" in plane.problems()[0]
+    monkeypatch.undo()
+    plane._turn()
+    assert done == [Mode.RUNNING, 30_000]
+    assert plane.figures()["running"] == "file@0"

@@ -1,0 +1,89 @@
+"""Flows by configuration: added, changed and removed while the agent runs; what cannot run is refused or taken back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artimon.model.clock import SYSTEM_CLOCK
+from pipeline.agent import Agent, AgentConfig
+from pipeline.flows.flows import Flows, open_flows
+from pipeline.plane import decide
+from tests.pipeline.plane.world import Operator, new_name, wait_until
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture(autouse=True)
+def _short_probation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide, "PROBATION_S", 0.3)
+
+
+@contextmanager
+def with_flows(name: str, folder: Path, zookeeper: str) -> Iterator[tuple[Agent, Flows]]:
+    """An agent that runs flows, as `artimon agent` wires it."""
+    flows = open_flows(None, name, folder, zookeeper)
+    agent = Agent(AgentConfig(name, folder, zookeeper, "kafka"))
+    agent.plane._poll_s = 0.5
+    agent.runtime.flows = flows
+    flows.share("groups", agent.plane.directory)
+    flows.start()
+    agent.start()
+    try:
+        yield agent, flows
+    finally:
+        flows.stop()
+        agent.stop()
+
+
+def tail(name: str, source: Path, target: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "source": {"type": "tail", "paths": [str(source)]},
+        "channel": {"type": "file"},
+        "sink": {"type": "files", "uri": f"file://{target}", "roll_s": 1, "path": name, **more},
+    }
+
+
+def arrived(folder: Path) -> list[str]:
+    """Bodies of the lines that stand in closed files below a folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith((".", "_")))
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    return [str(json.loads(line).get("body", line)) for line in lines if line.startswith("{")]
+
+
+def test_a_pushed_flow_runs_changes_and_goes(tmp_path: Path, zookeeper: str) -> None:
+    name, operator = new_name(), Operator(zookeeper)
+    source, target = tmp_path / "in.log", tmp_path / "out"
+    source.write_text("one\ntwo\n")
+    target.mkdir()
+
+    def push(*flows: dict[str, Any]) -> None:
+        now_ms = SYSTEM_CLOCK.now_ms()
+        operator.tree.push(f"agent/{name}", {"flow": list(flows)}, now_ms=now_ms, by="test")
+
+    with with_flows(name, tmp_path / "agent", zookeeper) as (agent, flows):
+        push(tail("a", source, target))
+        wait_until(lambda: len(arrived(target)) == 2, "its lines arrive")
+        wait_until(lambda: [flow["name"] for flow in operator.report(name).get("flows", [])] == ["a"], "it is reported")
+        kept = flows.flow("a")
+        push(tail("a", source, target), {**tail("b", source, target), "sink": {"type": "null"}})
+        wait_until(lambda: agent.plane.figures()["good"] == f"agent/{name}@2", "a second flow runs beside it")
+        assert flows.flow("a") is kept, "what did not change was left alone"
+        push(tail("a", source, target, colour="red"))
+        wait_until(lambda: "colour" in agent.plane.figures()["refused"], "an unknown option is refused")
+        assert flows.flow("a") is kept
+        push(tail("a", source, target, prefix="other"))
+        wait_until(lambda: agent.plane.figures()["good"] == f"agent/{name}@4", "the changed one runs, b is gone")
+        with source.open("a") as file:
+            file.write("three\n")
+        wait_until(lambda: len(arrived(target)) == 3, "it goes on where it was")
+        assert sorted(flows._all()) == ["a"]
+    with with_flows(name, tmp_path / "agent", "127.0.0.1:1") as (agent, flows):
+        wait_until(lambda: sorted(flows._all()) == ["a"], "without ZooKeeper it runs what it ran")
+    operator.close()

@@ -1,0 +1,81 @@
+"""Groups: clients name one, servers are in one; the last known members hold, also after a restart without ZooKeeper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.collectors import Collectors, Endpoint, Mode
+from pipeline.plane.tree import PlaneError
+from tests.pipeline.plane.world import Operator, new_name, running, wait_until
+
+
+@pytest.mark.stack
+def test_members_are_found_and_remembered(tmp_path: Path, zookeeper: str) -> None:
+    name, group, operator = new_name(), new_name(), Operator(zookeeper)
+    with running(name, tmp_path, zookeeper) as agent:
+        followed = agent.plane.directory.follow(group)
+        followed.start()
+        assert followed.problem
+        serving = agent.plane.directory.serve(group, "tier2-1", Endpoint("10.0.0.7", 4141))
+        wait_until(lambda: dict(followed.found()) == {"tier2-1": Endpoint("10.0.0.7", 4141)}, "the member is known")
+        serving.stop()
+        wait_until(lambda: not operator.client.exists(f"/artimon/groups/{group}/tier2-1"), "it is gone")
+        assert followed.found(), "an empty group is not believed"
+        with pytest.raises(PlaneError):
+            agent.plane.directory.members("10.0.0.7:4141")
+        agent.plane.wake()
+        wait_until(lambda: group in (tmp_path / "plane" / "plane.json").read_text(), "it is on the disk")
+    with running(name, tmp_path, "127.0.0.1:1") as agent:
+        assert agent.plane.directory.members(group) == {"tier2-1": Endpoint("10.0.0.7", 4141)}
+    operator.close()
+
+
+FIRST, SECOND, THIRD = (Endpoint("h", port, group) for port, group in ((1, "near"), (2, "near"), (3, "far")))
+
+
+def known(*groups: str, mode: Mode = Mode.FAILOVER) -> Collectors:
+    collectors = Collectors("agent")
+    collectors.update({"1": FIRST, "2": SECOND, "3": THIRD})
+    collectors.prefer(groups, mode)
+    return collectors
+
+
+def test_the_preferred_group_as_long_as_one_of_it_may_be_tried() -> None:
+    collectors = known("near", "far")
+    used = set()
+    for now in (0.0, 0.01):
+        picked = collectors.pick(now)
+        assert picked is not None
+        assert picked.group == "near"
+        used.add(picked)
+        collectors.failed(picked, now)
+    assert used == {FIRST, SECOND}
+    assert collectors.pick(0.02) == THIRD
+    back = collectors.pick(5.0)
+    assert back is not None
+    assert back.group == "near", "it comes back by itself"
+    assert known("nobody").pick(0.0) is None
+    assert known().pick(0.0) is not None
+
+
+def test_round_robin_takes_turns_and_least_loaded_looks_at_calls_without_an_answer() -> None:
+    turns = known("near", mode=Mode.ROUND_ROBIN)
+    picked = []
+    for _ in range(4):
+        one = turns.pick(0.0)
+        assert one is not None
+        turns.chosen(one)
+        picked.append(one)
+    assert set(picked[:2]) == {FIRST, SECOND}
+    assert picked[:2] == picked[2:]
+    loaded = known("near", mode=Mode.LEAST_LOADED)
+    for _ in range(2):
+        loaded.chosen(FIRST)
+    assert loaded.pick(0.0) == SECOND
+    loaded.chosen(SECOND)
+    assert loaded.pick(0.0) == SECOND
+    for _ in range(2):
+        loaded.worked(FIRST)
+    assert loaded.pick(0.0) == FIRST

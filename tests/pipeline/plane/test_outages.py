@@ -1,0 +1,129 @@
+"""Scenario 42, the control plane gone: ZooKeeper killed, wiped, cut off. Data flows, and what was told last holds."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NotEmptyError
+
+from artimon.stack.stack import Stack
+from pipeline.plane import decide
+from tests.pipeline.helpers import polled
+from tests.pipeline.plane.wire import Wire
+from tests.pipeline.plane.world import Operator, new_name, running, serving, wait_until
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def chroot(zookeeper: str) -> Iterator[str]:
+    """A tree of its own, so that it can be wiped."""
+    path = f"/t{uuid.uuid4().hex[:10]}"
+    client = KazooClient(zookeeper)
+    client.start(60)
+    client.ensure_path(path)
+    yield zookeeper + path
+    client.delete(path, recursive=True)
+    client.stop()
+    client.close()
+
+
+def wipe(client: KazooClient) -> None:
+    """Every node goes; those who live make theirs again at once."""
+    for name in client.get_children("/artimon"):
+        with suppress(NotEmptyError):
+            client.delete(f"/artimon/{name}", recursive=True)
+    assert not {"config", "collectors"} & set(client.get_children("/artimon"))
+
+
+@pytest.fixture(autouse=True)
+def _short_probation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide, "PROBATION_S", 0.3)
+
+
+@pytest.fixture
+def operator(chroot: str) -> Iterator[Operator]:
+    made = Operator(chroot)
+    yield made
+    made.close()
+
+
+def test_scenario_42_zookeeper_killed(tmp_path: Path, zookeeper_stack: Stack, chroot: str, operator: Operator) -> None:
+    """Data flows; a restart meanwhile goes on with the last configuration; a push is taken once it is back."""
+    name, group = new_name(), new_name()
+    operator.push(f"agent/{name}", collectors=[group], quota="100MiB")
+    with serving(operator.client, new_name(), group) as store, running(name, tmp_path, chroot) as agent:
+        wait_until(lambda: agent.figures()["collectors_up"] == 1, "it knows the collector")
+        wait_until(lambda: agent.plane.figures()["good"] == f"agent/{name}@1", "and its configuration")
+        zookeeper_stack.kill_part("zookeeper")
+        try:
+            for number in range(20):
+                agent.intake.accept_now([polled(f"source-{number}")])
+            wait_until(lambda: agent.figures()["pending_batches"] == 0, "data flows without ZooKeeper")
+            assert store.messages == 20
+            wait_until(lambda: "not reachable" in agent.plane.problem, "it says so")
+            agent.stop()
+            with running(name, tmp_path, chroot) as again:
+                assert again.log.quota_bytes == 100 * 2**20
+                assert again.plane.figures()["running"] == f"agent/{name}@1"
+                again.intake.accept_now([polled("source-1")])
+                zookeeper_stack.start_part("zookeeper")
+                zookeeper_stack.wait_healthy(60.0, ["zookeeper"])
+                wait_until(lambda: operator.client.connected, "ZooKeeper is back", 30)
+                operator.push(f"agent/{name}", collectors=[group], quota="200MiB")
+                wait_until(lambda: again.log.quota_bytes == 200 * 2**20, "a push is taken", 40)
+                wait_until(lambda: "config" in operator.report(name), "and the agent is seen again", 40)
+        finally:
+            zookeeper_stack.start_part("zookeeper")
+            zookeeper_stack.wait_healthy(60.0, ["zookeeper"])
+
+
+def test_scenario_42_zookeeper_wiped(tmp_path: Path, chroot: str, operator: Operator) -> None:
+    """Nothing is believed of an empty tree: configuration, collectors and the mode stay. What is pushed then counts,
+    although its number is small."""
+    name, group = new_name(), new_name()
+    for megabytes in (100, 101, 102):
+        operator.push(f"agent/{name}", collectors=[group], quota=f"{megabytes}MiB")
+    with serving(operator.client, new_name(), group) as store, running(name, tmp_path, chroot) as agent:
+        wait_until(lambda: agent.plane.figures()["good"] == f"agent/{name}@3", "it runs the third version")
+        wait_until(lambda: agent.figures()["collectors_up"] == 1, "it knows the collector")
+        wipe(operator.client)
+        wait_until(lambda: "config" in operator.report(name), "it registers again")
+        agent.intake.accept_now([polled("source-1")])
+        wait_until(lambda: store.messages == 1, "data flows")
+        assert agent.log.quota_bytes == 102 * 2**20
+        assert operator.push(f"agent/{name}", collectors=[group], quota="50MiB").number == 1
+        wait_until(lambda: agent.log.quota_bytes == 50 * 2**20, "a new lineage counts")
+
+
+@pytest.mark.slow
+def test_scenario_42_cut_off_from_zookeeper_past_its_session(
+    tmp_path: Path, zookeeper_stack: Stack, chroot: str, operator: Operator
+) -> None:
+    """Longer than its session: others see it gone; it goes on; then it is back, and does what it was told meanwhile,
+    unless that is too late."""
+    name, group = new_name(), new_name()
+    wire = Wire(int(zookeeper_stack.zookeeper.rpartition(":")[2]))
+    cut_off = f"127.0.0.1:{wire.port}{chroot[chroot.index('/') :]}"
+    operator.push(f"agent/{name}", collectors=[group])
+    try:
+        with serving(operator.client, new_name(), group) as store, running(name, tmp_path, cut_off) as agent:
+            wait_until(lambda: agent.figures()["collectors_up"] == 1, "it knows the collector")
+            wait_until(lambda: "config" in operator.report(name), "it is seen")
+            wire.cut()
+            wait_until(lambda: not operator.report(name), "its session ends", 40)
+            agent.intake.accept_now([polled("source-1")])
+            wait_until(lambda: store.messages == 1, "data flows")
+            late, kept = operator.give(name, "pause", patience_ms=1), operator.give(name, "roll")
+            wire.heal()
+            wait_until(lambda: operator.answer(name, kept) is not None, "it does what it was told", 60)
+            answers = [operator.answer(name, id) for id in (late, kept)]
+            assert [answer.state for answer in answers if answer] == ["expired", "done"]
+            wait_until(lambda: "config" in operator.report(name), "it is seen again")
+    finally:
+        wire.close()

@@ -1,0 +1,106 @@
+"""An agent with a collector that answers at once, and an operator: everything but ZooKeeper in this process."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+
+from artimon.model.clock import SYSTEM_CLOCK
+from bookkeeper.framed import FramedServer
+from pipeline.agent import Agent, AgentConfig
+from pipeline.idl import collector_idl
+from pipeline.plane import decide
+from pipeline.plane.commands import Answer, Command
+from pipeline.plane.tree import Tree
+from tests.pipeline import helpers
+
+
+class Store:
+    """Takes every batch while `open`; offsets count up."""
+
+    def __init__(self) -> None:
+        self.lock, self.open, self.messages = threading.Lock(), True, 0
+
+    def send(self, messages: list[bytes]) -> list[Any]:
+        answer = collector_idl().Answer
+        with self.lock:
+            if not self.open:
+                return [answer(False, "", "", -1, -1, "kafka: it is away") for _ in messages]
+            first, self.messages = self.messages, self.messages + len(messages)
+            return [answer(True, "c", "t", 0, first + n, "", 1) for n in range(len(messages))]
+
+
+@contextmanager
+def serving(
+    operator: KazooClient, name: str, group: str, store: Store | None = None, **options: Any
+) -> Iterator[Store]:
+    """A collector of a group."""
+    store = store or Store()
+    server = FramedServer(collector_idl().Collector, store, **options)
+    port = server.start()
+    path = f"/artimon/collectors/{name}"
+    data = json.dumps({"host": "127.0.0.1", "port": port, "group": group}).encode()
+    operator.create(path, data, ephemeral=True, makepath=True)
+    try:
+        yield store
+    finally:
+        if operator.exists(path):
+            operator.delete(path)
+        server.stop()
+
+
+class Operator:
+    """Somebody at a terminal."""
+
+    def __init__(self, zookeeper: str) -> None:
+        self.client = KazooClient(zookeeper, timeout=4.0, connection_retry={"max_tries": -1, "max_delay": 0.5})
+        self.client.start(60)
+        self.tree = Tree(self.client)
+
+    def close(self) -> None:
+        self.client.stop()
+        self.client.close()
+
+    def push(self, scope: str, **metrics: Any) -> decide.Stamp:
+        return self.tree.push(scope, {"metrics": metrics}, now_ms=SYSTEM_CLOCK.now_ms(), by="test")
+
+    def give(self, agent: str, name: str, patience_ms: int = 60_000, id: str = "", **arguments: str) -> str:
+        now = SYSTEM_CLOCK.now_ms()
+        command = Command(id or uuid.uuid4().hex, name, arguments, now, now + patience_ms)
+        self.tree.give(agent, command)
+        return command.id
+
+    def answer(self, agent: str, id: str) -> Answer | None:
+        answer = self.tree.answer(agent, id)
+        return answer if answer is not None and answer.final else None
+
+    def report(self, agent: str) -> dict[str, Any]:
+        return self.tree.agents().get(agent, {})
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+    """As of the transport's helpers, with the patience that a busy machine needs."""
+    helpers.wait_until(condition, what, seconds)
+
+
+def new_name() -> str:
+    return f"a{uuid.uuid4().hex[:10]}"
+
+
+@contextmanager
+def running(name: str, folder: Path, zookeeper: str, **options: Any) -> Iterator[Agent]:
+    agent = Agent(AgentConfig(name, folder, zookeeper, options.pop("level", "kafka"), **options))
+    agent.plane._poll_s = 0.5
+    agent.runtime.on_setting("poll", lambda _: None)
+    agent.start()
+    try:
+        yield agent
+    finally:
+        agent.stop()

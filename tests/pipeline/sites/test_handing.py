@@ -1,0 +1,112 @@
+"""What counts as handed over, in whatever order the other site answers; and what two stores hold together."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from artimon.model.ranges import LaneId, LaneRanges, RangeSet
+from pipeline.acks import Position, Verdict
+from pipeline.sites.handing import Handing, Message, merge_offsets
+from pipeline.sites.verify import UnionError, common, compare
+
+
+def at(offset: int) -> Position:
+    return Position("other", "topic", 0, 1000 + offset)
+
+
+def reading(count: int, compacted: bool = False) -> Handing:
+    handing = Handing(compacted=compacted)
+    for offset in range(count):
+        assert handing.read(Message(0, offset))
+    return handing
+
+
+@given(st.permutations(range(6)), st.integers(0, 6))
+def test_an_offset_is_handed_over_once_all_below_it_is(order: list[int], count: int) -> None:
+    handing = reading(6)
+    for offset in order:
+        handing.placed(Message(0, offset), at(offset), acked=False)
+    assert handing.until == {}, "placed is not acked"
+    done = set(order[:count])
+    handing.judged(Verdict(tuple(Message(0, offset) for offset in done)))
+    prefix = next(n for n in range(7) if n not in done)
+    assert handing.until.get(0, 0) == prefix
+    assert handing.flying == 6 - prefix
+
+
+def test_what_was_lost_at_the_other_site_is_read_again() -> None:
+    handing = reading(4)
+    for offset in range(4):
+        handing.placed(Message(0, offset), at(offset), acked=False)
+    handing.judged(Verdict((Message(0, 0), Message(0, 3))))
+    assert handing.judged(Verdict(resend=((Message(0, 1), "lost"),))) == {0}
+    assert handing.next_offset(0) == 1
+    assert handing.read(Message(0, 1))
+    assert not handing.read(Message(0, 1)), "once"
+
+
+def test_what_the_source_no_longer_has_is_counted() -> None:
+    handing = reading(1)
+    handing.read(Message(0, 5))
+    assert handing.lost == 4
+    handing = reading(1, compacted=True)
+    handing.read(Message(0, 5))
+    assert handing.lost == 0
+
+
+def test_what_is_no_batch_holds_nothing_up() -> None:
+    handing = reading(2)
+    handing.skip(Message(0, 0))
+    handing.placed(Message(0, 1), at(1), acked=True)
+    assert handing.until == {0: 2}
+    assert handing.skipped == 1
+
+
+def test_offsets_of_two_hand_overs_never_go_back() -> None:
+    assert merge_offsets({0: 5, 1: 2}, {0: 3, 2: 9}) == {0: 5, 1: 2, 2: 9}
+
+
+def held(*ranges: tuple[int, int], lane: int = 0) -> LaneRanges:
+    lanes = LaneRanges()
+    for start, end in ranges:
+        lanes.add_range(LaneId("a", 1, lane), start, end)
+    return lanes
+
+
+def test_lanes_that_were_cut_between_sites_are_each_batch_once() -> None:
+    report = compare({"near": held((0, 57), (90, 100)), "far": held((57, 90))})
+    assert report.once
+    assert report.stores_to_read() == ["near", "far"]
+    assert report.union == 100
+    assert report.missing == {}
+
+
+def test_a_site_that_was_handed_over_is_left_out_of_the_union() -> None:
+    report = compare({"edge": held((0, 50)), "whole": held((0, 80))})
+    assert report.stores_to_read() == ["whole"]
+
+
+def test_batches_that_two_sites_hold_are_named() -> None:
+    report = compare({"near": held((0, 57)), "far": held((50, 90))})
+    assert [list(one.ranges) for one in report.overlaps] == [[(50, 57)]]
+    with pytest.raises(UnionError, match="near"):
+        report.stores_to_read()
+
+
+def test_numbers_that_no_site_has_are_named() -> None:
+    report = compare({"near": held((0, 10)), "far": held((20, 30))})
+    assert [list(gaps) for gaps in report.missing.values()] == [[(10, 20)]]
+
+
+numbers = st.sets(st.integers(0, 60))
+
+
+def ranges(of: set[int]) -> RangeSet:
+    return RangeSet((n, n + 1) for n in of)
+
+
+@given(numbers, numbers)
+def test_common_numbers(ones: set[int], twos: set[int]) -> None:
+    assert common(ranges(ones), ranges(twos)) == ranges(ones & twos)

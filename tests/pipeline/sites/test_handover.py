@@ -1,0 +1,82 @@
+"""From the Kafka of one site to the collectors of another, real ones: the same bytes, once by identity, and an offset
+is kept only when the other site acked everything below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from pipeline.acks import AckState, PartitionState
+from pipeline.agent import Agent, AgentConfig
+from pipeline.sites.handover import Handover, HandoverConfig
+from tests.pipeline.helpers import polled, wait_until
+from tests.pipeline.kafka_helpers import deduplicated, read_topic
+from tests.pipeline.sites.test_links import Centre, centres
+
+__all__ = ["centres"]
+pytestmark = pytest.mark.stack
+
+
+@contextmanager
+def handover(source: Centre, target: Centre) -> Iterator[Handover]:
+    config = HandoverConfig(
+        source.name, source.kafka, target.site.zookeeper, topic_prefix=source.prefix, target_prefix=target.prefix
+    )
+    running = Handover(config)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def publish(target: Centre, client: KazooClient, running: Handover, until: int) -> None:
+    """As the raw query of the target would."""
+    for sent in running.samples.sent()[:1]:
+        position = sent.position
+        parts = {n: PartitionState(until, 0, 1000) for n in range(2)}
+        state = AckState(position.cluster, f"{target.prefix}.samples", position.topic_id, 0, parts)
+        path = f"/{target.prefix}/artimon/acks/{position.topic_id}"
+        client.ensure_path(path)
+        client.set(path, state.to_json())
+
+
+def test_handed_over_with_the_same_bytes_and_gone_on_with_after_a_restart(
+    tmp_path: Path, centres: tuple[Centre, Centre], zookeeper: str
+) -> None:
+    source, target = centres
+    client = KazooClient(zookeeper)
+    client.start(10)
+    one = Agent(AgentConfig("a", tmp_path, source.site.zookeeper, "kafka"))
+    one.start()
+    try:
+        with source.collector():
+            for n in range(12):
+                one.intake.accept_now([polled(f"source-{n % 4}", 5, announce=n < 4)])
+            wait_until(lambda: one.figures()["pending_batches"] == 0, "in the source's Kafka")
+            with target.collector():
+                with handover(source, target) as running:
+                    wait_until(lambda: len(running.samples.sent()) == 12, "handed to the target", 40)
+                    wait_until(lambda: running.series.figures()["messages"] == 4, "announcements too", 20)
+                    assert not any(running.samples.figures()["until"].values()), "nothing is acked"
+                with handover(source, target) as running:
+                    wait_until(lambda: len(running.samples.sent()) == 12, "not acked: handed over again", 40)
+                    publish(target, client, running, 1000)
+                    wait_until(lambda: sum(running.samples.figures()["until"].values()) == 12, "acked", 40)
+                    wait_until(lambda: running.samples._saved == running.samples.handing.until, "kept")
+                one.intake.accept_now([polled("source-9", 5)])
+                wait_until(lambda: one.figures()["pending_batches"] == 0, "one more")
+                with handover(source, target) as running:
+                    wait_until(lambda: running.samples.figures()["messages"] == 1, "only that one", 40)
+    finally:
+        one.stop()
+        client.stop()
+        client.close()
+    theirs = deduplicated(target.kafka, f"{target.prefix}.samples")
+    assert theirs == deduplicated(source.kafka, f"{source.prefix}.samples"), "the same identities and bytes"
+    assert len(theirs) == 13
+    assert len(read_topic(target.kafka, f"{target.prefix}.samples")) == 25, "repeats are dropped by identity"

@@ -1,0 +1,158 @@
+"""An agent of two data centres with real servers: two ensembles (chroots), two Kafkas' worth of topics, two stores."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from artimon.model.batch import BatchId
+from artimon.stack.topics import Topic, make_topics
+from pipeline.acks import AckState, PartitionState
+from pipeline.agent import Agent, AgentConfig
+from pipeline.sites.links import Site, join_figures, parse_sites
+from tests.pipeline.helpers import polled, wait_until
+from tests.pipeline.kafka_helpers import APPEND_TIME, collector, deduplicated, read_topic
+
+PATIENCE, RETURN = 1.0, 1.0
+
+
+class Centre:
+    """A site: a ZooKeeper of its own, and topics of its own (under a prefix that its collector knows)."""
+
+    def __init__(self, name: str, zookeeper: str, kafka: str, client: KazooClient) -> None:
+        self.name, self.kafka, self._client = name, kafka, client
+        self.prefix = f"t{uuid.uuid4().hex[:12]}"
+        self._root = f"/{self.prefix}"
+        client.ensure_path(self._root)
+        self.site = Site(name, zookeeper + self._root)
+        names = (f"{self.prefix}.samples", f"{self.prefix}.series")
+        make_topics(kafka, tuple(Topic(one, 2, APPEND_TIME) for one in names))
+
+    @contextmanager
+    def collector(self) -> Iterator[None]:
+        with collector(self.site.zookeeper, self.kafka, self.prefix):
+            yield
+
+    def stored(self) -> set[BatchId]:
+        return set(deduplicated(self.kafka, f"{self.prefix}.samples"))
+
+    def named(self) -> int:
+        """Announcements that stand in its topic."""
+        return len(read_topic(self.kafka, f"{self.prefix}.series"))
+
+    def ack(self, agent: Agent) -> None:
+        """As its raw query would, say that all is in the table that this agent sent here."""
+        for sent in agent._sender.sent():
+            position = sent.position
+            parts = {n: PartitionState(1000, 0, 1000) for n in range(2)}
+            state = AckState(position.cluster, "artimon.samples", position.topic_id, 0, parts)
+            path = f"{self._root}/artimon/acks/{position.topic_id}"
+            self._client.ensure_path(path)
+            self._client.set(path, state.to_json())
+
+
+@pytest.fixture
+def centres(zookeeper: str, kafka: str) -> Iterator[tuple[Centre, Centre]]:
+    client = KazooClient(zookeeper)
+    client.start(10)
+    yield Centre("near", zookeeper, kafka, client), Centre("far", zookeeper, kafka, client)
+    client.stop()
+    client.close()
+
+
+@contextmanager
+def agent(data: Path, *centres: Centre) -> Iterator[Agent]:
+    sites = tuple(centre.site for centre in centres)
+    running = Agent(AgentConfig("a", data, sites[0].zookeeper, sites=sites, patience_s=PATIENCE, return_s=RETURN))
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def figure(one: Agent, name: str) -> Any:
+    return one.figures()[name]
+
+
+def accept(one: Agent, count: int, announce: bool = False) -> None:
+    for n in range(count):
+        one.intake.accept_now([polled(f"source-{n}", 5, announce=announce)])
+
+
+@pytest.mark.stack
+def test_a_site_goes_and_comes_back_and_each_batch_is_at_one_of_them(
+    tmp_path: Path, centres: tuple[Centre, Centre]
+) -> None:
+    """Sent and not acked when the near site goes: that stays bound, through a restart of the agent too. What was never
+    sent goes to the far site with its announcements, and new data returns once the near one is back."""
+    near, far = centres
+    with agent(tmp_path, near, far) as one:
+        with near.collector():
+            accept(one, 8, announce=True)
+            wait_until(lambda: len(one._sender.sent()) == 8, "sent to the near site")
+        accept(one, 6)
+        with far.collector():
+            wait_until(lambda: len(one._sender.sent()) == 14, "the others go to the far one", 40)
+            wait_until(lambda: far.named() == 8, "and what their series are called", 20)
+    assert near.stored().isdisjoint(far.stored())
+    assert len(far.stored()) == 6
+    with agent(tmp_path, near, far) as one:
+        assert figure(one, "pending_batches") >= 14
+        with far.collector():
+            accept(one, 4)
+            wait_until(lambda: len(far.stored()) == 10, "a restart remembers where its lanes are", 40)
+            with near.collector():
+                wait_until(lambda: set(figure(one, "site_lanes").values()) == {"near"}, "they come back", 40)
+                accept(one, 5)
+                wait_until(lambda: len(near.stored()) == 13, "to the near site again", 40)
+                near.ack(one)
+                far.ack(one)
+                wait_until(lambda: figure(one, "pending_batches") == 0, "all are acked, each by its own site", 40)
+    assert len(near.stored() | far.stored()) == len(near.stored()) + len(far.stored()) == 23
+
+
+@pytest.mark.stack
+def test_an_operator_releases_a_lane(tmp_path: Path, centres: tuple[Centre, Centre]) -> None:
+    near, far = centres
+    with agent(tmp_path, near, far) as one:
+        with near.collector():
+            accept(one, 8)
+            wait_until(lambda: len(one._sender.sent()) == 8, "sent")
+        with far.collector():
+            accept(one, 8)
+            wait_until(lambda: len(far.stored()) == 8, "the far one is in use", 40)
+            lanes = sorted({id.lane for id in near.stored()})
+            assert figure(one, "sites")["near"]["bound"]
+            for lane in lanes:
+                wait_until(lambda lane=lane: "released" not in (told := one._links.release(lane)) and told != "", "")  # type: ignore[misc,union-attr]
+            wait_until(lambda: near.stored() <= far.stored(), "what the near one may still have goes too", 40)
+            assert figure(one, "released_batches") == 8
+            assert not figure(one, "sites")["near"]["bound"]
+    assert not (near.stored() - far.stored())
+
+
+def test_figures_of_several_sites_are_added_and_ages_are_the_greatest() -> None:
+    first = {"pending": 1, "oldest_unacked_ms": 5, "buffer_full": "", "nacks": {"full": 1}}
+    second = {"pending": 2, "oldest_unacked_ms": 9, "buffer_full": "yes", "nacks": {"full": 2, "kafka": 1}}
+    lags = [{"source_lag_ms": {"a": 5}}, {"source_lag_ms": {"a": 3}}]
+    assert join_figures([{**first, **lags[0]}, {**second, **lags[1]}]) == {
+        "pending": 3,
+        "oldest_unacked_ms": 9,
+        "buffer_full": "yes",
+        "nacks": {"full": 3, "kafka": 1},
+        "source_lag_ms": {"a": 5},
+    }
+
+
+@pytest.mark.parametrize("texts", [["paris"], ["=h:1"], ["a=h:1", "a=h:2"], ["a b=h:1"]])
+def test_what_names_no_site_is_refused(texts: list[str]) -> None:
+    with pytest.raises(ValueError, match="site"):
+        parse_sites(texts)
+    assert parse_sites(["a-1=h:1,g:2/root"]) == (Site("a-1", "h:1,g:2/root"),)

@@ -1,0 +1,313 @@
+"""An agent of several sites without I/O: whatever fails, hangs, crashes or comes back, no batch is at two sites, and
+nothing is forgotten that no site has."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from artimon.model.batch import BatchHeader, BatchId, BatchKind
+from artimon.model.ranges import LaneId
+from pipeline.acks import Position, Verdict
+from pipeline.log.records import Place
+from pipeline.sites.binding import Move, SiteBinding
+from pipeline.sites.placing import Placing
+from pipeline.sites.record import LaneRecord, Record
+from pipeline.tracker import Answer, Group, Tracker
+
+SITES = ("near", "far", "last")
+PATIENCE, RETURN = 10.0, 20.0
+EPOCH, AGENT = 9, "a"
+
+
+def lane(number: int) -> LaneId:
+    return LaneId(AGENT, EPOCH, number)
+
+
+def placing(record: Record | None = None) -> Placing:
+    binding = SiteBinding(SITES, PATIENCE, RETURN)
+    return Placing(binding, {site: Tracker() for site in SITES}, record or Record())
+
+
+def header(number: int, sequence: int) -> BatchHeader:
+    id = BatchId(AGENT, EPOCH, number, sequence)
+    return BatchHeader(BatchKind.SAMPLES, id, f"s{number}", bytes(16), 0, 0, 1, 0, "default", 0, 10)
+
+
+class Logged(NamedTuple):
+    header: BatchHeader
+    place: Place
+
+
+class World:
+    """Three sites that store what reaches them, and an agent with its log and its record on the disk."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.up = dict.fromkeys(SITES, True)
+        self.stored: dict[str, set[BatchId]] = {site: set() for site in SITES}
+        self.durable_acks: set[BatchId] = set()
+        self.log: dict[BatchId, Logged] = {}
+        self.noted: dict[BatchId, Position] = {}
+        """SENT notes that reached the disk."""
+        self.disk: bytes | None = None
+        self.saved = 0
+        self.agent = placing()
+        self.next = [0, 0]
+        self.released: set[BatchId] = set()
+
+    def accept(self, number: int) -> None:
+        one = Logged(header(number, self.next[number]), Place(0, len(self.log), 10))
+        self.next[number] += 1
+        self.log[one.header.id] = one
+        self.agent.logged([one], 0)
+
+    def reachable(self) -> list[str]:
+        return [site for site in SITES if self.up[site]]
+
+    def send(self, site: str, outcome: str, note: bool = True) -> int:
+        """One call to `site`. `outcome`: taken, silent (delivered, no answer), lost (not delivered, no answer),
+        refused; a site that is down is never reached."""
+        tracker = self.agent.trackers[site]
+        group = tracker.take(self.now)
+        if group is None:
+            return 0
+        top = self.agent.top.get(group.lane, -1)
+        if self.agent.expose(site, group):
+            self.disk, self.saved = self.agent.record.to_json(), self.agent.record.version
+        if not self.up[site]:
+            self.agent.withdraw(site, group, top)
+            tracker.failed(group, self.now)
+            return 0
+        self._end(site, group, outcome, top, note)
+        return len(group.items)
+
+    def _end(self, site: str, group: Group, outcome: str, top: int, note: bool) -> None:
+        tracker = self.agent.trackers[site]
+        if outcome in ("taken", "silent"):
+            self.stored[site].update(item.id for item in group.items)
+        if outcome in ("silent", "lost"):
+            tracker.failed(group, self.now)
+        elif outcome == "refused":
+            self.agent.withdraw(site, group, top)
+            tracker.answered(group, [Answer(None, "full: no")] * len(group.items), self.now)
+        else:
+            at = [Position(site, site, 0, item.id.sequence) for item in group.items]
+            self.agent.served(site, group.lane)
+            tracker.answered(group, [Answer(p) for p in at], self.now)
+            if note:
+                self.noted.update(zip((item.id for item in group.items), at, strict=True))
+
+    def ack(self, site: str) -> None:
+        """The site says that all it stored is durable; the agent forgets it."""
+        tracker = self.agent.trackers[site]
+        waiting = [sent.key for sent in tracker.sent()]
+        for item in tracker.judged(Verdict(tuple(waiting))):
+            assert item.id in self.stored[site]
+            del self.log[item.id]
+            self.durable_acks.add(item.id)
+
+    def crash(self) -> None:
+        """Only the log, its notes and the record that was saved last are left."""
+        record = Record(missing=True) if self.disk is None else Record.from_json(self.disk)
+        self.agent = placing(record)
+        self.agent.restore((one.header, one.place, self.noted.get(id), 0) for id, one in self.log.items())
+
+    def tick(self, seconds: float = 0.0) -> list[Move]:
+        self.now += seconds
+        return self.agent.tick(self.now, self.reachable())
+
+    def at(self, number: int) -> str:
+        return self.agent.binding.lanes[lane(number)]
+
+
+def leave(world: World) -> None:
+    """The near site is gone for longer than the patience."""
+    world.up["near"] = False
+    world.send("near", "taken")
+    world.tick()
+    world.tick(PATIENCE)
+
+
+def test_a_lane_stays_while_the_patience_lasts_then_what_was_never_sent_goes_elsewhere() -> None:
+    world = World()
+    world.accept(0)
+    world.up["near"] = False
+    assert world.tick() == []
+    assert world.tick(PATIENCE - 1) == []
+    assert world.tick(1) == [Move(lane(0), "near", "far")]
+    assert world.send("far", "taken") == 1
+    assert world.stored["far"] == {header(0, 0).id}
+
+
+@pytest.mark.parametrize("outcome", ["taken", "silent", "lost"])
+def test_what_a_site_may_have_stays_with_it(outcome: str) -> None:
+    world = World()
+    world.accept(0)
+    world.send("near", outcome)
+    world.accept(0)
+    leave(world)
+    assert world.at(0) == "far"
+    world.now += 100
+    assert world.send("far", "taken") == 1
+    assert world.stored["far"] == {header(0, 1).id}, "only what was never sent"
+    assert world.agent.bound()["near"] == {str(lane(0)): 1}
+    world.up["near"] = True
+    world.send("near", "taken")
+    world.ack("near")
+    world.ack("far")
+    assert not world.log
+    assert world.agent.bound() == {}
+
+
+def test_what_was_refused_or_never_reached_the_site_may_go() -> None:
+    world = World()
+    world.accept(0)
+    world.send("near", "refused")
+    leave(world)
+    world.now += 100
+    assert world.send("far", "taken") == 1
+
+
+def test_it_comes_back_one_lane_first() -> None:
+    world = World()
+    for number in (0, 1):
+        world.accept(number)
+    leave(world)
+    assert {world.at(0), world.at(1)} == {"far"}
+    for _ in range(2):
+        world.send("far", "taken")
+    world.up["near"] = True
+    world.tick()
+    moves = world.tick(RETURN)
+    assert len(moves) == 1, "a scout"
+    assert world.tick(1) == []
+    world.now += 100
+    world.accept(moves[0].lane.lane)
+    world.send("near", "taken")
+    assert len(world.tick(RETURN)) == 1, "served: the other one follows"
+    assert {world.at(0), world.at(1)} == {"near"}
+
+
+def test_a_site_that_fails_again_is_left_alone_longer_each_time() -> None:
+    world = World()
+    world.accept(0)
+    away = []
+    for _ in range(3):
+        world.up["near"] = False
+        while world.at(0) == "near":
+            world.tick(1)
+        left, world.up["near"] = world.now, True
+        while world.at(0) != "near":
+            world.tick(1)
+        away.append(world.now - left)
+    assert away[0] < away[1] < away[2]
+
+
+def test_a_crash_binds_what_may_have_been_sent_and_no_more_than_the_record_says() -> None:
+    world = World()
+    for _ in range(3):
+        world.accept(0)
+    world.send("near", "silent", note=False)
+    world.crash()
+    world.accept(0)
+    world.up["near"] = False
+    world.tick()
+    world.tick(PATIENCE)
+    assert sum(world.agent.bound()["near"].values()) == 3
+    known = world.agent.record.lanes[lane(0)]
+    assert known.free(known.below)
+    assert not known.free(known.below - 1)
+
+
+def test_release_gives_up_the_guarantee_for_that_lane_alone() -> None:
+    world = World()
+    for number in (0, 1):
+        world.accept(number)
+        world.send("near", "taken")
+    leave(world)
+    assert world.agent.release(0, world.reachable()) == [Move(lane(0), "near", "far")]
+    assert world.send("far", "taken") == 1
+    assert world.agent.bound() == {"far": {str(lane(0)): 1}, "near": {str(lane(1)): 1}}
+    assert world.agent.release(0, world.reachable()) == [], "nothing more to release"
+
+
+def test_spans_are_forgotten_once_they_hold_nothing() -> None:
+    one = LaneRecord([(0, "near"), (10, "far"), (20, "near")])
+    one.prune(9)
+    assert len(one.spans) == 3
+    one.prune(10)
+    assert one.spans == [(10, "far"), (20, "near")]
+    assert one.site_of(15) == "far"
+    assert Record.from_json(Record({lane(0): one}).to_json()).lanes[lane(0)] == one
+
+
+class Sites(RuleBasedStateMachine):
+    """Everything at once."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.world = World()
+
+    @rule(number=st.integers(0, 1))
+    def accept(self, number: int) -> None:
+        self.world.accept(number)
+
+    @rule(site=st.sampled_from(SITES), up=st.booleans())
+    def reach(self, site: str, up: bool) -> None:
+        self.world.up[site] = up
+
+    @rule(
+        site=st.sampled_from(SITES), outcome=st.sampled_from(["taken", "silent", "lost", "refused"]), note=st.booleans()
+    )
+    def send(self, site: str, outcome: str, note: bool) -> None:
+        self.world.send(site, outcome, note)
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, PATIENCE, RETURN, 100.0]))
+    def tick(self, seconds: float) -> None:
+        self.world.tick(seconds)
+
+    @rule(site=st.sampled_from(SITES))
+    def ack(self, site: str) -> None:
+        self.world.ack(site)
+
+    @precondition(lambda self: self.world.log)
+    @rule()
+    def crash(self) -> None:
+        self.world.crash()
+
+    @invariant()
+    def nothing_is_at_two_sites_and_nothing_is_forgotten(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        for site in SITES:
+            for other in SITES:
+                assert site == other or not world.stored[site] & world.stored[other]
+        anywhere = set().union(*world.stored.values())
+        assert world.durable_acks <= anywhere
+        held = sum(tracker.pending for tracker in world.agent.trackers.values())
+        assert held == len(world.log), "each batch that is not acked is with exactly one tracker"
+
+    def teardown(self) -> None:
+        """With all sites up, everything is stored and acked at last."""
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        world.up = dict.fromkeys(SITES, True)
+        for _ in range(60):
+            world.now += 1000
+            world.tick()
+            for site in SITES:
+                world.send(site, "taken")
+                world.ack(site)
+        assert not world.log
+        self.nothing_is_at_two_sites_and_nothing_is_forgotten()
+
+
+Sites.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestSites = Sites.TestCase

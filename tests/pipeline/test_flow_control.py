@@ -1,0 +1,292 @@
+"""Credits, pace, live data first, and slow collectors: decided purely, tried with the test's own time."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from artimon.model.batch import MAX_BYTES, BatchHeader
+from artimon.model.codec import parse_header
+from bookkeeper.budget import Budget
+from pipeline.acks import Position
+from pipeline.ages import MOST_SOURCES, OTHER, Ages, Waits
+from pipeline.collector import HELD_BYTES
+from pipeline.credits import LEAST, NOT_TOLD, Credits, Shares
+from pipeline.log.records import Place
+from pipeline.pacing import PERIOD_MS, MiB, Pacing
+from pipeline.sending import OTHER_DEADLINE_S, SLOW_FOR_S, SLOW_S, Call
+from pipeline.tracker import Answer, Group, Tracker
+from tests.pipeline.test_scenarios import batch
+from tests.pipeline.transit import ONE, TWO, Transit
+
+KIB = 1024
+
+
+def test_a_share_is_what_is_left_to_each_of_those_that_called_lately() -> None:
+    shares = Shares(64 * MiB)
+    assert shares.share("a", 0.0) == 64 * MiB
+    assert shares.share("b", 1.0) == 32 * MiB
+    assert shares.share("a", 2.0) == 32 * MiB
+    assert shares.share("a", 11.5) == 64 * MiB, "b has been silent for ten seconds"
+    assert [shares.share(f"agent-{n}", 12.0) for n in range(200)][-1] == LEAST, (
+        "any message fits, however many they are"
+    )
+    assert shares.agents == 201
+
+
+def test_credit_before_the_first_answer_after_it_and_after_silence() -> None:
+    credits: Credits[str] = Credits()
+    assert credits.room("c") == LEAST
+    credits.began("c", 700 * KIB)
+    assert credits.room("c") == LEAST - 700 * KIB
+    credits.began("c", 324 * KIB)
+    credits.ended("c", 700 * KIB, 8 * MiB)
+    assert credits.room("c") == 8 * MiB - 324 * KIB
+    credits.ended("c", 324 * KIB, None)
+    assert credits.room("c") == LEAST, "who does not answer is asked carefully"
+    credits.ended("c", 0, NOT_TOLD)
+    assert credits.room("c") > 1 << 60, "a collector of before credits"
+    credits.keep(set())
+    assert credits.room("c") == LEAST
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(1, 9)), min_size=1, max_size=80))
+def test_an_agent_never_has_more_on_its_way_than_its_credit(steps: list[tuple[int, bool, int]]) -> None:
+    """Lanes begin calls and answers come in any order, with credits that change: at the beginning of each call what is
+    on its way is at most the last credit."""
+    transit = Transit()
+    for n in range(60):
+        place = Place(1, n, 300 * KIB)
+        transit.sending.tracker.add(_header(n % 4, n), place, transit.ms)
+    flying: list[Call] = []
+    credit = LEAST
+    for pick, ends, share in steps:
+        if ends and flying:
+            call = flying.pop(pick % len(flying))
+            credit = share * LEAST
+            answers = [Answer(Position("c", "t", 0, n), credit=credit) for n, _ in enumerate(call.group.items)]
+            transit.sending.answered(call, answers, transit.now)
+        group = transit.take()
+        if isinstance(group, Group):
+            call_of = transit.sending.begin(group, group.size, transit.now)
+            assert call_of is not None
+            flying.append(call_of)
+            assert sum(one.group.size for one in flying) <= credit
+        transit.now += 0.01
+
+
+def _header(lane: int, sequence: int) -> BatchHeader:
+    return parse_header(batch(sequence, lane=lane))
+
+
+def test_a_credit_that_is_used_up_waits_for_an_answer_not_for_a_clock() -> None:
+    transit = Transit()
+    for n in range(8):
+        transit.sending.tracker.add(_header(n % 4, n), Place(1, n, 500 * KIB), transit.ms)
+    group = transit.take()
+    assert group is not None
+    assert group.size == 1000 * KIB
+    transit.now += 30
+    assert transit.take() is None
+    assert transit.sending.flying_bytes == 1000 * KIB
+
+
+def test_the_budget_of_a_server_is_first_come_first_served() -> None:
+    budget, order = Budget(100), list[int]()
+    assert budget.take(90, 0.1)
+    assert not budget.take(20, 0.05)
+
+    def want(number: int, size: int) -> None:
+        assert budget.take(size, 10)
+        order.append(number)
+
+    threads = []
+    for number, size in enumerate((60, 5, 300)):
+        threads.append(threading.Thread(target=want, args=(number, size)))
+        threads[-1].start()
+        while budget.waiting <= number:
+            pass
+    assert order == [], "what is small does not overtake"
+    budget.give(90)
+    threads[0].join(10)
+    threads[1].join(10)
+    assert sorted(order) == [0, 1]
+    budget.give(65)
+    threads[2].join(10)
+    assert order[2:] == [2], "more than the limit goes alone"
+
+
+def test_a_backlog_goes_at_its_rate_and_at_least_twice_as_fast_as_new_data_comes() -> None:
+    pacing = Pacing(rate=10 * MiB)
+    sent, now = 0, 0.0
+    while now < 60:
+        room = pacing.room(now, 0.0)
+        if room > 0:
+            pacing.spent(4 * MiB)
+            sent += 4 * MiB
+        now += 0.05
+    assert 9.5 * 60 * MiB < sent < 10.7 * 60 * MiB
+    for _ in range(3_000):
+        pacing.came(MiB)
+        pacing.room(now, 0.0)
+        now += 0.05
+    assert pacing._speed() > 30 * MiB, "20 MiB a second come"
+
+
+def test_a_backlog_trickles_while_the_table_is_behind() -> None:
+    pacing = Pacing(rate=16 * MiB)
+    assert pacing.room(0.0, 0.0) == 16 * MiB, "a restart begins at once"
+    assert pacing.room(1.0, 44.0) == 16 * MiB
+    assert pacing.room(2.0, 46.0) == MiB
+    assert pacing.held
+    pacing.spent(2 * MiB)
+    assert pacing.wait_s() == pytest.approx(1.0, abs=0.01)
+
+
+def test_without_a_rate_everything_goes() -> None:
+    assert Pacing(rate=0).room(0.0, 1e9) > 1 << 60
+
+
+def backlog(live_first: bool, rate: float) -> Transit:
+    """An hour of a lane's batches that nobody took, one a second."""
+    transit = Transit(tracker=Tracker(ack_on_sent=True, live_first=live_first))
+    transit.sending.pacing.rate = rate
+    for n in range(600):
+        transit.accept(batch(n), now_ms=transit.ms - 3_600_000 + n * 1000)
+    return transit
+
+
+def drain(transit: Transit, seconds: float) -> dict[int, float]:
+    """A new batch every second; how long each of them took to Kafka."""
+    came, took, next_ = dict[int, float](), dict[int, float](), 600
+    until = transit.now + seconds
+    while transit.now < until:
+        if transit.now >= len(came):
+            transit.accept(batch(next_))
+            came[next_] = transit.now
+            next_ += 1
+        group = transit.take()
+        begun = transit.begin(group) if group is not None else None
+        if begun is None:
+            transit.now += 0.05
+            continue
+        for item in transit.answer(*begun).done:
+            if item.id.sequence in came:
+                took[item.id.sequence] = transit.now - came[item.id.sequence]
+    return took
+
+
+def test_live_data_first_is_not_delayed_by_a_paced_backlog_which_stays_in_order() -> None:
+    size = len(batch(0))
+    transit = backlog(True, rate=10 * size)
+    took = drain(transit, 80)
+    assert len(took) >= 79
+    assert max(took.values()) < 1.0, "new data overtakes what has waited for an hour"
+    order = [id.sequence for id in transit.store.ids()]
+    assert [n for n in order if n < 600] == list(range(600)), "the backlog in its order, all of it"
+    assert [n for n in order if n >= 600] == sorted(n for n in order if n >= 600)
+    assert len(order) == len(set(order))
+
+
+def test_otherwise_a_lane_goes_in_order_and_new_data_waits_for_the_backlog_before_it() -> None:
+    size = len(batch(0))
+    transit = backlog(False, rate=10 * size)
+    took = drain(transit, 100)
+    assert max(took.values()) > 10
+    assert max(took.values()) < PERIOD_MS / 1000 + 10
+    assert [id.sequence for id in transit.store.ids()] == sorted(id.sequence for id in transit.store.ids())
+
+
+def test_what_failed_on_its_way_keeps_its_place_among_live_and_old() -> None:
+    transit = backlog(True, rate=0)
+    for n in range(5):
+        transit.accept(batch(600 + n))
+    group = transit.take()
+    assert group is not None
+    assert [item.id.sequence for item in group.items] == [600, 601, 602, 603, 604]
+    begun = transit.begin(group)
+    assert begun is not None
+    transit.sending.silent(begun[0], transit.now, late=False)
+    transit.run()
+    order = [id.sequence for id in transit.store.ids()]
+    assert order[:5] == [600, 601, 602, 603, 604]
+    assert order[5:] == list(range(600))
+
+
+def two_collectors() -> Transit:
+    transit = Transit()
+    transit.sending.collectors.update({"one": ONE, "two": TWO})
+    for n in range(40):
+        transit.accept(batch(n, lane=n % 4))
+    return transit
+
+
+def begin(transit: Transit) -> tuple[Call, list[bytes]]:
+    group = transit.take()
+    assert group is not None
+    begun = transit.begin(group)
+    assert begun is not None
+    return begun
+
+
+def test_a_collector_that_keeps_a_call_waiting_is_left_for_another_before_it_is_given_up() -> None:
+    transit = two_collectors()
+    call, _ = begin(transit)
+    assert call.deadline_s == OTHER_DEADLINE_S, "there is another one to turn to"
+    transit.now += SLOW_S + 0.1
+    other, _ = begin(transit)
+    assert other.endpoint != call.endpoint
+    assert transit.sending.slow == 1
+    transit.now += SLOW_FOR_S + 1
+    transit.sending.silent(call, transit.now - SLOW_FOR_S, late=True)
+    assert transit.sending.collectors.up() == 1
+
+
+def test_a_collector_that_cannot_reach_kafka_is_left_for_another() -> None:
+    transit = two_collectors()
+    call, _ = begin(transit)
+    transit.sending.answered(call, [Answer(None, "kafka: no answer")] * len(call.group.items), transit.now)
+    assert begin(transit)[0].endpoint != call.endpoint
+
+
+def test_one_that_failed_is_tried_with_one_call_while_the_rest_goes_elsewhere() -> None:
+    transit = two_collectors()
+    call, _ = begin(transit)
+    transit.sending.silent(call, transit.now, late=True)
+    transit.now += 60
+    tried = [begin(transit)[0].endpoint for _ in range(4)]
+    assert tried.count(call.endpoint) == 1
+
+
+def test_the_only_collector_is_used_however_slow() -> None:
+    transit = Transit()
+    for n in range(8):
+        transit.accept(batch(n, lane=n % 4))
+    call, messages = begin(transit)
+    assert call.deadline_s == 15.0
+    transit.now += 12
+    transit.answer(call, messages)
+    assert begin(transit)[0].endpoint == call.endpoint
+
+
+def test_waits_are_told_to_a_fifth_and_sources_are_bounded() -> None:
+    waits = Waits()
+    for n in range(1, 1001):
+        waits.add(n)
+    assert waits.total_ms == 500_500
+    assert 500 <= waits.quantile_ms(0.5) <= 600
+    assert 990 <= waits.quantile_ms(0.99) <= 1200
+    assert Waits().quantile_ms(0.5) == 0
+    ages = Ages()
+    ages.ack(((f"source-{n}", 0, 10) for n in range(500)), 30)
+    assert len(ages.lag_ms) == MOST_SOURCES + 1
+    assert ages.lag_ms[OTHER] == 30
+    assert ages.figures()["ack_waits_ms"] == 500 * 20
+
+
+def test_the_least_credit_lets_any_message_through() -> None:
+    assert LEAST >= MAX_BYTES
+    assert HELD_BYTES >= LEAST

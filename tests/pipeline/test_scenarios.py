@@ -1,0 +1,285 @@
+"""What may become of a batch between log and store, by the numbers of docs/transport_scenarios.md: whatever is lost,
+repeated or changed on the way, the store holds every batch as it was accepted, and once by identity."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from artimon.model.batch import BatchHeader, BatchId, Samples
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.codec import encode_samples, parse_header
+from bookkeeper.framed import FramedServer
+from pipeline.acks import Position, Verdict
+from pipeline.agent import Agent, AgentConfig
+from pipeline.collector import Collector, CollectorConfig, server_of
+from pipeline.collectors import Collectors, Endpoint
+from pipeline.log.records import Place
+from pipeline.log.states import State
+from pipeline.sender import Sender
+from pipeline.sending import Call
+from pipeline.tracker import Answer, Tracker
+from tests.pipeline.helpers import polled, samples, wait_until
+from tests.pipeline.transit import ONE, TWO, Damage, Store, Transit
+
+
+def batch(sequence: int, rows: Samples | None = None, lane: int = 0) -> bytes:
+    id = BatchId("agent-1", 9, lane, sequence)
+    return encode_samples(id, "a-source", bytes(16), 1, 2, "default", rows or samples(6)).data
+
+
+def other_rows(data: bytes, rows: Samples) -> bytes:
+    """The header of `data` word for word, digest included, before a body of other rows."""
+    head = parse_header(data)
+    altered = encode_samples(head.id, head.source, bytes(16), 1, 2, head.keep, rows).data
+    begin = len(data) - (len(data) - head.body_at)
+    body = altered[parse_header(altered).body_at :]
+    fixed = bytearray(data[:begin])
+    fixed[: len(fixed)] = altered[:begin]  # lengths and counts fit the new body
+    fixed[70:86] = data[70:86]  # the digest is that of what was accepted
+    return bytes(fixed) + body
+
+
+def picked(rows: Samples, order: list[int]) -> Samples:
+    """These rows of them, in this order."""
+    return Samples(
+        rows.fingerprint[order], rows.time_ms[order], rows.birth_ms[order], rows.type[order], rows.cell[order]
+    )
+
+
+def only_at_first(change: Damage) -> Damage:
+    """The first two calls are hit, also the one that tries again."""
+    return lambda call, messages: change(call, messages) if call <= 2 else messages
+
+
+def hit(change: object) -> Damage:
+    def damage(_call: int, messages: list[bytes]) -> list[bytes]:
+        return [change(messages[0]), *messages[1:]]  # type: ignore[operator]
+
+    return only_at_first(damage)
+
+
+def is_whole(transit: Transit, accepted: list[bytes]) -> None:
+    """Everything is there as it was accepted; a batch that was held back alone may stand behind later ones."""
+    stored = {parse_header(message.value).id: message.value for message in transit.store.messages}
+    assert sorted(stored.values()) == sorted(accepted)
+
+
+def test_scenario_01_without_a_fault_all_is_acked_once() -> None:
+    transit, accepted = Transit(), [batch(n) for n in range(40)]
+    for data in accepted:
+        transit.accept(data)
+    transit.run()
+    assert [message.value for message in transit.store.messages] == accepted
+    assert set(transit.sends.values()) == {1}
+
+
+SIX = samples(6)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda data: data[20:], id="02_begin_lost"),
+        pytest.param(lambda data: other_rows(data, picked(SIX, [0, 1, 2, 4, 5])), id="03_one_sample_lost"),
+        pytest.param(lambda data: data[:-7], id="04_end_lost"),
+        pytest.param(lambda data: other_rows(data, picked(SIX, [1, 0, 2, 3, 4, 5])), id="06_samples_reordered"),
+        pytest.param(lambda data: other_rows(data, picked(SIX, [0, 0, 1, 2, 3, 4, 5])), id="07_a_sample_twice"),
+    ],
+)
+def test_scenarios_02_to_07_what_is_not_as_it_was_accepted_is_refused_and_sent_again(change: object) -> None:
+    transit, accepted = Transit(), [batch(n) for n in range(4)]
+    for data in accepted:
+        transit.accept(data)
+    transit.run(hit(change))
+    is_whole(transit, accepted)
+    assert transit.tracker.nacks == {"damaged": 2}, "refused with its reason, twice, and the rest went on"
+
+
+def test_scenario_08_an_even_number_of_equal_samples_that_is_lost_is_noticed() -> None:
+    equal = samples(1)  # whatever is XORed over an even number of equal ones cancels
+    transit, whole = Transit(), batch(0, picked(equal, [0] * 6))
+    transit.accept(whole)
+    transit.run(hit(lambda data: other_rows(data, picked(equal, [0] * 4))))
+    is_whole(transit, [whole])
+    assert transit.tracker.nacks == {"damaged": 2}
+
+
+def test_scenario_05_an_answer_that_is_lost_costs_a_repeat_under_the_same_identity() -> None:
+    transit, accepted = Transit(), [batch(n) for n in range(5)]
+    for data in accepted:
+        transit.accept(data)
+    transit.run(lost=lambda call: call <= 3)
+    is_whole(transit, accepted)
+    assert len(transit.store.messages) == 20, "four times the same call: the stores drop what stands higher"
+    assert set(transit.sends.values()) == {4}
+
+
+class Parts:
+    """A tracker with one batch in a given state."""
+
+    def __init__(self, state: State) -> None:
+        self.tracker = Tracker()
+        header: BatchHeader = parse_header(batch(0))
+        self.key = header.id
+        self.tracker.add(header, Place(1, 0, 10), 0)
+        self.group = None
+        if state is not State.LOGGED:
+            self.group = self.tracker.take(0.0)
+        if state is State.SENT and self.group:
+            self.tracker.answered(self.group, [Answer(Position("c", "t", 0, 5))], 0.0)
+
+
+@pytest.mark.parametrize("state", [State.LOGGED, State.SENDING, State.SENT])
+@pytest.mark.parametrize("event", ["evidence", "ack", "evidence and ack", "ack and evidence"])
+def test_scenario_13_a_retry_that_races_with_sending_and_acks(state: State, event: str) -> None:
+    """Evidence of loss sends a sent batch again and is no matter otherwise; an ack forgets a sent one, once, and is no
+    matter otherwise: whatever comes in whatever order nothing is lost before its ack, and nothing stands twice."""
+    parts = Parts(state)
+    evidence = Verdict(resend=((parts.key, "its offset was named lost"),))
+    for word in event.split(" and "):
+        parts.tracker.judged(evidence if word == "evidence" else Verdict(acked=(parts.key,)))
+    left = parts.tracker.pending
+    assert left == (0 if state is State.SENT and event.startswith("ack") else 1)
+    assert parts.tracker.resent_count == (state is State.SENT and event.startswith("evidence"))
+    if parts.group is not None and state is State.SENDING:
+        parts.tracker.answered(parts.group, [Answer(Position("c", "t", 0, 5))], 0.0)
+        assert len(parts.tracker.sent()) == 1
+    elif left:
+        assert parts.tracker.take(1.0) is not None
+        assert parts.tracker.take(1.0) is None, "it stands in the queue once"
+
+
+def test_scenario_19_collectors_absent_late_and_flapping() -> None:
+    transit, accepted = Transit(), [batch(n) for n in range(30)]
+    transit.sending.collectors = Collectors("agent-1")
+    for data in accepted:
+        transit.accept(data)
+    assert transit.take() is None, "nobody is known"
+    transit.now += 100
+    turns = [{"one": ONE}, {"two": TWO}, {"one": ONE, "two": TWO}]
+    for number in range(12):
+        transit.sending.collectors.update(turns[number % 3])
+        transit.now += 5
+        group = transit.take()
+        begun = transit.begin(group) if group is not None else None
+        if begun is not None:
+            transit.sending.silent(begun[0], transit.now, late=number % 2 == 0)
+    transit.run()
+    is_whole(transit, accepted)
+
+
+def sender_of(agent: Agent) -> Sender:
+    assert isinstance(agent._sender, Sender)
+    return agent._sender
+
+
+def test_scenarios_20_and_24_no_collector_can_be_resolved(tmp_path: Path) -> None:
+    """Nothing is acked, nothing is lost, and stopping takes no longer than usual."""
+    agent = Agent(AgentConfig("agent-1", tmp_path, "127.0.0.1:1", "kafka"))
+    agent.start()
+    agent.intake.accept_now([polled(f"source-{n}") for n in range(8)])
+    sender_of(agent).update_collectors({"x": Endpoint("no-such-host.invalid", 1), "y": Endpoint("127.0.0.1", 1)})
+    wait_until(lambda: sum(agent.figures()["calls_unanswered"].values()) >= 4, "it tries", 30)
+    assert agent.figures()["pending_batches"] == 8
+    assert agent.figures()["acked_batches"] == 0
+    began = SYSTEM_CLOCK.monotonic()
+    agent.stop()
+    assert SYSTEM_CLOCK.monotonic() - began < 10
+    again = Agent(AgentConfig("agent-1", tmp_path, "127.0.0.1:1", "kafka"))
+    assert again.figures()["pending_batches"] == 8
+    again.stop()
+
+
+@pytest.mark.parametrize("answer_s", [3.0, 14.0, 30.0, 59.0])
+def test_scenario_22_answers_that_come_after_the_timer_make_no_storm(answer_s: float) -> None:
+    """Every call takes as long, for ten minutes, while batches go on to come: the timer learns, and in the end each
+    batch is sent about once, however late the answers are."""
+    transit, number = Transit(), 0
+    flying: list[tuple[float, Call, list[bytes]]] = []
+    while transit.now < 300:
+        while number < transit.now * 4:
+            transit.accept(batch(number // 4, lane=number % 4))
+            number += 1
+        group = transit.take()
+        begun = transit.begin(group) if group is not None else None
+        if begun is not None:
+            flying.append((transit.now, *begun))
+        for one in list(flying):
+            began, call, messages = one
+            if transit.now - began >= min(answer_s, call.deadline_s):
+                flying.remove(one)
+                if answer_s <= call.deadline_s:
+                    transit.answer(call, messages)
+                else:
+                    transit.collector.send(messages)
+                    transit.sending.silent(call, transit.now, late=True)
+        transit.now += 0.2
+    sends, batches = sum(transit.sends.values()), len(transit.sends)
+    assert transit.calls <= 4 * (300 / answer_s + 8), "one call a lane at a time, each waited for"
+    assert sends <= 1.6 * batches
+    oldest = transit.tracker.oldest_ms()
+    assert oldest is None or transit.ms - oldest < 200_000
+
+
+def test_scenario_22_an_ack_that_never_comes_sends_nothing_again() -> None:
+    """At level `hdfs`: a batch that has an offset waits for evidence, not for a clock."""
+    transit = Transit(tracker=Tracker())
+    for n in range(20):
+        transit.accept(batch(n))
+    while transit.now < 7_200:
+        group = transit.take()
+        begun = transit.begin(group) if group is not None else None
+        if begun is not None:
+            transit.answer(*begun)
+        transit.now += 1.0
+    assert set(transit.sends.values()) == {1}
+    assert transit.tracker.pending == 20
+
+
+def serving(store: Store) -> tuple[FramedServer, Endpoint]:
+    server = server_of(Collector(store), CollectorConfig("c", "", ""))
+    return server, Endpoint("127.0.0.1", server.start())
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def resident_mb() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) // 1024
+
+
+def test_scenario_41_thousands_of_batches_leave_handles_threads_and_memory_as_they_were(tmp_path: Path) -> None:
+    store = Store()
+    server, endpoint = serving(store)
+    agent = Agent(AgentConfig("agent-1", tmp_path, "127.0.0.1:1", "kafka", segment_bytes=64 * 1024))
+    list(agent.sink.replay())
+    agent.start()
+    sender_of(agent).update_collectors({"c": endpoint})
+    try:
+
+        def carry(first: int, count: int) -> tuple[int, int, int]:
+            for at in range(first, first + count, 100):
+                agent.intake.accept_now([polled(f"source-{n % 11}", 20) for n in range(at, at + 100)])
+            wait_until(lambda: agent.figures()["pending_batches"] == 0, "all are acked", 60)
+            return open_files(), threading.active_count(), resident_mb()
+
+        carry(0, 400)
+        store.messages.clear()
+        files, threads, memory = carry(400, 400)
+        assert len(store.messages) == 400
+        store.messages.clear()
+        many_files, many_threads, more_memory = carry(800, 2_400)
+        store.messages.clear()
+        assert many_files <= files + 4
+        assert many_threads <= threads + 2
+        assert more_memory <= memory + 40
+        wait_until(lambda: len(list((tmp_path / "log").glob("*.seg*")) or [1]) <= 3, "old segments are gone", 20)
+    finally:
+        agent.stop()
+        server.stop(2.0)

@@ -1,0 +1,114 @@
+"""A way from a log to a store in memory, step by step, with every fault that a network has; time is the test's own."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from artimon.model.batch import BatchId
+from artimon.model.clock import ManualClock
+from artimon.model.codec import verify
+from pipeline.acks import Position
+from pipeline.broker import Message, TopicInfo
+from pipeline.collector import Collector
+from pipeline.collectors import Endpoint
+from pipeline.log.records import Place
+from pipeline.sender import answer_of
+from pipeline.sending import Call, Sending
+from pipeline.tracker import Group, Outcome, Tracker
+
+ONE, TWO = Endpoint("one", 1), Endpoint("two", 2)
+Damage = Callable[[int, list[bytes]], list[bytes]]
+"""From the number of the call and its messages to what arrives."""
+
+
+@dataclass
+class Store:
+    """Stands in for Kafka: what is written stands there, in order; `refuses` says why nothing is taken."""
+
+    refuses: str = ""
+    messages: list[Message] = field(default_factory=list)
+
+    def topic(self, name: str) -> TopicInfo:
+        return TopicInfo("cluster", name, uuid.UUID(int=1), dict.fromkeys(range(4), 1), 0.0)
+
+    def write(self, messages: Sequence[Message]) -> list[Position | str]:
+        if self.refuses:
+            return [self.refuses] * len(messages)
+        at = len(self.messages)
+        self.messages += messages
+        return [Position("cluster", "t", m.partition, at + n, 0) for n, m in enumerate(messages)]
+
+    def ids(self) -> list[BatchId]:
+        """In the order in which they were written, repeats too."""
+        return [verify(message.value).id for message in self.messages]
+
+
+@dataclass
+class Transit:
+    """An agent's decisions, a collector, a store. `sends` counts how often each batch was sent."""
+
+    tracker: Tracker = field(default_factory=lambda: Tracker(ack_on_sent=True))
+    store: Store = field(default_factory=Store)
+    clock: ManualClock = field(default_factory=lambda: ManualClock(1_000_000))
+    sends: Counter[BatchId] = field(default_factory=Counter)
+    calls: int = 0
+
+    def __post_init__(self) -> None:
+        self.sending = Sending.of(self.tracker, "agent-1")
+        self.collector = Collector(self.store)
+        self.log: dict[Place, bytes] = {}
+        self.now = 0.0
+        self.sending.collectors.update({"one": ONE})
+
+    def accept(self, data: bytes, now_ms: int | None = None) -> None:
+        """A batch is in the log."""
+        place = Place(1, len(self.log), len(data))
+        self.log[place] = data
+        self.sending.logged([(verify(data), place)], self.ms if now_ms is None else now_ms)
+
+    @property
+    def ms(self) -> int:
+        return 1_000_000 + round(self.now * 1000)
+
+    def take(self) -> Group | None:
+        """What goes next, now."""
+        group = self.sending.next(self.now, self.ms)
+        return group if isinstance(group, Group) else None
+
+    def begin(self, group: Group) -> tuple[Call, list[bytes]] | None:
+        messages = [self.log[item.place] for item in group.items]
+        call = self.sending.begin(group, sum(map(len, messages)), self.now)
+        if call is None:
+            return None
+        self.calls += 1
+        self.sends.update(item.id for item in group.items)
+        return call, messages
+
+    def answer(self, call: Call, messages: list[bytes]) -> Outcome:
+        """The collector gets these, and its answers arrive."""
+        answers = [answer_of(raw) for raw in self.collector.send(messages)]
+        return self.sending.answered(call, answers, self.now)
+
+    def run(
+        self, damage: Damage | None = None, lost: Callable[[int], bool] | None = None, seconds: float = 600
+    ) -> None:
+        """Go on until nothing is left: `damage` is done to what arrives, and the answers of `lost` calls never come."""
+        until = self.now + seconds
+        while self.tracker.pending and self.now < until:
+            group = self.take()
+            begun = self.begin(group) if group is not None else None
+            if begun is None:
+                self.now += 0.05
+                continue
+            call, messages = begun
+            arrived = damage(self.calls, messages) if damage else messages
+            if lost is not None and lost(self.calls):
+                self.collector.send(arrived)
+                self.now += call.deadline_s
+                self.sending.silent(call, self.now, late=True)
+            else:
+                self.answer(call, arrived)
+        assert not self.tracker.pending, "not everything arrived"

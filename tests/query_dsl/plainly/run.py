@@ -1,0 +1,396 @@
+"""The tree, walked: every node asks its operands for the grid it needs and computes its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import re2
+
+from query_dsl import Expr, parse
+from query_dsl.tree import nodes
+from tests.query_dsl.plainly import operators, planning, points, reducers, sampled, steps
+from tests.query_dsl.plainly.things import (
+    Answer,
+    Cell,
+    Grid,
+    Plain,
+    Raw,
+    Refused,
+    Row,
+    Sample,
+    Stream,
+    Table,
+    World,
+    in_order,
+    number,
+    order,
+    series_text,
+)
+from tests.query_dsl.plainly.windows import DEFAULTS, LOOKS_BACK, WINDOWS, Span
+
+FIVE_MINUTES = 300_000
+
+
+def answer(query: str | Expr, world: World, now: int) -> Answer:
+    """What the query answers; Refused if it has no answer."""
+    root = (parse(query) if isinstance(query, str) else query).node
+    if nodes.on_samples(root):
+        return sampled.answer(root, world, now)
+    grid, base = planning.choose(root, world, now)
+    found = Walk(world, now, base).table(root, grid)
+    rows = found.rows
+    return Answer([r.text() for r in rows], [r.type for r in rows], [r.values for r in rows], grid.ends())
+
+
+@dataclass
+class Walk:
+    """One evaluation over the level of step `base`."""
+
+    world: World
+    now: int
+    base: int
+    held: int = field(init=False)
+    settled: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.settled = (self.now - planning.SETTLE) // self.base * self.base
+        spare = self.world.spare[0 if self.base == self.world.levels[0][0] else 1]
+        self.held = self.settled - self.base * (dict(self.world.levels).get(self.base, 0) + spare)
+
+    def table(self, node: nodes.Node, grid: Grid) -> Table:
+        found = self.value(node, grid)
+        if not isinstance(found, Table):
+            raise Refused("a plain value where series are needed")
+        return found
+
+    def value(self, node: nodes.Node, grid: Grid) -> Table | Plain:
+        match node:
+            case nodes.Scalar(value=value):
+                return Plain(value)
+            case nodes.Range() | nodes.Between() | nodes.At():
+                return self.value(node.child, grid)
+            case nodes.Binary():
+                return self.binary(node, grid)
+            case nodes.Unary(op="neg"):
+                return self.value(nodes.Binary("sub", nodes.Scalar(0.0), node.child), grid)
+            case nodes.Unary(op="invert"):
+                return inverted(self.table(node.child, grid))
+            case nodes.ToScalar():
+                return single(self.table(node.child, grid))
+            case _:
+                return self.series(node, grid)
+
+    def series(self, node: nodes.Node, grid: Grid) -> Table:
+        match node:
+            case nodes.Fetch():
+                return self.window(node, "last", {}, grid.step, 0, nodes.Rules(), None, grid)
+            case nodes.Absent():
+                return self.absent(node, grid)
+            case nodes.Offset(child=child, offset_ms=ms):
+                return Table(grid, later(self.table(child, grid.earlier(ms)).rows, ms))
+            case nodes.Window():
+                width = node.before_ms or grid.step
+                args = dict(node.args)
+                return self.window(
+                    node.child, node.function, args, width, node.after_ms, node.rules, node.max_gap_ms, grid
+                )
+            case nodes.Bucketize() if nodes.on_samples(node.child):
+                return Table(grid, sampled.bucketized(node, self.world, grid, self.now))
+            case nodes.Bucketize():
+                return self.window(
+                    node.child, node.function, dict(node.args), grid.step, 0, node.rules, node.max_gap_ms, grid
+                )
+            case nodes.Point():
+                return self.point(node, grid)
+            case nodes.Reduce():
+                return self.reduce(node, grid)
+            case nodes.Named(child=child, name=name):
+                rows = [replace(r, name=name) for r in self.table(child, grid).rows]
+                return Table(grid, in_order(rows))
+            case nodes.Step():
+                return steps.step(self, node, grid)
+        raise NotImplementedError(type(node).__name__)
+
+    # --- data ---
+
+    def chosen(self, selector: Any) -> list[Raw]:
+        found = [s for s in self.world.series if all(fits(m, s) for m in selector.matchers)]
+        if not found:
+            raise Refused("no series fits")
+        return sorted(found, key=lambda s: order(Stream(s.name, dict(s.labels), s.type, [])))
+
+    def visible(self, raw: Raw) -> list[Sample]:
+        """What the level holds, oldest first."""
+        return sorted((s for s in raw.samples if self.held < s.time <= self.settled), key=lambda s: s.time)
+
+    def absent(self, node: nodes.Absent, grid: Grid) -> Table:
+        return steps.absent(self, node, grid)
+
+    # --- windows ---
+
+    def window(
+        self,
+        child: nodes.Node,
+        function: Any,
+        args: dict[str, Any],
+        before: int,
+        after: int,
+        rules: Any,
+        gap: int | None,
+        grid: Grid,
+    ) -> Table:
+        inner = child
+        offset = 0
+        while isinstance(inner, nodes.Range | nodes.Between | nodes.At | nodes.Offset):
+            offset += inner.offset_ms if isinstance(inner, nodes.Offset) else 0
+            inner = inner.child
+        step = self.base if grid.step % self.base == 0 and self.step_below(inner, grid) else grid.step
+        if before % step or after % step:
+            raise Refused(f"the window is no multiple of {step}")
+        asked = Asked(str(function), args, before, after, rules, gap or max(FIVE_MINUTES, 2 * step), step)
+        moved = grid.earlier(offset)
+        if isinstance(inner, nodes.Fetch):
+            rows = self.over_samples(inner, asked, moved)
+        else:
+            rows = self.over_results(inner, asked, moved)
+        return Table(grid, later(rows, offset))
+
+    def step_below(self, child: nodes.Node, grid: Grid) -> bool:
+        """Whether what is below is on the grid of the level."""
+        return not any(isinstance(n, nodes.Bucketize) for n in nodes.walk(child)) or grid.step == self.base
+
+    def over_samples(self, fetch: nodes.Fetch, asked: Asked, grid: Grid) -> list[Row]:
+        kept = []
+        series = self.chosen(fetch.selector)
+        first, last = grid.ends()[0] - asked.before - asked.back(), grid.end + asked.after
+        with_data = [s for s in series if any(first < x.time <= last for x in self.visible(s))]
+        able = [s for s in with_data if s.type != "STRING" or WINDOWS[asked.function].texts]
+        if with_data and not able:
+            raise Refused(f"{asked.function} cannot take STRING")
+        for raw in able:
+            samples = self.visible(raw)
+            births = tuple(sorted({s.birth for s in samples}))
+            values = [self.at(raw.type, raw.kind, samples, births, raw.ended, False, asked, end) for end in grid.ends()]
+            newest = max(s.time for s in samples if first < s.time <= last)
+            kept.append(Row(raw.name, dict(raw.labels), result_type(asked.function, raw.type), values, newest))
+        return kept
+
+    def over_results(self, child: nodes.Node, asked: Asked, grid: Grid) -> list[Row]:
+        """One value a bucket, at its end."""
+        back = asked.before + asked.back()
+        end = grid.end + asked.after
+        wide = Grid(end, asked.step, (end - (grid.ends()[0] - back)) // asked.step)
+        rows = self.table(child, wide).rows
+        able = [r for r in rows if r.type != "STRING" or WINDOWS[asked.function].texts]
+        if rows and not able:
+            raise Refused(f"{asked.function} cannot take STRING")
+        kept = []
+        for row in able:
+            samples = [Sample(t, v) for t, v in zip(wide.ends(), row.values, strict=True) if v is not None]
+            values = [self.at(row.type, "UNKNOWN", samples, (), 0, True, asked, e) for e in grid.ends()]
+            kept.append(replace(row, type=result_type(asked.function, row.type), values=values))
+        return kept
+
+    def at(
+        self,
+        kind_of_value: str,
+        kind: str,
+        samples: list[Sample],
+        births: tuple[int, ...],
+        ended: int,
+        computed: bool,
+        asked: Asked,
+        end: int,
+    ) -> Cell:
+        """The function at one step."""
+        start, stop = end - asked.before, end + asked.after
+        inside = [s for s in samples if start < s.time <= stop]
+        buckets: dict[int, list[Sample]] = {}
+        for s in inside:
+            buckets.setdefault(-(-(s.time - stop) // asked.step), []).append(s)
+        before = [s for s in samples if s.time <= start]
+        args = {**DEFAULTS.get(asked.function, {}), **asked.args, "t": end}
+        span = Span(
+            start,
+            stop,
+            [buckets[k] for k in sorted(buckets)],
+            before[-1] if before else None,
+            kind_of_value,
+            kind,
+            asked.gap,
+            args,
+            ended,
+            computed=computed,
+            births=births,
+            history=[s for s in samples if s.time <= stop],
+        )
+        return self.by_rules(asked, span)
+
+    def by_rules(self, asked: Asked, span: Span) -> Cell:
+        buckets = (asked.before + asked.after) // asked.step
+        rules = asked.rules
+        if rules.nulls == "error" and len(span.buckets) < buckets:
+            raise Refused("a value is missing")
+        least = rules.min_count if rules.min_count is not None else 0 if asked.function == "count" else 1
+        if rules.nulls == "propagate" and len(span.buckets) < buckets:
+            return None
+        if len(span.samples()) < least:
+            return None
+        if asked.function in LOOKS_BACK and span.start < self.held:
+            return None
+        return WINDOWS[asked.function].run(span)
+
+    # --- values and classes ---
+
+    def point(self, node: nodes.Point, grid: Grid) -> Table:
+        args = {**points.DEFAULTS.get(node.function, {}), **dict(node.args)}
+        rows = self.table(node.child, grid).rows
+        able = [r for r in rows if points.takes(node.function, r.type)]
+        if rows and not able:
+            raise Refused(f"{node.function} cannot take the types")
+        return Table(grid, [points.point(node.function, r, grid.ends(), args) for r in able])
+
+    def reduce(self, node: nodes.Reduce, grid: Grid) -> Table:
+        name = str(node.function)
+        args = {**reducers.DEFAULTS.get(name, {}), **dict(node.args)}
+        child = self.table(node.child, grid)
+        able = [r for r in child.rows if r.type != "STRING" or name in reducers.TAKES_TEXT]
+        if child.rows and not able:
+            raise Refused(f"{name} cannot take STRING")
+        for label in node.by if node.by is not None else ():
+            if label != "__name__" and able and not any(label in r.labels for r in able):
+                raise Refused(f"no series has the label {label}")
+        wanted = args["label"] if name.startswith("arg") else "__name__"
+        if wanted != "__name__" and able and not any(wanted in r.labels for r in able):
+            raise Refused(f"no series has the label {wanted}")
+        classes: dict[Any, list[Row]] = {}
+        for row in sorted(able, key=order):
+            classes.setdefault(class_of(row, node), []).append(row)
+        rows: list[Row] = []
+        for (title, pairs), members in classes.items():
+            if name in ("first", "last") and any(m.type != "STRING" for m in members):
+                members = [m for m in members if m.type != "STRING"]
+            rows += self.one_class(name, title, dict(pairs), members, grid, args, node.rules)
+        return Table(grid, in_order(rows))
+
+    def one_class(
+        self, name: str, title: str, labels: dict[str, str], members: list[Row], grid: Grid, args: Any, rules: Any
+    ) -> list[Row]:
+        if name in MANY:
+            allowed = reducers.by_rules(name, members, grid.n, rules)
+            found = MANY[name](name, title, labels, members, grid.n, args)
+            return [
+                replace(r, values=[v if a else None for v, a in zip(r.values, allowed, strict=True)]) for r in found
+            ]
+        how = reducers.SIMPLE[name][1]
+        kind = reducers.result_type(how, {m.type for m in members})
+        return [Row(title, labels, kind, reducers.simple(name, members, grid.n, args, rules))]
+
+    # --- two operands ---
+
+    def binary(self, node: nodes.Binary, grid: Grid) -> Table | Plain:
+        left, right = self.value(node.left, grid), self.value(node.right, grid)
+        if isinstance(left, Plain) and isinstance(right, Plain):
+            return plain_result(node.op, left, right, grid.n)
+        if isinstance(left, Table) and isinstance(right, Table):
+            if node.op in SETS:
+                return operators.sets(SETS[node.op], left, right, node.match)
+            return operators.join(node.op, left, right, node.match)
+        if node.match != nodes.Match() or node.op in SETS:
+            raise Refused("one side is a plain value: nothing to match")
+        return operators.with_plain(node.op, left, right)
+
+
+MANY: dict[str, Callable[..., list[Row]]] = {
+    "topk": lambda name, title, labels, members, n, args: reducers.chosen_members(name, members, n, args),
+    "bottomk": lambda name, title, labels, members, n, args: reducers.chosen_members(name, members, n, args),
+    "count_values": lambda name, *rest: reducers.counted_values(*rest),
+    "histogram_quantile": lambda name, title, labels, members, n, args: [
+        Row(title, labels, "DOUBLE", reducers.histogram(members, n, args))
+    ],
+}
+"""Reducers that are no function of the values at one step alone, or give several series."""
+SETS = {"set_and": "and", "set_or": "or", "set_unless": "unless"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A window as it was asked for; times in ms."""
+
+    function: str
+    args: dict[str, Any]
+    before: int
+    after: int
+    rules: Any
+    gap: int
+    step: int
+
+    def back(self) -> int:
+        """How far before the windows a predecessor may lie: whole buckets, and one that ends there."""
+        return (-(-self.gap // self.step) + 1) * self.step if self.function in LOOKS_BACK else 0
+
+
+def later(rows: list[Row], ms: int) -> list[Row]:
+    """The same values under later ends."""
+    return [replace(r, newest=r.newest + ms) for r in rows]
+
+
+def fits(matcher: Any, series: Raw) -> bool:
+    value = series.name if matcher.label == "__name__" else series.labels.get(matcher.label, "")
+    match matcher.op:
+        case "=":
+            return bool(value == matcher.value)
+        case "!=":
+            return bool(value != matcher.value)
+        case "prefix":
+            return bool(value.startswith(matcher.value))
+    return bool((re2.fullmatch(matcher.value, value) is not None) == (matcher.op == "=~"))
+
+
+def result_type(function: str, kind: str) -> str:
+    gives = WINDOWS[function].gives
+    if gives == "same":
+        return kind
+    if gives == "exact":
+        return "DOUBLE" if kind == "DOUBLE" else "INTEGER"
+    return gives
+
+
+def class_of(row: Row, node: nodes.Reduce) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """(name, labels) of the class."""
+    if node.without is not None:
+        return "", tuple(sorted((k, v) for k, v in row.labels.items() if k not in node.without))
+    by = node.by or ()
+    labels = tuple(sorted((k, row.labels[k]) for k in by if k in row.labels))
+    return row.name if "__name__" in by else "", labels
+
+
+def inverted(table: Table) -> Table:
+    able = [r for r in table.rows if r.type == "BOOLEAN"]
+    if table.rows and len(able) < len(table.rows):
+        raise Refused("~ needs BOOLEAN")
+    rows = [Row("", r.labels, "BOOLEAN", [None if v is None else not v for v in r.values]) for r in able]
+    return Table(table.grid, in_order(rows))
+
+
+def single(table: Table) -> Plain:
+    if len(table.rows) != 1:
+        raise Refused(f"scalar() needs one series, not {len(table.rows)}")
+    row = table.rows[0]
+    return Plain(None, row.values, row.type)
+
+
+def plain_result(op: str, left: Plain, right: Plain, n: int) -> Plain:
+    types = operators.plain_type(left), operators.plain_type(right)
+    if not operators.takes(op, *types):
+        raise Refused(f"{op} cannot take these plain values")
+    kind = operators.result_type(op, *types)
+    if left.values is None and right.values is None:
+        value = operators.one(op, left.value, right.value)
+        return Plain(number(value) if kind == "DOUBLE" and value is not None else value)
+    return Plain(None, operators.values_of(op, left, right, n), kind)
+
+
+__all__ = ["Walk", "answer", "fits", "series_text"]

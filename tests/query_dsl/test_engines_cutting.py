@@ -1,0 +1,70 @@
+"""Raw samples cut into buckets are what shards make of them, however the samples are split and in whatever order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from artimon.model.grid import Grid
+from artimon.model.select import STATISTICS, SelectRequest
+from query_dsl.engines.cutting import Piece, cut, join
+from query_dsl.engines.held import Held
+from query_dsl.engines.rows import Rows, settle
+from query_dsl.engines.wire import decode_piece, encode_piece
+from tests.query_dsl.engine_worlds import MINUTE, T, Told, made_of, request_of, rows_of, table_of, worlds
+from tests.query_dsl.test_pushdown import world
+
+GRIDS = [Grid(T, MINUTE, 40), Grid(T - 5 * MINUTE, 5 * MINUTE, 4), Grid(T, 15 * MINUTE, 4)]
+
+
+def held(told: list[Told], grid: Grid, pieces: list[Piece], request: SelectRequest) -> Any:
+    kept = Held(len(table_of(told)), grid, request.statistics)
+    for piece in pieces:
+        kept.add(piece)
+    if kept.mixed:
+        rows, source = rows_of(told)
+        mine = np.isin(rows.row, sorted(kept.mixed))
+        kept.put_back(cut(settle(rows.pick(mine), source[mine]).rows, grid))
+    return made_of(kept.buckets(request, table_of(told)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(told=worlds(), at=st.integers(0, 2), order=st.randoms(use_true_random=False), many=st.integers(1, 6))
+def test_pieces_in_any_order_are_what_the_shards_hold(told: list[Told], at: int, order: Any, many: int) -> None:
+    grid = GRIDS[at]
+    request = request_of(["v.*"], grid)
+    rows, _ = rows_of(told)
+    places = list(range(len(rows)))
+    order.shuffle(places)
+    parts = [np.array(sorted(places[i::many]) if many % 2 else places[i::many], np.intp) for i in range(many)]
+    pieces = [cut(rows.pick(part), grid) for part in parts]
+    if many > 3:
+        pieces = [join([decode_piece(encode_piece(piece)) for piece in pieces[:3]]), *pieces[3:]]
+    expected = made_of(world(told, 2).select(request))
+    assert held(told, grid, pieces, request) == expected
+
+
+def test_a_piece_of_nothing_is_nothing() -> None:
+    none = np.zeros(0, np.int64)
+    rows = Rows(none, none, none, none.astype(np.uint8), none)
+    piece = cut(rows, GRIDS[0])
+    assert piece.samples == 0
+    assert join([piece, decode_piece(encode_piece(piece))]).samples == 0
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_only_what_is_asked_for_is_held(statistic: str) -> None:
+    told = [Told("v0", (), 1, ((T - 10, 5, 3), (T - 5, 5, 4)), "s0", 0)]  # type: ignore[arg-type]
+    rows, _ = rows_of(told)
+    kept = Held(1, GRIDS[0], (statistic,))
+    kept.add(cut(rows, GRIDS[0]))
+    buckets = kept.buckets(SelectRequest((), GRIDS[0], (statistic,)), table_of(told))
+    assert set(buckets.statistics) == {statistic}
+    assert (
+        buckets.statistics[statistic][0, -1]
+        == {"last": 4, "last_time": T - 5, "min": 3, "max": 4, "sum": 7, "count": 2}[statistic]
+    )

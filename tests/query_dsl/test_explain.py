@@ -1,0 +1,101 @@
+"""What answering does is told: grid, engine, level and why, what the store computes, what was read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from query_dsl import QueryError, offline, parse
+from query_dsl.engines.explain import explain
+from tests.query_dsl.test_engines_auto import NOW, Long, Short, auto, counter
+from tests.query_dsl.test_pushdown import MINUTE, T, world
+
+
+def told(text: str, store: Any, **options: Any) -> Any:
+    return explain(parse(text), store, NOW, **options)
+
+
+def test_the_plan_is_a_line_a_node() -> None:
+    store = world([counter("a"), counter("b")], 1)
+    found = told("(fetch('a').rate('5m').sum(by=[\"k\"]) / fetch('b').max(without=[])).range('10m')", store, run=False)
+    assert [(line.depth, line.text) for line in found.lines] == [
+        (0, ".range('10m')"),
+        (1, "div"),
+        (2, ".sum(by=['k'])"),
+        (3, ".rate('5m')"),
+        (4, "fetch('a')"),
+        (2, ".max(without=[])"),
+        (3, "fetch('b')"),
+    ]
+    about = {line.text: line.about for line in found.lines}
+    assert about[".sum(by=['k'])"] == "in the store, by class"
+    assert about[".rate('5m')"] == "windows of 5m"
+    assert about["fetch('b')"] == "memory, buckets of 1m"
+    assert (found.grid.n, found.grid.end_ms) == (10, T)
+    assert "finest level that covers the range" in str(found)
+
+
+def test_without_a_run_nothing_is_asked() -> None:
+    memory = Short(world([counter()], 1))
+    found = told("fetch('c').range('5m')", memory, run=False)
+    assert (found.ran, found.origin.fetched, memory.asked) == (False, (), [])
+
+
+def test_a_run_tells_what_was_read() -> None:
+    found = told("fetch('c').increase('2m').range('8m')", world([counter(), counter("d")], 1))
+    (one,) = found.origin.fetched
+    assert (one.selector, one.series, one.reduced) == ("c", 1, False)
+    assert one.bytes == one.series * one.grid.n * len(one.statistics) * 8
+    assert (found.series, found.points) == (1, 8)
+    assert "c: 1 series x" in str(found)
+
+
+def test_what_the_store_reduced_is_marked() -> None:
+    found = told("fetch('{k!=\"\"}').sum(by=[]).range('8m')", world([counter(), counter("d")], 2))
+    assert [one.reduced for one in found.origin.fetched] == [True]
+    assert "reduced in the store" in str(found)
+
+
+def test_both_engines_are_named_with_their_times() -> None:
+    tale = [counter()]
+    found = told("fetch('c').range('30m')", auto(Short(world(tale, 1)), Long(tale)))
+    assert found.origin.engine == "memory and history"
+    assert [part.engine for part in found.origin.fetched[0].parts] == ["history", "memory"]
+    assert "no level reaches back to the range; 5m suits its length" in str(found)
+    planned = told("fetch('c').range('30m')", auto(Short(world(tale, 1)), Long(tale)), run=False)
+    assert "engine  memory and history" in str(planned)
+
+
+def test_json_is_whole() -> None:
+    found = told("fetch('c').range('5m')", world([counter()], 1))
+    data = json.loads(found.to_json())
+    assert data == json.loads(json.dumps(found.to_dict()))
+    assert data["origin"]["fetched"][0]["series"] == 1
+    assert data["grid"] == {"start_ms": T - 5 * MINUTE, "end_ms": T, "step_ms": MINUTE, "n": 5}
+
+
+def test_raw_samples_are_explained() -> None:
+    found = offline({"x": [(1, 1), (5, 2)]}).explain("samples('x').between(0, 10)")
+    assert (found.series, found.points) == (1, 2)
+    assert found.lines[-1].about == "raw samples"
+
+
+def test_errors_are_those_of_the_query() -> None:
+    with pytest.raises(QueryError, match="no variable is named 'y'"):
+        told("fetch('y')", world([counter()], 1))
+
+
+def test_a_long_sum_is_no_matter() -> None:
+    text = " + ".join(["fetch('c')"] * 150)
+    found = told(text, world([counter()], 1), run=False)
+    assert len(found.lines) == 299
+
+
+def test_raw_samples_say_where_they_came_from() -> None:
+    store = offline({"x": [(60_000, 1.0), (120_000, 4.0)]})
+    found = store.query("samples('x').map('max', '2m').between(0, 120000)")
+    assert found.origin is not None
+    assert found.origin.engine == "samples"
+    assert [(one.selector, one.samples) for one in found.origin.fetched] == [("x", 2)]

@@ -1,0 +1,157 @@
+"""What a query may cost: each limit by itself, soft and hard, and ending a query from outside."""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from artimon.model.aggregate import Aggregate, AggregateRequest
+from artimon.model.select import Buckets, SelectRequest
+from query_dsl import QueryError, evaluate, parse
+from query_dsl.engines.limits import LimitExceeded, Limits, QueryCancelled, Watch, watched
+from query_dsl.engines.offline import offline
+from query_dsl.running.levels import SETTLE_MS
+from tests.query_dsl.plain_store import MINUTE, PlainStore
+
+NOW = 60 * MINUTE + SETTLE_MS
+
+
+def store(series: int = 10) -> PlainStore:
+    made = PlainStore()
+    for i in range(series):
+        made.add("x", {"i": str(i)}, [(t * MINUTE, t + i) for t in range(1, 61)])
+    return made
+
+
+def ask(text: str, limits: Limits, **more: Any) -> Any:
+    return evaluate(parse(text), store(), NOW, limits=limits, **more)
+
+
+def test_too_many_series_name_limit_figure_and_what_to_do() -> None:
+    with pytest.raises(LimitExceeded) as refused:
+        evaluate(
+            parse("fetch('x').range('10m')"),
+            offline({f"x{{i='{i}'}}": [] for i in range(11)}),
+            NOW,
+            limits=Limits(series=10),
+        )
+    text = refused.value.message
+    assert "11 series fit" in text
+    assert "limit of 10 series (series)" in text
+    assert "add matchers" in text
+
+
+def test_memory_is_refused_before_it_is_asked_for() -> None:
+    given = offline({f"x{{i='{i}'}}": [(MINUTE, 1)] for i in range(11)})
+    with pytest.raises(LimitExceeded, match=r"10 buckets x 2 statistics are 160 bytes a series, so that 6 fit"):
+        evaluate(parse("fetch('x').range('10m')"), given, NOW, limits=Limits(memory_bytes=1_000))
+
+
+def test_memory_of_several_fetches_adds_up() -> None:
+    one = 10 * 10 * 2 * 8
+    assert len(ask("fetch('x').range('10m')", Limits(memory_bytes=one))) == 10
+    with pytest.raises(LimitExceeded, match="memory_bytes"):
+        ask("fetch('x').range('10m') + fetch('x').offset('1m')", Limits(memory_bytes=one + 100))
+
+
+def test_near_a_limit_the_answer_says_so() -> None:
+    found = ask("fetch('x').range('10m')", Limits(series=12))
+    assert found.notes == ("near a limit: series 10 of 12",)
+    assert ask("fetch('x').range('10m')", Limits(series=21)).notes == ()
+    assert ask("fetch('x').range('10m')", Limits(series=12, soft=0.9)).notes == ()
+
+
+@pytest.mark.parametrize("name", ["series", "samples", "memory_bytes", "seconds", "soft"])
+def test_a_limit_of_nothing_is_refused(name: str) -> None:
+    with pytest.raises(QueryError, match=name):
+        Limits(**{name: 0})
+
+
+class Slow(PlainStore):
+    """Answers once it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(series=store().series)
+        self.go = threading.Event()
+        self.asked = threading.Event()
+
+    def select(self, request: SelectRequest) -> Buckets:
+        self.asked.set()
+        assert self.go.wait(20)
+        return super().select(request)
+
+
+def test_time_is_over_while_the_store_still_works() -> None:
+    slow = Slow()
+    began = monotonic()
+    with pytest.raises(LimitExceeded, match=r"longer than its limit of 0.2 s \(seconds\)"):
+        evaluate(parse("fetch('x')"), slow, NOW, limits=Limits(seconds=0.2))
+    assert monotonic() - began < 5
+    slow.go.set()
+
+
+def test_an_event_ends_a_question_that_is_under_way() -> None:
+    slow, stop = Slow(), threading.Event()
+
+    def later() -> None:
+        slow.asked.wait(10)
+        stop.set()
+
+    threading.Thread(target=later, daemon=True).start()
+    with pytest.raises(QueryCancelled, match="called off"):
+        evaluate(parse("fetch('x')"), slow, NOW, stop=stop)
+    slow.go.set()
+
+
+def test_a_check_ends_a_question_that_is_under_way() -> None:
+    class Enough(Exception):
+        pass
+
+    slow = Slow()
+
+    def check() -> None:
+        if slow.asked.is_set():
+            raise Enough
+
+    with pytest.raises(Enough):
+        evaluate(parse("fetch('x')"), slow, NOW, check)
+    slow.go.set()
+
+
+def test_the_deadline_goes_with_what_a_store_aggregates() -> None:
+    seen: list[int | None] = []
+
+    class Aggregates(PlainStore):
+        def aggregate(self, request: AggregateRequest) -> Aggregate:
+            seen.append(request.deadline_ms)
+            raise AssertionError("seen")
+
+    view: Any = watched(Aggregates(), Watch(Limits(seconds=3)))
+    with pytest.raises(AssertionError, match="seen"):
+        view.aggregate(_request())
+    assert seen[0] is not None
+    assert 0 < seen[0] <= 3_000
+
+
+def _request() -> AggregateRequest:
+    from artimon.model.grid import Grid
+    from artimon.model.windows.reducing import Windows
+
+    windows = Windows("last", 1, 1, 0, 1, 0, 0, 0, None, False)
+    return AggregateRequest((), Grid(MINUTE, MINUTE, 1), windows, "sum", ())
+
+
+def test_what_nothing_can_end_is_asked_without_a_thread() -> None:
+    plain = store()
+    assert watched(plain, Watch()) is plain
+
+
+def test_seconds_left_are_told() -> None:
+    given = offline({"x": [(MINUTE, 1)]})
+    watch = Watch(Limits(seconds=50))
+    assert 40 < (watch.seconds_left() or 0) <= 50
+    assert Watch().seconds_left() is None
+    assert len(given.query("fetch('x')", limits=Limits(seconds=50))) == 1

@@ -1,0 +1,81 @@
+"""The state machines that the simulation drives: where they stand in the program, and what of them it leaves out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+MACHINES: dict[str, tuple[str, ...]] = {
+    "artimon/model/ranges.py": ("RangeSet", "LaneRanges"),
+    "pipeline/acks.py": ("judge", "_against", "_without", "_beside", "_version", "_fresh", "PartitionState"),
+    "pipeline/collector.py": ("Collector",),
+    "pipeline/collectors.py": ("Collectors",),
+    "pipeline/control.py": ("Control",),
+    "pipeline/credits.py": ("Credits", "Shares"),
+    "pipeline/log/core.py": ("LogCore", "_refuse_all"),
+    "pipeline/log/framing.py": ("read_record", "scan", "_next_record", "_is_padding"),
+    "pipeline/log/recovery.py": ("Recovery", "look_at", "newest", "gaps_in", "_look_at", "_take", "_end_of"),
+    "pipeline/log/repair.py": ("repair", "_repair_segment", "_keep_copy"),
+    "pipeline/log/segments.py": ("Segments",),
+    "pipeline/numbering.py": ("Numbering",),
+    "pipeline/pacing.py": ("Pacing",),
+    "pipeline/probing.py": ("Probing",),
+    "pipeline/quota.py": ("Quota",),
+    "pipeline/sending.py": ("Sending", "notes_of_sent", "notes_of_done", "restore"),
+    "pipeline/timer.py": ("AdaptiveTimer", "backoff"),
+    "pipeline/tracker.py": ("Tracker",),
+    "pipeline/spark/acks.py": ("AcksPublisher", "document"),
+    "pipeline/spark/buckets.py": ("BucketsQuery", "Life"),
+    "pipeline/spark/cuts.py": ("Cuts",),
+    "pipeline/spark/feeding.py": ("_Feeder", "feed_records"),
+    "pipeline/spark/progress.py": ("Progress", "_Process"),
+    "pipeline/spark/raw.py": ("RawQuery", "Life"),
+    "pipeline/spark/retention.py": ("Retention", "cut_for_room"),
+    "pipeline/spark/state.py": (
+        *("advance", "_remember", "_merge", "end_of_epoch", "followed", "_reach", "find_gaps", "begins_topic"),
+        *("close_gaps", "_close", "_add_span", "_distribute"),
+    ),
+    "pipeline/spark/table.py": ("RawTable.append",),
+    "pipeline/spark/tasks.py": ("Reader",),
+    "pipeline/spark/topic.py": ("Topic._epochs", "Topic.epochs", "Topic.check_leaders"),
+    "varstore/groups.py": ("Groups", "Group"),
+    "varstore/images/bringing.py": ("is_from_table", "can_go_on", "LogSpan"),
+    "varstore/images/raw_state.py": ("parse", "RawHead"),
+    "varstore/positions.py": ("admit", "advance", "sift", "check_range", "check_owned"),
+}
+SITES = ("above", "first_above", "reclaim", "adopt", "release", "outstanding", "bound", "oldest_of")
+LEFT_OUT = {
+    *(f"Tracker.{name}" for name in SITES),  # several data centres: tests/sites
+    *(f"Tracker.{name}" for name in ("oldest_ms", "oldest_unsent_ms", "_unsent", "lanes", "set_ack_on_sent")),
+    *("Control._run", "Control.start", "Control.stop", "Control._on_state"),  # threads
+    *("AcksPublisher.run", "Retention.run", "RawQuery.run", "RawQuery._live", "RawQuery.figures"),  # loops around turns
+    *("BucketsQuery.run", "Life.run_tasks", "Life.on_batch.task", "Life.catch_up", "Life._tasks"),  # Spark itself
+    *("RawQuery.problems", "RawQuery._lag_ms", "Retention.look", "Quota.figures", "Quota.problem", "Progress.figures"),
+    *("Progress._lag_ms", "Progress.log_end", "Collector.figures", "Collectors.update", "Collector.send"),
+    *("Group.forget_lanes", "Groups.merge", "Group.equals", "Group._of", "Group.absorb", "Groups.remove"),
+    # groups that move between shards, and 97 days: tests/varstore
+    *("Segments.oldest_live", "Tracker.give_up", "Tracker._was_given_up", "Credits.keep"),  # shedding, reloads
+    *("Segments.live_in", "LogCore.shed", "LogCore.close", "Segments.close", "Life._rest"),
+}
+
+
+class Covered(NamedTuple):
+    """Branches of one function or class."""
+
+    name: str
+    taken: int
+    all: int
+
+
+def covered(report: Path) -> list[Covered]:
+    """What a JSON report of coverage.py says of the machines, function by function."""
+    found = []
+    for path, file in json.loads(report.read_text())["files"].items():
+        wanted = next((names for name, names in MACHINES.items() if path.endswith(name)), ())
+        for name, told in file["functions"].items():
+            summary: dict[str, Any] = told["summary"]
+            machine = any(name == one or name.startswith(f"{one}.") for one in wanted)
+            if machine and name not in LEFT_OUT and summary["num_branches"]:
+                found.append(Covered(f"{path}:{name}", summary["covered_branches"], summary["num_branches"]))
+    return found

@@ -1,0 +1,164 @@
+"""The buckets query without Spark: the same bookkeeping, the same tasks, over a log that is a list."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from artimon.model.batch import BatchId, Samples
+from artimon.model.codec import encode_samples
+from artimon.model.routing import partition_of
+from artimon.model.select import Buckets, SelectRequest
+from bookkeeper.framed import FramedServer
+from pipeline.spark.buckets import Life
+from pipeline.spark.feeding import FeedPlan, FeedResult, feed_records
+from pipeline.spark.shards import Shard as Live
+from pipeline.spark.state import Epochs, Span
+from pipeline.spark.tasks import Record
+from pipeline.spark.topic import TopicInfo
+from tests.varstore.worlds import Row, TestBatch, range_of
+from varstore.cluster.directory import Place
+from varstore.service import ShardService, idl
+from varstore.shard import Shard
+
+PARTITIONS = 3
+TOPIC_ID = "topic-one"
+NOW = 1_800_000_000_000
+MiB = 1 << 20
+
+
+class Log:
+    """A topic of samples; each agent has one lane. Also what any number of readers is to make of it."""
+
+    def __init__(self, partitions: int = PARTITIONS) -> None:
+        self.records: dict[int, list[Record]] = {p: [] for p in range(partitions)}
+        self.batches: dict[int, list[TestBatch]] = {p: [] for p in range(partitions)}
+        self.starts = dict.fromkeys(range(partitions), 0)
+        self.leaders: dict[int, Epochs] = dict.fromkeys(range(partitions), ((0, 0),))
+        self._sequence: dict[str, int] = {}
+
+    def send(self, agent: str, source: str, rows: Sequence[Row], append_ms: int = NOW, copies: int = 1) -> bytes:
+        """One batch, `copies` times."""
+        sequence = self._sequence[agent] = self._sequence.get(agent, -1) + 1
+        id_ = BatchId(agent, 7, 0, sequence)
+        batch = TestBatch(id_, source, append_ms, rows)
+        data = encode_samples(id_, source, bytes(16), 0, append_ms, "default", Samples.of(rows)).data
+        partition = partition_of(agent, 7, 0, len(self.records))
+        for _ in range(copies):
+            self.append(partition, data, batch, append_ms)
+        return data
+
+    def append(self, partition: int, data: bytes, batch: TestBatch, append_ms: int = NOW) -> None:
+        """What a broker does."""
+        self.records[partition].append(Record(len(self.records[partition]), append_ms, data))
+        self.batches[partition].append(batch)
+
+    def cut(self, partition: int, offset: int) -> list[Record]:
+        """Lose the end under a new leader; what was there."""
+        self.leaders[partition] = (*self.leaders[partition], (len(self.leaders[partition]), offset))
+        gone = self.records[partition][offset:]
+        del self.records[partition][offset:]
+        del self.batches[partition][offset:]
+        return gone
+
+    def ends(self) -> dict[int, int]:
+        return {p: len(records) for p, records in self.records.items()}
+
+    # as pipeline.spark.topic.Topic
+
+    def epochs(self, _info: TopicInfo, _known: Mapping[int, Epochs]) -> dict[int, Epochs]:
+        return dict(self.leaders)
+
+    def bounds(self, _partitions: int) -> dict[int, Span]:
+        return {p: (self.starts[p], end) for p, end in self.ends().items()}
+
+    def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[tuple[int, Record]]:
+        return [(p, record) for p in sorted(start) for record in self.records[p][start[p] : end[p]]]
+
+
+class FedShard:
+    """A real shard behind a real port."""
+
+    def __init__(self, id_: str, vshards: int, capacity: int = 2_000) -> None:
+        self.id, self.shard = id_, Shard(id_, capacity=capacity, owned=frozenset())
+        if vshards:
+            self.shard.adopt(vshards)
+        self.server = FramedServer(idl().Shard, ShardService(self.shard), max_frame=64 * MiB)
+        self.port = self.server.start()
+        self.incarnation = f"{random.getrandbits(64):x}"
+
+    def live(self) -> Live:
+        """As its registration says."""
+        return Live(self.id, "127.0.0.1", self.port, self.incarnation, self.shard.vshards)
+
+    def place(self) -> Place:
+        return Place(self.id, "127.0.0.1", self.port, self.incarnation, self.shard.vshards, self.shard.vshards)
+
+    def close(self) -> None:
+        self.server.stop(0.2)
+
+
+class Shards:
+    """As pipeline.spark.shards.ShardDirectory, of shards in this process."""
+
+    def __init__(self, shards: dict[str, FedShard]) -> None:
+        self.shards = shards
+
+    def live(self) -> dict[str, Live]:
+        return {id_: shard.live() for id_, shard in self.shards.items()}
+
+
+class Feed(Life):
+    """One life of the query, driven by hand."""
+
+    def __init__(self, log: Log, directory: Any, topic_id: str = TOPIC_ID) -> None:
+        self.log = log
+        stand_in: Any = log
+        nothing: Any = None
+        partitions = len(log.records)
+        self.info = TopicInfo("c", "t", topic_id, partitions, dict.fromkeys(range(partitions), 0))
+        super().__init__(nothing, nothing, directory, stand_in, self.info)
+        self.begin_with()
+        self.at = dict(self.begin())
+
+    def micro_batch(self) -> None:
+        """Everything that the log has more than the query."""
+        start, end = dict(self.at), self.log.ends()
+        self.follow(lambda plan: list(feed_records(plan, self.log.read(start, end))))
+        self.at = end
+
+    def read_again(self, plan: FeedPlan, start: Mapping[int, int], end: Mapping[int, int]) -> list[FeedResult]:
+        return list(feed_records(plan, self.log.read(start, end)))
+
+    def settle(self) -> None:
+        """Until nobody lacks anything."""
+        self.look()
+        self.micro_batch()
+        for _ in range(50):
+            if not self.help_laggards() and not self.progress.changed() and not self.progress.cohorts():
+                return
+        raise AssertionError(f"it does not come to rest: {self.progress.figures(0)}")
+
+
+def reference(log: Log, capacity: int = 2_000) -> Shard:
+    """One shard that was fed everything."""
+    shard = Shard("reference", capacity=capacity)
+    for partition, batches in log.batches.items():
+        shard.feed(range_of(batches, 0, len(batches), partition))
+    return shard
+
+
+def table(parts: Sequence[Buckets], request: SelectRequest) -> dict[int, dict[str, list[int]]]:
+    """Every series with all of its cells that have a meaning. A series in two parts is an error."""
+    found: dict[int, dict[str, list[int]]] = {}
+    for part in parts:
+        counts = part.statistics["count"] > 0
+        for row, series in enumerate(part.series):
+            assert series.fingerprint not in found, f"{series} stands in two answers"
+            held = counts[row]
+            cells = {name: part.statistics[name][row][held].tolist() for name in request.statistics}
+            cells["lives"] = [tuple(life)[1:] for life in part.births.tolist() if life[0] == row]
+            cells["at"] = held.nonzero()[0].tolist()
+            found[series.fingerprint] = cells
+    return found

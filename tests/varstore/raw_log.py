@@ -1,0 +1,91 @@
+"""A log in the raw table, as the raw query would have put it there."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from artimon.model import files
+from artimon.model.ranges import LaneRanges
+from pipeline.compaction.order import sort
+from pipeline.spark import rows
+from pipeline.spark import state as states
+from pipeline.spark.state import RawState, Step, Totals
+from pipeline.spark.table import FILE_SCHEMA, DataFile, RawTable, SourcesTable, folder
+from tests.varstore.keeping import Log
+from tests.varstore.worlds import TOPIC, TestBatch
+
+KINDS: dict[type, str] = {bool: "boolean", int: "integer", float: "double", str: "string"}
+
+
+def file_table(batches: Sequence[tuple[int, TestBatch]]) -> Any:
+    """Rows of (number of the source, batch) as a data file holds them."""
+    found = [
+        (source, print_, time, birth, time > batch.append_ms + 60_000, value)
+        for source, batch in batches
+        for print_, time, birth, value in batch.rows
+    ]
+    stamp = FILE_SCHEMA.field("time").type
+    columns = [
+        pa.array([row[0] for row in found], pa.int32()),
+        pa.array([row[1] - 2**64 if row[1] >= 2**63 else row[1] for row in found], pa.int64()),
+        pa.array([row[2] * 1000 for row in found], pa.int64()).view(stamp),
+        pa.array([row[3] * 1000 for row in found], pa.int64()).view(stamp),
+        pa.array([row[4] for row in found], pa.bool_()),
+        *(
+            pa.array(
+                [row[5] if KINDS.get(type(row[5])) == name else None for row in found], FILE_SCHEMA.field(name).type
+            )
+            for name in ("integer", "double", "boolean", "string")
+        ),
+    ]
+    return sort(pa.table(columns, schema=FILE_SCHEMA))
+
+
+class RawLog:
+    """The table of a log; `store` brings it up to some offsets."""
+
+    def __init__(self, hdfs: str, partitions: int = 2, topic_id: str = TOPIC) -> None:
+        self._raw, self._sources = RawTable(hdfs), SourcesTable(hdfs)
+        self.state = RawState()
+        self._advance(
+            states.close_gaps(RawState(), uuid.uuid4().hex, "cluster", "t", topic_id, partitions, [], None, 0), []
+        )
+
+    def store(self, log: Log | Mapping[int, Sequence[TestBatch]], until: Mapping[int, int]) -> None:
+        """One append with what is new of each partition."""
+        partitions = log.partitions if isinstance(log, Log) else log
+        at = self.state.until()
+        seen: dict[int, LaneRanges] = {}
+        by_period: dict[str, list[tuple[int, TestBatch]]] = {}
+        last_ms, newest = dict(self.state.last_ms), 0
+        new_batches = {partition: partitions[partition][at[partition] : end] for partition, end in until.items()}
+        numbers = self._sources.allot(sorted({batch.source for some in new_batches.values() for batch in some}))
+        for partition, some in new_batches.items():
+            known = self.state.lanes.get(partition, LaneRanges()).copy()
+            seen[partition] = LaneRanges()
+            for batch in some:
+                newest = max(newest, batch.append_ms)
+                lane = batch.id.lane_id
+                last_ms[lane] = max(last_ms.get(lane, 0), batch.append_ms)
+                seen[partition].add(lane, batch.id.sequence)
+                if known.add(lane, batch.id.sequence):
+                    by_period.setdefault(rows.period_of(batch.append_ms), []).append((numbers[batch.source], batch))
+        new = [self._write(period, batches) for period, batches in by_period.items() if any(b.rows for _, b in batches)]
+        step = Step(dict(until), seen, last_ms, Totals(), newest)
+        self._advance(states.advance(self.state, "test", step), new)
+
+    def _write(self, period: str, batches: Sequence[tuple[int, TestBatch]]) -> DataFile:
+        table = file_table(batches)
+        data = rows.to_parquet(table)
+        path = f"{folder(period, 'default')}/{uuid.uuid4().hex}.parquet"
+        files.write(f"{self._raw.uri}/{path}", data)
+        partition = {"period": period, "keep": "default"}
+        return DataFile(path, len(data), len(table), partition, rows.statistics(table.combine_chunks()))
+
+    def _advance(self, after: RawState, new: Sequence[DataFile]) -> None:
+        self._raw.append(new, self.state, after)
+        self.state = after

@@ -1,0 +1,43 @@
+"""One shard in a process of its own: `python -m tests.varstore.shard_process CONFIG`, in JSON. With "dies_in_refill"
+it kills itself with -9 before that batch of rows of the raw table."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from tests.crashing import kill_at
+from varstore.images.raw_rows import Rows
+from varstore.server import ShardConfig, run_shard
+
+
+def die_in_refill(nth: int) -> None:
+    """Before the nth batch of rows is applied."""
+    probe, apply = kill_at("rows", nth), Rows.apply
+
+    def probed(rows: Rows, batch: Any) -> None:
+        probe("rows")
+        apply(rows, batch)
+
+    Rows.apply = probed  # type: ignore[method-assign, assignment]
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("kafka").setLevel(logging.ERROR)
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    plain = json.loads(sys.argv[1])
+    if nth := plain.pop("dies_in_refill", 0):
+        die_in_refill(nth)
+    plain |= {name: Path(plain[name]) for name in ("health", "data") if plain.get(name)}
+    run_shard(ShardConfig(**plain), stop)
+
+
+if __name__ == "__main__":
+    main()

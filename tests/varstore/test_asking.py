@@ -1,0 +1,330 @@
+"""One question to many shards over real sockets: who is asked for what, and what becomes of those that fail or hang."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.routing import ownership
+from artimon.model.select import NOT_HELD, SelectError
+from artimon.model.vshards import EVERY, from_hex, in_mask, mask_of, to_hex
+from bookkeeper.framed import FramedServer
+from tests.waiting import eventually
+from varstore.cluster.asked import Ask, Outcome
+from varstore.cluster.asking import Asking
+from varstore.cluster.choosing import choose
+from varstore.cluster.directory import Place, Shards
+from varstore.cluster.membership import Membership
+from varstore.service import idl
+
+DEADLINE_S = 8.0
+
+
+@dataclass
+class FakeShard:
+    """Answers `find` with the mask that it was asked for, unless told otherwise."""
+
+    place: Place
+    server: FramedServer | None = None
+    hangs: threading.Event = field(default_factory=threading.Event)
+    """Cleared: it hangs."""
+    partial: bool = False
+    refusal: str = ""
+    asked: list[int] = field(default_factory=list)
+
+    def find(self, request: bytes) -> bytes:
+        vshards = from_hex(json.loads(request)["vshards"])
+        self.asked.append(vshards)
+        self.hangs.wait(30)
+        lacking = vshards & ~self.place.held
+        if lacking:
+            raise idl().ShardError(message=f"{NOT_HELD}: {in_mask(lacking)}")
+        if self.refusal:
+            raise idl().ShardError(message=self.refusal)
+        return json.dumps({"vshards": to_hex(vshards), "partial": self.partial}).encode()
+
+    def start(self) -> None:
+        self.hangs.set()
+        self.server = FramedServer(idl().Shard, self, "127.0.0.1", self.place.port)
+        self.place = replace(self.place, port=self.server.start())
+
+    def kill(self) -> None:
+        """Its connections end, nobody listens."""
+        assert self.server is not None
+        self.server.stop(0.0)
+
+
+@dataclass(frozen=True)
+class Answer:
+    vshards: int
+    partial: bool
+
+
+class World:
+    """Shards of a store of `replicas`, and somebody who asks them."""
+
+    def __init__(self, ids: str, replicas: int) -> None:
+        self.membership = Membership(tuple(ids), replicas)
+        self.shards: dict[str, FakeShard] = {}
+        for id_, vshards in ownership(tuple(ids), replicas).items():
+            mask = mask_of(vshards)
+            self.shards[id_] = FakeShard(Place(id_, "127.0.0.1", 0, id_, mask, mask))
+            self.shards[id_].start()
+        self.gone: set[str] = set()
+        self.forgotten = 0
+        self.asking = Asking(self.read, self.forget, SYSTEM_CLOCK, DEADLINE_S)
+
+    def read(self) -> Shards:
+        return Shards(self.membership, tuple(s.place for id_, s in self.shards.items() if id_ not in self.gone))
+
+    def forget(self) -> None:
+        self.forgotten += 1
+
+    def ask(
+        self, seconds: float = DEADLINE_S, check: Callable[[], None] | None = None
+    ) -> tuple[list[Outcome], list[str]]:
+        def question(vshards: int) -> Ask:
+            wire = json.dumps({"vshards": to_hex(vshards)}).encode()
+
+            def read(reply: bytes) -> Answer:
+                told: dict[str, Any] = json.loads(reply)
+                return Answer(from_hex(told["vshards"]), told["partial"])
+
+            return Ask("find", lambda _: (wire,), read)
+
+        outcomes, notes = self.asking.ask(self.read(), EVERY, question, monotonic() + seconds, check)
+        assert all(outcome.answer.vshards == outcome.vshards for outcome in outcomes)
+        covered = [v for outcome in outcomes for v in in_mask(outcome.vshards)]
+        assert len(covered) == len(set(covered)), "a virtual shard is answered for twice"
+        return outcomes, notes
+
+    def close(self) -> None:
+        for shard in self.shards.values():
+            shard.hangs.set()
+        self.asking.close()
+        for shard in self.shards.values():
+            shard.kill()
+
+
+@pytest.fixture
+def pair() -> Iterator[World]:
+    """Two shards, each with its half."""
+    world = World("01", 1)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def trio() -> Iterator[World]:
+    """Three shards, each virtual shard on two of them."""
+    world = World("012", 2)
+    yield world
+    world.close()
+
+
+def covered(outcomes: list[Outcome]) -> int:
+    mask = 0
+    for outcome in outcomes:
+        mask |= outcome.vshards
+    return mask
+
+
+def test_every_virtual_shard_is_asked_for_once(trio: World) -> None:
+    outcomes, notes = trio.ask()
+    assert (covered(outcomes), notes) == (EVERY, [])
+    assert sum(mask.bit_count() for shard in trio.shards.values() for mask in shard.asked) == 256
+    assert all(len(shard.asked) == 1 and shard.asked[0].bit_count() > 40 for shard in trio.shards.values())
+
+
+def test_a_shard_that_dies_is_replaced_by_its_replicas(trio: World) -> None:
+    trio.ask()
+    trio.shards["1"].kill()
+    for _ in range(2):
+        outcomes, notes = trio.ask()
+        assert (covered(outcomes), notes) == (EVERY, [])
+        assert {outcome.place.id for outcome in outcomes} == {"0", "2"}
+    assert trio.forgotten
+
+
+def test_a_shard_that_hangs_costs_the_time_until_it_is_late_and_is_avoided_then(trio: World) -> None:
+    trio.shards["2"].hangs.clear()
+    began = monotonic()
+    outcomes, notes = trio.ask()
+    assert monotonic() - began < 3
+    assert (covered(outcomes), notes) == (EVERY, [])
+    asked = len(trio.shards["2"].asked)
+    for _ in range(5):
+        outcomes, _ = trio.ask()
+        assert covered(outcomes) == EVERY
+    assert len(trio.shards["2"].asked) == asked
+
+
+def test_many_questions_to_a_shard_that_hangs_do_not_use_up_the_threads(trio: World) -> None:
+    trio.shards["0"].hangs.clear()
+    failures: list[str] = []
+
+    def ask() -> None:
+        outcomes, notes = trio.ask()
+        if covered(outcomes) != EVERY or notes:
+            failures.append(f"{notes}")
+
+    threads = [threading.Thread(target=ask) for _ in range(40)]
+    began = monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert failures == []
+    assert monotonic() - began < DEADLINE_S
+
+
+def test_who_asks_may_give_up(pair: World) -> None:
+    """While shards hang: at once, with the connection closed, and nothing is counted as under way any longer."""
+    pair.ask()  # connections stand
+    for shard in pair.shards.values():
+        shard.hangs.clear()
+    looked = 0
+
+    class GivenUp(Exception):
+        pass
+
+    def check() -> None:
+        nonlocal looked
+        looked += 1
+        if looked == 3:
+            raise GivenUp
+
+    began = monotonic()
+    with pytest.raises(GivenUp):
+        pair.ask(check=check)
+    assert monotonic() - began < DEADLINE_S / 2
+    eventually(lambda: not pair.asking._running)
+    for shard in pair.shards.values():
+        shard.hangs.set()
+    outcomes, notes = pair.ask()
+    assert (covered(outcomes), notes) == (EVERY, [])
+
+
+def test_replies_come_without_another_thread(pair: World) -> None:
+    """Once connections stand; a thread of the pool is for who is late."""
+    pair.ask()
+    names = [thread.name for thread in threading.enumerate()]
+    pair.asking._threads.shutdown()
+    outcomes, notes = pair.ask()
+    assert (covered(outcomes), notes) == (EVERY, [])
+    assert any(name.startswith("varstore-client") for name in names)
+
+
+def test_without_a_replica_the_answer_says_what_is_missing(pair: World) -> None:
+    pair.shards["0"].hangs.clear()
+    began = monotonic()
+    outcomes, notes = pair.ask(0.7)
+    assert monotonic() - began < 3
+    assert [outcome.place.id for outcome in outcomes] == ["1"]
+    missing = (EVERY & ~covered(outcomes)).bit_count()
+    assert len(notes) == 1
+    assert "shard 0 did not answer (" in notes[0]  # the deadline or the connection: whichever sees it first
+    assert f"{missing} of 256 virtual shards" in notes[0]
+    pair.gone.add("0")
+    _, notes = pair.ask()
+    assert notes == [f"shard 0 is not there: series of {missing} of 256 virtual shards are missing"]
+
+
+def test_a_connection_that_died_while_idle_is_made_anew(pair: World) -> None:
+    pair.ask()
+    shard = pair.shards["0"]
+    shard.kill()
+    shard.start()  # the same port
+    outcomes, notes = pair.ask()
+    assert (covered(outcomes), notes) == (EVERY, [])
+
+
+def test_what_moved_is_asked_for_where_it_is_now(pair: World) -> None:
+    """The shard lets go of a part between two looks at the directory."""
+    old, new = pair.shards["0"], pair.shards["1"]
+    stale = pair.read()
+    some = mask_of(in_mask(old.place.held)[:20])
+    old.place = replace(old.place, held=old.place.held & ~some, ready=old.place.ready & ~some)
+    new.place = replace(new.place, held=new.place.held | some, ready=new.place.ready | some)
+    fresh, reads = pair.read, iter([stale])
+    pair.read = lambda: next(reads, None) or fresh()  # type: ignore[method-assign]
+    pair.asking._shards = fresh
+    outcomes, notes = pair.ask()
+    assert (covered(outcomes), notes) == (EVERY, [])
+
+
+def test_a_replica_that_lags_or_refills_is_asked_last(trio: World) -> None:
+    lags, refills = trio.shards["0"], trio.shards["1"]
+    lags.place = replace(lags.place, lagging=lags.place.ready)
+    refills.place = replace(refills.place, ready=0)
+    outcomes, _ = trio.ask()
+    by_id = {outcome.place.id: outcome.vshards for outcome in outcomes}
+    assert by_id["2"] == trio.shards["2"].place.held
+    assert by_id["0"] == EVERY & ~by_id["2"]
+    assert "1" not in by_id
+
+
+def test_an_answer_that_is_not_whole_gives_way_to_one_that_is(trio: World) -> None:
+    """A shard that was stopped does not know yet that ZooKeeper still calls it whole."""
+    trio.shards["1"].partial = True
+    outcomes, notes = trio.ask()
+    assert (covered(outcomes), notes) == (EVERY, [])
+    assert not any(outcome.answer.partial for outcome in outcomes)
+    for shard in trio.shards.values():
+        shard.partial = True
+    outcomes, _ = trio.ask()
+    assert covered(outcomes) == EVERY
+    assert all(outcome.answer.partial for outcome in outcomes)
+
+
+def test_if_whole_holders_hang_an_answer_that_is_not_whole_is_better_than_none(trio: World) -> None:
+    for id_ in "12":
+        trio.shards[id_].hangs.clear()
+    zero = trio.shards["0"]
+    zero.place, zero.partial = replace(zero.place, held=EVERY, ready=0), True
+    began = monotonic()
+    outcomes, _ = trio.ask()
+    assert covered(outcomes) == EVERY
+    assert monotonic() - began < 6
+
+
+def test_a_refusal_is_the_answer(trio: World) -> None:
+    trio.shards["2"].refusal = "2 series fit, at most 1"
+    with pytest.raises(SelectError, match="at most 1"):
+        trio.ask()
+
+
+MASKS = st.integers(0, EVERY)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(MASKS, MASKS, MASKS), max_size=5), MASKS, st.sets(st.integers(0, 4)))
+def test_the_best_holder_is_chosen(masks: list[tuple[int, int, int]], wanted: int, avoid: set[int]) -> None:
+    """Of each virtual shard exactly one holder, of the best sort that there is; what is missing nobody holds."""
+    places = [Place(f"{i}", "h", i, "", h, h & r, h & r & g) for i, (h, r, g) in enumerate(masks)]
+    avoided = frozenset(place for i, place in enumerate(places) if i in avoid)
+    choices, nobody = choose(places, wanted, avoided)
+    taken = [v for choice in choices for v in in_mask(choice.vshards)]
+    assert len(taken) == len(set(taken))
+    assert mask_of(taken) | nobody == wanted
+    for choice in choices:
+        for vshard in in_mask(choice.vshards):
+            ranks = [_sort(place, vshard, avoided) for place in places]
+            assert _sort(choice.place, vshard, avoided) == min(ranks)
+    assert all(not place.held >> vshard & 1 for place in places for vshard in in_mask(nobody))
+
+
+def _sort(place: Place, vshard: int, avoided: frozenset[Place]) -> tuple[int, bool]:
+    if not place.held >> vshard & 1:
+        return 3, False
+    tier = 0 if place.good >> vshard & 1 else 1 if place.ready >> vshard & 1 else 2
+    return tier, place in avoided

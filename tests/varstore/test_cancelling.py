@@ -1,0 +1,126 @@
+"""A shard stops working for whoever has gone away."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from artimon.model.aggregate import AggregateRequest
+from artimon.model.batch import BatchId
+from artimon.model.grid import Grid
+from artimon.model.select import NAME, Matcher, SelectRequest
+from artimon.model.windows.functions import FUNCTIONS
+from artimon.model.windows.reducing import Windows
+from artimon.model.windows.rolling_increase import ROLLING
+from bookkeeper.framed import ConnectionLost, FramedClient, FramedServer
+from tests.varstore.worlds import TestBatch, announce, print_of, range_of
+from varstore.answers import parts, pushdown
+from varstore.answers.waiting import Cancelled, DeadlinePassed, Waiting
+from varstore.service import ShardService, idl
+from varstore.shard import Shard
+
+NOW = 1_800_000_000_000
+MINUTE = 60_000
+SERIES = 4_000
+ALL = (Matcher(NAME, "prefix", "test."),)
+GRID = Grid(NOW + 3 * MINUTE, MINUTE, 3)
+PADDING = 15_000
+BY_ROWS = Windows("increase", GRID.n + PADDING, left=PADDING, max_gap_ms=MINUTE)
+BY_CHUNKS = Windows(next(name for name in FUNCTIONS if name not in ROLLING), GRID.n)
+
+
+@pytest.fixture(scope="module")
+def shard() -> Shard:
+    made = Shard(capacity=2 * SERIES)
+    announce(made, range(SERIES))
+    rows = [(print_of(i), NOW + 500, NOW, 1.0) for i in range(SERIES)]
+    made.feed(range_of([TestBatch(BatchId("a", 1, 0, 0), "s0", NOW + 1_000, rows)], 0, 1))
+    return made
+
+
+@pytest.fixture
+def service(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> ShardService:
+    """Whatever it is asked takes far longer than a second."""
+    monkeypatch.setattr(parts, "PART", 64)
+    monkeypatch.setattr(parts, "LEAST_PART", 64)
+    monkeypatch.setattr(pushdown, "CHUNK_CELLS", 1)
+    return ShardService(shard)
+
+
+@pytest.fixture
+def port(service: ShardService) -> Iterator[int]:
+    server = FramedServer(idl().Shard, service, name="cancelling")
+    yield server.start()
+    server.stop()
+
+
+def until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether it came to be so in time."""
+    end, pause = time.monotonic() + seconds, threading.Event()
+    while not condition() and time.monotonic() < end:
+        pause.wait(0.01)
+    return condition()
+
+
+def heavy(windows: Windows) -> bytes:
+    request = AggregateRequest(ALL, GRID, windows, "sum", ("part",), deadline_ms=60_000)
+    return json.dumps(request.to_json()).encode()
+
+
+@pytest.mark.parametrize("windows", [BY_ROWS, BY_CHUNKS], ids=["rows", "chunks"])
+@pytest.mark.parametrize("way", ["abort", "close"])
+def test_work_ends_when_the_client_goes_away(windows: Windows, way: str, service: ShardService, port: int) -> None:
+    client = FramedClient(idl().Shard, "127.0.0.1", port, 30.0)
+    failed: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            client.call("aggregate", heavy(windows), timeout=0.4 if way == "close" else 30.0)
+        except Exception as error:
+            failed.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert until(lambda: service.working == 1, 5.0)
+    if way == "abort":
+        client.abort()
+    asking.join(5.0)
+    assert failed
+    assert way == "close" or isinstance(failed[0], ConnectionLost)
+    assert until(lambda: service.figures()["cancelled"] == 1, 1.0)
+    assert service.working == 0
+    before = time.process_time()
+    threading.Event().wait(0.3)
+    assert time.process_time() - before < 0.15, "something still works"
+
+
+def test_a_client_that_waits_gets_its_answer(service: ShardService, port: int) -> None:
+    with FramedClient(idl().Shard, "127.0.0.1", port, 30.0) as client:
+        for windows in (Windows("increase", GRID.n, max_gap_ms=MINUTE), Windows("last", GRID.n)):
+            assert client.call("aggregate", heavy(windows))
+        assert client.call("select", json.dumps(SelectRequest(ALL, GRID).to_json()).encode())
+    assert service.figures()["cancelled"] == 0
+
+
+def test_buckets_are_not_read_for_nobody(shard: Shard) -> None:
+    with pytest.raises(Cancelled, match="closed the connection"):
+        shard.select(SelectRequest(ALL, GRID), lambda: True)
+
+
+def test_a_deadline_counts_as_gone(service: ShardService, port: int) -> None:
+    request = AggregateRequest(ALL, GRID, BY_ROWS, "sum", ("part",), deadline_ms=100)
+    with FramedClient(idl().Shard, "127.0.0.1", port, 30.0) as client, pytest.raises(idl().ShardError, match="100 ms"):
+        client.call("aggregate", json.dumps(request.to_json()).encode())
+    assert service.figures()["cancelled"] == 1
+
+
+def test_waiting_ends_by_either() -> None:
+    Waiting().check()
+    with pytest.raises(Cancelled):
+        Waiting(lambda: True).check()
+    with pytest.raises(DeadlinePassed):
+        Waiting(deadline_ms=-1).check()

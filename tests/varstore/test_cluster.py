@@ -1,0 +1,158 @@
+"""Shard processes that die, hang, come and go under load: answers stay right and whole, or say that they are not."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artimon.model.registration import zookeeper_client
+from artimon.stack.topics import Topic, make_topics
+from tests.varstore.cluster import Cluster, Watcher
+from tests.varstore.feeding import PARTITIONS
+from tests.varstore.test_server import chroot, id_of
+from tests.waiting import eventually
+from varstore.cluster import membership as membership_of
+from varstore.cluster.client import VarstoreClient
+from varstore.cluster.membership import Membership
+
+pytestmark = pytest.mark.stack
+LATE_S = 4.0
+
+
+@contextmanager
+def made(
+    zookeeper: str,
+    kafka: str,
+    folder: Path,
+    name: str,
+    members: str,
+    replicas: int,
+    batches: int = 120,
+    **options: Any,
+) -> Iterator[Cluster]:
+    """A store of these members, running, with something in it."""
+    prefix = f"h6.{name}"
+    make_topics(kafka, (Topic(f"{prefix}.series", 2, {}), Topic(f"{prefix}.samples", PARTITIONS, {})))
+    topic_id = id_of(kafka, f"{prefix}.samples")
+    with chroot(zookeeper, f"/{prefix}") as place, VarstoreClient(place) as store:
+        client = zookeeper_client(place)
+        client.start(timeout=15)
+        membership_of.propose(client, Membership(tuple(members), replicas))
+        cluster = Cluster(place, kafka, prefix, topic_id, folder, client, store, options)
+        cluster.start(*members)
+        try:
+            cluster.announce_all()
+            cluster.sample(batches)
+            cluster.load()
+            cluster.settle(*members)
+            yield cluster
+        finally:
+            cluster.close()
+            client.stop()
+            client.close()
+
+
+@pytest.fixture(scope="module")
+def running(zookeeper: str, kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three shards, each virtual shard on two of them."""
+    with made(zookeeper, kafka, tmp_path_factory.mktemp("cluster"), "trio", "012", 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def trio(running: Cluster) -> Iterator[Cluster]:
+    """It runs and holds everything; so it does at the end."""
+    running.settle("0", "1", "2")
+    yield running
+    running.rest()
+    for id_, process in running.processes.items():
+        process.send_signal(signal.SIGCONT)
+        if process.poll() is not None:
+            running.restart(id_)
+    running.problems.clear()
+    running.load()
+
+
+def pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def test_a_replica_that_is_killed_is_missed_by_nobody(trio: Cluster) -> None:
+    """And when it comes back it holds what the others do."""
+    trio.rest()
+    trio.load(10)
+    with Watcher(trio, LATE_S) as watcher:
+        trio.kill("1")
+        pause(1.5)
+        trio.restart("1")
+        trio.settle("0", "1", "2")
+    trio.rest()
+    trio.check()
+    assert watcher.wrong == []
+    assert watcher.asked > 10
+    trio.kill("0")  # what is left has to be whole without it
+    trio.check()
+
+
+def test_a_replica_that_hangs_costs_little(trio: Cluster) -> None:
+    trio.rest()
+    trio.check()
+    trio.send("2", signal.SIGSTOP)
+    with Watcher(trio, LATE_S) as watcher:
+        pause(2.0)
+    trio.send("2", signal.SIGCONT)
+    assert watcher.wrong == []
+    assert watcher.asked > 10
+    trio.check()
+
+
+@pytest.mark.slow
+def test_a_replica_that_sleeps_past_its_session_never_answers_with_old_data(trio: Cluster) -> None:
+    trio.rest()
+    trio.load(10)
+    with Watcher(trio, LATE_S + 2) as watcher:
+        trio.send("0", signal.SIGSTOP)
+        eventually(lambda: "0" not in trio.places(), "its session is over")
+        pause(5.0)
+        trio.send("0", signal.SIGCONT)
+        trio.settle("0", "1", "2")
+    trio.rest()
+    trio.check()
+    assert watcher.wrong == []
+    trio.kill("2")  # half of what it held is the sleeper's alone now
+    trio.check()
+
+
+@pytest.mark.slow
+def test_a_shard_joins_and_another_leaves_under_load(zookeeper: str, kafka: str, tmp_path: Path) -> None:
+    """One replica only: what moves is never missing."""
+    with made(zookeeper, kafka, tmp_path, "moves", "01", 1) as cluster:
+        cluster.rest()
+        cluster.load(10)
+        with Watcher(cluster, LATE_S) as watcher:
+            cluster.start("2")
+            cluster.change(lambda membership: membership.added("2"))
+            cluster.settle("0", "1", "2")
+            cluster.change(lambda membership: membership.removed("0"))
+            cluster.settle("1", "2")
+        cluster.rest()
+        cluster.check()
+        assert watcher.wrong == []
+        assert cluster.places()["0"].held == 0
+        cluster.kill("0")
+        cluster.check()
+
+
+def test_more_replicas_are_made_and_let_go(zookeeper: str, kafka: str, tmp_path: Path) -> None:
+    with made(zookeeper, kafka, tmp_path, "copies", "01", 1) as cluster:
+        cluster.change(lambda membership: membership.replicated(2))
+        cluster.settle("0", "1")
+        cluster.rest()
+        cluster.kill("1")
+        cluster.check(10)

@@ -1,0 +1,181 @@
+"""A shard process that lost what it had, on a real ZooKeeper, Kafka and HDFS: from its last snapshot, from the copy on
+HDFS, from the raw table; every bucket is that of a shard that was never gone."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from artimon.model import files
+from artimon.model.grid import DEFAULT_LEVELS, Grid
+from artimon.model.select import NAME, STATISTICS, Matcher, SelectRequest
+from tests.varstore.cluster import NOW, SOURCES, Cluster
+from tests.varstore.raw_log import RawLog
+from tests.varstore.test_cluster import made
+from tests.varstore.worlds import Row, print_of
+from tests.waiting import eventually
+from varstore.groups import Group
+from varstore.images.folders import Folder, HdfsFolder, LocalFolder
+from varstore.images.frames import read_frames
+from varstore.images.snapshots import manifests
+from varstore.server import SNAPSHOTS_PATH
+
+pytestmark = pytest.mark.stack
+HOUR, MINUTE = 3_600_000, 60_000
+HOURS, POINTS = 60, 5
+"""The samples are of so many hours, and of so many of them: each row that holds something is a file on HDFS."""
+BATCHES = 150
+NEVER = 3_600.0
+OFTEN = 0.3
+EVERY_LEVEL = tuple(
+    SelectRequest(
+        (Matcher(NAME, "prefix", "test."),),
+        Grid(-(-NOW // level.step_ms) * level.step_ms + level.step_ms, level.step_ms, level.count),
+        STATISTICS,
+    )
+    for level in DEFAULT_LEVELS
+)
+
+
+@dataclass
+class World:
+    """One shard, its folder, its copies, and the raw table of what it is fed."""
+
+    cluster: Cluster
+    hdfs: str
+    data: Path
+    raw: RawLog
+    batches: int = 0
+
+    @property
+    def local(self) -> LocalFolder:
+        return LocalFolder(self.data / "shard-0" / "snapshots")
+
+    @property
+    def copies(self) -> HdfsFolder:
+        return HdfsFolder(f"{self.hdfs}{SNAPSHOTS_PATH}/0")
+
+    def sample(self, count: int) -> None:
+        """Batches of the last three days, in order of time, some hours late: integers, and halves."""
+        for _ in range(count):
+            self.batches += 1
+            source = self.batches % len(SOURCES)
+            age = max(0, POINTS - self.batches * POINTS // BATCHES) * HOURS * HOUR // POINTS
+            times = [NOW - age - back for back in (0, 20_000, 3 * MINUTE, 5 * HOUR * (self.batches % 7 == 0))]
+            rows: list[Row] = [(print_of(2 * source), at, NOW - 70 * HOUR, self.batches + at % 11) for at in times]
+            rows += [(print_of(2 * source + 1), at, NOW - 70 * HOUR, self.batches / 2) for at in times]
+            self.cluster.send_rows(source, rows, NOW - age)
+
+    def feed(self, count: int) -> None:
+        """Batches that the shard has applied when this returns."""
+        self.cluster.rest()
+        self.sample(count)
+        self.cluster.check()
+
+    def start(self, **options: object) -> None:
+        """With its snapshots and copies never or often."""
+        self.cluster.options |= {"snapshot_s": NEVER, "copy_s": NEVER, "dies_in_refill": 0, **options}
+        self.cluster.load()
+        self.cluster.restart("0")
+
+    def come_back(self, **options: object) -> None:
+        """Start, be fed what is missing, and be as if never gone."""
+        self.start(**options)
+        self.cluster.settle("0")
+        self.cluster.rest()
+        self.cluster.check()
+
+    def said(self) -> str:
+        """What the shard logged since it was last asked."""
+        log = self.cluster.folder / "shard-0.log"
+        text = log.read_text()
+        log.write_text("")
+        return text
+
+    def is_saved(self, folder: Folder) -> bool:
+        """Whether the newest snapshot there has all that there is."""
+        ends = self.cluster.log.ends()
+        manifest = next(manifests(folder), None)
+        if manifest is None:
+            return False
+        try:
+            frames = list(read_frames([(manifest.state, lambda: folder.open(manifest.state))]))
+        except FileNotFoundError:  # there is a newer one by now
+            return False
+        groups = [Group.of_frame(frame) for frame in frames if frame.kind == "group"]
+        have = [{key.partition: at for key, at in group.positions.items()} for group in groups]
+        return bool(have) and all(one.get(p, 0) >= end for one in have for p, end in ends.items())
+
+    def lose(self, copies: bool = False) -> None:
+        """The disk, and the copies."""
+        shutil.rmtree(self.local.path)
+        for path, _, _ in files.listing(self.copies.uri) if copies else ():
+            files.delete(f"{self.copies.uri}/{path}")
+
+
+@pytest.fixture(scope="module")
+def running(zookeeper: str, kafka: str, hdfs: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A shard with some days in it, saved at home and on HDFS; Kafka no longer has what it was fed."""
+    root, data = f"{hdfs}/coming-back", tmp_path_factory.mktemp("data")
+    folder = tmp_path_factory.mktemp("coming")
+    options = {"hdfs": root, "data": str(data), "snapshot_s": OFTEN, "copy_s": OFTEN}
+    with made(zookeeper, kafka, folder, "back", "0", 1, 0, **options) as cluster:
+        cluster.asked = EVERY_LEVEL
+        raw = RawLog(root, len(cluster.log.records), cluster.topic_id)
+        world = World(cluster, root, data, raw)
+        world.feed(BATCHES - 30)
+        yield world
+
+
+@pytest.fixture
+def world(running: World) -> World:
+    """It is whole; all is saved at home and on HDFS, and is in Kafka no longer."""
+    cluster = running.cluster
+    if cluster.options["snapshot_s"] != OFTEN:  # another test was here
+        cluster.kill("0")
+        running.come_back(snapshot_s=OFTEN, copy_s=OFTEN)
+    eventually(lambda: running.is_saved(running.local) and running.is_saved(running.copies), "a snapshot and its copy")
+    cluster.trim(cluster.log.ends())
+    cluster.kill("0")
+    running.said()
+    return running
+
+
+@pytest.mark.slow
+def test_killed_between_what_was_applied_and_the_next_snapshot(world: World) -> None:
+    """The snapshot is older than what the shard had; all that came since comes from Kafka once more."""
+    world.come_back()
+    world.feed(20)
+    assert not world.is_saved(world.local)
+    world.cluster.kill("0")
+    world.come_back()
+
+
+@pytest.mark.slow
+def test_without_its_disk_it_comes_back_from_the_copy(world: World) -> None:
+    """Kafka has only what came since the copy."""
+    world.come_back()
+    world.feed(10)
+    world.cluster.kill("0")
+    world.said()
+    world.lose()
+    world.come_back()
+    assert "snapshot: 256 virtual shards" in world.said()
+
+
+def test_without_both_it_comes_back_from_the_table(world: World) -> None:
+    """The table at a version, Kafka from there; the first time it is killed in the middle of it."""
+    ends = world.cluster.log.ends()
+    world.raw.store(world.cluster.log.batches, ends)
+    world.sample(10)
+    world.lose(copies=True)
+    world.start(dies_in_refill=3)
+    world.cluster.processes["0"].wait(30)
+    assert world.cluster.processes["0"].returncode == -signal.SIGKILL
+    world.come_back()
+    assert "refilled from version" in world.said()

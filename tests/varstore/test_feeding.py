@@ -1,0 +1,288 @@
+"""Groups of virtual shards are fed as one log says, whatever moves: nothing is missed, nothing counts twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from time import monotonic
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from artimon.model.grid import Grid
+from artimon.model.routing import ownership, virtual_shard
+from artimon.model.select import NAME, STATISTICS, Matcher, SelectRequest
+from artimon.model.vshards import EVERY, mask_of
+from pipeline.spark import feeding
+from pipeline.spark.cuts import Cuts
+from pipeline.spark.topic import TopicError
+from tests.varstore.feeding import NOW, FedShard, Feed, Log, Shards, reference, table
+from tests.varstore.worlds import announce, print_of
+from varstore.cluster.peers import PeerFailed, image_from
+from varstore.groups import Partition
+from varstore.shard import Shard
+
+SOURCES = [f"s{i}" for i in range(12)]
+AGENTS = [f"agent-{i}" for i in range(5)]
+ALL = SelectRequest((Matcher(NAME, "prefix", "test."),), Grid(NOW + 60_000, 60_000, 3), STATISTICS)
+HALVES = [mask_of(vshards) for vshards in ownership(("0", "1")).values()]
+
+
+class World:
+    """A log, shards, and one life of the query."""
+
+    def __init__(self, *masks: int) -> None:
+        self.log = Log()
+        self.shards = {str(i): FedShard(str(i), mask) for i, mask in enumerate(masks)}
+        self.feed = Feed(self.log, Shards(self.shards))
+        self._values = 0
+
+    def send(self, source: int, copies: int = 1) -> None:
+        """A batch of two series of a source; a source stays with its agent."""
+        self._values += 1
+        rows = [(print_of(2 * source + i), NOW + self._values, NOW, self._values) for i in (0, 1)]
+        self.log.send(AGENTS[source % len(AGENTS)], SOURCES[source], rows, NOW + self._values, copies)
+
+    def begin_again(self) -> None:
+        self.feed = Feed(self.log, Shards(self.shards))
+
+    def add(self, id_: str, vshards: int = 0) -> FedShard:
+        self.shards[id_] = FedShard(id_, vshards)
+        return self.shards[id_]
+
+    def close(self) -> None:
+        for shard in self.shards.values():
+            shard.close()
+
+    def check(self) -> None:
+        """All shards together hold what one would."""
+        whole = reference(self.log)
+        known(whole)
+        for fed in self.shards.values():
+            known(fed.shard)
+        expected = table([whole.select(ALL)], ALL)
+        assert table([fed.shard.select(ALL) for fed in self.shards.values()], ALL) == expected
+
+
+def known(shard: Shard) -> None:
+    """Announce what it holds."""
+    for i, source in enumerate(SOURCES):
+        announce(shard, [2 * i, 2 * i + 1], source)
+
+
+@pytest.fixture
+def pair() -> Iterator[World]:
+    world = World(*HALVES)
+    yield world
+    world.close()
+
+
+def fill(world: World) -> None:
+    for i in range(36):
+        world.send(i % 12, copies=1 + i % 2)
+
+
+def test_each_group_gets_what_it_holds(pair: World) -> None:
+    fill(pair)
+    pair.feed.settle()
+    pair.check()
+    assert pair.feed.progress.figures(0)["lagging"] == []
+
+
+def test_what_is_taken_over_from_a_peer_goes_on_where_the_image_ends(pair: World) -> None:
+    """Also what comes while it is copied; then it is one group with the rest."""
+    fill(pair)
+    pair.feed.settle()
+    zero, one = pair.shards["0"], pair.shards["1"]
+    known(one.shard)
+    some = mask_of(v for v in map(virtual_shard, SOURCES) if HALVES[1] >> v & 1)
+    with closing(image_from(one.place(), some)) as parts:
+        pair.send(3)
+        pair.feed.micro_batch()
+        zero.shard.adopt(some, parts)
+    one.shard.drop(some)
+    fill(pair)
+    pair.feed.settle()
+    pair.check()
+    assert len(zero.shard.groups()) == 1
+    assert zero.shard.vshards == HALVES[0] | some
+
+
+def test_what_nobody_has_is_read_from_the_start_without_holding_up_the_rest(pair: World) -> None:
+    fill(pair)
+    pair.feed.settle()
+    pair.shards["1"].close()
+    fresh = pair.add("1", 0)
+    fresh.shard.adopt(HALVES[1])
+    fill(pair)
+    pair.feed.look()
+    pair.feed.micro_batch()
+    assert pair.shards["0"].shard.positions() == {Partition("topic-one", p): n for p, n in pair.log.ends().items()}
+    pair.feed.settle()
+    pair.check()
+
+
+def test_a_peer_that_dies_while_it_is_copied_from_leaves_nothing_behind(pair: World) -> None:
+    fill(pair)
+    pair.feed.settle()
+    zero, one = pair.shards["0"], pair.shards["1"]
+    with closing(image_from(one.place(), HALVES[1])) as parts:
+        first = next(parts)
+
+        def rest() -> Iterator[bytes]:
+            yield first
+            one.close()
+            yield from parts
+
+        with pytest.raises(PeerFailed, match="shard 1"):
+            zero.shard.adopt(HALVES[1], rest())
+    assert zero.shard.vshards == HALVES[0]
+    with pytest.raises(PeerFailed):
+        list(image_from(one.place(), HALVES[1]))
+
+
+def test_a_shard_that_hangs_is_waited_for_once(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other gets its data at the same time, and what comes later at once."""
+    monkeypatch.setattr(feeding, "SEND_TIMEOUT_S", 0.6)
+    feeding._client.cache_clear()
+    hang, zero = threading.Event(), pair.shards["0"].shard
+    real = zero.feed
+
+    def feed(range_: object) -> object:
+        hang.wait(20)
+        return real(range_)  # type: ignore[arg-type]
+
+    zero.feed = feed  # type: ignore[assignment, method-assign]
+    fill(pair)
+    began = monotonic()
+    for _ in range(5):
+        pair.send(1)
+        pair.feed.micro_batch()
+    assert monotonic() - began < 2
+    assert pair.shards["1"].shard.positions() == {Partition("topic-one", p): n for p, n in pair.log.ends().items()}
+    assert set(pair.feed.progress.figures(0)["problems"]) == {"0"}
+    hang.set()
+    pair.feed.settle()
+    pair.check()
+    feeding._client.cache_clear()
+
+
+def cut(pair: World) -> tuple[int, int]:
+    """The log loses the end of a partition, and grows beyond it: other batches, and some of the lost ones once more.
+    The partition, and where it was cut."""
+    partition = max(pair.log.records, key=lambda p: len(pair.log.records[p]))
+    at = len(pair.log.records[partition]) - 4
+    batches = pair.log.batches[partition][at:]
+    gone = pair.log.cut(partition, at)
+    other = next(i for i in range(12) if pair.log.batches[partition][0].source == SOURCES[i])
+    for _ in range(3):
+        pair.send(other)
+    for record, batch in zip(gone, batches, strict=True):
+        assert record.value is not None
+        pair.log.append(partition, record.value, batch, record.append_ms)
+    assert len(pair.log.records[partition]) > at + len(gone)
+    return partition, at
+
+
+def test_a_log_that_was_cut_is_read_again_from_there(pair: World) -> None:
+    """Offsets come again with other batches; some of the old ones are sent once more."""
+    cuts = Cuts("topic-one")
+    fill(pair)
+    pair.feed.settle()
+    pair.feed.find_cuts(cuts, pair.feed.info, pair.log.bounds(0), 0)
+    partition, at = cut(pair)
+    with pytest.raises(TopicError, match=f"partition {partition} at {at}"):
+        pair.feed.find_cuts(cuts, pair.feed.info, pair.log.bounds(0), 1)
+    for fed in pair.shards.values():
+        assert fed.shard.positions()[Partition("topic-one", partition)] == at
+    pair.begin_again()
+    pair.feed.find_cuts(cuts, pair.feed.info, pair.log.bounds(0), 2)
+    pair.feed.settle()
+    pair.check()
+
+
+@pytest.mark.parametrize("soon", [True, False])
+def test_a_log_that_was_cut_while_no_driver_ran(pair: World, soon: bool) -> None:
+    """The shards find it by the leader epochs: before the next driver feeds them, or after."""
+    fill(pair)
+    before = {p: epochs[-1][0] for p, epochs in pair.log.leaders.items()}
+    for fed in pair.shards.values():
+        fed.shard.follow_epochs("topic-one", before, {})
+    pair.feed.settle()
+    partition, at = cut(pair)
+    if not soon:
+        pair.begin_again()
+        pair.feed.settle()
+    now = {p: epochs[-1][0] for p, epochs in pair.log.leaders.items()}
+    for fed in pair.shards.values():
+        other = fed.shard.other_epochs("topic-one", now)
+        assert other == {(partition, before[partition])}
+        fed.shard.follow_epochs("topic-one", now, dict.fromkeys(other, at))
+        assert fed.shard.positions()[Partition("topic-one", partition)] == at
+    pair.begin_again()
+    pair.feed.settle()
+    pair.check()
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(0, 11)),
+        st.tuples(st.just("live"), st.just(0)),
+        st.tuples(st.just("help"), st.just(0)),
+        st.tuples(st.just("look"), st.just(0)),
+        st.tuples(st.just("move"), st.integers(0, 11)),
+        st.tuples(st.just("empty"), st.integers(0, 11)),
+        st.tuples(st.just("kill"), st.integers(0, 2)),
+        st.tuples(st.just("again"), st.just(0)),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=25)
+@given(STEPS)
+def test_any_sequence_of_moves_kills_and_restarts_ends_with_the_same_buckets(steps: list[tuple[str, int]]) -> None:
+    world = World(*HALVES, 0)
+    try:
+        for what, n in steps:
+            act(world, what, n)
+        world.feed.settle()
+        world.check()
+    finally:
+        world.close()
+
+
+def act(world: World, what: str, n: int) -> None:
+    match what:
+        case "send":
+            for i in range(3):
+                world.send((n + i) % 12, copies=1 + n % 2)
+        case "live":
+            world.feed.micro_batch()
+        case "help":
+            world.feed.help_laggards()
+        case "look":
+            world.feed.look()
+        case "again":
+            world.begin_again()
+        case "kill":
+            vshards = world.shards[str(n)].shard.vshards
+            world.shards[str(n)].close()
+            world.add(str(n), vshards)
+        case _:
+            vshard = 1 << virtual_shard(SOURCES[n])
+            giver = next(fed for fed in world.shards.values() if fed.shard.vshards & vshard)
+            taker = world.shards[str((int(giver.id) + 1) % 3)]
+            if what == "move":
+                known(giver.shard)
+                with closing(image_from(giver.place(), vshard)) as parts:
+                    taker.shard.adopt(vshard, parts)
+            else:
+                taker.shard.adopt(vshard)
+            giver.shard.drop(vshard)
+
+
+def test_the_world_covers_all_virtual_shards() -> None:
+    assert HALVES[0] ^ HALVES[1] == EVERY

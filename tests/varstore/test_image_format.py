@@ -1,0 +1,103 @@
+"""docs/formats/image.md, the golden bytes and the code say the same."""
+
+from __future__ import annotations
+
+import io
+import random
+from pathlib import Path
+
+import pyarrow as pa
+
+from artimon.model.vshards import EVERY
+from tests.varstore.keeping import ALL, Log, catch_up, check, empty, random_log
+from varstore.images.frames import Frame, decode_frame, read_frames
+from varstore.images.manifest import Manifest
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "image"
+MANIFEST = Manifest(
+    1_800_000_000_123,
+    "3",
+    EVERY,
+    1_800_000_000_123,
+    "state-1-a.img",
+    ("series-0-a.img",),
+    {(60_000, 30_000_000): "row-60000-30000000-0-a.img"},
+    {"state-1-a.img": 10, "series-0-a.img": 20, "row-60000-30000000-0-a.img": 30},
+)
+
+
+def log() -> Log:
+    """What the golden image holds: all types, lives, ends."""
+    return random_log(random.Random(5), 50)
+
+
+def golden() -> list[bytes]:
+    """Parts of the image."""
+    data, parts = (GOLDEN / "image.img").read_bytes(), []
+    while data:
+        size = 16 + int.from_bytes(data[4:8], "little")
+        parts.append(data[:size])
+        data = data[size:]
+    return parts
+
+
+def test_golden_bytes_are_still_read() -> None:
+    """Written once, by the first version."""
+    shard = empty(0)
+    shard.adopt(ALL, golden())
+    check(shard, log(), ALL)
+    assert Manifest.from_bytes((GOLDEN / "manifest.json").read_bytes(), "golden") == MANIFEST
+
+
+def told() -> dict[str, dict[str, str]]:
+    """Kinds and columns as the page has them; types are looked up in what is written."""
+    page = (ROOT / "docs" / "formats" / "image.md").read_text()
+    section = page.split("## 2.")[1].split("## 3.")[0]
+    rows = [line.split("|") for line in section.splitlines() if line.startswith("| `")]
+    return {row[1].strip(" `"): {"meta": row[2], "columns": row[3]} for row in rows}
+
+
+def test_what_is_written_is_what_the_page_says() -> None:
+    """Every kind and column of a real image stands in the page, and the order is that of the page."""
+    shard = empty()
+    catch_up(shard, log())
+    export = shard.export(ALL)
+    parts = list(export)
+    export.close()
+    kinds: list[str] = []
+    pages = told()
+    for frame in map(decode_frame, parts):
+        kinds.append(frame.kind)
+        for name in frame.columns:
+            shown = name if not name.startswith("codes:") else "codes:<label>"
+            assert f"`{shown}`" in pages[frame.kind]["columns"], (frame.kind, name)
+        for name in frame.meta:
+            assert f"`{name}`" in pages[frame.kind]["meta"], (frame.kind, name)
+    assert set(kinds) == set(pages)
+    order = [kind for kind in pages if kind not in ("values", "series")]
+    firsts = [kind for kind in dict.fromkeys(kinds) if kind not in ("values", "series")]
+    assert firsts == order
+
+
+def test_types_of_columns() -> None:
+    """A few that readers in other languages rely on."""
+    frames = {frame.kind: frame for frame in map(decode_frame, golden())}
+    types = {name: str(pa.array(column).type) for name, column in frames["row"].columns.items() if name != "text"}
+    assert types == {
+        "slot": "uint32",
+        "count": "uint32",
+        "last": "int64",
+        "offset": "uint32",
+        "min": "int64",
+        "max": "int64",
+        "sum": "int64",
+    }
+
+
+def test_files_hold_the_same_frames() -> None:
+    """One after another."""
+    parts = golden()
+    found = list(read_frames([("here", lambda: io.BytesIO(b"".join(parts)))]))
+    assert [frame.kind for frame in found] == [decode_frame(part).kind for part in parts]
+    assert all(isinstance(frame, Frame) for frame in found)

@@ -1,0 +1,234 @@
+"""What a shard refuses, whom it names for it, and when it takes them after all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
+from artimon.model.fingerprint import fingerprint
+from artimon.model.grid import DEFAULT_LEVELS, Grid
+from artimon.model.select import NAME, Matcher, SelectRequest
+from artimon.model.values import Kind, ValueType
+from tests.varstore.worlds import TestBatch, range_of
+from varstore.series.catalogue import FORGOTTEN_AT_ONCE, SLICE
+from varstore.series.limits import LimitError, Limits, Refusals, bytes_a_series, memory_limit, settle_capacity
+from varstore.shard import Shard
+
+NOW, HOUR = 1_800_000_000_000, 3_600_000
+
+
+class World:
+    """A shard and a source that feeds it."""
+
+    def __init__(self, shard: Shard, source: str = "s0") -> None:
+        self.shard, self.source = shard, source
+        self._next = 0
+        self._version = 0
+
+    def announce(self, *texts: str, append_ms: int = NOW, block: int = 0) -> None:
+        """A block."""
+        self._version += 1
+        infos = tuple(SeriesInfo(text, ValueType.INTEGER, Kind.GAUGE) for text in texts)
+        self.shard.announce(SeriesBlock(self.source, block, self._version, infos), append_ms)
+
+    def sample(self, *texts: str, at: int = NOW, value: int | float = 1) -> int:
+        """A batch with one of each; how many were applied."""
+        rows = [(fingerprint(text), at, 5, value) for text in texts]
+        batch = TestBatch(BatchId("a", 1, 0, self._next), self.source, at, rows)
+        log = [batch] * (self._next + 1)
+        self._next += 1
+        return self.shard.feed(range_of(log, self._next - 1, self._next)).applied
+
+    def counts(self, at: int = NOW) -> dict[str, int]:
+        """Samples of each series in the hour of `at`."""
+        end = at + -at % HOUR
+        buckets = self.shard.select(SelectRequest((Matcher(NAME, "!=", ""),), Grid(end, HOUR, 1), ("count",)))
+        found = buckets.statistics["count"][:, 0].tolist()
+        return {f"{s.name}{dict(s.labels)}": n for s, n in zip(buckets.series, found, strict=True)}
+
+
+def series(name: str, numbers: Sequence[int]) -> list[str]:
+    """Canonical texts."""
+    return [f'{name}{{n="{n}"}}' for n in numbers]
+
+
+def test_a_limit_of_one_name_spares_the_others() -> None:
+    """What came before its announcement is gone, what comes later is refused; the name is named."""
+    world = World(Shard(capacity=100, limits=Limits(series_a_name=3)))
+    many = series("many", range(5))
+    assert world.sample(*many, *series("few", range(3))) == 8
+    world.announce(*many, *series("few", range(3)))
+    status = world.shard.status()
+    assert (status["series"], status["slots"], status["refused_names"]) == (6, 6, [("many", 2)])
+    assert world.sample(*many, *series("few", range(3))) == 6
+    assert world.shard.status()["refused"] == 2
+    assert sum(world.counts().values()) == 12
+
+
+def test_a_refused_series_gets_in_with_the_next_announcement_that_finds_room() -> None:
+    """Announced again without room it is still counted once."""
+    world = World(Shard(capacity=100, limits=Limits(series_a_name=2)))
+    world.announce(*series("x", range(3)))
+    world.announce(*series("x", range(3)))
+    assert world.shard.status()["refused_names"] == [("x", 1)]
+    assert world.sample('x{n="2"}') == 0
+    later = NOW + 90 * HOUR
+    world.announce('x{n="2"}', append_ms=later, block=1)
+    assert world.sample("other{}", at=later) == 1  # time goes on, and the first two were silent
+    world.shard._catalogue.sweep()
+    assert world.sample('x{n="2"}', at=later) == 0
+    world.announce('x{n="2"}', append_ms=later, block=1)
+    assert world.shard.status()["refused_names"] == []
+    assert world.sample('x{n="2"}', at=later) == 1
+    assert world.counts(later) == {"x{'n': '2'}": 1}
+
+
+def test_announcements_beyond_the_capacity() -> None:
+    """Refused by name as well."""
+    world = World(Shard(capacity=10))
+    world.announce(*series("x", range(12)))
+    status = world.shard.status()
+    assert (status["series"], status["refused_names"]) == (10, [("x", 2)])
+    assert world.sample(*series("x", range(12))) == 10
+
+
+def test_label_names_are_bounded() -> None:
+    """Each costs an array; a series that would bring too many is refused."""
+    world = World(Shard(capacity=10, limits=Limits(labels=2)))
+    world.announce('x{a="1",b="1"}', 'x{a="2",c="1"}', 'x{b="1"}')
+    assert world.shard.label_values(None) == ["a", "b"]
+    assert world.shard.status()["refused_names"] == [("x", 1)]
+
+
+def test_memory_that_is_used_up() -> None:
+    """New series are refused, those that are known go on; with room there again all are taken."""
+    shard = Shard(capacity=10_000, limits=Limits(memory_bytes=1))
+    world = World(shard)
+    shard._catalogue.tend()
+    assert shard.status()["memory_full"] == (shard._store.bytes_used() > 1)
+    known = shard._store.slots
+    known.closed = False
+    assert world.sample("a{}") == 1
+    known.closed = True
+    assert world.sample("a{}", "b{}") == 1
+    shard.allow_memory(2**40)
+    for _ in range(8):
+        world.sample("a{}")
+    assert not shard.status()["memory_full"]
+    assert world.sample("a{}", "b{}") == 2
+    assert shard.status()["memory_limit"] == 2**40
+
+
+def test_capacity_that_the_machine_has_no_memory_for() -> None:
+    """The text says what is needed, and what would do."""
+    needs = 1_000_000 * bytes_a_series(DEFAULT_LEVELS)
+    assert 8e9 < needs < 14e9
+    assert settle_capacity(1_000_000, DEFAULT_LEVELS, needs) == 1_000_000
+    with pytest.raises(LimitError, match=r"1000000 series needs up to .* GiB.*at most 500000, spread"):
+        settle_capacity(1_000_000, DEFAULT_LEVELS, needs // 2)
+    assert settle_capacity(0, DEFAULT_LEVELS, needs // 2) == 500_000
+    assert settle_capacity(0, DEFAULT_LEVELS, 2 * needs) == 1_000_000
+    assert 0 < memory_limit(1 << 30) <= (1 << 30)
+    assert memory_limit() > 0
+
+
+def test_the_worst_names_of_very_many() -> None:
+    """A name that is worse than most is never lost, however many there are."""
+    refusals = Refusals()
+    for i in range(5_000):
+        refusals.note(f"name{i}")
+        refusals.note("worst")
+    assert refusals.worst(1) == [("worst", 5_000)]
+    assert len(refusals.worst(10**6)) <= 1_000
+    refusals.lifted("worst")
+    assert (refusals.worst(1), refusals.total) == ([("worst", 4_999)], 9_999)
+
+
+def test_silent_series_are_forgotten() -> None:
+    """Eighty hours after their last sample, unless they are still announced; slots and what they held are free."""
+    world = World(Shard(capacity=100))
+    world.announce("gone{}", "said{}", append_ms=NOW)
+    assert world.sample("gone{}", "said{}", "never{}") == 3
+    world.announce("said{}", append_ms=NOW + 50 * HOUR, block=1)
+    for hours, left in ((79, ["gone", "said"]), (82, ["said"]), (135, [])):
+        world.sample("clock{}", at=NOW + hours * HOUR)
+        world.shard._catalogue.sweep()
+        assert world.shard.names() == left
+    assert world.shard.status()["slots"] == 1
+    assert world.shard.status()["expired"] == 3
+
+
+def test_a_slot_that_is_used_again_is_empty() -> None:
+    """Cells, type, lives, end, and labels are those of the new series, in every level."""
+    world = World(Shard(capacity=1))
+    world.announce("old{}")
+    for value in (1, 2, 3):
+        world.sample("old{}", value=value)
+    later = NOW + 200 * HOUR
+    assert world.sample("new{}", at=later, value=0.5) == 0  # refused, but time goes on
+    world.shard._catalogue.sweep()
+    world.announce("new{}", append_ms=later)
+    assert world.sample("new{}", at=later, value=0.5) == 1
+    assert world.counts(later) == {"new{}": 1}
+    for level in DEFAULT_LEVELS:
+        end = NOW + -NOW % level.step_ms
+        request = SelectRequest((Matcher(NAME, "=", "new"),), Grid(end, level.step_ms, 2), ("count",))
+        buckets = world.shard.select(request)
+        assert buckets.statistics["count"].sum() == 0
+        assert buckets.series[0].type == ValueType.DOUBLE
+        assert [life[1:3] for life in buckets.births.tolist()] == [(5, later)]
+
+
+def test_a_series_that_was_silent_begins_anew_before_it_is_swept() -> None:
+    """So that it does not matter when a shard comes to sweep: its type may be another, and its life is a new one."""
+    world = World(Shard(capacity=10))
+    world.shard._catalogue.tend = lambda vshards=0: False  # type: ignore[method-assign]
+    world.announce("x{}")
+    world.sample("x{}", value=1)
+    assert world.sample("x{}", at=NOW + 81 * HOUR, value=0.5) == 1
+    (series_,) = world.shard.find(())
+    assert series_.type == ValueType.DOUBLE
+    births = world.shard._store.births(np.flatnonzero(world.shard._store.slots.in_use))
+    assert births["first_ms"].tolist() == [NOW + 81 * HOUR]
+
+
+def test_how_long_things_are_remembered() -> None:
+    """By append time alone: series for 80 hours, older lives for 150, from the end of the hour."""
+    shard = Shard(capacity=10)
+    World(shard).sample("x{}", at=NOW + 1)
+    store = shard._store
+    assert (store.silent_ms(), store.lives.forgotten_ms) == (NOW - 79 * HOUR, NOW - 149 * HOUR)
+
+
+def test_sweeping_takes_small_steps() -> None:
+    """A bounded number of slots under one hold of the lock, however many are silent."""
+    n = SLICE + 3 * FORGOTTEN_AT_ONCE
+    shard = Shard(capacity=n)
+    world = World(shard)
+    for first in range(0, n - 1, 5_000):
+        world.sample(*series("x", range(first, min(first + 5_000, n - 1))))
+    steps = []
+    forget = shard._store.forget
+    shard._store.forget = lambda slots: (steps.append(len(slots)), forget(slots))[1]  # type: ignore[method-assign,func-returns-value]
+    world.sample("clock{}", at=NOW + 100 * HOUR)
+    shard._catalogue.sweep()
+    assert (shard.status()["slots"], shard.status()["expired"]) == (1, n - 1)
+    assert max(steps) <= FORGOTTEN_AT_ONCE
+
+
+def test_announcements_of_sources_that_are_gone_are_forgotten() -> None:
+    """Once a day; what is announced again is taken again. Their number would only grow otherwise."""
+    day = 24 * HOUR
+    shard = Shard(capacity=100)
+    for i in range(40):  # a source a day, which never comes back
+        now = NOW + i * day
+        block = SeriesBlock(f"s{i}", 0, now, (SeriesInfo("a{}", ValueType.INTEGER, Kind.GAUGE),))
+        assert shard.announce(block, now)
+        assert not shard.announce(block, now)
+        batch = TestBatch(BatchId("a", 1, 0, i), f"s{i}", now, [(fingerprint("a{}"), now, 5, 1)])
+        shard.feed(range_of([batch] * (i + 1), i, i + 1))
+        assert len(shard.holdings.blocks) <= 11
+    assert shard.announce(SeriesBlock("s0", 0, NOW, block.series), now)

@@ -1,0 +1,135 @@
+"""Lives against plain dictionaries, and the limits on them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from varstore.cells.lives import Lives
+from varstore.cells.older import SEGMENT
+from varstore.cells.ties import Bounds, Cells
+from varstore.series.texts import Texts
+
+SLOTS = 3 * SEGMENT
+samples = st.tuples(
+    st.sampled_from([0, 1, 255, 256, 300, 700]), st.integers(1, 6), st.integers(1, 50), st.integers(-9, 9)
+)
+Life = tuple[int, int, int, int]
+
+
+def column(values: list[int]) -> Cells:
+    """As the store has them."""
+    return np.array(values, np.int64)
+
+
+def add(lives: Lives, rows: list[tuple[int, int, int, int]]) -> None:
+    """Integer samples (slot, birth, time, value)."""
+    slots, births, times, values = (column([row[i] for row in rows]) for i in range(4))
+    adding = lives.add if len(set(slots.tolist())) == len(rows) else lives.add_repeated
+    adding(slots, births, times, values, Bounds(len(rows), len(rows)), Texts())
+
+
+def held(lives: Lives, floor_ms: int = -1) -> dict[int, list[Life]]:
+    """By slot."""
+    found: dict[int, list[Life]] = {slot: [] for slot in range(SLOTS)}
+    for row, *life in lives.read(np.arange(SLOTS), floor_ms).tolist():
+        found[row].append(tuple(life))
+    return {slot: mine for slot, mine in found.items() if mine}
+
+
+def expected(rows: list[tuple[int, int, int, int]]) -> dict[int, list[Life]]:
+    """From scratch."""
+    found: dict[int, list[Life]] = {}
+    for slot in sorted({row[0] for row in rows}):
+        for birth in sorted({row[1] for row in rows if row[0] == slot}):
+            mine = [(time, value) for s, b, time, value in rows if (s, b) == (slot, birth)]
+            found.setdefault(slot, []).append((birth, min(mine)[0], *max(mine)))
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(samples, min_size=1, max_size=8), max_size=12), st.data())
+def test_any_order_gives_the_same_lives(batches: list[list[tuple[int, int, int, int]]], data: st.DataObject) -> None:
+    """One sample a series or several in a batch; then exported to other slots, forgotten in part, pruned."""
+    lives = Lives(SLOTS)
+    for batch in batches:
+        add(lives, batch)
+    rows = [row for batch in batches for row in batch]
+    assert held(lives) == expected(rows)
+    newest = lives.newest_ms(np.arange(SLOTS))
+    assert newest.tolist() == [max([row[2] for row in rows if row[0] == slot], default=0) for slot in range(SLOTS)]
+    assert lives.silent(np.arange(SLOTS), 20).tolist() == (newest <= 20).tolist()
+
+    other, there = Lives(SLOTS), (np.arange(SLOTS) * 5 + 3) % SLOTS  # another order of slots
+    add(other, [(1, 3, 9, 9), (1, 2, 9, 9)])
+    other.load(there, lives.export(np.arange(SLOTS)))
+    older = lives.export_older(np.arange(SLOTS))
+    other.load_older({**older, "slot": there[older["slot"]]})
+    assert held(other) == {int(there[slot]): mine for slot, mine in expected(rows).items()}
+
+    gone = data.draw(st.sets(st.sampled_from([0, 1, 255, 256, 700])))
+    lives.forget(column(sorted(gone)))
+    rest = {slot: mine for slot, mine in expected(rows).items() if slot not in gone}
+    assert held(lives) == rest
+    lives.forgotten_ms = 25
+    lives.prune(0, SLOTS)
+    shown = {s: [life for life in mine if life[2] > 25 or life is mine[-1]] for s, mine in rest.items()}
+    assert held(lives) == shown
+    assert lives._older.total == sum(len(mine) - 1 for mine in shown.values())
+
+
+def test_a_forgotten_life_that_goes_on_begins_anew() -> None:
+    """Whether it was pruned or not."""
+    for pruned in (True, False):
+        lives = Lives(SLOTS)
+        add(lives, [(7, 1, 10, 1)])
+        add(lives, [(7, 2, 20, 1)])
+        lives.forgotten_ms = 15
+        if pruned:
+            lives.prune(0, SLOTS)
+        add(lives, [(7, 1, 30, 5)])
+        assert held(lives) == {7: [(1, 30, 30, 5), (2, 20, 20, 1)]}
+
+
+def test_integers_that_become_doubles() -> None:
+    """In older lives too."""
+    lives = Lives(SLOTS)
+    add(lives, [(7, 1, 10, 3)])
+    add(lives, [(7, 2, 20, 4)])
+    lives.to_double(column([7, 9]))
+    assert lives.read(column([7]), -1)["last"].view(np.float64).tolist() == [3.0, 4.0]
+    assert sorted(column(lives.held_last(column([7]))).view(np.float64).tolist()) == [3.0, 4.0]
+
+
+def test_too_many_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one series: the one that went longest ago is dropped. Of all: where more are wanted. Counted."""
+    monkeypatch.setattr("varstore.cells.lives.LIVES_A_SERIES", 3)
+    lives = Lives(SLOTS)
+    for birth in range(1, 8):
+        add(lives, [(5, birth, 10 * birth, birth)])
+    assert [life[0] for life in held(lives)[5]] == [4, 5, 6, 7]
+    assert lives.dropped == 3
+
+    monkeypatch.setattr("varstore.cells.lives.OLDER_A_SLOT", 1)
+    monkeypatch.setattr("varstore.cells.lives.LIVES_A_SERIES", 1_000_000)
+    lives = Lives(SEGMENT)
+    for birth in range(1, 6):
+        add(lives, [(slot, birth, 10 * birth, 0) for slot in range(SEGMENT)])
+    assert lives._older.total <= SEGMENT
+    assert lives._older.total + lives.dropped == 4 * SEGMENT
+    assert (lives.read(np.arange(SEGMENT), 40)["birth_ms"] == 5).all()
+
+
+def test_lives_take_less_than_a_hundred_bytes() -> None:
+    """Ten births of each of 20,000 series."""
+    lives = Lives(20_000)
+    for birth in range(10):
+        slots = np.arange(20_000)
+        time = np.full(20_000, birth + 1)
+        lives.add(slots, time, time, time, Bounds(20_000, 20_000), Texts())
+    older = lives._older
+    real = sum(a.nbytes for a in older._lives.values()) + sum(a.nbytes for a in older._slots.values())
+    assert lives._older.total == 180_000
+    assert real <= lives.bytes() <= 180_000 * 40

@@ -1,0 +1,239 @@
+"""What a shard takes over and lets go when the membership changes: copies of what must move only, and no virtual shard
+without a holder at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from artimon.model.vshards import EVERY, in_mask, mask_of
+from varstore.cluster.directory import Place, Shards
+from varstore.cluster.membership import Membership, MembershipError
+from varstore.cluster.moving import AT_ONCE, GRACE_S, Mover, givers, surplus
+
+
+class World:
+    """Shards that move towards a membership, one step of one of them at a time."""
+
+    def __init__(self, ids: str, replicas: int) -> None:
+        self.membership = Membership(tuple(ids), replicas)
+        self.now = 0.0
+        self.shards: dict[str, Fake] = {}
+        self.gone: set[str] = set()
+        self.copied = 0
+        for id_ in ids:
+            self.begin(id_)
+
+    def begin(self, id_: str) -> None:
+        self.shards[id_] = Fake(self, id_)
+        self.gone.discard(id_)
+
+    def seen(self) -> Shards:
+        live = [shard.place() for id_, shard in self.shards.items() if id_ not in self.gone]
+        return Shards(self.membership, tuple(live))
+
+    def step(self, id_: str) -> bool:
+        self.now += 0.5
+        return id_ not in self.gone and self.shards[id_].mover.step(self.membership, self.seen(), self.now)
+
+    def settle(self) -> None:
+        for _ in range(60):
+            for id_ in self.shards:
+                self.step(id_)
+                self.shards[id_].whole = self.shards[id_].vshards
+                self.check()
+
+    def holders(self, vshard: int) -> set[str]:
+        return {id_ for id_, s in self.shards.items() if id_ not in self.gone and s.whole >> vshard & 1}
+
+    def check(self) -> None:
+        """Everything that some living shard ever held whole is held whole by one."""
+        if not self.gone:
+            assert self.lost() == []
+
+    def lost(self) -> list[int]:
+        return [v for v in range(256) if not self.holders(v) and any(s.ever >> v & 1 for s in self.shards.values())]
+
+    def is_placed(self) -> bool:
+        return all(
+            self.shards[id_].vshards == self.membership.wanted(id_) for id_ in self.shards if id_ not in self.gone
+        )
+
+
+class Fake:
+    """A shard that takes over at once, and is whole when the test says so."""
+
+    def __init__(self, world: World, id_: str) -> None:
+        self.id, self._world = id_, world
+        self.vshards = self.whole = self.ever = 0
+        self.mover = Mover(id_, self, self.bring)
+
+    def bring(self, vshards: int, giver: Place | None) -> None:
+        assert not vshards & self.vshards
+        if giver is not None:
+            assert vshards & self._world.shards[giver.id].whole == vshards
+            self._world.copied += vshards.bit_count()
+        self.vshards |= vshards
+
+    def drop(self, vshards: int) -> int:
+        self.vshards &= ~vshards
+        self.whole &= ~vshards
+        return vshards
+
+    def place(self) -> Place:
+        self.ever |= self.whole
+        return Place(self.id, "h", 1, "", self.vshards, self.whole & ~self.mover.leaving)
+
+
+def started(ids: str, replicas: int = 1) -> World:
+    world = World(ids, replicas)
+    world.settle()
+    assert world.is_placed()
+    world.copied = 0
+    return world
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_shard_that_joins_gets_its_part_and_nothing_else_moves(replicas: int) -> None:
+    world = started("01", replicas)
+    before = {id_: shard.vshards for id_, shard in world.shards.items()}
+    world.membership = world.membership.added("2")
+    world.begin("2")
+    world.settle()
+    assert world.is_placed()
+    assert world.copied == (world.shards["2"].vshards).bit_count()
+    assert all(shard.vshards & ~before[id_] == 0 for id_, shard in world.shards.items() if id_ in before)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_shard_that_is_removed_hands_over_everything(replicas: int) -> None:
+    world = started("012", replicas)
+    world.membership = world.membership.removed("1")
+    world.settle()
+    assert world.is_placed()
+    assert world.shards["1"].vshards == 0
+
+
+def test_nothing_is_let_go_before_the_others_have_it_whole() -> None:
+    world = started("01")
+    world.membership = world.membership.added("2")
+    world.begin("2")
+    held = world.shards["0"].vshards
+    for _ in range(40):  # the new one never becomes whole
+        for id_ in world.shards:
+            world.step(id_)
+    assert world.shards["0"].vshards == held
+    world.shards["2"].whole = world.shards["2"].vshards
+    world.step("0")
+    assert world.shards["0"].vshards == held  # who asks has not heard of it yet
+    assert world.shards["0"].place().ready == held & ~world.shards["2"].vshards
+    for _ in range(int(GRACE_S * 2) + 1):
+        world.step("0")
+    assert world.shards["0"].vshards == held & ~world.shards["2"].vshards
+
+
+def test_nothing_moves_on_an_old_word_of_zookeeper() -> None:
+    world = started("01")
+    mover = world.shards["0"].mover
+    held = world.shards["0"].vshards
+    assert not mover.step(Membership(("1",)), None, 1e9)
+    assert world.shards["0"].vshards == held
+
+
+def test_a_replica_that_comes_back_empty_copies_from_the_others() -> None:
+    world = started("012", 2)
+    world.begin("1")
+    world.settle()
+    assert world.is_placed()
+    assert world.copied == world.shards["1"].vshards.bit_count()
+
+
+def test_copies_come_in_pieces_and_what_nobody_has_in_one() -> None:
+    half = mask_of(range(128))
+    shards = Shards(Membership(("0", "1")), (Place("1", "h", 1, "", half, half),))
+    plan = givers(shards, "0", EVERY)
+    assert [(giver.id if giver else None, mask.bit_count()) for giver, mask in plan] == [
+        ("1", AT_ONCE), ("1", AT_ONCE), (None, 128),
+    ]  # fmt: skip
+    lagging = Shards(Membership(("0", "1")), (Place("1", "h", 1, "", half, half, half),))
+    assert givers(lagging, "0", half) == [(None, half)]
+
+
+def test_a_failure_is_told_and_tried_again() -> None:
+    def fail(_vshards: int, _giver: Place | None) -> None:
+        raise OSError("the peer went away")
+
+    world = World("0", 1)
+    world.shards["0"].mover._bring = fail
+    world.step("0")
+    assert "the peer went away" in world.shards["0"].mover.problem
+    world.shards["0"].mover._bring = world.shards["0"].bring
+    world.step("0")
+    assert (world.shards["0"].mover.problem, world.shards["0"].vshards) == ("", EVERY)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.one_of(st.sampled_from(["+", "1", "2"]), st.integers(0, 3), st.tuples(st.integers(0, 3))), max_size=12)
+)
+def test_any_sequence_of_changes_ends_well(steps: list[object]) -> None:
+    """Members come and go, replicas are asked for, single steps in between: nothing is lost."""
+    world = started("01")
+    for step in steps:
+        ids = list(world.shards)
+        try:
+            if step == "+":
+                fresh = str(len(ids))
+                world.membership = world.membership.added(fresh)
+                world.begin(fresh)
+            elif isinstance(step, str):
+                world.membership = world.membership.replicated(int(step))
+            elif isinstance(step, tuple):
+                world.membership = world.membership.removed(ids[step[0] % len(ids)])
+            else:
+                one = world.shards[ids[int(str(step)) % len(ids)]]
+                world.step(one.id)
+                one.whole = one.vshards
+        except MembershipError:
+            continue
+        world.check()
+    world.settle()
+    assert world.is_placed()
+    assert world.lost() == []
+
+
+def test_who_is_no_owner_and_alone_keeps_what_it_has() -> None:
+    mine = Place("old", "h", 1, "", EVERY, EVERY)
+    assert surplus(Shards(Membership(("0",)), (mine,)), "old", EVERY) == 0
+    assert surplus(Shards(Membership(()), (mine,)), "old", EVERY) == 0
+    some = mask_of(in_mask(EVERY)[:9])
+    assert surplus(Shards(Membership(("0",)), (mine, Place("0", "h", 1, "", some, some))), "old", EVERY) == some
+    both = Membership(("0", "1"), 2)
+    zero, one = Place("0", "h", 1, "", EVERY, EVERY), Place("1", "h", 1, "", some, some)
+    assert surplus(Shards(both, (mine, zero)), "old", EVERY) == 0
+    assert surplus(Shards(both, (mine, zero, one)), "old", EVERY) == some
+    assert surplus(Shards(both, (mine, zero, replace(one, lagging=some))), "old", EVERY) == 0
+
+
+def test_memberships_that_cannot_be() -> None:
+    two = Membership(("0", "1"), 2)
+    assert Membership.from_bytes(two.to_bytes()) == two
+    refusals: list[Callable[[], object]] = [
+        lambda: two.added("1"),
+        lambda: two.added("a/b"),
+        lambda: two.removed("7"),
+        lambda: two.removed("1"),
+        lambda: two.replicated(3),
+        lambda: two.replicated(0),
+        lambda: Membership.from_bytes(b'{"replicas": 1}'),
+        lambda: Membership.from_bytes(b'{"members": ["0"], "levels": "60x"}'),
+    ]
+    for refused in refusals:
+        with pytest.raises(MembershipError):
+            refused()
+    assert two.wanted("0") == two.wanted("1") == EVERY
+    assert two.wanted("2") == 0

@@ -1,0 +1,126 @@
+"""A shard without a snapshot is filled from the raw table, then from Kafka: as if it had never been gone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from artimon.model.clock import SYSTEM_CLOCK
+from tests.spark.local_files import local_files
+from tests.varstore.keeping import ALL, HOUR, START, Log, catch_up, check, empty, feed, masks, random_log, tell
+from tests.varstore.raw_log import RawLog
+from tests.varstore.worlds import TOPIC, print_of
+from varstore.groups import Partition
+from varstore.images.raw_state import RawHead
+from varstore.images.refill import Refill
+from varstore.shard import Shard
+
+
+@pytest.fixture
+def hdfs(tmp_path: Path) -> Iterator[str]:
+    """A file system that stands for HDFS."""
+    with local_files(SYSTEM_CLOCK):
+        yield f"file://{tmp_path}"
+
+
+def legal(log: Log) -> Log:
+    """Without the series that changes its type against the rules: which type it has depends on what came first."""
+    for batches in log.partitions.values():
+        for i, batch in enumerate(batches):
+            rows = [row for row in batch.rows if row[0] != print_of(6) or not isinstance(row[3], str)]
+            batches[i] = type(batch)(batch.id, batch.source, batch.append_ms, [r for r in rows if r[0] != print_of(6)])
+    return log
+
+
+def anything(_head: RawHead) -> bool:
+    return True
+
+
+def refilled(hdfs: str, vshards: int = ALL) -> Shard:
+    """A new shard."""
+    shard = empty(0)
+    assert Refill(shard, hdfs).run(vshards, anything)
+    tell(shard)
+    return shard
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_table_and_kafka_give_what_feeding_gave(hdfs: str, seed: int) -> None:
+    """Late and future samples, repeats, ends, restarts, several periods."""
+    draw = random.Random(seed)
+    log = legal(random_log(draw, 60))
+    raw = RawLog(hdfs)
+    for share in (0.3, 0.7):
+        raw.store(log, {p: int(len(batches) * share) for p, batches in log.partitions.items()})
+    shard = refilled(hdfs)
+    at = {Partition(TOPIC, p): int(len(batches) * 0.7) for p, batches in log.partitions.items()}
+    assert shard.positions() == at
+    assert shard.ready == ALL
+    catch_up(shard, log)
+    check(shard, log, ALL)
+
+
+def test_only_what_is_wanted_is_read(hdfs: str) -> None:
+    """The rest goes to other shards."""
+    log = legal(random_log(random.Random(1), 40))
+    RawLog(hdfs).store(log, {p: len(batches) for p, batches in log.partitions.items()})
+    shard = refilled(hdfs, masks(["s1"]))
+    check(shard, log, masks(["s1"]))
+    assert shard._store.slots.live == 3
+
+
+def test_it_is_fed_while_it_is_filled(hdfs: str) -> None:
+    """Newest first: what Kafka has since goes in at once, and what both say of a batch counts once."""
+    log = legal(random_log(random.Random(2), 60))
+    RawLog(hdfs).store(log, {p: len(batches) // 2 for p, batches in log.partitions.items()})
+    shard = empty(0)
+
+    def begun() -> None:
+        tell(shard)
+        assert shard.ready == 0
+        feed(shard, log, shard.groups()[0], 0, 7)
+
+    assert Refill(shard, hdfs).run(ALL, anything, begun)
+    catch_up(shard, log)
+    check(shard, log, ALL)
+
+
+def test_integers_that_became_doubles(hdfs: str) -> None:
+    """The one change of type that is allowed, met from its end."""
+    log = Log()
+    for hour in range(6):
+        append = START + hour * HOUR
+        log.add("s0", append, [(print_of(0), append - 5, START, hour if hour < 3 else hour + 0.5)])
+    RawLog(hdfs).store(log, {0: 6, 1: 0})
+    shard = refilled(hdfs)
+    check(shard, log, ALL)
+
+
+def test_without_a_table_nothing_is_held(hdfs: str) -> None:
+    """Nor if its offsets are of no use."""
+    shard = empty(0)
+    assert not Refill(shard, hdfs).run(ALL, anything)
+    log = random_log(random.Random(1), 10)
+    RawLog(hdfs).store(log, {0: 2, 1: 2})
+    assert not Refill(shard, hdfs).run(ALL, lambda head: head.topic_id != TOPIC)
+    assert shard.vshards == 0
+
+
+def test_a_file_that_is_gone_leaves_nothing(hdfs: str, tmp_path: Path) -> None:
+    """The next attempt reads a newer version."""
+    log = legal(random_log(random.Random(4), 40))
+    RawLog(hdfs).store(log, {p: len(batches) for p, batches in log.partitions.items()})
+    victim = sorted((tmp_path / "artimon" / "raw").rglob("*.parquet"))[0]
+    kept = victim.read_bytes()
+    victim.unlink()
+    shard = empty(0)
+    with pytest.raises(FileNotFoundError):
+        Refill(shard, hdfs).run(ALL, anything)
+    assert (shard.vshards, shard._store.slots.live) == (0, 0)
+    victim.write_bytes(kept)
+    assert Refill(shard, hdfs).run(ALL, anything)
+    tell(shard)
+    check(shard, log, ALL)

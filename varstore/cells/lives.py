@@ -1,0 +1,237 @@
+"""Lives of series: per birth the time of the first sample, and time and value of the last one.
+
+The part of an increase that a reset would hide follows from them in any order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.select import BIRTH_TYPE
+from varstore.cells.memory import lazy_zeros
+from varstore.cells.older import BIRTH, FIRST, LAST, LAST_TIME, SEGMENT, OlderLives
+from varstore.cells.ties import Bounds, Cells, outranks, ranks
+from varstore.series.texts import Texts
+
+LIVES_A_SERIES = 5_000
+"""More than one a minute for three days; beyond it the life that went longest ago is dropped and counted."""
+OLDER_A_SLOT = 16
+"""Older lives that there is room for, times the slots; beyond it a segment of slots that wants more loses an eighth of
+its own and as many as are new, those that went longest ago. They are dropped and counted."""
+LIFE_COLUMNS = ("birth", "first", "last_ms", "last")
+"""Of an image."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Lives:
+    """The life with the greatest birth in arrays by slot, older ones packed. The owner's lock guards it."""
+
+    def __init__(self, capacity: int) -> None:
+        self._known: Mask = lazy_zeros(capacity, np.bool_)
+        self._birth: Cells = lazy_zeros(capacity, np.int64)
+        self._first: Cells = lazy_zeros(capacity, np.int64)
+        self._last_time: Cells = lazy_zeros(capacity, np.int64)
+        self._last: Cells = lazy_zeros(capacity, np.int64)
+        self._older = OlderLives(capacity)
+        self._room = OLDER_A_SLOT * capacity
+        self.forgotten_ms = 0
+        """A life that went on at this time or before, and of which a sample comes now, begins anew: so it does not
+        matter when `prune` is called with it."""
+        self.dropped = 0
+
+    def add(self, slots: Cells, birth_ms: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: Texts) -> None:
+        """One sample each of distinct slots."""
+        known = self._known.take(slots)
+        birth = self._birth.take(slots)
+        same = known & (birth == birth_ms)
+        if same.all():
+            self._extend(slots, time_ms, cells, bounds, texts)
+            return
+        if same.any():
+            self._extend(slots[same], time_ms[same], cells[same], bounds.cut(same), texts)
+        later = known & (birth < birth_ms)
+        if later.any():
+            self._retire(slots[later])
+        fresh = ~known | later
+        self._begin(slots[fresh], birth_ms[fresh], time_ms[fresh], cells[fresh])
+        if later.any():
+            self._bound(slots[later])
+        before = known & (birth > birth_ms)
+        if before.any():
+            lives = np.array([birth_ms[before], time_ms[before], time_ms[before], cells[before]], np.int64)
+            self._merge(slots[before], lives, bounds.cut(before), texts)
+
+    def add_repeated(
+        self, slots: Cells, birth_ms: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: Texts
+    ) -> None:
+        """Samples of which several may be of one slot: the first and the last of each life tell all that is kept."""
+        order = np.lexsort((ranks(cells, bounds, texts), time_ms, birth_ms, slots))
+        begins = np.ones(len(order), np.bool_)
+        begins[1:] = (np.diff(slots[order]) != 0) | (np.diff(birth_ms[order]) != 0)
+        ends = np.append(begins[1:], True)
+        pending = np.sort(order[begins | ends])
+        while len(pending):
+            _, first = np.unique(slots[pending], return_index=True)
+            now = pending[np.sort(first)]
+            inside = Bounds(int(np.searchsorted(now, bounds.ints)), int(np.searchsorted(now, bounds.doubles)))
+            self.add(slots[now], birth_ms[now], time_ms[now], cells[now], inside, texts)
+            pending = np.delete(pending, first)
+
+    def _begin(self, slots: Cells, birth_ms: Cells, time_ms: Cells, cells: Cells) -> None:
+        self._known[slots] = True
+        self._birth[slots] = birth_ms
+        self._first[slots] = time_ms
+        self._last_time[slots] = time_ms
+        self._last[slots] = cells
+
+    def _extend(self, slots: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: Texts) -> None:
+        old_time = self._last_time.take(slots)
+        newer = time_ms > old_time
+        if newer.all():  # then none is a new first either
+            self._last_time[slots] = time_ms
+            self._last[slots] = cells
+            return
+        tied = time_ms == old_time
+        if tied.any():
+            newer[tied] = outranks(cells[tied], self._last.take(slots[tied]), bounds.cut(tied), texts)
+        self._last_time[slots[newer]] = time_ms[newer]
+        self._last[slots[newer]] = cells[newer]
+        self._first[slots] = np.minimum(self._first.take(slots), time_ms)
+
+    def _retire(self, slots: Cells) -> None:
+        """The current lives of these slots become older ones; they have the greatest births."""
+        current = (self._birth, self._first, self._last_time, self._last)
+        self._older.append(slots, np.array([array.take(slots) for array in current], np.int64))
+
+    def _merge(self, slots: Cells, lives: Cells, bounds: Bounds, texts: Texts) -> None:
+        """Samples of distinct slots, as lives (4, n), of births before the current ones."""
+        at, found = self._older.find(slots, lives[BIRTH])
+        if found.any():
+            held = self._older.get(slots[found], at[found])
+            merged = self._merged(held, lives[:, found], bounds.cut(found), texts)
+            self._older.set(slots[found], at[found], merged)
+        new = slots[~found]
+        if len(new):
+            self._older.insert(new, at[~found], lives[:, ~found])
+            self._bound(new)
+
+    def _merged(self, held: Cells, lives: Cells, bounds: Bounds, texts: Texts) -> Cells:
+        """(4, n) what lives become with a sample more, each of the same slot and birth."""
+        newer = lives[LAST_TIME] > held[LAST_TIME]
+        tied = lives[LAST_TIME] == held[LAST_TIME]
+        if tied.any():
+            newer[tied] = outranks(lives[LAST, tied], held[LAST, tied], bounds.cut(tied), texts)
+        merged: Cells = np.where(newer, lives, held)
+        merged[FIRST] = np.minimum(held[FIRST], lives[FIRST])
+        forgotten = held[LAST_TIME] <= self.forgotten_ms
+        merged[:, forgotten] = lives[:, forgotten]
+        return merged
+
+    def _bound(self, slots: Cells) -> None:
+        """Keep the limits after one life more of each of `slots`."""
+        for slot in slots[self._older.count.take(slots) > LIVES_A_SERIES].tolist():
+            self._older.drop_oldest(slot)
+            self.dropped += 1
+        if self._older.total > self._room:
+            for segment, added in zip(*np.unique(slots // SEGMENT, return_counts=True), strict=True):
+                self.dropped += self._older.thin(int(segment), int(added))
+
+    def read(self, slots: Cells, floor_ms: int) -> npt.NDArray[np.void]:
+        """Lives of these slots as BIRTH_TYPE, `row` counts in `slots`, by (row, birth): of each series the newest
+        birth always, others if their last sample is later than `floor_ms`."""
+        rows = np.flatnonzero(self._known.take(slots))
+        held = slots[rows]
+        arrays = (rows, *(array.take(held) for array in (self._birth, self._first, self._last_time, self._last)))
+        current = _births(*arrays)
+        row, lives = self._older.read(slots)
+        shown = lives[LAST_TIME] > floor_ms
+        if not shown.any():
+            return current
+        joined = np.concatenate((_births(row[shown], *lives[:, shown]), current))
+        # stable: of one row the older ones come in order of birth, and the current one after them
+        return joined[np.argsort(joined["row"], kind="stable")]
+
+    def newest_ms(self, slots: Cells) -> Cells:
+        """(n,) time of the newest sample of each slot, 0 where there is none."""
+        newest: Cells = np.maximum(self._last_time.take(slots), self._older.newest_ms(slots))
+        return newest
+
+    def silent(self, slots: Cells, floor_ms: Cells | int) -> Mask:
+        """Which slots have no sample later than `floor_ms`, or none at all. Quick where none is silent."""
+        old = self._last_time.take(slots) <= floor_ms
+        if self._older.total and old.any():
+            old[old] = self._older.newest_ms(slots[old]) <= (floor_ms if isinstance(floor_ms, int) else floor_ms[old])
+        return old
+
+    def newest_quick(self, slots: Cells) -> int:
+        """The least of the last times of the newest lives of slots (NO_SLOT among them): no sample is older."""
+        return int(self._last_time.take(slots, mode="wrap").min()) if len(slots) else 0
+
+    def prune(self, first: int, end: int) -> None:
+        """Forget older lives that are forgotten by now, of slots [first, end) and their neighbours."""
+        for segment in range(first // SEGMENT, -(-end // SEGMENT)):
+            self._older.prune(segment, self.forgotten_ms)
+
+    def forget(self, slots: Cells) -> None:
+        """These slots have no lives any longer."""
+        self._known[slots] = False
+        for array in (self._birth, self._first, self._last_time, self._last):
+            array[slots] = 0
+        self._older.drop(slots)
+
+    def to_double(self, slots: Cells) -> None:
+        """Values of INTEGER series that became DOUBLE."""
+        known = slots[self._known.take(slots)]
+        self._last.view(np.float64)[known] = self._last.take(known).astype(np.float64)
+        held = known[self._older.count.take(known) > 0]
+        if len(held):
+            _, lives = self._older.read(held)
+            self._older.set_last(held, lives[LAST].astype(np.float64).view(np.int64))
+
+    def held_last(self, slots: Cells) -> list[int]:
+        """Every value cell that a life of `slots` holds."""
+        held: list[int] = self._last.take(slots[self._known.take(slots)]).tolist()
+        held.extend(self._older.read(slots)[1][LAST].tolist())
+        return held
+
+    def export(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
+        """The newest life of each slot: `known`, `birth`, `first`, `last_ms`, `last`, each (n,)."""
+        columns: dict[str, npt.NDArray[Any]] = {"known": self._known.take(slots)}
+        columns.update((name, array.take(slots)) for name, array in self._columns().items())
+        return columns
+
+    def load(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Inverse of `export`: what distinct `slots` hold is replaced, their older lives are forgotten."""
+        self._known[slots] = columns["known"]
+        for name, array in self._columns().items():
+            array[slots] = columns[name]
+        self._older.drop(slots)
+
+    def _columns(self) -> dict[str, Cells]:
+        return dict(zip(LIFE_COLUMNS, (self._birth, self._first, self._last_time, self._last), strict=True))
+
+    def export_older(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
+        """Older lives: `slot`, `birth`, `first`, `last_ms`, `last`; in the order of `slots`, of one slot by birth."""
+        row, lives = self._older.read(slots)
+        return {"slot": slots[row], **dict(zip(LIFE_COLUMNS, lives, strict=True))}
+
+    def load_older(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Inverse of `export_older`, for any numbers of slots: what the slots that occur hold is replaced."""
+        lives = np.array([columns[name] for name in LIFE_COLUMNS], np.int64)
+        self._older.put(columns["slot"].astype(np.int64), lives)
+
+    def bytes(self) -> int:
+        """About what older lives take."""
+        return self._older.bytes()
+
+
+def _births(row: Cells, birth: Cells, first: Cells, last_time: Cells, last: Cells) -> npt.NDArray[np.void]:
+    births = np.empty(len(row), BIRTH_TYPE)
+    for name, values in zip(BIRTH_TYPE.names or (), (row, birth, first, last_time, last), strict=True):
+        births[name] = values
+    return births

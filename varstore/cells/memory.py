@@ -1,0 +1,43 @@
+"""Big zeroed arrays of which only touched pages are resident."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class CapacityError(MemoryError):
+    """The machine does not lend the address space that the stated capacity needs."""
+
+
+def lazy_block(size: int) -> mmap.mmap:
+    """`size` zero bytes; a page becomes resident when it is first written.
+
+    Huge pages are refused: with them one written cell a bucket row would keep 2 MiB (numpy asks for them on its own).
+    """
+    try:
+        block = mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, ValueError) as error:
+        raise CapacityError(f"{size} bytes of address space refused: lower the capacity") from error
+    block.madvise(mmap.MADV_NOHUGEPAGE)
+    return block
+
+
+def lazy_zeros(cells: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """(cells,) zeros of `dtype` on pages of their own, see `lazy_block`."""
+    return np.frombuffer(lazy_block(max(1, cells) * np.dtype(dtype).itemsize), dtype)[:cells]
+
+
+def give_back(block: mmap.mmap, start: int, length: int) -> None:
+    """Bytes [start, start + length) of a block become zero; their whole pages are resident no longer."""
+    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (start + length) // mmap.PAGESIZE * mmap.PAGESIZE
+    if first >= end:
+        block[start : start + length] = bytes(length)
+        return
+    block[start:first] = bytes(first - start)
+    block[end : start + length] = bytes(start + length - end)
+    block.madvise(mmap.MADV_DONTNEED, first, end - first)

@@ -1,0 +1,205 @@
+"""Lives of series that are not their newest: packed by segments of slots, so that every change touches little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from varstore.cells.distinct import distinct
+from varstore.cells.memory import lazy_zeros
+from varstore.cells.ties import Cells
+
+SEGMENT = 256
+"""Slots whose lives lie together."""
+BIRTH, FIRST, LAST_TIME, LAST = range(4)
+_NO_LIVES = np.zeros((4, 0), np.int64)
+
+
+class OlderLives:
+    """(slot, birth, first, last time, last cell), 33 bytes each. Not locked: the owner's lock guards it.
+
+    Invariant: the lives of a segment are sorted by (slot, birth), and a slot has at most one of each birth."""
+
+    def __init__(self, size: int) -> None:
+        self.count: npt.NDArray[np.uint16] = lazy_zeros(size, np.uint16)
+        """Older lives of each slot."""
+        self.total = 0
+        self._slots: dict[int, npt.NDArray[np.uint8]] = {}  # segment -> slot within it, of each life
+        self._lives: dict[int, Cells] = {}  # segment -> (4, lives): birth, first, last time, last
+
+    def segments(self) -> list[int]:
+        """Segments that hold something."""
+        return list(self._slots)
+
+    def append(self, slots: Cells, lives: Cells) -> None:
+        """Add one life each to distinct slots, `lives` of shape (4, slots); each birth is greater than those held."""
+        self._put(slots, lives)
+
+    def _append(self, segment: int, within: npt.NDArray[np.uint8], lives: Cells) -> None:
+        held = self._slots.get(segment)
+        if held is None:
+            self._slots[segment], self._lives[segment] = within, np.ascontiguousarray(lives)
+            return
+        at = np.searchsorted(held, within, "right")
+        self._slots[segment] = np.insert(held, at, within)
+        self._lives[segment] = np.insert(self._lives[segment], at, lives, axis=1)
+
+    def find(self, slots: Cells, births: Cells) -> tuple[Cells, npt.NDArray[np.bool_]]:
+        """(n,) where in its segment the life of each slot and birth stands, or belongs; and whether it is there."""
+        at, found = np.zeros(len(slots), np.int64), np.zeros(len(slots), np.bool_)
+        for segment, part in _by_segment(slots):
+            if segment in self._slots:
+                within = (slots[part] % SEGMENT).astype(np.uint8)
+                at[part], found[part] = self._find(segment, within, births[part])
+        return at, found
+
+    def _find(self, segment: int, within: npt.NDArray[np.uint8], wanted: Cells) -> tuple[Cells, npt.NDArray[np.bool_]]:
+        """`find` in one segment: all rows halve their ranges at once."""
+        held, births = self._slots[segment], self._lives[segment][BIRTH]
+        low, last = np.searchsorted(held, within), np.searchsorted(held, within, "right")
+        high = last.copy()
+        while (open_ := low < high).any():
+            middle = (low + high) // 2
+            less = births.take(middle, mode="clip") < wanted
+            low = np.where(open_ & less, middle + 1, low)
+            high = np.where(open_ & ~less, middle, high)
+        return low, (low < last) & (births.take(low, mode="clip") == wanted)
+
+    def get(self, slots: Cells, at: Cells) -> Cells:
+        """(4, n) the lives at the places that `find` gave."""
+        lives = np.empty((4, len(slots)), np.int64)
+        for segment, part in _by_segment(slots):
+            lives[:, part] = self._lives[segment][:, at[part]]
+        return lives
+
+    def set(self, slots: Cells, at: Cells, lives: Cells) -> None:
+        """Overwrite the lives at the places that `find` gave; their births stay."""
+        for segment, part in _by_segment(slots):
+            self._lives[segment][:, at[part]] = lives[:, part]
+
+    def insert(self, slots: Cells, at: Cells, lives: Cells) -> None:
+        """Add one life each to distinct slots, (4, n), at the places that `find` gave."""
+        for segment, part in _by_segment(slots):
+            within = (slots[part] % SEGMENT).astype(np.uint8)
+            if segment not in self._slots:
+                self._slots[segment], self._lives[segment] = within, np.ascontiguousarray(lives[:, part])
+                continue
+            # where two slots have one place the first comes first: a part is in the order of slots
+            self._slots[segment] = np.insert(self._slots[segment], at[part], within)
+            self._lives[segment] = np.insert(self._lives[segment], at[part], lives[:, part], axis=1)
+        np.add.at(self.count, slots, 1)
+        self.total += len(slots)
+
+    def _range(self, slot: int) -> tuple[int, int]:
+        held = self._slots.get(slot // SEGMENT)
+        if held is None:
+            return 0, 0
+        within = np.uint8(slot % SEGMENT)
+        return int(np.searchsorted(held, within)), int(np.searchsorted(held, within, "right"))
+
+    def read(self, slots: Cells) -> tuple[Cells, Cells]:
+        """All lives of `slots`: (n,) row of each in `slots`, and (4, n); by row and birth."""
+        rows = np.flatnonzero(self.count.take(slots))
+        if not len(rows):
+            return rows, _NO_LIVES
+        rows = rows[np.argsort(slots[rows] // SEGMENT, kind="stable")]
+        segment = slots[rows] // SEGMENT
+        found = [self._read(part, slots) for part in np.split(rows, np.flatnonzero(np.diff(segment)) + 1)]
+        row = np.concatenate([part[0] for part in found])
+        lives = np.concatenate([part[1] for part in found], axis=1)
+        order = np.argsort(row, kind="stable")
+        return row[order], lives[:, order]
+
+    def _read(self, rows: Cells, slots: Cells) -> tuple[Cells, Cells]:
+        """Of rows whose slots lie in one segment."""
+        segment = int(slots[rows[0]]) // SEGMENT
+        held, within = self._slots[segment], (slots[rows] % SEGMENT).astype(np.uint8)
+        first = np.searchsorted(held, within)
+        many = self.count.take(slots[rows]).astype(np.int64)
+        begins = np.cumsum(many) - many
+        at = np.arange(int(many.sum())) - np.repeat(begins - first, many)
+        return np.repeat(rows, many), self._lives[segment][:, at]
+
+    def newest_ms(self, slots: Cells) -> Cells:
+        """(n,) greatest last time of an older life of each slot, 0 where there is none."""
+        newest = np.zeros(len(slots), np.int64)
+        rows, lives = self.read(slots)
+        np.maximum.at(newest, rows, lives[LAST_TIME])
+        return newest
+
+    def set_last(self, slots: Cells, last: Cells) -> None:
+        """Write the last cells of all lives of distinct `slots`, in the order that `read` gives."""
+        rows, lives = self.read(slots)
+        lives = lives.copy()
+        lives[LAST] = last
+        self.drop(slots)
+        self._put(slots[rows], lives)
+
+    def put(self, slots: Cells, lives: Cells) -> None:
+        """Replace everything of the slots that occur by these lives, sorted by birth for each slot."""
+        self.drop(distinct(slots))
+        self._put(slots, lives)
+
+    def _put(self, slots: Cells, lives: Cells) -> None:
+        for segment, part in _by_segment(slots):
+            self._append(segment, (slots[part] % SEGMENT).astype(np.uint8), lives[:, part])
+        np.add.at(self.count, slots, 1)
+        self.total += len(slots)
+
+    def drop(self, slots: Cells) -> None:
+        """Forget every life of these slots."""
+        slots = slots[self.count.take(slots) > 0]
+        for segment in distinct(slots // SEGMENT).tolist():
+            within = slots[slots // SEGMENT == segment] % SEGMENT
+            self._keep(segment, ~np.isin(self._slots[segment], within))
+
+    def drop_oldest(self, slot: int) -> None:
+        """Forget the life of this slot that went longest ago."""
+        first, last = self._range(slot)
+        segment = slot // SEGMENT
+        keep = np.ones(len(self._slots[segment]), np.bool_)
+        keep[first + int(np.argmin(self._lives[segment][LAST_TIME, first:last]))] = False
+        self._keep(segment, keep)
+
+    def prune(self, segment: int, floor_ms: int) -> None:
+        """Forget the lives of a segment whose last sample is not later than `floor_ms`."""
+        if segment in self._slots:
+            self._keep(segment, self._lives[segment][LAST_TIME] > floor_ms)
+
+    def thin(self, segment: int, least: int) -> int:
+        """Forget an eighth of a segment's lives, and not less than `least`, those that went longest ago; how many."""
+        if segment not in self._lives:
+            return 0
+        times = self._lives[segment][LAST_TIME]
+        gone = min(len(times), max(least, len(times) // 8))
+        keep = np.ones(len(times), np.bool_)
+        keep[np.argpartition(times, gone - 1)[:gone]] = False
+        self._keep(segment, keep)
+        return gone
+
+    def _keep(self, segment: int, keep: npt.NDArray[np.bool_]) -> None:
+        if keep.all():
+            return
+        gone = self._slots[segment][~keep].astype(np.int64) + segment * SEGMENT
+        np.subtract.at(self.count, gone, 1)
+        self.total -= len(gone)
+        if keep.any():
+            self._slots[segment] = self._slots[segment][keep]
+            self._lives[segment] = np.ascontiguousarray(self._lives[segment][:, keep])
+        else:
+            del self._slots[segment], self._lives[segment]
+
+    def bytes(self) -> int:
+        """About what the lives take."""
+        return self.total * 33 + len(self._slots) * 500
+
+
+def _by_segment(slots: Cells) -> Iterator[tuple[int, Cells]]:
+    """(segment, indexes of its slots in `slots`, in the order of slots)."""
+    order = np.argsort(slots, kind="stable")
+    segment = slots[order] // SEGMENT
+    for part in np.split(order, np.flatnonzero(np.diff(segment)) + 1):
+        if len(part):
+            yield int(slots[part[0]]) // SEGMENT, part

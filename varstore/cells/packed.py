@@ -1,0 +1,368 @@
+"""Cells that are closed: every statistic stored narrow, without loss, and still readable cell by cell.
+
+Each statistic is first made small: min, max and sum become what they differ from a guess by, a guess made of the
+columns before them. A cell that holds one sample, or the same value again and again, then is zero in all three.
+
+| column | integers, booleans, strings | doubles |
+| count  | xor with the most frequent count | the same |
+| offset | above the smallest one | the same |
+| last   | zigzag; bits in the finest level, where it is read most | bits |
+| min    | last - min | bits xor bits of last |
+| max    | max - last | bits xor bits of last |
+| sum    | zigzag of sum - count * last | bits xor bits of count * last |
+
+All arithmetic is modulo 2^64, and the guess for a double is made again from the same numbers by the same operation, so
+every bit comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from varstore.cells.columns import MASK, Classes, Column, Constant, Where, Words, encode, places_of, size_of
+from varstore.cells.dense import FIELDS, Columns, Counts, Dense, Mask
+from varstore.cells.ties import Cells
+
+PATCH_CELLS = 2_048
+"""Cells of a segment that may differ from its columns before it is opened again."""
+_ONE = np.uint64(1)
+_ZERO = Constant(np.uint64(0))
+_WIDE = ("min", "max", "sum")
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "count": ("count",),
+    "offset": ("offset",),
+    "last": ("last",),
+    "min": ("last", "min"),
+    "max": ("last", "max"),
+    "sum": ("count", "last", "sum"),
+}
+
+
+def zigzag(values: Cells) -> Words:
+    """Small numbers of either sign made small: 0, -1, 1, -2 … become 0, 1, 2, 3 …"""
+    return ((values << 1) ^ (values >> 63)).view(np.uint64)
+
+
+def unzigzag(words: Words) -> Cells:
+    """Inverse of `zigzag`."""
+    return ((words >> _ONE) ^ (np.uint64(0) - (words & _ONE))).view(np.int64)
+
+
+def _guess_of_ints(count: Counts, last: Cells) -> Cells:
+    """count * last, modulo 2^64."""
+    guess: Cells = last * count.astype(np.int64)
+    return guess
+
+
+def _guess_of_doubles(count: Counts, last: Cells) -> Cells:
+    """Bits of count * last. Of one sample the bits of last: NaN times one is not always the same NaN."""
+    with np.errstate(all="ignore"):
+        guess = (count * last.view(np.float64)).view(np.int64)
+    return np.where(count == 1, last, guess)
+
+
+def _signed(word: int) -> int:
+    """Modulo 2^64, as int64 has it."""
+    word &= MASK
+    return word - (1 << 64) if word >> 63 else word
+
+
+class NotOne(Exception):
+    """A cell that can only be read together with others."""
+
+
+class Patch:
+    """The cells of a packed segment that changed since, by place."""
+
+    __slots__ = ("at", "columns")
+
+    def __init__(self) -> None:
+        self.at: Cells = np.zeros(0, np.int64)
+        self.columns: dict[str, npt.NDArray[Any]] = {name: np.zeros(0, dtype) for name, dtype in FIELDS.items()}
+
+    def put(self, at: Cells, columns: Columns) -> None:
+        """`at` is distinct."""
+        joined = np.concatenate((at, self.at))
+        self.at, first = np.unique(joined, return_index=True)  # of two the first: the new one
+        for name, held in self.columns.items():
+            self.columns[name] = np.concatenate((columns[name].astype(held.dtype), held)).take(first)
+
+    def over(self, where: Cells, out: dict[str, npt.NDArray[Any]]) -> None:
+        """Put what changed into `out`, columns of the cells at `where`."""
+        found = np.minimum(np.searchsorted(self.at, where), len(self.at) - 1)
+        hit = np.flatnonzero(self.at.take(found) == where)
+        if len(hit):
+            found = found.take(hit)
+            for name, column in out.items():
+                column[hit] = self.columns[name].take(found)
+
+
+class Shape(NamedTuple):
+    """What columns are relative to."""
+
+    n: int
+    mode: int
+    """The most frequent count."""
+    offset_base: int
+    plain_last: bool
+    single: bool
+    """No cell holds more than one sample."""
+
+
+class Packed:
+    """The cells of one segment of one row. Places at and beyond `n` are empty unless patched.
+
+    Everything but `patch` never changes."""
+
+    __slots__ = ("columns", "doubles", "n", "patch", "shape")
+
+    def __init__(self, shape: Shape, columns: dict[str, Column], doubles: Mask | bool) -> None:
+        self.shape, self.n, self.columns, self.doubles = shape, shape.n, columns, doubles
+        self.patch: Patch | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays but the mask of doubles, which rows share."""
+        patch = self.patched * 48
+        return sum(column.nbytes for column in self.columns.values()) + patch
+
+    def counts(self, where: Where) -> Counts:
+        """Samples in these cells."""
+        counts: Counts = self.cells(where, ("count",))["count"]
+        return counts
+
+    def frozen(self) -> Packed | None:
+        """The same cells, never to change; None if some were patched."""
+        return Packed(self.shape, self.columns, self.doubles) if self.patch is None else None
+
+    def single_in(self, mine: Words, stop: int) -> bool:
+        """Whether it is known at once that all cells that `mine` marks (bit i % 64 of word i // 64 stands for place i),
+        which are before `stop`, hold one sample."""
+        if self.patch is not None or not self.shape.single or stop > self.n:
+            return False
+        column = self.columns["count"]
+        if isinstance(column, Constant):
+            return int(column.value) ^ self.shape.mode == 1
+        return self.shape.mode == 1 and isinstance(column, Classes) and column.zero_in(mine)
+
+    def cells(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
+        """Some of FIELDS of these cells; min, max and sum of one sample are it. Where count is 0 they mean nothing.
+
+        Perhaps views, which must not be written to."""
+        last_place = where.stop - 1 if isinstance(where, slice) else int(where.max(initial=-1))
+        if last_place >= self.n:
+            return self._beyond(where, names)
+        out = self._decode(where, names)
+        if self.patch is not None:
+            places = places_of(where)
+            out = {name: column.copy() for name, column in out.items()}  # some are views, some are one array
+            self.patch.over(places, out)
+        return out
+
+    def cell(self, place: int, names: Sequence[str]) -> tuple[int, ...] | None:
+        """Some of FIELDS of one cell, in the order of `names`; None where it is empty.
+
+        Raises NotOne where it has to be read with `cells`."""
+        if self.patch is not None:
+            raise NotOne
+        if place >= self.n:
+            return None
+        count = self.columns["count"].at(place) ^ self.shape.mode
+        if not count:
+            return None
+        double = self.doubles if isinstance(self.doubles, bool) else bool(self.doubles[place])
+        last = self.columns["last"].at(place)
+        last = _signed(last) if double or self.shape.plain_last else last >> 1 ^ -(last & 1)
+        known = {"count": count, "last": last}
+        if "offset" in names:
+            known["offset"] = self.columns["offset"].at(place) + self.shape.offset_base
+        return tuple([known[name] if name in known else self._wide(name, place, count, last, double) for name in names])
+
+    def _wide(self, name: str, place: int, count: int, last: int, double: bool) -> int:
+        """min, max or sum of a cell."""
+        if self.shape.single or count == 1:
+            return last
+        raw = self.columns[name].at(place)
+        if name == "sum":
+            if double:
+                raise NotOne  # the guess is made of doubles
+            return _signed((raw >> 1 ^ -(raw & 1)) + count * last)
+        if double:
+            return _signed(last & MASK ^ raw)
+        return _signed(last - raw if name == "min" else last + raw)
+
+    def _beyond(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
+        places = places_of(where)
+        inside = np.flatnonzero(places < self.n)
+        out: dict[str, npt.NDArray[Any]] = {name: np.zeros(len(places), FIELDS[name]) for name in names}
+        for name, column in self._decode(places.take(inside), names).items():
+            out[name][inside] = column
+        if self.patch is not None:
+            self.patch.over(places, out)
+        return out
+
+    def _decode(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
+        if self.shape.single:  # then they are all the last
+            columns = self._decode_first(where, {"last" if name in _WIDE else name for name in names})
+            return {name: columns["last" if name in _WIDE else name] for name in names}
+        columns = self._decode_first(where, {need for name in names for need in _NEEDS[name]})
+        doubles = self._doubles_of(where) if any(name in _WIDE for name in names) else False
+        for name, sign in (("min", -1), ("max", 1)):
+            if name in names:
+                columns[name] = self._bound(name, sign, columns["last"], where, doubles)
+        if "sum" in names:
+            raw, count, last = self.columns["sum"].take(where), columns["count"], columns["last"]
+            columns["sum"] = _either(
+                doubles,
+                lambda: unzigzag(raw) + _guess_of_ints(count, last),
+                lambda: raw.view(np.int64) ^ _guess_of_doubles(count, last),
+            )
+        return {name: columns[name] for name in names}
+
+    def _doubles_of(self, where: Where) -> Mask | bool:
+        return self.doubles if isinstance(self.doubles, bool) else self.doubles[where]
+
+    def _decode_first(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
+        """Of `names` those that stand for themselves."""
+        columns: dict[str, npt.NDArray[Any]] = {}
+        if "count" in names:
+            columns["count"] = self._counts(where)
+        if "offset" in names:
+            offset = self.columns["offset"].take(where)
+            columns["offset"] = (offset + np.uint64(self.shape.offset_base)).astype(np.uint32)
+        if "last" in names:
+            last = self.columns["last"].take(where)
+            doubles = True if self.shape.plain_last else self._doubles_of(where)
+            columns["last"] = _either(doubles, lambda: unzigzag(last), lambda: last.view(np.int64))
+        return columns
+
+    def _counts(self, where: Where) -> Counts:
+        """If all are the same, an array without memory (its stride is 0)."""
+        column = self.columns["count"]
+        if isinstance(column, Constant):
+            return np.broadcast_to(np.uint32(int(column.value) ^ self.shape.mode), (size_of(where),))
+        sparse = (
+            column.exceptions(where.start, where.stop)
+            if isinstance(column, Classes) and isinstance(where, slice)
+            else None
+        )
+        if sparse is not None:
+            places, values = sparse
+            counts = np.full(size_of(where), self.shape.mode, np.uint32)
+            counts[places] = (values ^ np.uint64(self.shape.mode)).astype(np.uint32)
+            return counts
+        return (column.take(where) ^ np.uint64(self.shape.mode)).astype(np.uint32)
+
+    def _bound(self, name: str, sign: int, last: Cells, where: Where, doubles: Mask | bool) -> Cells:
+        if self.columns[name] is _ZERO:
+            return last
+        differs = self.columns[name].take(where).view(np.int64)
+        bound: Cells = _either(doubles, lambda: last + differs if sign > 0 else last - differs, lambda: last ^ differs)
+        return bound
+
+    def copy(self, where: Where) -> dict[str, npt.NDArray[Any]]:
+        """All FIELDS of these cells, to write to."""
+        return {name: column.copy() for name, column in self.cells(where, tuple(FIELDS)).items()}
+
+    @property
+    def patched(self) -> int:
+        """Cells that changed since they were packed."""
+        return 0 if self.patch is None else len(self.patch.at)
+
+    def put(self, where: Where, columns: Columns) -> bool:
+        """Overwrite distinct cells with every one of FIELDS; False, and nothing done, if it must be opened for that."""
+        where = places_of(where)
+        patch = self.patch or Patch()
+        if len(patch.at) + len(where) > PATCH_CELLS:
+            return False
+        one = columns["count"] <= 1
+        whole = {name: np.where(one, columns["last"], columns[name]) for name in ("min", "max", "sum")}
+        patch.put(where, {**columns, **whole})
+        self.patch = patch
+        return True
+
+    def open(self, n: int) -> Dense:
+        """The same cells in an open block of n."""
+        block = Dense.reserve(n)
+        stop = self.n if self.patch is None or not len(self.patch.at) else max(self.n, int(self.patch.at[-1]) + 1)
+        block.put(slice(0, stop), self.cells(slice(0, stop), tuple(FIELDS)))
+        return block
+
+
+def _alike(doubles: Mask) -> Mask | bool:
+    """One word for all cells where it is so: unused slots and other series of the segment need not be decoded twice."""
+    if doubles.all():
+        return True
+    return doubles if doubles.any() else False
+
+
+def _either(doubles: Mask | bool, ints: Any, floats: Any) -> Any:
+    """`floats()` where `doubles`, `ints()` elsewhere; only what is needed is computed."""
+    if doubles is True:
+        return floats()
+    if doubles is False:
+        return ints()
+    return np.where(doubles, floats(), ints())
+
+
+def pack(block: Dense, doubles: Mask | bool, plain_last: bool) -> Packed | None:
+    """The cells of a block, or None if all are empty. The block is not kept.
+
+    doubles: which hold doubles. plain_last: `last` is read often, so it is not put into classes."""
+    n = block.n
+    everything = slice(0, n)
+    count = block.count
+    low, high = int(count.min()), int(count.max())
+    if high == 0:
+        return None
+    mode = high if low == high else int(np.bincount(np.minimum(count, 65_536)).argmax())
+    held = block.cells(everything, ("last", "offset", "min", "max", "sum") if block.wide else ("last", "offset"))
+    last, offset = held["last"], held["offset"]
+    if low == 0:
+        empty = count == 0
+        last = np.where(empty, 0, last)
+        base = int(offset[~empty].min())
+        offset = np.where(empty, base, offset)
+    else:
+        base = int(offset.min())
+    columns: dict[str, Column] = {
+        "count": encode(count.astype(np.uint64) ^ np.uint64(mode)),
+        "offset": encode((offset - np.uint32(base)).astype(np.uint64)),
+        "last": encode(
+            _either(True if plain_last else doubles, lambda: zigzag(last), lambda: last.view(np.uint64)), plain_last
+        ),
+        "min": _ZERO,
+        "max": _ZERO,
+        "sum": _ZERO,
+    }
+    if block.wide and high > 1:
+        columns |= _pack_wide(count, last, held, doubles)
+    return Packed(Shape(n, mode, base, plain_last, high == 1), columns, doubles)
+
+
+def _pack_wide(
+    count: Counts, last: Cells, held: dict[str, npt.NDArray[Any]], doubles: Mask | bool
+) -> dict[str, Column]:
+    """Columns min, max and sum."""
+    small = count <= 1
+    fewer = bool(small.any())
+    columns: dict[str, Column] = {}
+    low, high, total = (np.where(small, last, held[name]) if fewer else held[name] for name in ("min", "max", "sum"))
+    for name, guess, value in (("min", last, low), ("max", last, high)):
+        words = _either(
+            doubles,
+            lambda value=value, name=name: (last - value if name == "min" else value - last).view(np.uint64),
+            lambda value=value, guess=guess: (value ^ guess).view(np.uint64),
+        )
+        columns[name] = encode(words)
+    words = _either(
+        doubles,
+        lambda: zigzag(total - _guess_of_ints(count, last)),
+        lambda: (total ^ _guess_of_doubles(count, last)).view(np.uint64),
+    )
+    columns["sum"] = encode(np.where(small, np.uint64(0), words) if fewer else words)
+    return {name: _ZERO if isinstance(c, Constant) and not c.value else c for name, c in columns.items()}

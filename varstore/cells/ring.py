@@ -1,0 +1,254 @@
+"""One level: a ring of bucket rows, read, exported and imported. rows.py has what happens to them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.grid import Grid
+from varstore.cells.columns import places_of, size_of
+from varstore.cells.dense import FIELDS, Columns, Dense, copy_row
+from varstore.cells.packed import NotOne, Packed
+from varstore.cells.rows import ALL_FIELDS, Rows
+from varstore.cells.segments import Row, Selection, choose
+from varstore.cells.sums import sums_to_double
+from varstore.cells.ties import Cells
+
+_FIELD_OF = {"last_time": "offset"}
+
+
+class Ring(Rows):
+    """A level. Not locked: the owner's lock guards it."""
+
+    # reading
+
+    def numbers(self) -> list[int]:
+        """Bucket numbers of the rows that hold something, ascending."""
+        return sorted(number for number in self._held if self.version(number))
+
+    def version(self, number: int) -> int:
+        """Changes whenever anything of bucket `number` changes, and never falls; 0 while nothing came."""
+        row = self._held.get(number)
+        if row is None:
+            return 0
+        return max(row.changed, *(one.changed for one in self._pending(number)), 0)
+
+    def selection(self, slots: Cells) -> Selection:
+        """Slots to read in many rows."""
+        return Selection(slots, self._segment)
+
+    def _cells(self, number: int, chosen: Selection, names: Collection[str]) -> dict[str, npt.NDArray[Any]] | None:
+        """Some of FIELDS of bucket `number`, perhaps views; None if it holds nothing."""
+        row = self._held.get(number)
+        if row is None:
+            return None
+        pending = self._pending(number)
+        if not pending:
+            return self._stored(row, chosen, names) if row.changed else None
+        cells = Dense.of({name: column.copy() for name, column in self._stored(row, chosen, ALL_FIELDS).items()})
+        kinds = self._packer.kinds.of(chosen.slots)
+        for one in pending:
+            if one.open is not None and self._finest is not None:
+                later_ms = (one.number - 1) * self._finest.step_ms - (number - 1) * self.step_ms
+                cells.absorb(Dense.of(one.open.cells(chosen.slots, ALL_FIELDS)), later_ms, kinds, self._texts)
+        return cells.cells(slice(0, cells.n), names)
+
+    def _stored(self, row: Row, chosen: Selection, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
+        """What this level itself has."""
+        if row.open is not None and row.open_from == 0:
+            return row.open.cells(chosen.slots, names)
+        parts = chosen.parts
+        if len(parts) == 1 and isinstance(parts[0].out, slice):
+            block = row.block(parts[0].segment, self._segment)
+            if block is not None:
+                return block.cells(parts[0].inside, names)
+        out = {name: np.empty(len(chosen.slots), FIELDS[name]) for name in names}
+        for part in parts:
+            block = row.block(part.segment, self._segment)
+            held = {} if block is None else block.cells(part.inside, names)
+            for name, column in out.items():
+                column[part.out] = held[name] if held else 0
+        return out
+
+    def read_row(
+        self, number: int, slots: Cells | Selection, names: Collection[str]
+    ) -> dict[str, npt.NDArray[Any]] | None:
+        """One bucket, time-major: `names` of STATISTICS for these slots, each (n,); None if nothing is held.
+
+        count is an unsigned integer of any width, last, min, max and sum are cells (int64), last_time is int64 epoch
+        ms. Only `count` is defined where count == 0; the rest is then arbitrary: mask with `count > 0`. Arrays may be
+        read-only views of the store: use or copy them before the owner's lock is given back, and never write to them.
+        Many rows of the same slots: give `selection(slots)`. Slots that ascend are faster, a run of them most so."""
+        chosen = slots if isinstance(slots, Selection) else self.selection(slots)
+        held = self._cells(number, chosen, {_FIELD_OF.get(name, name) for name in names})
+        if held is None:
+            return None
+        left_ms = np.int64((number - 1) * self.step_ms)
+        return {name: held["offset"] + left_ms if name == "last_time" else held[name] for name in names}
+
+    def read_few(self, slots: Cells, first: int, out: Mapping[str, Cells]) -> None:
+        """Into each row of `out`, zeros before, what `read_row` has of the buckets from number `first` on.
+
+        Cell by cell: much quicker than row by row where there are few slots."""
+        fields = [_FIELD_OF.get(name, name) for name in out]
+        each = slots.tolist()
+        for i in range(len(next(iter(out.values())))):
+            row = self._held.get(first + i)
+            if row is None:
+                continue
+            try:
+                if self._pending(row.number):
+                    raise NotOne
+                found = [self._cell(row, slot, fields) for slot in each]
+            except NotOne:
+                copy_row(self.read_row(row.number, slots, out), out, i)
+                continue
+            left_ms = (row.number - 1) * self.step_ms
+            for j, values in enumerate(found):
+                for (name, matrix), value in zip(out.items(), values or (), strict=False):
+                    matrix[i, j] = value + left_ms if name == "last_time" else value
+
+    def _cell(self, row: Row, slot: int, fields: Sequence[str]) -> tuple[int, ...] | None:
+        """One cell; None where it is empty. NotOne: see `Packed.cell`."""
+        if row.open is not None and slot >= row.open_from:
+            return row.open.cell(slot, fields)
+        segment, place = divmod(slot, self._segment)
+        block = row.segments.get(segment)
+        return None if block is None else block.cell(place, fields)
+
+    def peek(
+        self, number: int, chosen: Selection, names: Collection[str]
+    ) -> Packed | dict[str, npt.NDArray[Any]] | None:
+        """One bucket of slots of one segment, to be looked at once the lock is given back: packed cells that never
+        change, to be read at `chosen.parts[0].inside`; or copies of `names` of FIELDS; None if nothing is held."""
+        row = self._held.get(number)
+        if row is None:
+            return None
+        if self._pending(number):
+            return self._cells(number, chosen, names)
+        part = chosen.parts[0]
+        block = row.block(part.segment, self._segment) if row.changed else None
+        if block is None:
+            return None
+        frozen = block.frozen() if isinstance(block, Packed) else None
+        return frozen or {name: column.copy() for name, column in block.cells(part.inside, names).items()}
+
+    def read(self, slots: Cells, grid: Grid, statistics: Collection[str]) -> dict[str, Cells]:
+        """The statistics asked for, shape (grid.n, slots), zero where count is zero. The grid is one of this level."""
+        names = set(statistics) | {"count"}
+        out = {name: np.zeros((grid.n, len(slots)), np.int64) for name in statistics}
+        first = grid.start_ms // self.step_ms + 1
+        chosen = self.selection(slots)
+        for i, number in enumerate(range(first, first + grid.n)):
+            copy_row(self.read_row(number, chosen, names), out, i)
+        return out
+
+    # whole rows, for images
+
+    def export_row(self, number: int, slots: Cells) -> dict[str, npt.NDArray[Any]]:
+        """Cells of bucket `number`: count uint32, last, min, max and sum int64, offset uint32 (of `last`, ms after the
+        left edge), each (n,). min, max and sum say something only where count > 1, last and offset where count > 0;
+        elsewhere they are zero."""
+        held = self._cells(number, self.selection(slots), ALL_FIELDS)
+        if held is None:
+            return {name: np.zeros(len(slots), dtype) for name, dtype in FIELDS.items()}
+        some, several = held["count"] > 0, held["count"] > 1
+        keep = {"count": some, "last": some, "offset": some}
+        return {name: np.where(keep.get(name, several), column, column.dtype.type(0)) for name, column in held.items()}
+
+    def close_some(self, number: int) -> bool:
+        """Close one segment of what `import_row` of that bucket would close at once; False if nothing is left."""
+        row = self._held.get(number)
+        rows = self._pending(number) + ([row] if row is not None and row.open is not None else [])
+        if not rows:
+            return False
+        (self._finest or self)._close_segment(rows[0])
+        return True
+
+    def import_row(self, number: int, slots: Cells, columns: Columns) -> None:
+        """Overwrite cells of bucket `number` with what `export_row` gave; ignored if a later bucket has its place.
+
+        What comes for it later goes to every level at once: the coarser levels of an image have it already. Fastest
+        with as many slots of a segment as can be had at once."""
+        for pending in self._pending(number):
+            if self._finest is not None:
+                self._finest._close(pending)
+        row = self._row(number, imported=True)
+        if row is None or not len(slots):
+            return
+        self._close(row)
+        self._used = max(self._used, int(slots.max()) + 1)
+        row.changed = next(self._changes)
+        for part in choose(slots, self._segment):
+            cells = {name: columns[name][part.out] for name in ALL_FIELDS}
+            n = min(self._segment, self._used - part.segment * self._segment)
+            if part.segment in row.segments or 2 * size_of(part.inside) < n:
+                self._put(row, part.segment, part.inside, cells)
+            else:  # most of a segment: it need not be open in between
+                block = Dense.empty(n)
+                block.put(part.inside, cells)
+                self._keep(row, part.segment, block)
+        self._pack_surplus()
+
+    # single series
+
+    def _rewrite(self, slots: Cells, change: Any, numbers: Collection[int] | None = None) -> None:
+        """Put `change(columns)` into every cell of these slots that is not empty; of some rows, None: of all."""
+        chosen = self.selection(slots)
+        for row in [row for row in self._held.values() if numbers is None or row.number in numbers]:
+            for part in chosen.parts:
+                block = row.block(part.segment, self._segment)
+                if block is None or not (some := block.counts(part.inside) > 0).any():
+                    continue
+                inside = places_of(part.inside)[some]
+                columns = change(block.cells(inside, ALL_FIELDS))
+                row.changed = next(self._changes)
+                if row.open is not None and part.segment * self._segment >= row.open_from:
+                    row.open.put(inside + part.segment * self._segment, columns)
+                else:
+                    self._put(row, part.segment, inside, columns)
+        self._pack_surplus()
+
+    def clear(self, slots: Cells, numbers: Collection[int] | None = None) -> None:
+        """Empty every cell of these slots; of these buckets, None: of all."""
+        self._rewrite(slots, lambda columns: {**columns, "count": np.zeros_like(columns["count"])}, numbers)
+
+    def numbers_until(self, time_ms: int) -> list[int]:
+        """Buckets, of those that hold something, that may hold samples up to `time_ms`, ascending."""
+        return [number for number in self.numbers() if (number - 1) * self.step_ms < time_ms]
+
+    def to_double(self, slots: Cells) -> None:
+        """The cells of INTEGER series that became DOUBLE."""
+        self._rewrite(slots, _as_doubles)
+
+    def held_last(self, slots: Cells) -> Cells:
+        """Every `last` cell that one of `slots` holds, in no order."""
+        found, chosen = [np.zeros(0, np.int64)], self.selection(slots)
+        for row in self._held.values():
+            if row.changed:
+                held = self._stored(row, chosen, ("count", "last"))
+                found.append(held["last"][held["count"] > 0])
+        return np.concatenate(found)
+
+    # memory
+
+    def bytes_used(self) -> int:
+        """Bytes of cells that are resident: open, packed, and packed ones that were opened again."""
+        opened = sum(self._used * (row.open.nbytes // max(1, row.open.n)) for row in self._open if row.open is not None)
+        packed = sum(block.nbytes for row in self._held.values() for block in row.segments.values())
+        return opened + packed + self._packer.nbytes
+
+    def bytes_reserved(self) -> int:
+        """Address space of the open rows."""
+        return sum(40 * block.n for block in [*self._pool, *(row.open for row in self._open if row.open is not None)])
+
+
+def _as_doubles(columns: Columns) -> Columns:
+    """Cells of integers as cells of doubles; the true sums."""
+    low, high = columns["min"], columns["max"]
+    total = sums_to_double(columns["count"], low, high, columns["sum"])
+    doubles = {name: columns[name].astype(np.float64).view(np.int64) for name in ("last", "min", "max")}
+    return {**columns, **doubles, "sum": total.view(np.int64)}

@@ -1,0 +1,324 @@
+"""The rows of one level: how they open, are filled, close and are packed. The newest are open arrays over all slots,
+older ones packed segments of 65,536.
+
+A level whose step is a multiple of the finest one's is not touched by ordinary samples. They go into open rows of the
+finest level alone; when such a row closes, each of its segments is added, cell by cell, to the buckets of the coarser
+levels that cover it (`Dense.absorb`, a few ns a series), and packed. Until then whoever reads a coarser bucket adds
+what the open rows hold. That is why a sample costs one random access to each array, and not one a level. What comes
+for a closed row goes to every level at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count as count_up
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.grid import Level, bucket_end, bucket_ends
+from varstore.cells.collapse import collapse
+from varstore.cells.columns import Where
+from varstore.cells.dense import FIELDS, Columns, Dense, Mask, Part
+from varstore.cells.distinct import distinct
+from varstore.cells.packed import Packed
+from varstore.cells.packing import Packer
+from varstore.cells.segments import SEGMENT, Kinds, Row, Samples
+from varstore.cells.ties import Cells
+from varstore.cells.unpacked import Unpacked
+from varstore.series.texts import Texts
+
+AHEAD = 2
+"""Rows beyond the bucket of the append time: one that opens early, one that nobody can reach."""
+OPEN_ROWS = 3
+"""Rows of the finest level that are open at a time: samples of a whole minute may be two minutes on their way."""
+MOST_OPEN = OPEN_ROWS + 3
+"""Beyond them the oldest is closed at once, whatever it costs."""
+UNPACK_AT = 1_024
+"""A packed segment to which so many cells come at once is opened again."""
+STALE_PATCH = 256
+"""A packed segment with more changed cells than this is packed again when nothing comes any more."""
+_NEVER = np.iinfo(np.int64).min
+ALL_FIELDS = tuple(FIELDS)
+
+
+class Rows:
+    """A level of `level.count` buckets and `spare` more. Not locked: the owner's lock guards it.
+
+    Invariant: bucket k (it ends at k * step) has the place k % rows, and `_greatest[place]` is the greatest k that ever
+    opened there; what comes for a smaller one is gone.
+    """
+
+    def __init__(
+        self,
+        level: Level,
+        spare: int,
+        capacity: int,
+        kinds: Kinds,
+        texts: Texts,
+        finest: Rows | None = None,
+        segment: int = SEGMENT,
+    ) -> None:
+        self.level, self.step_ms, self.rows, self.capacity = level, level.step_ms, level.count + spare, capacity
+        self._texts, self._segment, self.segment = texts, segment, segment
+        self._finest = finest if finest is not None and self._fits_on(finest) else None
+        self._packer = Packer(kinds, self._finest is None, segment)
+        self._followers: list[Rows] = []
+        self._changes: Iterator[int] = count_up(1)
+        if self._finest is not None:
+            self._finest._followers.append(self)
+            self._changes = self._finest._changes
+        self._greatest = np.full(self.rows, _NEVER, np.int64)
+        self._held: dict[int, Row] = {}
+        self._open: list[Row] = []  # those with an open block, ascending
+        self._pool: list[Dense] = []
+        self._unpacked = Unpacked()
+        self._used = 0
+        self._head_ms = 0
+
+    def _fits_on(self, finest: Rows) -> bool:
+        """Whether buckets here are made of whole ones of `finest`, and take whatever those take."""
+        reach = (self.rows - AHEAD - 1) * self.step_ms
+        return self.step_ms % finest.step_ms == 0 and reach >= (finest.rows - AHEAD) * finest.step_ms
+
+    @property
+    def follows(self) -> bool:
+        """Whether samples reach this level through the finest one, but for those that `add` of it names."""
+        return self._finest is not None
+
+    def too_old(self, append_ms: int) -> int:
+        """The greatest sample time that is late for this level in a batch appended at `append_ms`."""
+        return bucket_end(append_ms, self.step_ms) - (self.rows - AHEAD) * self.step_ms
+
+    def too_old_each(self, append_ms: Cells) -> Cells:
+        """`too_old` of each append time."""
+        return bucket_ends(append_ms, self.step_ms) - (self.rows - AHEAD) * self.step_ms
+
+    # writing
+
+    def add(self, samples: Samples, used: int) -> Mask | None:
+        """Add rows that are not too old; which of them each follower must be given as well, None: none.
+
+        used: all slots in use are below it."""
+        self._used = max(self._used, used)
+        number = -(-samples.time_ms // self.step_ms)
+        first = int(number[0])
+        if (number == first).all():
+            return self._add_to(first, samples)
+        direct = np.zeros(len(number), np.bool_)
+        for k in distinct(number).tolist():  # ascending: of two that want one place the later bucket stays
+            mine = number == k
+            closed = self._add_to(k, samples.pick(mine))
+            if closed is not None:
+                direct[mine] = closed
+        return direct if direct.any() else None
+
+    def _add_to(self, number: int, samples: Samples) -> Mask | None:
+        """Rows of one bucket; which of them did not go into an open row."""
+        row = self._row(number)
+        if row is None:
+            return np.ones(len(samples.slots), np.bool_)
+        row.changed = next(self._changes)
+        part = self._part(number, samples)
+        if row.open is None:
+            self._add_closed(row, part)
+            return np.ones(len(samples.slots), np.bool_)
+        if row.open_from == 0:
+            row.open.merge(part, self._texts)
+            return None
+        opened = part.at >= row.open_from
+        if opened.any():
+            row.open.merge(part.of(opened, 0), self._texts)
+        if not opened.all():
+            self._add_closed(row, part.of(~opened, 0))
+        return samples.slots < row.open_from
+
+    def settled_ms(self, head_ms: int) -> int:
+        """No sample up to this time is in an open row, or will open one."""
+        newest = head_ms // self.step_ms - OPEN_ROWS
+        return min([newest, *(row.number - 1 for row in self._open)]) * self.step_ms
+
+    def fold(self, number: int, part: Part, used: int) -> None:
+        """Add cells of a bucket, all before `settled_ms`, to this level alone."""
+        self._used = max(self._used, used)
+        row = self._row(number, imported=True)
+        if row is not None:
+            row.changed = next(self._changes)
+            self._add_closed(row, part)
+
+    def _part(self, number: int, samples: Samples) -> Part:
+        offset = samples.time_ms - (number - 1) * self.step_ms
+        cells = samples.cells
+        if samples.distinct:
+            return Part(samples.slots, None, offset, cells, cells, cells, cells, samples.bounds)
+        return collapse(samples.slots, offset, cells, samples.bounds, self._texts)
+
+    def _add_closed(self, row: Row, part: Part) -> None:
+        """Add to segments, one after another."""
+        segments = part.at // self._segment
+        for segment in distinct(segments).tolist():
+            mine = part.of(segments == segment, segment * self._segment)
+            block = row.segments.get(segment)
+            if isinstance(block, Packed) and len(mine.at) < UNPACK_AT:
+                cells = Dense.of(block.copy(mine.at))
+                at, mine.at = mine.at, np.arange(len(mine.at))
+                cells.merge(mine, self._texts)
+                self._put(row, segment, at, cells.cells(slice(0, cells.n), ALL_FIELDS))
+            else:
+                self._writable(row, segment).merge(mine, self._texts)
+        self._pack_surplus()
+
+    def _put(self, row: Row, segment: int, at: Where, columns: Columns) -> None:
+        """Overwrite cells of a segment."""
+        block = row.segments.get(segment)
+        if isinstance(block, Packed) and block.put(at, columns):
+            if block.patched > STALE_PATCH:
+                self._unpacked.patch((row.number, segment), self._head_ms)
+        else:
+            self._writable(row, segment).put(at, columns)
+
+    def _writable(self, row: Row, segment: int) -> Dense:
+        """The open block of a segment of a row, made if there is none."""
+        block = row.segments.get(segment)
+        if not isinstance(block, Dense):
+            n = min(self._segment, self.capacity - segment * self._segment)
+            block = Dense.reserve(n) if block is None else block.open(n)
+            row.segments[segment] = block
+        self._unpacked.write((row.number, segment), self._head_ms)
+        return block
+
+    # rows
+
+    def _row(self, number: int, imported: bool = False) -> Row | None:
+        """The row of a bucket, made if it is not there; None if a later bucket has its place."""
+        place = number % self.rows
+        current = int(self._greatest[place])
+        if current > number:
+            return None
+        if current < number:
+            self._drop(current)
+            self._greatest[place] = number
+            row = self._held[number] = Row(number)
+            if self._finest is None and not imported and self._is_recent(number):
+                self._open_row(row)
+        return self._held[number]
+
+    def _is_recent(self, number: int) -> bool:
+        newest = self._open[-1].number if self._open else _NEVER
+        return number > newest - OPEN_ROWS and (number + OPEN_ROWS) * self.step_ms > self._head_ms
+
+    def _open_row(self, row: Row) -> None:
+        row.open = self._pool.pop() if self._pool else Dense.reserve(self.capacity)
+        self._open = sorted([*self._open, row], key=lambda one: one.number)
+        for follower in self._followers:  # its bucket opens now, though it is filled later
+            follower._row(follower._covering(row.number, self))
+        while len(self._open) > MOST_OPEN:
+            self._close(self._open[0])
+
+    def _covering(self, number: int, finest: Rows) -> int:
+        """The bucket here that holds bucket `number` of the finest level."""
+        return -(-number * finest.step_ms // self.step_ms)
+
+    def _pending(self, number: int) -> list[Row]:
+        """Open rows of the finest level that bucket `number` covers."""
+        finest = self._finest
+        if finest is None:
+            return []
+        return [row for row in finest._open if self._covering(row.number, finest) == number]
+
+    def _drop(self, number: int) -> None:
+        """Forget a row: a later bucket takes its place."""
+        row = self._held.get(number)
+        if row is not None:
+            self._close(row)
+            del self._held[number]
+            self._unpacked.forget(number, row.segments)
+
+    # closing
+
+    def tend(self, head_ms: int) -> bool:
+        """Close or pack one segment that is due, which takes some ms; False if none is.
+
+        head_ms: the greatest append time."""
+        self._head_ms = max(self._head_ms, head_ms)
+        if self._open and (self._open[0].number + OPEN_ROWS - 1) * self.step_ms <= self._head_ms:
+            self._close_segment(self._open[0])
+            return True
+        return self._pack_due()
+
+    def _close(self, row: Row) -> None:
+        """All of it at once."""
+        while row.open is not None:
+            self._close_segment(row)
+
+    def _close_segment(self, row: Row) -> None:
+        """Add the first open segment to the followers, pack it, and free its pages."""
+        block = row.open
+        if block is None:
+            return
+        start = row.open_from
+        stop = min(start + self._segment, self._used)
+        if start < stop:
+            self._settle(row, start // self._segment, block.part(start, stop))
+            block.give_back(start, min(start + self._segment, self.capacity))
+        row.open_from = start + self._segment
+        if row.open_from >= self._used:
+            self._open.remove(row)
+            row.open, row.open_from = None, 0
+            block.wide = False
+            self._pool = [*self._pool, block][:OPEN_ROWS]
+
+    def _settle(self, row: Row, segment: int, cells: Dense) -> None:
+        kinds = self._packer.kinds_in(segment, cells.n)
+        for follower in self._followers:
+            follower._absorb(row.number, segment, cells, kinds)
+        self._keep(row, segment, cells, kinds)
+
+    def _absorb(self, number: int, segment: int, cells: Dense, kinds: npt.NDArray[np.uint8]) -> None:
+        """A segment of bucket `number` of the finest level closes."""
+        finest = self._finest
+        if finest is None or not cells.count.any():
+            return
+        covering = self._covering(number, finest)
+        row = self._row(covering)
+        if row is not None:
+            self._used, self._head_ms = max(self._used, finest._used), max(self._head_ms, finest._head_ms)
+            row.changed = next(self._changes)
+            later_ms = (number - 1) * finest.step_ms - (covering - 1) * self.step_ms
+            self._writable(row, segment).absorb(cells, later_ms, kinds, self._texts)
+
+    def _pack_due(self) -> bool:
+        """Pack one segment that is due."""
+        finest_ms = (self._finest or self).step_ms
+        due = self._unpacked.due(self._head_ms, self.step_ms, finest_ms, OPEN_ROWS)
+        if due is not None:
+            self._pack(*due)
+        return due is not None
+
+    def _pack_surplus(self) -> None:
+        while self._unpacked.may_be_packed() and self.pack_one():
+            pass
+
+    def leave_unpacked(self, segments: int) -> None:
+        """So many open segments of closed rows are left alone by whoever writes, for a while: see `pack_one`."""
+        self._unpacked.spare = segments
+
+    def pack_one(self) -> bool:
+        """Pack the segment to which nothing came for longest, if there are too many; whether there are more."""
+        surplus = self._unpacked.surplus(-(-self._used // self._segment))
+        if surplus > 0:
+            self._pack(*self._unpacked.oldest())
+        return surplus > 1
+
+    def _pack(self, number: int, segment: int) -> None:
+        self._unpacked.forget(number, (segment,))
+        row = self._held[number]
+        block = row.segments.pop(segment)
+        n = min(self._segment, self._used - segment * self._segment)
+        self._keep(row, segment, block.open(n) if isinstance(block, Packed) else block.part(0, n))
+
+    def _keep(self, row: Row, segment: int, block: Dense, kinds: npt.NDArray[np.uint8] | None = None) -> None:
+        """A segment of a closed row from now on is what these cells are packed."""
+        packed = self._packer.pack(segment, block, kinds)
+        if packed is not None:
+            row.segments[segment] = packed

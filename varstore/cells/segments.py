@@ -1,0 +1,109 @@
+"""What a level is made of: rows, their segments, and slots grouped by segment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from varstore.cells.columns import Where
+from varstore.cells.dense import Dense, Mask
+from varstore.cells.packed import Packed
+from varstore.cells.ties import Bounds, Cells
+
+SEGMENT = 65_536
+"""Slots that are packed together; ranks in a segment fit in 16 bits."""
+
+
+class Kinds(Protocol):
+    """Types of series by slot."""
+
+    def of(self, slots: Cells) -> npt.NDArray[np.uint8]:
+        """(n,) type codes."""
+        ...
+
+
+class Samples(NamedTuple):
+    """Rows for one level, ordered by class of type; arrays of length n, never written to."""
+
+    slots: Cells
+    time_ms: Cells
+    cells: Cells
+    bounds: Bounds
+    distinct: bool
+    """Whether no slot occurs twice."""
+
+    def pick(self, keep: Mask) -> Samples:
+        """The rows of `keep`."""
+        bounds = self.bounds.cut(keep)
+        return Samples(self.slots[keep], self.time_ms[keep], self.cells[keep], bounds, self.distinct)
+
+
+@dataclass(slots=True)
+class Row:
+    """One bucket of every series.
+
+    Invariant: cells of slots from `open_from` on are in `open` if there is one, all others in segments. What is in
+    `open` has not been added to coarser levels, what is in segments has."""
+
+    number: int
+    open: Dense | None = None
+    open_from: int = 0
+    """A multiple of the segment. `open` is empty before it."""
+    segments: dict[int, Dense | Packed] = field(default_factory=dict)
+    """Those that are missing are empty."""
+    changed: int = 0
+    """Number of the last change of anything in it."""
+
+    def block(self, segment: int, size: int) -> Dense | Packed | None:
+        """The cells of a segment, to read; None if all are empty."""
+        start = segment * size
+        if self.open is not None and start >= self.open_from:
+            return self.open.part(start, min(start + size, self.open.n))
+        return self.segments.get(segment)
+
+
+class Chosen(NamedTuple):
+    """Some slots of one segment: their places in it, and in the list they were chosen from."""
+
+    segment: int
+    inside: Where
+    out: Where
+
+
+def choose(slots: Cells, size: int = SEGMENT) -> list[Chosen]:
+    """The slots by segment, fastest if they ascend; slices where they follow one another."""
+    if not len(slots):
+        return []
+    segments = slots // size
+    order: Cells | None = None
+    if (segments[1:] < segments[:-1]).any():
+        order = np.argsort(segments, kind="stable")
+        slots, segments = slots[order], segments[order]
+    cuts = [0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(slots)]
+    found = []
+    for start, stop in pairwise(cuts):
+        inside = slots[start:stop] - segments[start] * size
+        out: Where = slice(start, stop) if order is None else order[start:stop]
+        found.append(Chosen(int(segments[start]), _run(inside), out))
+    return found
+
+
+def _run(places: Cells) -> Where:
+    """A slice if they follow one another."""
+    first, last = int(places[0]), int(places[-1])
+    if last - first == len(places) - 1 and (len(places) == 1 or bool((np.diff(places) == 1).all())):
+        return slice(first, last + 1)
+    return places
+
+
+class Selection:
+    """Slots that are read in many rows, grouped once."""
+
+    __slots__ = ("parts", "slots")
+
+    def __init__(self, slots: Cells, size: int = SEGMENT) -> None:
+        self.slots, self.parts = slots, choose(slots, size)

@@ -1,0 +1,63 @@
+"""Which of two samples of one series at one time is the last: the greater value, whatever the order of arrival.
+
+Numbers by value (of doubles: -NaN < -inf … inf < NaN, -0.0 < 0.0), strings by code points."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.values import ValueType
+from varstore.series.texts import Texts
+
+Cells = npt.NDArray[np.int64]
+_MAGNITUDE = np.int64(2**63 - 1)
+
+
+class Bounds(NamedTuple):
+    """Rows ordered by what their cells are: [0, ints) INTEGER or BOOLEAN, [ints, doubles) DOUBLE, the rest STRING."""
+
+    ints: int
+    doubles: int
+
+    def cut(self, keep: npt.NDArray[np.bool_]) -> Bounds:
+        """Bounds of the rows that `keep` leaves."""
+        return Bounds(int(np.count_nonzero(keep[: self.ints])), int(np.count_nonzero(keep[: self.doubles])))
+
+
+def double_order(cells: Cells) -> Cells:
+    """Integers in the order of the doubles whose bits `cells` hold."""
+    ordered: Cells = cells ^ ((cells >> 63) & _MAGNITUDE)
+    return ordered
+
+
+def outranks(new: Cells, old: Cells, bounds: Bounds, texts: Texts) -> npt.NDArray[np.bool_]:
+    """(n,) whether `new` goes before `old` at equal times."""
+    better: npt.NDArray[np.bool_] = new > old
+    doubles = slice(bounds.ints, bounds.doubles)
+    better[doubles] = double_order(new[doubles]) > double_order(old[doubles])
+    for i in range(bounds.doubles, len(new)):
+        better[i] = new[i] != old[i] and texts[int(new[i])] > texts[int(old[i])]
+    return better
+
+
+def outranks_mixed(new: Cells, old: Cells, kinds: npt.NDArray[np.uint8], texts: Texts) -> npt.NDArray[np.bool_]:
+    """`outranks` of rows in any order, each of the type code in `kinds`."""
+    doubles, strings = kinds == ValueType.DOUBLE, kinds == ValueType.STRING
+    better: npt.NDArray[np.bool_] = new > old
+    better[doubles] = double_order(new[doubles]) > double_order(old[doubles])
+    better[strings] = outranks(new[strings], old[strings], Bounds(0, 0), texts)
+    return better
+
+
+def ranks(cells: Cells, bounds: Bounds, texts: Texts) -> Cells:
+    """Numbers in the order that ties.py gives to values of one class."""
+    ranks = cells.copy()
+    doubles = slice(bounds.ints, bounds.doubles)
+    ranks[doubles] = double_order(cells[doubles])
+    ids = sorted({int(cell) for cell in cells[bounds.doubles :]}, key=texts.__getitem__)
+    place = {id: rank for rank, id in enumerate(ids)}
+    ranks[bounds.doubles :] = [place[int(cell)] for cell in cells[bounds.doubles :]]
+    return ranks

@@ -1,0 +1,206 @@
+"""One question to many shards: each virtual shard is answered for once, by whoever answers first."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any
+
+from artimon.model.clock import Clock
+from artimon.settings import security
+from bookkeeper.framed import FramedClient, FramedError
+from varstore.answers.answer import ANSWER_BYTES
+from varstore.cluster.asked import Ask, Check, Outcome, Part, Question, Running
+from varstore.cluster.directory import Place, Shards
+from varstore.cluster.round import Round
+from varstore.service import idl
+
+THREADS = 128
+MANY = 16
+"""Questions under way to one shard: its replicas are asked first then, so that one that hangs never holds all
+threads."""
+FIRST_HEDGE_S = 0.3
+"""Until enough answers have come to know how long they take."""
+HEDGE_S = (0.05, 2.0)
+ENOUGH = 20
+AVOID_S = 5.0
+_IDLE_KEPT = 4
+SENT_AT_ONCE = 32_768
+"""Bytes of a question that the kernel takes without waiting for the shard."""
+MiB = 1 << 20
+
+
+@dataclass(slots=True)
+class _Latencies:
+    """How long answers took lately. `_lock` guards them."""
+
+    _took: deque[float] = field(default_factory=lambda: deque(maxlen=128))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, took_s: float) -> None:
+        with self._lock:
+            self._took.append(took_s)
+
+    def hedge_s(self) -> float:
+        """After so long an answer is late: the 95th percentile."""
+        with self._lock:
+            took = sorted(self._took)
+        if len(took) < ENOUGH:
+            return FIRST_HEDGE_S
+        return min(max(took[int(len(took) * 0.95)], HEDGE_S[0]), HEDGE_S[1])
+
+
+class Asking:
+    """Safe to share between threads. Locks: `_lock` guards `_idle`, `_avoid` and `_running`; no I/O under it."""
+
+    def __init__(self, shards: Callable[[], Shards], forget: Callable[[], None], clock: Clock, deadline_s: float):
+        """`shards` says where the shards are; `forget` that what it said led nowhere."""
+        self._shards, self._forget, self._clock, self._deadline_s = shards, forget, clock, deadline_s
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="varstore-client")
+        self._lock = threading.Lock()
+        self._idle: dict[Place, list[FramedClient]] = {}
+        self._avoid: dict[Place, float] = {}
+        self._running: Counter[Place] = Counter()
+        self._latencies = _Latencies()
+
+    def close(self) -> None:
+        """Close every connection; questions under way fail."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for clients in idle.values():
+            for client in clients:
+                client.close()
+
+    def ask(
+        self, shards: Shards, wanted: int, question: Question, deadline: float, check: Check | None = None
+    ) -> tuple[list[Outcome], list[str]]:
+        """The outcomes that are answers, each virtual shard in at most one of them, and a note for each reason why
+        some are missing. A refusal by any shard is a SelectError. `check` is called every LOOK_S and may raise to end
+        it."""
+        return Round(self, shards, question, deadline, check).run(wanted)
+
+    def each(self, shards: Shards, ask: Ask, deadline: float) -> dict[str, Any]:
+        """What every live shard answers, by id; those that do not are left out."""
+        futures = {place.id: self._threads.submit(self._call, place, ask, deadline) for place in shards.live}
+        wait(futures.values(), timeout=max(0.0, deadline - self._clock.monotonic()) + 0.2)
+        done = {id_: future for id_, future in futures.items() if future.done() and not future.exception()}
+        return {id_: future.result() for id_, future in done.items()}
+
+    # what a round needs
+
+    def _start(self, part: Part, question: Question, deadline: float) -> None:
+        """Send at once where a connection stands; what may wait is for a thread of the pool."""
+        place, ask = part.choice.place, question(part.choice.vshards)
+        client = part.client = self._take(place)
+        now = self._clock.monotonic()
+        wire = ask.wire(max(0.001, deadline - now))
+        if sum(map(len, wire)) <= SENT_AT_ONCE and client.connected:
+            try:
+                sent = client.send(ask.method, *wire, timeout=max(0.001, deadline - now))
+            except FramedError:  # it died just now: the pool makes it anew
+                client.close()
+            else:
+                self._count(place, 1)
+                part.running = Running(sent, ask, client, now)
+                return
+        part.future = self._threads.submit(self._call, place, ask, deadline, client)
+
+    def _finish(self, part: Part) -> Future[Any]:
+        """The reply to what was sent, waited for if need be, as a future that is done."""
+        future: Future[Any] = Future()
+        running, part.running = part.running, None
+        if running is not None:
+            try:
+                future.set_result(self._end(part.choice.place, running))
+            except Exception as error:
+                future.set_exception(error)
+        return future
+
+    def _await(self, part: Part) -> None:
+        """Have a thread of the pool wait for what was sent."""
+        running, part.running = part.running, None
+        if running is not None:
+            part.future = self._threads.submit(self._end, part.choice.place, running)
+            part.future.add_done_callback(lambda future: self._drop(part, running) if future.cancelled() else None)
+
+    def _leave(self, part: Part) -> None:
+        """Nobody waits for what was sent."""
+        running, part.running = part.running, None
+        if running is not None:
+            self._drop(part, running)
+
+    def _drop(self, part: Part, running: Running) -> None:
+        running.sent.abandon()
+        self._count(part.choice.place, -1)
+
+    def _call(self, place: Place, ask: Ask, deadline: float, client: FramedClient | None = None) -> Any:
+        """In a thread of the pool. A connection that died while idle is made anew once: questions change nothing."""
+        client = client or self._take(place)
+        began = self._clock.monotonic()
+        left = max(0.001, deadline - began)
+        self._count(place, 1)
+        try:
+            sent = client.send(ask.method, *ask.wire(left), timeout=left)
+        except BaseException:
+            self._count(place, -1)
+            client.close()
+            raise
+        return self._end(place, Running(sent, ask, client, began))
+
+    def _end(self, place: Place, running: Running) -> Any:
+        """The answer to what was sent."""
+        client = running.client
+        try:
+            answer = running.ask.read(running.sent.result())
+        except idl().ShardError:
+            self._give_back(place, client)
+            raise
+        except BaseException:
+            client.close()
+            raise
+        finally:
+            self._count(place, -1)
+        self._give_back(place, client)
+        self._latencies.add(self._clock.monotonic() - running.began)
+        return answer
+
+    def _count(self, place: Place, more: int) -> None:
+        with self._lock:
+            self._running[place] += more
+            if not self._running[place]:
+                del self._running[place]
+
+    def _take(self, place: Place) -> FramedClient:
+        with self._lock:
+            idle = self._idle.get(place)
+            if idle:
+                return idle.pop()
+        where, most = (place.host, place.port), ANSWER_BYTES + 16 * MiB
+        return FramedClient(idl().Shard, *where, self._deadline_s, max_frame=most, security=security())
+
+    def _give_back(self, place: Place, client: FramedClient) -> None:
+        with self._lock:
+            self._avoid.pop(place, None)
+            gone = [old for old in self._idle if old.id == place.id and old != place]
+            closing = [c for old in gone for c in self._idle.pop(old)]
+            idle = self._idle.setdefault(place, [])
+            if len(idle) < _IDLE_KEPT:
+                idle.append(client)
+            else:
+                closing.append(client)
+        for old_client in closing:
+            old_client.close()
+
+    def _avoided(self) -> frozenset[Place]:
+        now = self._clock.monotonic()
+        with self._lock:
+            self._avoid = {place: until for place, until in self._avoid.items() if until > now}
+            return frozenset(self._avoid) | {place for place, count in self._running.items() if count >= MANY}
+
+    def _shun(self, place: Place) -> None:
+        with self._lock:
+            self._avoid[place] = self._clock.monotonic() + AVOID_S

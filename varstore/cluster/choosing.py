@@ -1,0 +1,90 @@
+"""Which live shard is asked for which virtual shards. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from artimon.model.routing import VIRTUAL_SHARDS, owners
+from artimon.model.vshards import in_mask
+from varstore.cluster.directory import Place, Shards
+
+WHOLE, LAGGING, REFILLING = range(3)
+"""How good a holder is; one that lags or refills says so in its answer, which is better than none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One shard and what it is asked for."""
+
+    place: Place
+    vshards: int
+
+
+def choose(
+    live: Iterable[Place], wanted: int, avoid: frozenset[Place] = frozenset(), worst: int = REFILLING
+) -> tuple[list[Choice], int]:
+    """Of each wanted virtual shard (mask) the best holder, and the mask of those that nobody holds.
+
+    Whole ones go before lagging ones, these before refilling ones, and of each those first that are not to be avoided
+    (they hung or failed just now); among equals the rank of rendezvous hashing spreads the questions."""
+    places = tuple(live)
+    tiers = tuple((p.good, p.lagging & p.ready, p.held & ~p.ready) for p in places)
+    avoided = tuple(place in avoid for place in places)
+    chosen, nobody = _chosen(tuple(place.id for place in places), tiers, avoided, wanted, worst)
+    return [Choice(places[at], mask) for at, mask in chosen], nobody
+
+
+@lru_cache(maxsize=64)  # the same question comes again and again while nothing changes
+def _chosen(
+    ids: tuple[str, ...], tiers: tuple[tuple[int, int, int], ...], avoided: tuple[bool, ...], wanted: int, worst: int
+) -> tuple[tuple[tuple[int, int], ...], int]:
+    """(index, mask) of those that are asked, and the mask of what nobody holds."""
+    orders = _orders(ids)
+    chosen: dict[int, int] = {}
+    left = wanted
+    for tier in range(worst + 1):
+        for avoiding in (False, True):
+            masks = [held[tier] & left if avoid == avoiding else 0 for held, avoid in zip(tiers, avoided, strict=True)]
+            for vshard in in_mask(_union(masks)):
+                at = next(i for i in orders[vshard] if masks[i] >> vshard & 1)
+                chosen[at] = chosen.get(at, 0) | 1 << vshard
+            left &= ~_union(masks)
+            if not left:
+                return tuple(sorted(chosen.items())), 0
+    return tuple(sorted(chosen.items())), left
+
+
+def _union(masks: Iterable[int]) -> int:
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union
+
+
+@lru_cache(maxsize=32)
+def _orders(ids: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+    """Of each virtual shard the places by rank, as indices."""
+    at = {id_: i for i, id_ in enumerate(ids)}
+    return tuple(tuple(at[id_] for id_ in owners(v, ids, len(ids))) for v in range(VIRTUAL_SHARDS))
+
+
+def explain(shards: Shards, missing: int, failures: Iterable[tuple[int, str]]) -> tuple[str, ...]:
+    """One sentence for each reason why virtual shards are missing; `failures`: (mask, what became of who was asked)."""
+    notes: dict[str, int] = {}
+    reasons = list(failures)
+    absent = set(shards.absent)
+    for vshard in in_mask(missing):
+        found = [text for mask, text in reasons if mask >> vshard & 1]
+        gone = [member for member in shards.membership.owners(vshard) if member in absent] if shards.members else []
+        if found:
+            text = found[0]
+        elif gone:
+            text = (
+                " and ".join(f"shard {member}" for member in gone) + f" {'is' if len(gone) == 1 else 'are'} not there"
+            )
+        else:
+            text = "nobody holds them yet"
+        notes[text] = notes.get(text, 0) + 1
+    return tuple(f"{text}: series of {n} of {VIRTUAL_SHARDS} virtual shards are missing" for text, n in notes.items())

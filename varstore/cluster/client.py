@@ -1,0 +1,225 @@
+"""The memory store as one: asks for each virtual shard one shard that holds it, unites what they answer, says what is
+missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Protocol
+
+from kazoo.client import KazooClient
+
+from artimon.model.aggregate import NOT_PUSHED, Aggregate, AggregateRequest, NotPushed, decode_aggregate
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.grid import DEFAULT_LEVELS
+from artimon.model.registration import zookeeper_client
+from artimon.model.select import STATISTICS, Buckets, Matcher, SelectError, SelectRequest, Series, decode_buckets
+from artimon.model.values import Kind, ValueType
+from artimon.model.vshards import EVERY
+from varstore.cluster.asked import Ask, Outcome, Question
+from varstore.cluster.asking import Asking
+from varstore.cluster.directory import Directory, Shards
+from varstore.cluster.merge import has_twins, unite
+from varstore.cluster.uniting import aggregate_all
+
+DEADLINE_S = 10.0
+CONNECT_S = 5.0
+"""How long the first question waits for ZooKeeper."""
+
+
+class StoreUnavailable(SelectError):
+    """No shard answered. The text names each and why."""
+
+    of_query = False
+
+
+class Watch(Protocol):
+    """Looks after one evaluation."""
+
+    def check(self) -> object:
+        """Raises what ends it."""
+        ...
+
+    def seconds_left(self) -> float | None:
+        """For how long it may go on; None: as long as it takes."""
+        ...
+
+
+class VarstoreClient:
+    """Implements artimon.model.select.Store over all live shards. A context manager; safe to share between threads.
+
+    Every question has one deadline for everything that is done for it. Of each virtual shard one holder is asked, the
+    best that there is; others when it fails or is slow. What nobody answers for makes the answer partial, with a note
+    that says why; a refusal by any shard (too many series, unknown level) is a SelectError."""
+
+    def __init__(
+        self, zookeeper: str | KazooClient, deadline_s: float = DEADLINE_S, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._owns_client = isinstance(zookeeper, str)
+        self._hosts = zookeeper if isinstance(zookeeper, str) else "its address"
+        self._zookeeper = zookeeper_client(zookeeper) if isinstance(zookeeper, str) else zookeeper
+        if self._owns_client:
+            self._connecting = self._zookeeper.start_async()
+        self._met = not self._owns_client
+        self._directory = Directory(self._zookeeper, min(3.0, deadline_s), clock)
+        self._deadline_s, self._clock = deadline_s, clock
+        self._asking = Asking(self._directory.read, self._directory.forget, clock, deadline_s)
+        self._levels = tuple((level.step_ms, level.count) for level in DEFAULT_LEVELS)
+        self._watch: Watch | None = None
+
+    def __enter__(self) -> VarstoreClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection; questions under way fail."""
+        self._asking.close()
+        if self._owns_client:
+            self._zookeeper.stop()
+            self._zookeeper.close()
+
+    def watching(self, watch: Watch) -> VarstoreClient:
+        """The same store for one evaluation: while it waits for shards it looks at `watch`."""
+        own = copy(self)
+        own._watch, own._owns_client = watch, False
+        return own
+
+    # Store
+
+    def select(self, request: SelectRequest) -> Buckets:
+        """See Store. Raises SelectError, of which StoreUnavailable says that no shard answered."""
+        deadline = self._deadline()
+        outcomes, missing = self._select(request, deadline)
+        parts = [outcome.answer for outcome in outcomes]
+        if has_twins(parts):  # a series that two sources report: uniting its buckets takes all statistics
+            outcomes, missing = self._select(replace(request, statistics=STATISTICS), deadline)
+            parts = [outcome.answer for outcome in outcomes]
+        buckets = unite(parts, request)
+        total = len(buckets.series)
+        if total > request.limit:
+            raise SelectError(
+                f"{total} series fit, at most {request.limit} are allowed: add matchers or raise the limit"
+            )
+        notes = buckets.notes + missing
+        return replace(buckets, notes=tuple(dict.fromkeys(notes)), partial=buckets.partial or bool(missing))
+
+    def _select(self, request: SelectRequest, deadline: float) -> tuple[list[Outcome], tuple[str, ...]]:
+        def question(vshards: int) -> Ask:
+            wire = json.dumps({**replace(request, vshards=vshards).to_json(), "small": True}).encode()
+            return Ask("select", lambda _: (wire,), decode_buckets)
+
+        return self._ask(question, deadline)
+
+    def aggregate(self, request: AggregateRequest) -> Aggregate:
+        """Partial results of all shards as one. Raises SelectError as `select` does; NotPushed where buckets must be
+        asked for instead."""
+        deadline = self._deadline()
+
+        def ask(asked: AggregateRequest) -> tuple[list[Aggregate], tuple[str, ...]]:
+            outcomes, missing = self._ask(_pushed(asked), deadline)
+            return [outcome.answer for outcome in outcomes], missing
+
+        alone = len(self._shards(deadline).live) == 1
+        try:
+            return aggregate_all(request, ask, self.select, alone)
+        except SelectError as refusal:
+            if str(refusal).startswith(NOT_PUSHED):
+                raise NotPushed(str(refusal)) from refusal
+            raise
+
+    def levels(self) -> tuple[tuple[int, int], ...]:
+        """See Store; the default levels as long as ZooKeeper has not said anything."""
+        try:
+            shards = self._shards(self._deadline())
+        except StoreUnavailable:
+            return self._levels
+        if shards.members:
+            self._levels = tuple((level.step_ms, level.count) for level in shards.membership.levels)
+        return self._levels
+
+    def names(self) -> list[str]:
+        """See Store."""
+        return self._union(_find(what="names"))
+
+    def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
+        """See Store."""
+        return self._union(_find(what="label_values", label=label, limit=limit))[:limit]
+
+    def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
+        """See Store."""
+        wire = [[m.label, m.op, m.value] for m in matchers]
+        outcomes, _ = self._ask(_find(what="find", matchers=wire, limit=limit), self._deadline())
+        found = {item[0]: _series(item) for outcome in outcomes for item in outcome.answer}
+        return sorted(found.values(), key=lambda s: (s.name, sorted(s.labels.items())))[:limit]
+
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """Status of each shard that answers, by id."""
+
+        deadline = self._deadline()
+        told = self._asking.each(self._shards(deadline), Ask("status", lambda _: (), json.loads), deadline)
+        if not told:
+            raise StoreUnavailable(f"no shard of the memory store answered: {self._reason()}")
+        return told
+
+    def _union(self, question: Question) -> list[str]:
+        outcomes, _ = self._ask(question, self._deadline())
+        return sorted({str(item) for outcome in outcomes for item in outcome.answer})
+
+    # asking
+
+    def _deadline(self) -> float:
+        left = None if self._watch is None else self._watch.seconds_left()
+        return self._clock.monotonic() + (self._deadline_s if left is None else min(left, self._deadline_s))
+
+    def _ask(self, question: Question, deadline: float) -> tuple[list[Outcome], tuple[str, ...]]:
+        """The answers, of which each covers other virtual shards, and a note for each reason why some are missing.
+        StoreUnavailable if there is no answer at all."""
+        check = None if self._watch is None else self._watch.check
+        outcomes, notes = self._asking.ask(self._shards(deadline), EVERY, question, deadline, check)
+        if not outcomes:
+            raise StoreUnavailable("no shard of the memory store answered: " + "; ".join([*notes, self._reason()]))
+        return outcomes, tuple(notes)
+
+    def _shards(self, deadline: float) -> Shards:
+        if not self._met:  # just made: give it its first chance; later the shards are where they were
+            self._connecting.wait(min(CONNECT_S, max(0.0, deadline - self._clock.monotonic())))
+            if not self._connecting.is_set():
+                raise StoreUnavailable(f"ZooKeeper at {self._hosts} does not answer: is the stack running?")
+            self._met = True
+        return self._directory.read()
+
+    def _reason(self) -> str:
+        return self._directory.stale or "start shards with `artimon shard`, or `artimon up`"
+
+
+def _pushed(request: AggregateRequest) -> Question:
+    """Each shard knows how long somebody waits for it."""
+
+    def question(vshards: int) -> Ask:
+        asked = replace(request, vshards=vshards)
+
+        def wire(seconds: float) -> tuple[bytes, ...]:
+            return (json.dumps(replace(asked, deadline_ms=int(seconds * 1000)).to_json()).encode(),)
+
+        return Ask("aggregate", wire, decode_aggregate)
+
+    return question
+
+
+def _find(**question: Any) -> Question:
+    """A question whose answers may overlap: each shard tells all that it knows."""
+    wire = json.dumps(question).encode()
+    ask = Ask("find", lambda _: (wire,), lambda reply: json.loads(reply)["found"])
+    return lambda _vshards: ask
+
+
+def _series(item: Sequence[Any]) -> Series:
+    print_, name, labels, type_, kind = item
+    return Series(print_, name, labels, ValueType(type_), Kind(kind))

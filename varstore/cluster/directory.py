@@ -1,0 +1,118 @@
+"""Where the shards are and what each holds: read from ZooKeeper, kept while it is gone."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.vshards import from_hex, to_hex
+from varstore.cluster.membership import SHARDS_PATH, Membership, MembershipError, read
+
+FRESH_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a live shard answers; another incarnation is another process. The masks change while it lives, and do not
+    tell one place from another."""
+
+    id: str
+    host: str
+    port: int
+    incarnation: str
+    held: int = field(default=0, compare=False)
+    """Mask of all virtual shards that it holds."""
+    ready: int = field(default=0, compare=False)
+    """Those of them that it holds whole."""
+    lagging: int = field(default=0, compare=False)
+    """Those of the ready ones that lack something that Kafka has held for a while."""
+
+    @property
+    def good(self) -> int:
+        """Whole, and not lagging."""
+        return self.ready & ~self.lagging
+
+    def to_bytes(self, pid: int) -> bytes:
+        """What stands in its znode."""
+        masks = {"held": to_hex(self.held), "holds": to_hex(self.ready), "lagging": to_hex(self.lagging)}
+        node = {"host": self.host, "port": self.port, "pid": pid, "incarnation": self.incarnation, **masks}
+        return json.dumps(node).encode()
+
+    @classmethod
+    def from_bytes(cls, id_: str, data: bytes) -> Place:
+        """Inverse of `to_bytes`; without masks it holds nothing. ValueError, KeyError, TypeError for anything else."""
+        node = json.loads(data)
+        masks = (from_hex(node.get(name, "0")) for name in ("held", "holds", "lagging"))
+        return cls(id_, str(node["host"]), int(node["port"]), str(node.get("incarnation", "")), *masks)
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """Who there is to be, and who is (members or not: one that was removed answers until others have taken over)."""
+
+    membership: Membership = field(default_factory=lambda: Membership(()))
+    live: tuple[Place, ...] = ()
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Ids of those that are to be."""
+        return self.membership.members
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Members that are not alive."""
+        alive = {place.id for place in self.live}
+        return tuple(member for member in self.members if member not in alive)
+
+
+class Directory:
+    """Asks ZooKeeper at most once a second. `_lock` guards the answer; nobody waits for it longer than `ask_s`."""
+
+    def __init__(self, client: KazooClient, ask_s: float = 3.0, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._client, self._ask_s, self._clock = client, ask_s, clock
+        self._lock = threading.Lock()
+        self._known = Shards()
+        self._read_at = -FRESH_S
+        self.stale = ""
+        """Why the last reading failed; empty if it did not."""
+
+    def read(self) -> Shards:
+        """The newest reading; an old one (see `stale`) while ZooKeeper does not answer."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if now - self._read_at >= FRESH_S:
+                if self._known.live and not self._client.connected:  # waiting would only hold questions up
+                    self.stale = "ZooKeeper is gone: the shards are taken to be where they were"
+                    return self._known
+                try:
+                    self._known, self.stale = self._ask(), ""
+                except (MembershipError, KazooException, KazooTimeoutError, ValueError, KeyError, TypeError) as error:
+                    self.stale = f"ZooKeeper does not name the shards: {error!r}"
+                self._read_at = self._clock.monotonic()
+            return self._known
+
+    def forget(self) -> None:
+        """Ask again at the next reading: what is known led nowhere."""
+        with self._lock:
+            self._read_at = -FRESH_S
+
+    def _ask(self) -> Shards:
+        membership = read(self._client) or Membership(())
+        try:
+            names = self._client.get_children_async(SHARDS_PATH).get(timeout=self._ask_s)
+        except NoNodeError:
+            return Shards(membership)
+        asked = [(name, self._client.get_async(f"{SHARDS_PATH}/{name}")) for name in sorted(names)]
+        live = []
+        for name, answer in asked:
+            try:
+                live.append(Place.from_bytes(name, answer.get(timeout=self._ask_s)[0]))
+            except NoNodeError:
+                continue
+        return Shards(membership, tuple(live))

@@ -1,0 +1,171 @@
+"""Which virtual shards of a process are whole, and which of them lag behind Kafka. Pure: no I/O; the caller brings the
+time (seconds of the monotonic clock)."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+LAG_S = 15.0
+"""Behind what Kafka held so long ago: the answer lacks something that it should have."""
+GAP_S = 10.0
+"""A process that did not look at itself for so long was stopped: it does not know what it lacks."""
+MAX_ENDS = 1_000
+"""Ends of the log that are remembered: at one in two seconds half an hour; what lags longer lags since the oldest."""
+
+
+class Standing(NamedTuple):
+    """One group of the shard, as far as the topic goes that is read now."""
+
+    vshards: int
+    next: Mapping[int, int]
+    ready: bool
+    """Whether it holds all that its positions promise."""
+
+
+class Ends(NamedTuple):
+    """Where a topic was seen to end."""
+
+    topic_id: str
+    ends: Mapping[int, int]
+
+
+@dataclass(slots=True)
+class _Target:
+    """Virtual shards that are whole once they have come so far, and the announcements have been read as often."""
+
+    vshards: int
+    ends: Ends
+    readings: int
+
+
+class Freshness:
+    """Locks: `_lock` guards everything; nothing else is called under it.
+
+    A virtual shard that was adopted is whole ("ready") from the moment on at which its group reaches where Kafka ended
+    after the adoption, and announcements have been read anew since. It stays so; that it lags later is another matter.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._lock = threading.Lock()
+        self._fresh_ends: deque[tuple[float, Ends]] = deque()
+        """(since when the log may have ended there, where); only what a whole group has not reached, oldest first."""
+        self._newest: Ends | None = None
+        self._asked_s, self._looked_s = now_s, now_s
+        self._woken_s: float | None = None
+        self._awaited = 0
+        """Adopted, and Kafka was not asked since."""
+        self._targets: list[_Target] = []
+        self._standings: tuple[Standing, ...] = ()
+        self._held = self._ready = self._lagging = 0
+        self._readings = 0
+        self._lag_s = 0.0
+
+    def saw(self, topic_id: str, ends: Mapping[int, int], asked_s: float, now_s: float) -> None:
+        """Kafka said where the log ends, when asked at `asked_s`."""
+        with self._lock:
+            found = Ends(topic_id, dict(ends))
+            # after a pause: it may have ended there since the pause began
+            since = self._asked_s if asked_s - self._asked_s > GAP_S else asked_s
+            if self._newest is not None and found != self._newest and len(self._fresh_ends) < MAX_ENDS:
+                self._fresh_ends.append((since, found))
+            self._newest, self._asked_s = found, asked_s
+            if self._woken_s is not None and asked_s >= self._woken_s:
+                self._woken_s = None
+            if self._awaited:
+                self._targets.append(_Target(self._awaited, found, self._readings))
+                self._awaited = 0
+            self._judge(now_s)
+
+    def look(self, standings: Sequence[Standing], readings: int, read: int, now_s: float) -> None:
+        """What the shard's groups are now; how many readings of the announcements were begun (`readings`: each begins
+        when something was adopted) and which was the last to come to its end (`read`)."""
+        with self._lock:
+            if now_s - self._looked_s > GAP_S:
+                self._woken_s = now_s
+            self._looked_s = now_s
+            self._standings = tuple(standings)
+            self._readings = readings
+            held = 0
+            for standing in standings:
+                held |= standing.vshards
+            for target in self._targets:
+                target.vshards &= held
+            targets = 0
+            for target in self._targets:
+                targets |= target.vshards
+            self._ready &= held
+            self._held = held
+            self._awaited = held & ~self._ready & ~targets
+            self._settle(read)
+            self._judge(now_s)
+
+    def _settle(self, read: int) -> None:
+        for target in self._targets:
+            if read < target.readings:
+                continue
+            for standing in self._standings:
+                if standing.ready and _reached(standing, target.ends):
+                    self._ready |= target.vshards & standing.vshards
+                    target.vshards &= ~standing.vshards
+        self._targets = [target for target in self._targets if target.vshards]
+
+    def _judge(self, now_s: float) -> None:
+        """Who lags; forget ends that all have reached."""
+        whole = [standing for standing in self._standings if standing.vshards & self._ready]
+        while self._fresh_ends and all(_reached(s, self._fresh_ends[0][1]) for s in whole):
+            self._fresh_ends.popleft()
+        self._lagging, self._lag_s = 0, 0.0
+        for standing in whole:
+            since = next((at for at, ends in self._fresh_ends if not _reached(standing, ends)), now_s)
+            self._lag_s = max(self._lag_s, now_s - since)
+            if now_s - since > LAG_S:
+                self._lagging |= standing.vshards
+
+    # what is known
+
+    @property
+    def ready(self) -> int:
+        """Mask of the virtual shards that are whole."""
+        with self._lock:
+            return self._ready
+
+    @property
+    def lagging(self) -> int:
+        """Mask of those of them that lag."""
+        with self._lock:
+            return self._lagging & self._ready
+
+    @property
+    def held(self) -> int:
+        """Mask of all, as of the last look."""
+        with self._lock:
+            return self._held
+
+    def is_unsure(self, now_s: float) -> bool:
+        """Whether the process was stopped and does not know yet what it missed."""
+        with self._lock:
+            return self._woken_s is not None or now_s - self._looked_s > GAP_S
+
+    def lag_s(self) -> float:
+        """How long the whole virtual shard that lags most has lacked something."""
+        with self._lock:
+            return self._lag_s
+
+    def missing(self, vshards: int | None = None) -> int:
+        """Batches that those of these virtual shards lack that are not whole yet."""
+        with self._lock:
+            return sum(
+                max(0, end - standing.next.get(partition, 0))
+                for target in self._targets
+                for standing in self._standings
+                if standing.vshards & target.vshards & (-1 if vshards is None else vshards)
+                for partition, end in target.ends.ends.items()
+            )
+
+
+def _reached(standing: Standing, ends: Ends) -> bool:
+    return all(standing.next.get(partition, 0) >= end for partition, end in ends.ends.items())

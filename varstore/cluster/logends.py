@@ -1,0 +1,147 @@
+"""Asks Kafka every two seconds where the samples topic ends, and who leads it: by that a shard knows what it lacks, and
+whether the log still is what it was fed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
+from kafka.protocol.consumer import OffsetSpec
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.leader_epochs import ask_epoch_end
+from artimon.model.topic_id import printed_id
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 2.0
+_ASK_MS = 5_000
+_BOOTSTRAP_MS = 4_000
+
+Saw = Callable[[str, Mapping[int, int], float, float], None]
+"""Topic id, end of each partition, when it was asked, when it answered (seconds of the monotonic clock)."""
+
+
+class Follower(Protocol):
+    """Who was fed from the log."""
+
+    def other_epochs(self, topic_id: str, now: Mapping[int, int]) -> set[tuple[int, int]]:
+        """(partition, leader epoch) under which it was fed last, where that is not what it is `now`."""
+        ...
+
+    def follow_epochs(self, topic_id: str, now: Mapping[int, int], ends: Mapping[tuple[int, int], int]) -> None:
+        """Go back to where the log of each of those ends."""
+        ...
+
+
+def log_span(kafka: str, topic: str) -> tuple[str, dict[int, tuple[int, int]], dict[int, int]]:
+    """Topic id; [start, end) of each partition; their leader epochs. KafkaError, OSError; what else the client
+    raises."""
+    client = _admin(kafka)
+    try:
+        epochs = {p["partition_index"]: int(p["leader_epoch"]) for p in _described(client, topic)["partitions"]}
+        topic_id, starts = _offsets(client, topic, OffsetSpec.EARLIEST)
+        _, ends = _offsets(client, topic, OffsetSpec.LATEST)
+    finally:
+        client.close()
+    spans = {partition: (start, ends[partition]) for partition, start in starts.items()}
+    return topic_id, spans, {partition: epoch for partition, epoch in epochs.items() if epoch >= 0}
+
+
+def _admin(kafka: str) -> Any:
+    return KafkaAdminClient(bootstrap_servers=kafka, request_timeout_ms=_ASK_MS, bootstrap_timeout_ms=_BOOTSTRAP_MS)
+
+
+def _offsets(client: Any, topic: str, which: OffsetSpec) -> tuple[str, dict[int, int]]:
+    found = _described(client, topic)
+    wanted = {TopicPartition(topic, p["partition_index"]): which for p in found["partitions"]}
+    offsets = client.list_partition_offsets(wanted)
+    return printed_id(found["topic_id"]), {tp.partition: int(at.offset) for tp, at in offsets.items()}
+
+
+def _described(client: Any, topic: str) -> Any:
+    found = client.describe_topics([topic])[0]
+    if found["error_code"]:
+        raise KafkaError(f"topic {topic}: error {found['error_code']}")
+    return found
+
+
+def end_of_epoch(client: Any, topic: str, partition: Mapping[str, Any], epoch: int) -> int:
+    """Where the log of what was written under `epoch` or before ends; `partition`: as the client describes it now. An
+    epoch that is yet to come is one of a log that is gone: 0. KafkaError, also if it is led by another one by now."""
+    if epoch > partition["leader_epoch"]:
+        return 0
+    number, leader, now = partition["partition_index"], partition["leader_id"], partition["leader_epoch"]
+    error, end = ask_epoch_end(client, topic, number, leader, now, epoch, _ASK_MS)
+    if error:
+        raise KafkaError(f"topic {topic}, {number}: end of epoch {epoch}: {error}")
+    return end
+
+
+class LogEnds:
+    """A thread of its own between `start` and `stop`; tells `saw` what it finds, and `follower` where the log was cut.
+    Kafka may be absent at any time."""
+
+    def __init__(
+        self, kafka: str, topic: str, saw: Saw, clock: Clock = SYSTEM_CLOCK, follower: Follower | None = None
+    ) -> None:
+        self._kafka, self._topic, self._saw, self._clock = kafka, topic, saw, clock
+        self._follower = follower
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="log-ends", daemon=True)
+        self._client: Any = None
+        self.topic_id = ""
+        """Of the topic as it is now; empty while it is not known."""
+        self.problem = ""
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._look()
+                self.problem = ""
+            except Exception as error:  # the client raises more than KafkaError, and this thread must outlive it
+                self.problem = f"topic {self._topic} at {self._kafka}: {type(error).__name__}: {error}"
+                log.info("where the log ends is not known: %s", self.problem)
+                self._close()
+            self._clock.wait(self._stop, EVERY_S)
+        self._close()
+
+    def _look(self) -> None:
+        if self._client is None:
+            self._client = _admin(self._kafka)
+        asked_s = self._clock.monotonic()
+        self.topic_id, ends = _offsets(self._client, self._topic, OffsetSpec.LATEST)
+        self._saw(self.topic_id, ends, asked_s, self._clock.monotonic())
+        if self._follower is not None:
+            self._follow(self._follower)
+
+    def _follow(self, follower: Follower) -> None:
+        found = _described(self._client, self._topic)
+        topic_id = printed_id(found["topic_id"])
+        partitions = {p["partition_index"]: p for p in found["partitions"]}
+        now = {number: int(p["leader_epoch"]) for number, p in partitions.items() if p["leader_epoch"] >= 0}
+        other = follower.other_epochs(topic_id, now)
+        ends = {one: end_of_epoch(self._client, self._topic, partitions[one[0]], one[1]) for one in other}
+        follower.follow_epochs(topic_id, now, ends)
+
+    def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            try:
+                client.close()
+            except (KafkaError, OSError, RuntimeError):
+                pass

@@ -1,0 +1,195 @@
+"""Who the shards are to be, as ZooKeeper says: one znode, changed by comparing its version."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.grid import DEFAULT_LEVELS, GridError, Level, levels_text, parse_levels
+from artimon.model.routing import owners, ownership
+from artimon.model.vshards import mask_of
+
+log = logging.getLogger(__name__)
+
+SHARDS_PATH = "/artimon/shards"
+VARSTORE_PATH = "/artimon/varstore"
+ASK_S = 3.0
+READ_AGAIN_S = 10.0
+"""Besides being told of every change: a watch may be lost with its session."""
+_TRIES = 10
+_UNANSWERED = (KazooException, KazooTimeoutError)
+
+
+class MembershipError(RuntimeError):
+    """The membership cannot be read or changed as wanted. The text says why and what to do."""
+
+
+class LevelsDiffer(RuntimeError):
+    """This shard was started with other levels than the store has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who is to hold what. Placing is rendezvous hashing, so a change moves only what it must."""
+
+    members: tuple[str, ...]
+    replicas: int = 1
+    levels: tuple[Level, ...] = DEFAULT_LEVELS
+    confirmed: bool = True
+    """By ZooKeeper; else it is what the command line says."""
+
+    def owners(self, vshard: int) -> list[str]:
+        """The members that are to hold a virtual shard, best first."""
+        return owners(vshard, self.members, self.replicas)
+
+    def wanted(self, member: str) -> int:
+        """Mask of the virtual shards that a member is to hold; 0 for one that is none."""
+        return _wanted(self.members, self.replicas).get(member, 0)
+
+    def added(self, member: str) -> Membership:
+        """With one more. MembershipError if it is one already."""
+        if not member or "/" in member or "," in member:
+            raise MembershipError(f"{member!r} cannot be the id of a shard: use letters and digits")
+        if member in self.members:
+            raise MembershipError(f"shard {member} is a member already: {self}")
+        return replace(self, members=(*self.members, member))
+
+    def removed(self, member: str) -> Membership:
+        """With one less. MembershipError if too few were left."""
+        if member not in self.members:
+            raise MembershipError(f"shard {member} is no member: {self}")
+        if len(self.members) - 1 < self.replicas:
+            left = len(self.members) - 1
+            raise MembershipError(
+                f"without shard {member} {left} members are left for {self.replicas} replicas: add a shard or "
+                "lower the replicas first"
+            )
+        return replace(self, members=tuple(m for m in self.members if m != member))
+
+    def replicated(self, replicas: int) -> Membership:
+        """With so many replicas. MembershipError if there are fewer members."""
+        if not 1 <= replicas <= len(self.members):
+            raise MembershipError(f"{replicas} replicas are impossible on {len(self.members)} members: {self}")
+        return replace(self, replicas=replicas)
+
+    def __str__(self) -> str:
+        return f"members {', '.join(self.members)}; {self.replicas} replicas; levels {levels_text(self.levels)}"
+
+    def to_bytes(self) -> bytes:
+        """What stands in the znode."""
+        plain = {"members": list(self.members), "replicas": self.replicas, "levels": levels_text(self.levels)}
+        return json.dumps(plain).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Membership:
+        """Inverse of `to_bytes`. MembershipError for anything else."""
+        try:
+            plain: dict[str, Any] = json.loads(data)
+            levels = parse_levels(plain["levels"]) if "levels" in plain else DEFAULT_LEVELS
+            return cls(tuple(str(m) for m in plain["members"]), int(plain.get("replicas", 1)), levels)
+        except (ValueError, KeyError, TypeError, GridError) as error:
+            raise MembershipError(f"unreadable: {VARSTORE_PATH} holds {data[:200]!r} ({error!r})") from error
+
+
+@lru_cache(maxsize=8)
+def _wanted(members: tuple[str, ...], replicas: int) -> dict[str, int]:
+    return {member: mask_of(vshards) for member, vshards in ownership(members, replicas).items()}
+
+
+def read(client: KazooClient, watch: Callable[[Any], None] | None = None) -> Membership | None:
+    """What ZooKeeper says; None if nobody has said anything yet. MembershipError if it does not answer."""
+    try:
+        return Membership.from_bytes(client.get_async(VARSTORE_PATH, watch=watch).get(timeout=ASK_S)[0])
+    except NoNodeError:
+        return None
+    except _UNANSWERED as error:
+        raise MembershipError(f"ZooKeeper does not say who the shards are: {error!r}") from error
+
+
+def propose(client: KazooClient, wanted: Membership) -> Membership:
+    """What ZooKeeper says, which is `wanted` where nobody has said anything before. MembershipError as `read`."""
+    found = read(client)
+    if found is not None:
+        return found
+    try:
+        client.create_async(VARSTORE_PATH, wanted.to_bytes(), makepath=True).get(timeout=ASK_S)
+    except NodeExistsError:
+        pass
+    except _UNANSWERED as error:
+        raise MembershipError(f"ZooKeeper does not take who the shards are: {error!r}") from error
+    return read(client) or wanted
+
+
+def change(client: KazooClient, how: Callable[[Membership], Membership]) -> Membership:
+    """Change the membership, and undo nothing that somebody else changes meanwhile. MembershipError if refused."""
+    for _ in range(_TRIES):
+        try:
+            data, stat = client.get_async(VARSTORE_PATH).get(timeout=ASK_S)
+            wanted = how(Membership.from_bytes(data))
+            client.set_async(VARSTORE_PATH, wanted.to_bytes(), version=stat.version).get(timeout=ASK_S)
+            return wanted
+        except BadVersionError:
+            continue
+        except NoNodeError:
+            raise MembershipError(f"{VARSTORE_PATH} is not there: start a shard first") from None
+        except _UNANSWERED as error:
+            raise MembershipError(f"ZooKeeper does not answer: {error!r}") from error
+    raise MembershipError(f"somebody else changes {VARSTORE_PATH} all the time: try again")
+
+
+class MembershipWatch:
+    """The newest membership that one shard process knows; `look` is for one thread.
+
+    Without ZooKeeper it is what the command line says, then what was read last."""
+
+    def __init__(self, client: KazooClient, wanted: Membership, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._client, self._wanted, self._clock = client, wanted, clock
+        self._changed = threading.Event()
+        self._read_at = -READ_AGAIN_S
+        self.known = replace(wanted, confirmed=False)
+
+    def look(self) -> Membership:
+        """Raises LevelsDiffer."""
+        now = self._clock.monotonic()
+        if self._client.connected and (self._changed.is_set() or now - self._read_at >= READ_AGAIN_S):
+            self._changed.clear()
+            self._read_at = now
+            try:
+                # a ZooKeeper that is empty now gets back what it said before
+                wanted = replace(self.known, confirmed=True) if self.known.confirmed else self._wanted
+                propose(self._client, wanted)
+                self._take(read(self._client, self._on_event))
+            except MembershipError as error:
+                log.warning("%s; going by %s", error, self.known)
+        return self.known
+
+    def _on_event(self, _event: Any) -> None:
+        self._changed.set()
+
+    def _take(self, found: Membership | None) -> None:
+        if found is None:
+            return
+        if found.levels != self._wanted.levels:
+            raise LevelsDiffer(
+                f"this shard was started with levels {levels_text(self._wanted.levels)}, the store has "
+                f"{levels_text(found.levels)} ({VARSTORE_PATH}): set ARTIMON_LEVELS alike everywhere"
+            )
+        if found != self.known:
+            log.info("shards: %s", found)
+        self.known = found
+
+
+def line_up(members: Sequence[str], held: dict[str, int], membership: Membership) -> list[tuple[str, int, int]]:
+    """(id, virtual shards it is to hold, virtual shards that it holds ready) of every member and every other holder."""
+    names = [*membership.members, *(name for name in members if name not in membership.members)]
+    return [(name, membership.wanted(name).bit_count(), held.get(name, 0).bit_count()) for name in names]

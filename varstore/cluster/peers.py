@@ -1,0 +1,46 @@
+"""The image of virtual shards from another shard that holds them, part by part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+
+from thriftpy2.thrift import TException
+
+from artimon.model.vshards import to_hex
+from artimon.settings import security
+from bookkeeper.framed import FramedClient, FramedError
+from varstore.cluster.directory import Place
+from varstore.service import idl
+
+PART_TIMEOUT_S = 30.0
+MAX_PART = 128 << 20
+
+
+class PeerFailed(RuntimeError):
+    """The other shard did not give its image whole. The text says which and why."""
+
+
+def image_from(place: Place, vshards: int) -> Generator[bytes, None, None]:
+    """The parts of its image of these virtual shards (mask). PeerFailed at any point; closing the iterator tells it."""
+    try:
+        peer = FramedClient(
+            idl().Shard, place.host, place.port, PART_TIMEOUT_S, max_frame=MAX_PART, security=security()
+        )
+        with peer as client:
+            yield from _parts(client, vshards)
+    except idl().ShardError as error:
+        raise PeerFailed(f"shard {place.id} gives no image: {error.message}") from error
+    except (OSError, FramedError, TException, ValueError, KeyError) as error:
+        raise PeerFailed(f"shard {place.id} does not give its image: {error!r}") from error
+
+
+def _parts(client: FramedClient, vshards: int) -> Generator[bytes, None, None]:
+    image = json.loads(client.call("export_begin", to_hex(vshards)))["id"]
+    try:
+        part = 0
+        while data := client.call("export_next", image, part):
+            yield data
+            part += 1
+    finally:
+        client.call("export_end", image)

@@ -1,0 +1,209 @@
+"""One question to many shards, from its begin to its end."""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from select import POLLIN, poll
+from typing import TYPE_CHECKING, Any
+
+from thriftpy2.thrift import TException
+
+from artimon.model.select import NOT_HELD, SelectError
+from bookkeeper.framed import ConnectionLost, FramedError
+from varstore.cluster.asked import Check, Outcome, Part, Question
+from varstore.cluster.choosing import REFILLING, WHOLE, Choice, choose, explain
+from varstore.cluster.directory import Place, Shards
+from varstore.service import idl
+
+if TYPE_CHECKING:
+    from varstore.cluster.asking import Asking
+
+VERY_LATE_S = 1.0
+SOFT_S = 3.0
+"""So long after it was asked, an answer that is not whole is taken although a whole one may still come."""
+LOOK_S = 0.05
+"""So often it is looked whether somebody still waits."""
+RECHOOSE = 3
+
+
+class Round:
+    """One question from its begin to its end, in the thread that asks it."""
+
+    def __init__(
+        self, asking: Asking, shards: Shards, question: Question, deadline: float, check: Check | None = None
+    ) -> None:
+        self._asking, self._shards, self._question, self._deadline = asking, shards, question, deadline
+        self._check = check
+        self._clock = asking._clock
+        self._hedge_s = asking._latencies.hedge_s()
+        self._parts: list[Part] = []
+
+    def run(self, wanted: int) -> tuple[list[Outcome], list[str]]:
+        try:
+            self._parts, nobody = self._begin(wanted, frozenset(), 0)
+            self._quick()
+            while not all(part.is_settled() for part in self._parts) and self._step():
+                pass
+            outcomes = [outcome for part in self._parts for outcome in part.outcomes()]
+        finally:
+            self._end()
+        answered = 0
+        for outcome in outcomes:
+            answered |= outcome.vshards
+        return outcomes, self._notes((wanted & ~answered) | nobody)
+
+    def _quick(self) -> None:
+        """Take replies in this thread, until somebody is late: to wake a thread of the pool, and to be woken by it,
+        takes longer than most answers."""
+        until = min(self._deadline, self._clock.monotonic() + self._hedge_s)
+        while running := {part.running.sent.fileno(): part for part in self._every() if part.running is not None}:
+            polled = poll()
+            for fileno in running:
+                polled.register(fileno, POLLIN)
+            left = until - self._clock.monotonic()
+            if left <= 0:
+                break
+            for fileno, _ in polled.poll(1000 * min(left, LOOK_S)) or self._looked():
+                part = running[fileno]
+                if part.running is not None and part.running.sent.advance():
+                    self._settle(part, self._asking._finish(part))
+
+    def _looked(self) -> tuple[()]:
+        if self._check is not None:
+            self._check()
+        return ()
+
+    def _begin(
+        self, wanted: int, tried: frozenset[Place], depth: int, worst: int = REFILLING
+    ) -> tuple[list[Part], int]:
+        """Ask the best holders that were not tried for these virtual shards; the mask of those that nobody else has."""
+        live = [place for place in self._shards.live if place not in tried]
+        choices, nobody = choose(live, wanted, self._asking._avoided(), worst)
+        now = self._clock.monotonic()
+        parts = [Part(choice, now, depth) for choice in choices]
+        for part in parts:
+            self._asking._start(part, self._question, self._deadline)
+        return parts, nobody
+
+    def _every(self) -> list[Part]:
+        return [below for part in self._parts for below in part.all()]
+
+    def _step(self) -> bool:
+        """Wait for an answer or for the time to ask somebody else; False once there is nothing to wait for."""
+        now = self._clock.monotonic()
+        if now >= self._deadline or self._enough(now):
+            return False
+        self._looked()
+        for part in self._every():
+            self._asking._await(part)
+        running = {part.future: part for part in self._every() if part.future is not None}
+        patience = self._patience(now) if self._check is None else min(self._patience(now), LOOK_S)
+        done, _ = wait(running, timeout=patience, return_when=FIRST_COMPLETED)
+        for future in done:
+            self._settle(running[future], future)
+        self._hedge(self._clock.monotonic())
+        return True
+
+    def _enough(self, now: float) -> bool:
+        """Whether what came has to do: answers that are not whole, and no whole ones for a while."""
+        return all(
+            part.is_settled() or (part.outcomes() and now - part.since > SOFT_S and self._covers(part))
+            for part in self._parts
+        )
+
+    @staticmethod
+    def _covers(part: Part) -> bool:
+        covered = 0
+        for outcome in part.outcomes():
+            covered |= outcome.vshards
+        return covered == part.choice.vshards
+
+    def _patience(self, now: float) -> float:
+        """Until the next part is late, an answer has to do, or the deadline."""
+        times = [self._deadline, *(part.since + SOFT_S + 0.001 for part in self._parts)]
+        for part in self._every():
+            if part.future is not None:
+                late = (self._hedge_s, 2 * self._hedge_s, max(VERY_LATE_S, 3 * self._hedge_s))
+                times += [part.since + s for s in late if part.since + s > now]
+        return max(0.0, min(at for at in times if at > now or at == self._deadline) - now)
+
+    def _settle(self, part: Part, future: Future[Any]) -> None:
+        part.future = part.client = None
+        place = part.choice.place
+        try:
+            part.answer = future.result()
+            part.soft = bool(getattr(part.answer, "partial", False))
+            if part.soft and part.instead is None:  # perhaps another one knows better
+                self._ask_others(part, WHOLE)
+        except idl().ShardError as refusal:
+            if not str(refusal.message).startswith(NOT_HELD):
+                raise SelectError(refusal.message) from refusal
+            self._moved(part, str(refusal.message))
+        except (FramedError, TException, OSError, ValueError) as error:
+            part.failure = f"shard {place.id} did not answer ({error or type(error).__name__})"
+            self._asking._forget()
+            self._retry(part, error)
+
+    def _moved(self, part: Part, text: str) -> None:
+        """What it was asked for went elsewhere: look where."""
+        part.failure = f"shard {part.choice.place.id}: {text}"
+        self._asking._forget()
+        if part.depth < RECHOOSE:
+            self._shards = self._asking._shards()
+            part.instead, _ = self._begin(part.choice.vshards, frozenset(), part.depth + 1)
+
+    def _retry(self, part: Part, error: Exception) -> None:
+        """Ask others; the same one once more if its connection was lost, perhaps while it was idle."""
+        if not (isinstance(error, ConnectionLost) and part.depth == 0):
+            self._asking._shun(part.choice.place)
+            self._ask_others(part, REFILLING)
+            return
+        nobody = self._ask_others(part, WHOLE)
+        again = [place for place in self._shards.live if place == part.choice.place]
+        if nobody and again and part.instead is not None:
+            same = Part(Choice(again[0], nobody), self._clock.monotonic(), 1)
+            self._asking._start(same, self._question, self._deadline)
+            part.instead.append(same)
+
+    def _ask_others(self, part: Part, worst: int) -> int:
+        """Ask whoever was not asked yet for what nobody else is asked for instead of this one; the mask of what
+        remains."""
+        wanted = part.choice.vshards & ~part.asked_instead()
+        more, nobody = self._begin(wanted, self._tried(part), part.depth + 1, worst) if wanted else ([], 0)
+        part.instead = [*(part.instead or ()), *more]
+        return nobody
+
+    def _tried(self, part: Part) -> frozenset[Place]:
+        """Whoever was asked for any of it, and did not answer or is asked still."""
+        return frozenset(
+            other.choice.place for other in self._every() if other.choice.vshards & part.choice.vshards
+        ) | {part.choice.place}
+
+    def _hedge(self, now: float) -> None:
+        """Ask others for what is late: later than answers usually are, and than somebody else's answer to this very
+        question; if nobody has answered it, it may be a heavy one. Those that lag or refill are asked when it is very
+        late."""
+        every = self._every()
+        some = any(part.answer is not None for part in every) or len(self._parts) == 1
+        late_s = self._hedge_s if some else 2 * self._hedge_s
+        for part in every:
+            if part.future is None or now - part.since < late_s:
+                continue
+            very = now - part.since >= max(VERY_LATE_S, 3 * self._hedge_s)
+            if part.instead is None or (very and not part.desperate):
+                part.desperate = very
+                if not self._ask_others(part, REFILLING if very else WHOLE) and part.instead:
+                    self._asking._shun(part.choice.place)
+
+    def _end(self) -> None:
+        """Nobody waits for what has not come: threads and connections are free for others."""
+        for part in self._every():
+            self._asking._leave(part)
+            if part.future is not None and not part.future.done():
+                part.failure = part.failure or f"shard {part.choice.place.id} did not answer (deadline passed)"
+                if not part.future.cancel() and part.client is not None:
+                    part.client.abort()
+
+    def _notes(self, missing: int) -> list[str]:
+        failures = [(part.choice.vshards, part.failure) for part in self._every() if part.failure]
+        return list(explain(self._shards, missing, failures))

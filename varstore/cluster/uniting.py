@@ -1,0 +1,78 @@
+"""A push-down over several shards: partial results united, series that two shards hold (twins) reduced only once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from artimon.model.aggregate import (
+    NO_PRINTS,
+    Aggregate,
+    AggregateRequest,
+    NotPushed,
+    Prints,
+    aggregate_buckets,
+    settled,
+    unite_aggregates,
+)
+from artimon.model.gathered import values_of
+from artimon.model.select import Buckets, SelectError, SelectRequest
+from artimon.model.windows.ranks import ORDERED
+from varstore.cells.sums import BEYOND_64_BITS
+
+MOST_TWINS = 50_000
+MOST_GATHERED = 20_000_000
+"""Values that are sorted together, 26 bytes each."""
+TRIES = 3
+
+AskAll = Callable[[AggregateRequest], tuple[Sequence[Aggregate], tuple[str, ...]]]
+"""The answers of all shards, and a note for each one that is missing."""
+Select = Callable[[SelectRequest], Buckets]
+
+
+def aggregate_all(request: AggregateRequest, ask: AskAll, select: Select, alone: bool = False) -> Aggregate:
+    """One answer from all shards. `select` unites twins by itself; `alone`: one shard is asked, which does so too.
+
+    Raises what they raise, SelectError beyond the limit, NotPushed where twins are too many or keep changing."""
+    asked = replace(request, prints=not alone, gather=request.reducer in ORDERED and not alone)
+    excluded: Prints = NO_PRINTS
+    for _ in range(TRIES):
+        parts, absent = ask(replace(asked, exclude=tuple(excluded.tolist())))
+        twins = twins_of(parts)
+        if not len(twins):
+            return _whole(request, parts, absent, excluded, select)
+        excluded = np.union1d(excluded, twins)
+        if len(excluded) > MOST_TWINS:
+            raise NotPushed(f"{len(excluded)} series are held by two shards")
+    raise NotPushed("series move faster than they are read")
+
+
+def twins_of(parts: Sequence[Aggregate]) -> Prints:
+    """Fingerprints that stand in two answers, sorted. Those of one answer are distinct and sorted."""
+    if len(parts) < 2:
+        return NO_PRINTS
+    prints = np.sort(np.concatenate([part.prints for part in parts]), kind="stable")  # runs are merged
+    return np.unique(prints[1:][prints[1:] == prints[:-1]])
+
+
+def _whole(
+    request: AggregateRequest, parts: Sequence[Aggregate], absent: tuple[str, ...], excluded: Prints, select: Select
+) -> Aggregate:
+    parts = list(parts)
+    if len(excluded):
+        buckets = select(replace(request.buckets(), only=tuple(excluded.tolist())))
+        if any(BEYOND_64_BITS in note for note in buckets.notes):
+            raise NotPushed("a sum exceeds 64 bits")
+        gather = any(part.gathered is not None for part in parts)
+        parts.append(aggregate_buckets(buckets, replace(request, prints=False, gather=gather)))
+    if sum(values_of(part.gathered or ()) for part in parts) > MOST_GATHERED:
+        raise NotPushed(f"the shards have more than {MOST_GATHERED} values to be sorted together")
+    found = settled(unite_aggregates(parts), request)
+    if found.counts.selected > request.limit:
+        raise SelectError(
+            f"{found.counts.selected} series fit, at most {request.limit} are allowed: add matchers or raise the limit"
+        )
+    notes = tuple(dict.fromkeys(found.notes + absent))
+    return replace(found, prints=NO_PRINTS, notes=notes, partial=found.partial or bool(absent))

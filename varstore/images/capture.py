@@ -1,0 +1,160 @@
+"""A consistent copy of some slots and rows of a store, made piece by piece while samples go on being applied.
+
+A piece is what one row, or the state by slot, holds of up to 1,024 slots. Whoever is about to change a piece that is
+not copied yet copies it first (`guard`): so an apply pays for the few pieces that it touches, nobody waits for the
+whole, and what is taken later still is what stood there at the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from varstore.cells.ring import Ring
+from varstore.cells.ties import Cells
+
+BLOCK_BITS = 10
+BLOCKS_A_PART = 64
+"""65,536 slots: what is copied under one hold of the lock, and goes into one part of an image."""
+STATE = (-1, 0)
+"""Key of the state by slot; rows have (number of the ring, number of the bucket)."""
+LIVES = (-2, 0)
+"""Key of the older lives: a slot may occur several times."""
+
+Key = tuple[int, int]
+Columns = dict[str, npt.NDArray[Any]]
+Copy = Callable[[Key, Cells], Columns]
+
+
+class CaptureClosed(RuntimeError):
+    """Parts of a copy that was given up."""
+
+
+class Capture:
+    """Everything but `parts` and `close` is called with the store's lock held, the constructor too.
+
+    Invariant: a piece is pending (as it was at the beginning, in the store), or saved, or taken."""
+
+    def __init__(self, rings: Sequence[Ring], copy: Copy, slots: Cells, keys: Sequence[Key]) -> None:
+        """Of these slots (ascending) the pieces of `keys`. `copy(key, slots)` gives columns that begin with "slot",
+        ascending, some of `slots`."""
+        self._rings, self._copy = rings, copy
+        self._blocks = int(slots[-1] >> BLOCK_BITS) + 1 if len(slots) else 0
+        self._edges = np.searchsorted(slots, np.arange(self._blocks + 1) << BLOCK_BITS)
+        self._slots = slots
+        self._filled = np.diff(self._edges) > 0
+        self._pending: dict[Key, npt.NDArray[np.bool_]] = {key: self._filled.copy() for key in keys}
+        self._in_row = {(ring, number % rings[ring].rows): number for ring, number in keys if ring >= 0}
+        self._saved: dict[tuple[Key, int], Columns] = {}
+        self._keys = list(keys)
+        self._closed = False
+
+    # for whoever changes something
+
+    def guard(self, slots: Cells, time_ms: Cells) -> None:
+        """Samples of these slots (-1: none) and times are about to be applied."""
+        if not len(slots) or not self._pending:
+            return
+        blocks = self._blocks_of(slots)
+        self._save(STATE, blocks)
+        self._save(LIVES, blocks)
+        for at, ring in enumerate(self._rings):
+            first, last = (-(-int(edge) // ring.step_ms) for edge in (time_ms.min(), time_ms.max()))
+            numbers = range(first, last + 1) if last - first < ring.rows else np.unique(-(-time_ms // ring.step_ms))
+            for number in numbers:
+                self._guard_row(at, int(number), blocks)
+
+    def guard_row(self, at: int, number: int) -> None:
+        """Bucket `number` of a ring is about to be opened or written to, by slots that are not of this capture."""
+        self._guard_row(at, number, np.zeros(0, np.int64))
+
+    def _guard_row(self, at: int, number: int, blocks: Cells) -> None:
+        held = self._in_row.get((at, number % self._rings[at].rows))
+        if held is None:
+            return
+        if held == number:
+            self._save((at, number), blocks)
+        elif held < number:  # a new bucket takes the row
+            self._save((at, held), np.arange(self._blocks))
+
+    def guard_all(self, slots: Cells) -> None:
+        """Anything of these slots is about to change."""
+        if len(slots):
+            blocks = self._blocks_of(slots)
+            for key in list(self._pending):
+                self._save(key, blocks)
+
+    def _blocks_of(self, slots: Cells) -> Cells:
+        blocks: Cells = np.unique(slots >> BLOCK_BITS)
+        return blocks[(blocks >= 0) & (blocks < self._blocks)]
+
+    def _save(self, key: Key, blocks: Cells) -> None:
+        pending = self._pending.get(key)
+        if pending is None:
+            return
+        for block, columns in self._fresh(key, blocks[pending[blocks]]):
+            self._saved[key, block] = columns
+
+    def _fresh(self, key: Key, blocks: Cells) -> Iterator[tuple[int, Columns]]:
+        """Copies of pending pieces, which are pending no longer."""
+        if not len(blocks):
+            return
+        columns = self._copy(key, self._slots_in(blocks))
+        edges = np.searchsorted(columns["slot"] >> BLOCK_BITS, np.append(blocks, blocks[-1] + 1))
+        self._pending[key][blocks] = False
+        for i, block in enumerate(blocks.tolist()):
+            yield block, {name: array[edges[i] : edges[i + 1]] for name, array in columns.items()}
+
+    def _slots_in(self, blocks: Cells) -> Cells:
+        first, last = int(blocks[0]), int(blocks[-1])
+        if last - first == len(blocks) - 1:
+            return self._slots[self._edges[first] : self._edges[last + 1]]
+        return np.concatenate([self._slots[self._edges[b] : self._edges[b + 1]] for b in blocks.tolist()])
+
+    # for whoever takes the copy
+
+    def parts(self, cells: AbstractContextManager[Any]) -> Iterator[tuple[Key, Columns]]:
+        """Every key's columns, in parts of up to 65,536 slots; `cells` is the store's lock, held for one part each."""
+        for key in self._keys:
+            for first in range(0, self._blocks, BLOCKS_A_PART):
+                with cells:
+                    if self._closed:
+                        raise CaptureClosed("the copy was given up")
+                    columns = self._take(key, np.arange(first, min(first + BLOCKS_A_PART, self._blocks)))
+                if columns is not None and len(columns["slot"]):
+                    yield key, columns
+            with cells:
+                self._pending.pop(key, None)
+
+    def _take(self, key: Key, blocks: Cells) -> Columns | None:
+        pending = blocks[self._pending[key][blocks]]
+        if len(pending) == int(self._filled[blocks].sum()):  # nothing of it was touched
+            self._pending[key][blocks] = False
+            return self._copy(key, self._slots_in(blocks))
+        pieces = dict(self._fresh(key, pending))
+        for block in blocks.tolist():
+            saved = self._saved.pop((key, block), None)
+            if saved is not None:
+                pieces[block] = saved
+        if not pieces:
+            return None
+        ordered = [pieces[block] for block in sorted(pieces)]
+        if len(ordered) == 1:
+            return ordered[0]
+        names = {name: None for piece in ordered for name in piece}
+        return {name: np.concatenate([_column(piece, name) for piece in ordered]) for name in names}
+
+    def close(self) -> None:
+        """Nothing is copied from now on. With the store's lock held."""
+        self._closed = True
+        self._pending.clear()
+        self._saved.clear()
+
+
+def _column(piece: Columns, name: str) -> npt.NDArray[Any]:
+    """A column of a piece; texts are left out where there are none."""
+    return piece[name] if name in piece else np.full(len(piece["slot"]), None, object)

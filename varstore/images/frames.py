@@ -1,0 +1,117 @@
+"""Frames: checksummed Arrow tables one after another, in files and on the wire. docs/formats/image.md."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+FORMAT = 1
+MAGIC = b"AIMG"
+_HEAD = struct.Struct("<4sIQ")  # magic, bytes of the payload, xxh3-64 of the payload
+MAX_FRAME = 256 * 1024 * 1024
+_KEY = b"artimon.image"
+_OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
+"""In the calling thread alone: the other core is for whoever feeds and asks."""
+
+
+THREADS = 2
+AHEAD = 4
+"""Frames that are read before they are asked for."""
+
+
+class ImageError(ValueError):
+    """An image or a file of a snapshot is damaged, cut, of another format, or not what was asked for."""
+
+
+class Frame(NamedTuple):
+    """One decoded frame; `columns` are read-only arrays, texts a list of str or None."""
+
+    kind: str
+    meta: Mapping[str, Any]
+    columns: Mapping[str, Any]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+
+def encode_frame(kind: str, meta: Mapping[str, Any], columns: Mapping[str, Any]) -> bytes:
+    """One frame; object arrays and lists become utf8."""
+    arrays = {
+        name: pa.array(column, pa.utf8()) if isinstance(column, list) or column.dtype == object else pa.array(column)
+        for name, column in columns.items()
+    }
+    told = json.dumps({"format": FORMAT, "kind": kind, **meta})
+    schema = pa.schema([(name, array.type) for name, array in arrays.items()], {_KEY: told.encode()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
+        writer.write_batch(pa.record_batch(list(arrays.values()), schema=schema))
+    payload = sink.getvalue()
+    if len(payload) > MAX_FRAME:
+        raise ImageError(f"a part {kind} of {len(payload)} bytes: at most {MAX_FRAME} are allowed")
+    return _HEAD.pack(MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload)) + bytes(payload)
+
+
+def decode_frame(data: bytes | memoryview, where: str = "image") -> Frame:
+    """Inverse of `encode_frame`. ImageError for anything else."""
+    length, checksum = _head(bytes(data[: _HEAD.size]), where)
+    payload = memoryview(data)[_HEAD.size :]
+    if len(payload) != length or xxhash.xxh3_64_intdigest(payload) != checksum:
+        raise ImageError(f"{where}: a part is damaged or cut ({len(payload)} bytes of {length})")
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
+            batch = reader.read_next_batch()
+        told = json.loads(batch.schema.metadata[_KEY])
+        found, kind = told.pop("format"), str(told.pop("kind"))
+        columns = {name: _plain(batch.column(i)) for i, name in enumerate(batch.schema.names)}
+    except (pa.ArrowException, OSError, StopIteration, KeyError, TypeError, ValueError) as error:
+        raise ImageError(f"{where}: unreadable part: {error}") from error
+    if found != FORMAT:
+        raise ImageError(f"{where}: format {found}, this program reads {FORMAT}")
+    return Frame(kind, told, columns)
+
+
+def _plain(array: Any) -> npt.NDArray[Any] | list[str | None]:
+    if pa.types.is_string(array.type):
+        texts: list[str | None] = array.to_pylist()
+        return texts
+    plain: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return plain
+
+
+def _head(head: bytes, where: str) -> tuple[int, int]:
+    if len(head) != _HEAD.size:
+        raise ImageError(f"{where}: cut inside the head of a part")
+    magic, length, checksum = _HEAD.unpack(head)
+    if magic != MAGIC or length > MAX_FRAME:
+        raise ImageError(f"{where}: no part of an image begins here")
+    return length, checksum
+
+
+def read_frames(files: Iterable[tuple[str, Callable[[], BinaryIO]]]) -> Iterator[Frame]:
+    """Every frame of files, given by name and how to open them, in order; a few are decoded ahead in other threads.
+    ImageError where one is damaged or cut; OSError."""
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="frames") as pool:
+        ahead: deque[Future[Frame]] = deque()
+        for data, where in _each(files):
+            ahead.append(pool.submit(decode_frame, data, where))
+            if len(ahead) > AHEAD:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+def _each(files: Iterable[tuple[str, Callable[[], BinaryIO]]]) -> Iterator[tuple[bytes, str]]:
+    for where, opened in files:
+        with closing(opened()) as file:
+            while head := file.read(_HEAD.size):
+                length, _ = _head(head, where)
+                yield head + file.read(length), where

@@ -1,0 +1,133 @@
+"""How much a shard takes: series of one name, labels, memory; and who was refused."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from artimon.model.grid import Level
+from varstore.buckets import DEFAULT_CAPACITY, FINEST_SPARE_ROWS, SPARE_ROWS
+
+SERIES_A_NAME = 200_000
+LABELS = 1_000
+"""Different label names in one shard; each takes an array of its own."""
+NAMES_COUNTED = 1_000
+WORST = 20
+MEMORY_SHARE = 0.8
+"""Of the machine's memory that a shard takes unless told otherwise."""
+_CELL_BYTES, _FINEST_CELL_BYTES = 40, 16
+_SLOT_BYTES = 250
+"""Slot, newest life, labels."""
+
+
+class LimitError(ValueError):
+    """A stated capacity that the machine has no memory for. The text says how much is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a shard is allowed to take."""
+
+    series_a_name: int = SERIES_A_NAME
+    labels: int = LABELS
+    memory_bytes: int = 0
+    """New series are refused while more is used; 0: `memory_limit()`."""
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class Refusals:
+    """Series refused by their announcements, counted by name; of many names the worst are kept. Not locked."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self.total = 0
+
+    def note(self, name: str) -> None:
+        """One series more of that name."""
+        self.total += 1
+        if name not in self._counts and len(self._counts) >= NAMES_COUNTED:
+            least = min(self._counts, key=self._counts.__getitem__)
+            self._counts[name] = self._counts.pop(least)  # a bound from above: none that is worse gets lost
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def lifted(self, name: str) -> None:
+        """One of them got its slot after all."""
+        self.total = max(0, self.total - 1)
+        count = self._counts.get(name, 0) - 1
+        if count > 0:
+            self._counts[name] = count
+        else:
+            self._counts.pop(name, None)
+
+    def worst(self, n: int = WORST) -> list[tuple[str, int]]:
+        """The names with most refused series, worst first."""
+        return sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))[:n]
+
+
+def bytes_a_series(levels: Sequence[Level]) -> int:
+    """What a series takes at most, when every row is filled and nothing can be packed: one sample a bucket in the
+    finest level, several in the others."""
+    first, *others = (level.count + (SPARE_ROWS if i else FINEST_SPARE_ROWS) for i, level in enumerate(levels))
+    return first * _FINEST_CELL_BYTES + sum(others) * _CELL_BYTES + _SLOT_BYTES
+
+
+def memory_limit(machine_bytes: int = 0) -> int:
+    """Bytes that a process may take here: a share of the smallest of the machine's memory, its control group's limit
+    and its own address space."""
+    found = [machine_bytes or _machine_bytes(), *_group_bytes()]
+    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if soft != resource.RLIM_INFINITY:
+        found.append(soft)
+    return int(min(found) * MEMORY_SHARE)
+
+
+def _machine_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return 1 << 62  # nothing is known, nothing is refused
+
+
+def _group_bytes() -> list[int]:
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(path).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            return [int(text)]
+    return []
+
+
+def settle_capacity(capacity: int, levels: Sequence[Level], limit: int) -> int:
+    """The capacity to reserve: that which is stated, or LimitError if it needs more than `limit` bytes; for 0 as many
+    series as there is memory for, at most DEFAULT_CAPACITY."""
+    fits = max(1, limit // bytes_a_series(levels))
+    if capacity == 0:
+        return min(DEFAULT_CAPACITY, fits)
+    if capacity > fits:
+        needs = capacity * bytes_a_series(levels)
+        raise LimitError(
+            f"a capacity of {capacity} series needs up to {needs / 2**30:.1f} GiB, {limit / 2**30:.1f} GiB are "
+            f"allowed: state at most {fits}, spread the series over more machines, run fewer shards on this one, or "
+            "keep fewer buckets"
+        )
+    return capacity
+
+
+def refusals(status: Mapping[str, Any]) -> list[str]:
+    """What of `Shard.status` somebody should do something about."""
+    found = []
+    if status["memory_full"]:
+        found.append("the memory limit is reached: new series are refused")
+    elif status["slots"] >= status["capacity"]:
+        found.append(f"capacity of {status['capacity']} series reached: samples of new series are refused")
+    if status["refused_names"]:
+        worst = ", ".join(f"{name} ({count})" for name, count in status["refused_names"][:3])
+        found.append(f"{status['refused_series']} announced series are refused, most of {worst}")
+    return found

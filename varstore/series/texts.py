@@ -1,0 +1,67 @@
+"""The strings that cells of STRING series point at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+NO_TEXT = -1
+DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
+_ENTRY_BYTES = 150
+"""What one entry costs beside its characters, roughly."""
+
+
+class Texts:
+    """Interned strings with small numbers. Numbers of strings that no cell holds any longer are used again.
+
+    Not locked: the owner's lock guards it."""
+
+    def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._texts: list[str | None] = []
+        self._ids: dict[str, int] = {}
+        self._free: list[int] = []
+        self._bytes = 0
+        self._sweep_at = limit_bytes // 16
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, id: int) -> str:
+        return self._texts[id] or ""
+
+    def bytes(self) -> int:
+        """About what it takes."""
+        return self._bytes
+
+    def wants_sweep(self) -> bool:
+        """Whether enough was added since the last `keep` for another one to be worth its while."""
+        return self._bytes > self._sweep_at
+
+    def intern(self, text: str) -> int:
+        """The number of `text`; NO_TEXT if the limit is reached."""
+        id = self._ids.get(text)
+        if id is not None:
+            return id
+        cost = len(text) * 2 + _ENTRY_BYTES
+        if self._bytes + cost > self._limit_bytes:
+            return NO_TEXT
+        self._bytes += cost
+        if self._free:
+            id = self._free.pop()
+            self._texts[id] = text
+        else:
+            id = len(self._texts)
+            self._texts.append(text)
+        self._ids[text] = id
+        return id
+
+    def keep(self, ids: Iterable[int]) -> None:
+        """Forget every string whose number is not in `ids`."""
+        kept = set(ids)
+        for id, text in enumerate(self._texts):
+            if text is not None and id not in kept:
+                self._texts[id] = None
+                del self._ids[text]
+                self._free.append(id)
+                self._bytes -= len(text) * 2 + _ENTRY_BYTES
+        self._sweep_at = max(self._limit_bytes // 16, min(self._bytes * 2, self._limit_bytes * 9 // 10))

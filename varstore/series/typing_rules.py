@@ -1,0 +1,108 @@
+"""Which type a series has, and what becomes of a sample of another one.
+
+A series is of the type of its first sample. INTEGER becomes DOUBLE once. An INTEGER sample from before the first
+DOUBLE one, that only arrives after it, is taken as a double: it is late, not a change back. Anything else is a
+conflict. This is the one thing that depends on the order of arrival, which Kafka fixes for each source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.values import ValueType
+from varstore.cells.memory import lazy_zeros
+from varstore.cells.ties import Cells
+
+NO_TYPE = 0xFE
+
+Mask = npt.NDArray[np.bool_]
+TypeCodes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """On n rows: which to keep, which of them to take as doubles; and the slots that become DOUBLE now."""
+
+    keep: Mask
+    as_double: Mask
+    converted: Cells
+
+
+class Types:
+    """Type of every slot. Not locked: the owner's lock guards it."""
+
+    def __init__(self, capacity: int) -> None:
+        self._type_up: TypeCodes = lazy_zeros(capacity, np.uint8)  # type + 1, so that untouched pages say "none"
+        self._double_from: Cells = lazy_zeros(capacity, np.int64)
+
+    def of(self, slots: Cells) -> TypeCodes:
+        """(n,) type codes, NO_TYPE where no sample came."""
+        up = self._type_up.take(slots)
+        return np.where(up == 0, NO_TYPE, up - 1).astype(np.uint8)
+
+    def slots_of(self, type_: ValueType, used: int) -> Cells:
+        """Slots below `used` that have this type."""
+        return np.flatnonzero(self._type_up[:used] == type_ + 1)
+
+    def known(self, slots: Cells) -> Mask:
+        """Which slots have a type."""
+        known: Mask = self._type_up.take(slots) != 0
+        return known
+
+    def forget(self, slots: Cells) -> None:
+        """These slots have no type any longer."""
+        self._type_up[slots] = 0
+
+    def export(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
+        """`type` (NO_TYPE: none) and `double_from` of each slot."""
+        return {"type": self.of(slots), "double_from": self._double_from.take(slots)}
+
+    def load(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Inverse of `export`."""
+        type_ = columns["type"]
+        self._type_up[slots] = np.where(type_ == NO_TYPE, 0, type_ + np.uint8(1))
+        self._double_from[slots] = columns["double_from"]
+
+    def judge(self, slots: Cells, types: TypeCodes, time_ms: Cells, distinct: bool) -> Verdict | None:
+        """Settle the types of these slots; None if every row has the type of its series already."""
+        held = self._type_up.take(slots)
+        other = held != types + np.uint8(1)
+        if not other.any():
+            return None
+        fresh = held == 0
+        if distinct:
+            self._settle(slots[fresh], types[fresh], time_ms[fresh])
+            rows = np.flatnonzero(other & ~fresh)
+        else:
+            rows = np.arange(len(slots))
+        return self._judge_each(rows, slots, types, time_ms) if len(rows) else None
+
+    def _settle(self, slots: Cells, types: TypeCodes, time_ms: Cells) -> None:
+        self._type_up[slots] = types + np.uint8(1)
+        self._double_from[slots] = time_ms  # read of DOUBLE series only
+
+    def _judge_each(self, rows: Cells, slots: Cells, types: TypeCodes, time_ms: Cells) -> Verdict:
+        """Row after row, so that a batch with several samples of a series is judged in its own order."""
+        keep, as_double = np.ones(len(slots), np.bool_), np.zeros(len(slots), np.bool_)
+        converted: list[int] = []
+        for row in rows.tolist():
+            slot, new, time = int(slots[row]), int(types[row]), int(time_ms[row])
+            held = int(self._type_up[slot]) - 1
+            if held == -1:
+                self._settle(slots[row : row + 1], types[row : row + 1], time_ms[row : row + 1])
+            elif (held, new) == (ValueType.INTEGER, ValueType.DOUBLE):
+                converted.append(slot)
+                self._settle(slots[row : row + 1], types[row : row + 1], time_ms[row : row + 1])
+            elif (held, new) == (ValueType.DOUBLE, ValueType.INTEGER) and time < self._double_from[slot]:
+                as_double[row] = True
+            elif held != new:
+                keep[row] = False
+        if converted:  # rows of this very run that came before the change
+            mine = np.isin(slots, converted) & (types == ValueType.INTEGER)
+            as_double |= mine & keep
+        return Verdict(keep, as_double, np.array(converted, np.int64))
