@@ -4,6 +4,9 @@ Commands import what they need when they run, so that each process loads its own
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import sys
 
 import typer
@@ -35,8 +38,32 @@ for group in (stack, processes, questions, history, deadletter, direct, shards, 
     app.add_typer(group.app)
 
 
+class _Leave:
+    """Ends the process with `code` once every other handler of exit has run, without taking the interpreter apart:
+    threads of Arrow that let go of a Python file just then would abort it (SIGABRT after a complete answer)."""
+
+    code = 1
+
+    def __call__(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # whoever read it is gone
+                stream.flush()
+        os._exit(self.code)
+
+
 def main() -> None:
     """Entry point. Errors of ours are one line; any other is a defect and keeps its traceback."""
+    leave = _Leave()
+    atexit.register(leave)  # the first to be registered is the last to be called
+    try:
+        _run()
+        leave.code = 0
+    except SystemExit as end:
+        leave.code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        raise
+
+
+def _run() -> None:
     from artimon.settings import SettingsError
     from artimon.stack.errors import JavaMissing, StackError
 

@@ -82,14 +82,16 @@ class Plane:
 
     def begin(self) -> None:
         """Use what was known last, without ZooKeeper: configuration and mode. Before anything is polled."""
+        refused = ""
+        self._state = decide.heard(self._state, self._read_file())
         try:
             self._save()  # that a trial goes on in a new process, before it may end this one too
-            self._state = decide.heard(self._state, self._read_file())
             if self._local is not None and self._state.running == decide.NONE:
                 self._turn()
         except PlaneError as error:
-            self.trouble = f"control plane: {error}"
+            refused = f"control plane: {error}"
         self._enter(self._state.running)
+        self.trouble = self.trouble or refused
         self.runtime.set_mode(self._book.mode)
 
     def start(self) -> None:

@@ -49,7 +49,8 @@ class HistoryStore:
     """Implements Store, Sampling and Watching over a History, which stays the caller's. Threads may share it.
 
     What it says of a series is as of the end of the grid: lives, newest samples and ends are those of the samples on
-    the grid, and of some around it where these tell what those on it mean (`_look_around`). `levels` are those of the memory store, so that both choose the same step."""
+    the grid, and of some around it where these tell what those on it mean (`_look_around`). `levels` are those of the
+    memory store, so that both choose the same step."""
 
     def __init__(
         self,

@@ -69,7 +69,8 @@ def test_killed_before_and_after_the_commit(config: SparkConfig, client: KazooCl
         with application(config, point, 1) as process:
             eventually(lambda p=process: p.poll() is not None, f"killed at {point}")  # type: ignore[misc]
             assert process.returncode == -signal.SIGKILL
-        assert acked(client, sender.partition) == before
+        # what is committed may be published by the thread that looks at the table, before the kill
+        assert acked(client, sender.partition) in ({before} if point == "written" else {before, 12})
     with application(config, "never", NEVER) as process:
         eventually(lambda: acked(client, sender.partition) == 12, "the ack of everything")
         assert process.poll() is None
