@@ -8,8 +8,9 @@ of 1.5 million samples a minute and at half of what `transport.encoded` reached.
 `transport.mixed`: the same with a fifth of the samples doubles and integers that walk further, 17 bytes a sample.
 `transport.log.*`, `transport.restart.*`: a log of 1 GiB, see benchmarks.transport_log; `transport.restart.resend`:
 until Kafka has all of it.
-`transport.flume@C`: Flume NG with one sample an event, C connections; `transport.flume.bytes@C`: the same batches as
-events. `transport.encoded` and `transport.bytes` are compared with its best.
+`peer.flume.transport.encoded@C`: Flume NG with one sample an event, C connections, the best round;
+`peer.flume.transport.bytes@C`: the same batches as events. `transport.encoded` and `transport.bytes` are compared with
+its best.
 `--backlog` alone: an hour of backlog on a whole stack, see benchmarks.carrying.backlog; about eight minutes.
 """
 
@@ -155,8 +156,8 @@ def compared(best: flume_runs.Best, ours: Bench) -> None:
     """`transport.encoded` and `transport.bytes`, beside Flume if it was measured."""
     peer = "Flume NG 1.11, {}, into its files" if best.events else None
     for name, value, other, unit, what in (
-        ("transport.encoded", ours.best, best.events, "samples/s", "one sample an event"),
-        ("transport.bytes", ours.best_mb_s, best.mb_s, "MB/s", "the same batches as events"),
+        ("transport.encoded", ours.best, flume_runs.of_all(best.events), "samples/s", "one sample an event"),
+        ("transport.bytes", ours.best_mb_s, flume_runs.of_all(best.mb_s), "MB/s", "the same batches as events"),
     ):
         if value:
             emit(name, value, unit, peer and peer.format(what), value / other if other else None)

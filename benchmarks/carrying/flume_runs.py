@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +21,16 @@ _SAMPLE = np.dtype([("series", "u8"), ("time", "i8"), ("birth", "i8"), ("value",
 
 @dataclass(slots=True)
 class Best:
-    """The best of all runs: events a second with one sample each, MB a second with batches; `accepted`: into Flume's
-    channel only."""
+    """The best of all runs by the number of connections: what came into Flume's files a second, and what had only come
+    into its channel. `events` with one sample each; `mb_s` with our batches as events."""
 
-    events: float = 0.0
-    mb_s: float = 0.0
-    accepted_events: float = 0.0
-    accepted_mb_s: float = 0.0
+    events: dict[int, tuple[float, float]] = field(default_factory=dict)
+    mb_s: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+
+def of_all(figures: dict[int, tuple[float, float]]) -> float:
+    """The best into its files; 0 if nothing was measured."""
+    return max((delivered for delivered, _ in figures.values()), default=0.0)
 
 
 def single_samples(count: int) -> Iterator[bytes]:
@@ -42,7 +45,7 @@ def single_samples(count: int) -> Iterator[bytes]:
 
 
 def measure(folder: Path, prepared: Bodies, events: int, rounds: int) -> Best:
-    """`transport.flume.*`; the first round of each kind warms the JVM and is not counted. Raises PeerFailed."""
+    """`peer.flume.*`; the first round of each kind warms the JVM and is not counted. Raises PeerFailed."""
     best = Best()
     leases = PortLeases()
     port = leases.lease(27_900)
@@ -51,24 +54,26 @@ def measure(folder: Path, prepared: Bodies, events: int, rounds: int) -> Best:
             for number in range(rounds + 1):
                 for connections in CONNECTIONS:
                     load = flume.serialise(single_samples(events), 1_000, connections)
-                    _note(best, load, flume.send(load, port, sink), number > 0, False, connections)
+                    result = flume.send(load, port, sink)
+                    if number > 0:
+                        _note(best.events, connections, load.events, result)
             for number in range(rounds + 1):
                 for connections in CONNECTIONS:
                     load = flume.serialise(map(prepared.__getitem__, range(len(prepared))), 100, connections)
-                    _note(best, load, flume.send(load, port, sink), number > 0, True, connections)
+                    result = flume.send(load, port, sink)
+                    if number > 0:
+                        _note(best.mb_s, connections, load.bytes / 1e6, result)
     finally:
         leases.release()
+    for connections in CONNECTIONS:
+        rate, accepted = best.events[connections]
+        name = f"peer.flume.transport.encoded@{connections}"
+        emit(name, rate, f"samples/s into its files, {accepted:,.0f} into its channel")
+        rate, accepted = best.mb_s[connections]
+        emit(f"peer.flume.transport.bytes@{connections}", rate, f"MB/s into its files, {accepted:.0f} into its channel")
     return best
 
 
-def _note(best: Best, load: flume.Load, result: flume.Result, counts: bool, batches: bool, connections: int) -> None:
-    if not counts:
-        return
-    if batches:
-        mb_s, accepted = load.bytes / 1e6 / result.delivered_s, load.bytes / 1e6 / result.accepted_s
-        best.mb_s, best.accepted_mb_s = max(best.mb_s, mb_s), max(best.accepted_mb_s, accepted)
-        emit(f"transport.flume.bytes@{connections}", mb_s, f"MB/s into its files, {accepted:.0f} into its channel")
-        return
-    rate, accepted = load.events / result.delivered_s, load.events / result.accepted_s
-    best.events, best.accepted_events = max(best.events, rate), max(best.accepted_events, accepted)
-    emit(f"transport.flume@{connections}", rate, f"samples/s into its files, {accepted:,.0f} into its channel")
+def _note(best: dict[int, tuple[float, float]], connections: int, count: float, result: flume.Result) -> None:
+    found = count / result.delivered_s, count / result.accepted_s
+    best[connections] = max(best.get(connections, found), found)
