@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from artimon.running import quiet
 
 if TYPE_CHECKING:
+    from artimon.model.select import Series
     from artimon.stack.stack import Stack
-    from varstore.cluster.client import VarstoreClient
 
 
 def mail(data: Path, *, count: int, as_json: bool, full: bool) -> int:
@@ -47,28 +47,17 @@ def check_rules(paths: Sequence[Path]) -> int:
     return 1 if problems else 0
 
 
-def asking(zookeeper: str) -> VarstoreClient:
-    """A client for one question; what fails is said once, by the answer. Raises SelectError for a bad address."""
+def find(selector: str, look: Callable[[str], Sequence[Series]], *, as_json: bool) -> int:
+    """Print the series that `look` finds for a selector, one canonical text a line; 1 when it is wrong or nothing
+    matches."""
+    from artimon.model.labels import canonical
     from artimon.model.select import SelectError
-    from varstore.cluster.client import VarstoreClient
+    from query_dsl import QueryError
+    from query_dsl.answers.render import printable
 
     quiet()
     try:
-        return VarstoreClient(zookeeper)
-    except ValueError as problem:
-        raise SelectError(f"{zookeeper} is no address of a ZooKeeper: write host:port ({problem})") from None
-
-
-def find(selector: str, *, zookeeper: str, limit: int, as_json: bool) -> int:
-    """Print the series that a selector matches, one canonical text a line; 1 when it is wrong or nothing matches."""
-    from artimon.model.labels import canonical
-    from artimon.model.select import SelectError
-    from query_dsl import QueryError, parse_selector
-    from query_dsl.answers.render import printable
-
-    try:
-        with asking(zookeeper) as store:
-            found = store.find(parse_selector(selector).matchers, limit)
+        found = look(selector)
     except (QueryError, SelectError) as problem:
         print(f"artimon: {problem}", file=sys.stderr)
         return 1

@@ -158,14 +158,20 @@ class Session:
 
     # --- finding ---
 
-    def names(self, prefix: str = "") -> list[str]:
-        """Names of variables that begin with `prefix`, sorted."""
-        return [name for name in self._open_store().names() if name.startswith(prefix)]
+    def names(self, prefix: str = "", *, engine: str = "memory") -> list[str]:
+        """Names of variables that begin with `prefix`, sorted. `engine` as in `query`: the history knows every name
+        that there ever was."""
+        return [name for name in self._asked(engine).names() if name.startswith(prefix)]
 
-    def find(self, selector: str, limit: int = FOUND) -> Found:
-        """Series that fit the selector, at most `limit`, whether or not they have values now."""
-        found = self._open_store().find(parse_selector(selector).matchers, limit + 1)
+    def find(self, selector: str, limit: int = FOUND, *, engine: str = "memory") -> Found:
+        """Series that fit the selector, at most `limit`, whether or not they have values now. `engine` as in `query`:
+        the history knows every series that there ever was."""
+        found = self._asked(engine).find(parse_selector(selector).matchers, limit + 1)
         return Found(found[:limit], more=len(found) > limit)
+
+    def _asked(self, engine: str) -> Store:
+        """The store that looks for names and series."""
+        return self._engine(engine, Bar())
 
     def labels(self) -> list[str]:
         """Names of all labels, sorted."""

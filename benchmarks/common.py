@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from artimon.model.batch import Polled
+    from artimon.model.protocols import Since
 
 
 class Line(TypedDict):
@@ -34,7 +35,7 @@ class CountingSink:
         """Counts them."""
         self.samples += sum(len(one.samples) for one in polled)
 
-    def replay(self) -> "Iterable[Polled]":
+    def replay(self, since: "Since | None" = None) -> "Iterable[Polled]":  # noqa: ARG002
         """Nothing: nothing is kept."""
         return ()
 

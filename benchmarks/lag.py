@@ -19,12 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from artimon.model.batch import Polled
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.ranges import LaneId
 from artimon.model.routing import DEFAULT_LANES, lane_of
 from artimon.stack.stack import Stack
 from benchmarks.common import emit
@@ -59,7 +59,7 @@ class Waiting:
         self._lock = threading.Lock()
         self._polls: dict[tuple[str, int], list[int]] = {}
         """Per agent and lane: poll times in the order of the sequence numbers; a log begins at 0."""
-        self._shown: dict[tuple[str, int], int] = {}
+        self._shown: dict[tuple[str, int], npt.NDArray[np.bool_]] = {}
         self._lags: list[int] = []
 
     def add(self, agent: str, lane: int, poll_ms: int) -> None:
@@ -72,14 +72,18 @@ class Waiting:
         with self._lock:
             for lanes in state.lanes.values():
                 for lane in lanes.lanes():
-                    self._show_lane(lane, max(end for _, end in lanes[lane]), now_ms)
+                    for start, end in lanes[lane]:
+                        self._show_range((lane.agent, lane.lane), start, end, now_ms)
 
-    def _show_lane(self, lane: LaneId, end: int, now_ms: int) -> None:
-        polls = self._polls.get((lane.agent, lane.lane), [])
-        first = self._shown.get((lane.agent, lane.lane), 0)
-        if end > first:
-            self._lags += [now_ms - poll for poll in polls[first:end]]
-            self._shown[lane.agent, lane.lane] = end
+    def _show_range(self, lane: tuple[str, int], start: int, end: int, now_ms: int) -> None:
+        """[start, end) of a lane: there may be gaps, for agents may send what is live first."""
+        polls = self._polls.get(lane, [])
+        shown = self._shown.get(lane, np.zeros(0, bool))
+        if len(shown) < len(polls):
+            shown = self._shown[lane] = np.concatenate([shown, np.zeros(len(polls) - len(shown), bool)])
+        for number in start + np.flatnonzero(~shown[start:end]):
+            self._lags.append(now_ms - polls[number])
+        shown[start:end] = True
 
     @property
     def batches(self) -> int:

@@ -13,34 +13,53 @@ carried out is counted in the variable `bookkeeper.refused`. On a hot path keep 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from bookkeeper.buckets import DEFAULT_BOUNDS
+from bookkeeper.callbacks import DEADLINE_S, Callback
 from bookkeeper.cells import LOCK_FREE, Boolean, Double, Integer, String
+from bookkeeper.checks import VariableRefused
 from bookkeeper.core import Bookkeeper
+from bookkeeper.histograms import Histogram
 from bookkeeper.labels import LabelError
-from bookkeeper.variables import VariableRefused
+from bookkeeper.timers import InFlight, Timer
+
+if TYPE_CHECKING:
+    from bookkeeper.snapshot import Entry
 
 __version__ = "0.1.0"
 __all__ = [
+    "DEFAULT_BOUNDS",
     "Bookkeeper",
     "Boolean",
+    "Callback",
     "Double",
+    "Histogram",
+    "InFlight",
     "Integer",
     "LabelError",
     "String",
+    "Timer",
     "VariableRefused",
     "add_to_double_var",
     "add_to_integer_var",
     "boolean",
+    "callback",
+    "collect",
     "configure",
     "default",
     "describe",
     "double",
+    "expire",
     "get_boolean_var",
     "get_double_var",
     "get_integer_var",
     "get_string_var",
+    "histogram",
+    "in_flight",
     "integer",
+    "on_poll",
     "refusals",
     "remove_boolean_var",
     "remove_double_var",
@@ -50,7 +69,9 @@ __all__ = [
     "set_double_var",
     "set_integer_var",
     "set_string_var",
+    "strict",
     "string",
+    "timer",
     "use",
     "write_dropin",
 ]
@@ -77,12 +98,12 @@ def add_to_integer_var(name: str, labels: Mapping[str, str], offset: int = 1) ->
     if LOCK_FREE:  # the same short way as Integer.add, see cells.py: no call between load and store of the value
         try:
             cell = _book.integers[name][(*labels.values(),)]
-            if cell.labels == labels and type(offset) is int and offset >= 0:
+            if cell.labels == labels and type(offset) is int and offset > 0:
                 value: int = cell.value + offset
                 if value <= 9223372036854775807:
                     cell.value = value
                     return value
-        except (KeyError, TypeError, AttributeError):
+        except Exception:  # no such variable yet, or labels that raise
             pass
     return _book.add_to_integer_var(name, labels, offset)
 
@@ -114,7 +135,7 @@ def add_to_double_var(name: str, labels: Mapping[str, str], offset: float = 1.0)
                 value: float = cell.value + offset
                 cell.value = value
                 return value
-        except (KeyError, TypeError, AttributeError):
+        except Exception:  # no such variable yet, or labels that raise
             pass
     return _book.add_to_double_var(name, labels, offset)
 
@@ -184,6 +205,58 @@ def string(name: str, labels: Mapping[str, str] | None = None) -> String:
     return _book.string(name, labels)
 
 
+def histogram(name: str, labels: Mapping[str, str] | None = None, bounds: Iterable[float] | None = None) -> Histogram:
+    """A handle to a histogram: `observe(value)`. It begins to exist with its first value, as the variables
+    `NAME.bucket{le="…"}`, `NAME.sum` and `NAME.count`. `bounds` None: those that the name has, else DEFAULT_BOUNDS."""
+    return _book.histogram(name, labels, bounds)
+
+
+def timer(name: str, labels: Mapping[str, str] | None = None, bounds: Iterable[float] | None = None) -> Timer:
+    """A timer that observes seconds in a histogram: `with timer:`, `async with timer:`, `@timer`."""
+    return _book.timer(name, labels, bounds)
+
+
+def in_flight(name: str, labels: Mapping[str, str] | None = None) -> InFlight:
+    """An INTEGER gauge of how many are under way: `with in_flight:`, `async with in_flight:`, `@in_flight`."""
+    return _book.in_flight(name, labels)
+
+
+def callback(
+    name: str,
+    labels: Mapping[str, str] | None,
+    function: Callable[[], Any],
+    type: int | str = "double",
+    kind: str = "gauge",
+    deadline_s: float = DEADLINE_S,
+) -> Callback:
+    """A variable whose value `function` tells at each poll, None for no value. Called in a thread of its own; what it
+    raises, and that it takes longer than `deadline_s`, is counted in `bookkeeper.callback.errors`. `type`: "integer",
+    "double", "boolean" or "string"."""
+    return _book.callback(name, labels, function, type, kind, deadline_s)
+
+
+def on_poll(function: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Callback:
+    """`function` is called before each poll, as `callback`, and sets whatever variables it likes."""
+    return _book.on_poll(function, deadline_s)
+
+
+def expire(name: str, after_s: float | None) -> None:
+    """Series of that name end when nothing was written to them for `after_s` seconds and a poll has shown their last
+    value; the next write begins them anew. None: never (the default)."""
+    _book.expire(name, after_s)
+
+
+def collect(*, ends: bool = False) -> list[Entry]:
+    """All variables of this moment, by name and labels; callbacks are called before. `ends`: series that expired end,
+    because who calls this is the one that collects."""
+    return _book.collect(ends=ends)
+
+
+def strict(on: bool = True) -> None:
+    """Raise VariableRefused instead of counting what is refused: for an application's tests (also ARTIMON_STRICT=1)."""
+    _book.strict(on)
+
+
 def describe(name: str, help: str = "", unit: str = "", kind: str = "") -> None:
     """Tells what all variables of a name mean; `kind` is "counter" or "gauge", inferred where it is left out."""
     _book.describe(name, help, unit, kind)
@@ -196,11 +269,18 @@ def configure(
     zookeeper: str | None = None,
     advertise: str | None = None,
     bind: str | None = None,
+    openmetrics: str | None = None,
     strict: bool | None = None,
 ) -> None:
     """Settings by hand instead of by the environment; best before the first write, else the process registers anew."""
     _book.configure(
-        context=context, instance=instance, zookeeper=zookeeper, advertise=advertise, bind=bind, strict=strict
+        context=context,
+        instance=instance,
+        zookeeper=zookeeper,
+        advertise=advertise,
+        bind=bind,
+        openmetrics=openmetrics,
+        strict=strict,
     )
 
 

@@ -25,7 +25,7 @@ enum Kind {
 struct Value {
   1: optional i64 integer
   2: optional double dbl
-  3: optional bool boolean
+  3: optional bool truth
   4: optional string str
 }
 
@@ -64,6 +64,13 @@ struct Schema {
   6: map<string, string> units    // by variable name
 }
 
+/* Who polls. A process is polled by one agent at a time: this is for the moments at which two believe to be the one. */
+struct Poller {
+  1: string name          // of the agent
+  2: i64 patience_ms      // gives way to another poller that asked within this time; 0: takes its place
+  3: optional binary memo // kept by the process for the poller that comes next; at most 192 KiB
+}
+
 struct Columns {
   1: Endpoint endpoint
   2: binary schema_id             // 16 bytes: a digest of the schema and its order
@@ -73,9 +80,13 @@ struct Columns {
   4: binary values
   5: list<string> strings
   6: binary crc                   // CRC-32 (zlib) of `values`, 4 bytes, little-endian
+  // Who polls this process now. If that is not who asked, it had to give way: there are no values then.
+  7: optional string poller
+  8: optional binary memo         // what the poller before this one left, in the first answer after it
 }
 
 service Bookkeeper {
   Rows getVars()
-  Columns getColumns(1: binary known_schema_id)  // empty: no schema known
+  // known_schema_id empty: no schema known. Without `poller` the answer is for somebody who only looks.
+  Columns getColumns(1: binary known_schema_id, 2: Poller poller)
 }

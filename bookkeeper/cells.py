@@ -1,9 +1,9 @@
 """Cells: one variable each, and at the same time the handles that an application holds.
 
-Adding without a lock is right on CPython with a GIL from 3.10 on: a thread gives way only at calls and backward jumps,
-and between the load of `value` and its store there is neither. So the addend is made a plain int or float first, in a
-statement of its own. Elsewhere the same code runs under the registry's lock. tests/bookkeeper/test_threads.py proves it
-for the interpreter at hand.
+Adding without a lock is right on CPython 3.10 to 3.13 with a GIL: a thread gives way, and a signal handler or a
+finalizer runs, only at calls and backward jumps, and between the load of `value` and its store there is neither. So the
+addend is made a plain int or float first, in a statement of its own. Elsewhere, newer interpreters included, all goes
+through the registry's lock. tests/bookkeeper/test_threads.py checks every interpreter that it finds.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from bookkeeper.variables import Key, VariableRefused, Variables
+    from bookkeeper.checks import VariableRefused
+    from bookkeeper.table import Key
+    from bookkeeper.variables import Variables
 
 INTEGER, DOUBLE, BOOLEAN, STRING = 0, 1, 2, 3
+TYPE_NAMES = ("INTEGER", "DOUBLE", "BOOLEAN", "STRING")
 UNKNOWN, COUNTER, GAUGE = 0, 1, 2
 INT_MAX = (1 << 63) - 1
 INT_MIN = -(1 << 63)
+FLOAT_MAX = sys.float_info.max
 
 
 def _lock_free() -> bool:
     gil = getattr(sys, "_is_gil_enabled", None)
-    return sys.implementation.name == "cpython" and sys.version_info >= (3, 10) and (gil is None or bool(gil()))
+    tried = sys.implementation.name == "cpython" and (3, 10) <= sys.version_info[:2] <= (3, 13)
+    return tried and (gil is None or bool(gil()))
 
 
 LOCK_FREE = _lock_free()
@@ -36,10 +41,12 @@ class Cell(Generic[Value]):
 
     Invariants: `value` is None while the variable does not exist (never written, removed, refused, or another process
     after a fork); it goes from None to a value, and back, only under the registry's lock. `kind` is UNKNOWN exactly
-    then. `labels` never changes."""
+    then. `labels` never changes. `key` has them sorted, name and value in turn."""
 
     __slots__ = ("__weakref__", "_variables", "key", "kind", "labels", "name", "refused", "routes", "value")
     type = INTEGER
+    writable = True
+    """False if its value is made of something else (a histogram)."""
 
     def __init__(
         self, variables: Variables, name: str, labels: Mapping[str, str], key: Key, refused: VariableRefused | None
@@ -49,6 +56,16 @@ class Cell(Generic[Value]):
         self.value: Value | None = None
         self.kind = UNKNOWN
         self.routes: tuple[tuple[str, ...], ...] = ()  # its keys in the look-up cache
+
+    @property
+    def described(self) -> str:
+        """What it is, for messages."""
+        return TYPE_NAMES[self.type]
+
+    @property
+    def family(self) -> str:
+        """The name that `describe` tells about: of the histogram for its parts, else the variable's own."""
+        return self.name
 
     def get(self) -> Value | None:
         """The value now, None if the variable does not exist."""
@@ -69,12 +86,18 @@ class Integer(Cell[int]):
 
     def add(self, offset: int = 1) -> int:
         """Adds and returns the new value (0 if the write was refused)."""
-        if type(offset) is int and offset >= 0:
+        if type(offset) is int:
             try:
-                value = self.value + offset  # type: ignore[operator]
-                if value <= 9223372036854775807:
-                    self.value = value
-                    return value
+                if offset >= 0:
+                    value = self.value + offset  # type: ignore[operator]
+                    if value <= 9223372036854775807:
+                        self.value = value
+                        return value
+                elif self.kind == GAUGE:
+                    value = self.value + offset  # type: ignore[operator]
+                    if value >= -9223372036854775808:
+                        self.value = value
+                        return value
             except TypeError:  # value is None
                 pass
         return self._variables.add_integer(self, offset)
@@ -101,7 +124,7 @@ class Double(Cell[float]):
 
     def add(self, offset: float = 1.0) -> float:
         """Adds and returns the new value (0.0 if the write was refused)."""
-        if type(offset) is float and 0.0 <= offset <= 1.7976931348623157e308:
+        if type(offset) is float and (0.0 <= offset <= FLOAT_MAX or (self.kind == GAUGE and -FLOAT_MAX <= offset < 0)):
             try:
                 value = self.value + offset  # type: ignore[operator]
                 self.value = value

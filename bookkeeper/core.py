@@ -7,20 +7,19 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bookkeeper.cells import BOOLEAN, DOUBLE, INTEGER, STRING
-from bookkeeper.variables import MAX_VARIABLES, VariableRefused, Variables
+from bookkeeper.checks import VariableRefused
+from bookkeeper.functions import Functions
 
 if TYPE_CHECKING:
     from bookkeeper.endpoint import Endpoint
+    from bookkeeper.exposition import Server
 
-Labels = Mapping[str, str]
 FORK_WAIT_S = 5.0
 
 
-class Bookkeeper(Variables):
+class Bookkeeper(Functions):
     """Counts things in this process and serves them to Artimon. Most programs use the module's functions instead,
     which go to one default object; a second object would be a second endpoint.
 
@@ -29,7 +28,8 @@ class Bookkeeper(Variables):
 
     Settings: `context` (default ARTIMON_CONTEXT, else the program's name), `instance` (ARTIMON_INSTANCE, else the
     lowest free number), `zookeeper` (ARTIMON_ZOOKEEPER, else 127.0.0.1:2181), `advertise` and `bind` addresses,
-    `strict`: raise VariableRefused instead of counting `bookkeeper.refused`."""
+    `strict` (ARTIMON_STRICT): raise VariableRefused instead of counting `bookkeeper.refused`; `max_variables`
+    (ARTIMON_SERIES) and `max_per_name` (ARTIMON_SERIES_PER_NAME): beyond these, writes go to overflow series."""
 
     def __init__(
         self,
@@ -39,23 +39,27 @@ class Bookkeeper(Variables):
         zookeeper: str | None = None,
         advertise: str | None = None,
         bind: str | None = None,
-        strict: bool = False,
+        openmetrics: str | None = None,
+        strict: bool | None = None,
         online: bool = True,
-        max_variables: int = MAX_VARIABLES,
+        max_variables: int | None = None,
+        max_per_name: int | None = None,
     ) -> None:
-        super().__init__(strict=strict, max_variables=max_variables)
+        super().__init__(strict=strict, max_variables=max_variables, max_per_name=max_per_name)
         self._given = {
             "context": context,
             "instance": instance,
             "zookeeper": zookeeper,
             "advertise": advertise,
             "bind": bind,
+            "openmetrics": openmetrics,
         }
         self.online = online
         self._endpoint: Endpoint | None = None
+        self._shown: Server | None = None  # to Prometheus; of a parent, in a forked child, which has closed it
         self._switch = threading.RLock()  # guards _endpoint and _given; never taken while `lock` is held
         self._uuid = b""
-        self._fork_locks: list[Any] = []
+        self._forks: dict[int, list[Any]] = {}  # what each thread that is forking holds
         self.on_first_use = self.start
         _LIVE.add(self)
 
@@ -67,17 +71,19 @@ class Bookkeeper(Variables):
         zookeeper: str | None = None,
         advertise: str | None = None,
         bind: str | None = None,
+        openmetrics: str | None = None,
         strict: bool | None = None,
     ) -> None:
         """Changes settings that are not None. A process that is registered registers anew, in the background."""
         if strict is not None:
-            self.strict = strict
+            self.strict(strict)
         given = {
             "context": context,
             "instance": instance,
             "zookeeper": zookeeper,
             "advertise": advertise,
             "bind": bind,
+            "openmetrics": openmetrics,
         }
         changed = {name: value for name, value in given.items() if value is not None}
         if not changed:
@@ -110,7 +116,7 @@ class Bookkeeper(Variables):
         try:
             chosen = settings.read(self._given)
         except settings.SettingsError as error:
-            self._note(VariableRefused("settings", str(error)))
+            self.note(VariableRefused("settings", str(error)))
             chosen = settings.read(self._given, lenient=True)
         if chosen.disabled:
             self.online = False
@@ -122,14 +128,24 @@ class Bookkeeper(Variables):
         try:
             made.start()
         except RuntimeError as error:  # no more threads, or the interpreter is ending
-            self._note(VariableRefused("settings", f"no background thread: {error}"))
+            self.note(VariableRefused("settings", f"no background thread: {error}"))
             return None
+        self._show(chosen.openmetrics)
         return made
 
-    def _note(self, error: VariableRefused) -> None:
-        strict, self.strict = self.strict, False
-        self.refuse(error)
-        self.strict = strict
+    def _show(self, address: str) -> None:
+        """To Prometheus, if that is wanted, there and nowhere else."""
+        old, self._shown = self._shown, None
+        if old is not None:
+            old.stop()
+        if not address:
+            return
+        from bookkeeper import exposition
+
+        try:
+            self._shown = exposition.serve(address, self)
+        except (OSError, ValueError, RuntimeError) as error:
+            self.note(VariableRefused("settings", f"no variables for Prometheus at {address!r:.80}: {error}"))
 
     def close(self, last_poll_s: float | None = None) -> None:
         """What happens at exit: deletes the znode, serves one more poll (at most `last_poll_s`, 5 s), closes. Counting
@@ -137,6 +153,7 @@ class Bookkeeper(Variables):
         with self._switch:
             old, self._endpoint = self._endpoint, None
             self.online = False
+            self._show("")
         if old is None:
             return
         if last_poll_s is None:
@@ -153,96 +170,31 @@ class Bookkeeper(Variables):
 
     def before_fork(self) -> None:
         """Waits, within limits, until no other thread is in the middle of something that a child would inherit."""
-        self._fork_locks = []
-        self._hold(self._switch)
+        held: list[Any] = []
+        _hold(self._switch, held)
         if self._endpoint is not None:  # looked at only now: it may just have been made
-            self._hold(self._endpoint.importing)
-        self._hold(self.lock)
-
-    def _hold(self, lock: Any) -> None:
-        if lock.acquire(timeout=FORK_WAIT_S):
-            self._fork_locks.append(lock)
+            _hold(self._endpoint.importing, held)
+        _hold(self.lock, held)
+        self._forks[threading.get_ident()] = held
 
     def after_fork_in_parent(self) -> None:
         """Lets the others go on."""
-        for lock in self._fork_locks:
+        for lock in reversed(self._forks.pop(threading.get_ident(), [])):
             lock.release()
-        self._fork_locks = []
 
     def after_fork_in_child(self) -> None:
         """The child is a process of its own: nothing counted, nothing open, another uuid."""
         old, self._endpoint = self._endpoint, None
-        self._switch, self._uuid, self._fork_locks = threading.RLock(), b"", []
+        self._shown = None
+        self._switch, self._uuid, self._forks = threading.RLock(), b"", {}
         self.forget_values()
         if old is not None:
             old.abandon()
 
-    # The functions of the module.
 
-    def add_to_integer_var(self, name: str, labels: Labels, offset: int = 1) -> int:
-        """Adds, and returns the new value (0 if refused)."""
-        return self.integer(name, labels).add(offset)
-
-    def set_integer_var(self, name: str, labels: Labels, value: int) -> None:
-        """Sets the value."""
-        self.integer(name, labels).set(value)
-
-    def get_integer_var(self, name: str, labels: Labels) -> int | None:
-        """The value, None if there is no INTEGER of that name and labels."""
-        cell = self.existing(INTEGER, name, labels)
-        return None if cell is None else cell.value
-
-    def remove_integer_var(self, name: str, labels: Labels) -> None:
-        """Ends the variable if it exists."""
-        self._remove(INTEGER, name, labels)
-
-    def add_to_double_var(self, name: str, labels: Labels, offset: float = 1.0) -> float:
-        """Adds, and returns the new value (0.0 if refused)."""
-        return self.double(name, labels).add(offset)
-
-    def set_double_var(self, name: str, labels: Labels, value: float) -> None:
-        """Sets the value."""
-        self.double(name, labels).set(value)
-
-    def get_double_var(self, name: str, labels: Labels) -> float | None:
-        """The value, None if there is no DOUBLE of that name and labels."""
-        cell = self.existing(DOUBLE, name, labels)
-        return None if cell is None else cell.value
-
-    def remove_double_var(self, name: str, labels: Labels) -> None:
-        """Ends the variable if it exists."""
-        self._remove(DOUBLE, name, labels)
-
-    def set_boolean_var(self, name: str, labels: Labels, value: bool) -> None:
-        """Sets the value."""
-        self.boolean(name, labels).set(value)
-
-    def get_boolean_var(self, name: str, labels: Labels) -> bool | None:
-        """The value, None if there is no BOOLEAN of that name and labels."""
-        cell = self.existing(BOOLEAN, name, labels)
-        return None if cell is None else cell.value
-
-    def remove_boolean_var(self, name: str, labels: Labels) -> None:
-        """Ends the variable if it exists."""
-        self._remove(BOOLEAN, name, labels)
-
-    def set_string_var(self, name: str, labels: Labels, value: str) -> None:
-        """Sets the value."""
-        self.string(name, labels).set(value)
-
-    def get_string_var(self, name: str, labels: Labels) -> str | None:
-        """The value, None if there is no STRING of that name and labels."""
-        cell = self.existing(STRING, name, labels)
-        return None if cell is None else cell.value
-
-    def remove_string_var(self, name: str, labels: Labels) -> None:
-        """Ends the variable if it exists."""
-        self._remove(STRING, name, labels)
-
-    def _remove(self, type_: int, name: str, labels: Labels) -> None:
-        cell = self.existing(type_, name, labels)
-        if cell is not None:
-            self.remove(cell)
+def _hold(lock: Any, held: list[Any]) -> None:
+    if lock.acquire(timeout=FORK_WAIT_S):
+        held.append(lock)
 
 
 _LIVE: weakref.WeakSet[Bookkeeper] = weakref.WeakSet()

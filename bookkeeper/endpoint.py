@@ -28,7 +28,12 @@ REACH_S = 0.2
 FOUND_S = 2.0
 """So old must a process be before its node is deleted: by then whoever watches has seen it."""
 MAX_CONNECTIONS = 16
+MAX_FRAME = 256 * 1024
+"""Of a request: what a poller leaves for the next one (Turns.MAX_MEMO) is the largest part."""
 IDLE_S = 600.0
+REQUEST_S = 5.0
+"""For a request to come whole; pollers give up after as long."""
+ACCEPT_RATE = 200.0
 log = logging.getLogger("bookkeeper")
 
 
@@ -139,8 +144,9 @@ class Endpoint:
         where = addresses.choose(settings.zookeeper, settings.advertise, settings.bind)
         shown = security() if settings.secure_polls else None
         user = digest(settings.zookeeper_auth) if settings.zookeeper_auth else ""
-        server = _listen(framed, service.idl().Bookkeeper, handler, where.bind, shown)
-        path = f"{CONTEXTS}/{settings.context}/{addresses.bracketed(where.advertise)}:{server.port}:{dashed(self.uuid)}"
+        server = _listen(framed, service.idl().Bookkeeper, handler, where, shown)
+        port = where.advertise_port or server.port
+        path = f"{CONTEXTS}/{settings.context}/{addresses.bracketed(where.advertise)}:{port}:{dashed(self.uuid)}"
         data = {"instance": name, "birth_ms": identity.birth_ms, "pid": os.getpid(), "version": 1}
         self.service, self.server = handler, server
         told = json.dumps(data).encode()
@@ -175,17 +181,19 @@ class Endpoint:
             number.close()
 
 
-def _listen(framed: Any, service: Any, handler: Any, hosts: list[str], security: Any = None) -> Any:
+def _listen(framed: Any, service: Any, handler: Any, where: addresses.Addresses, security: Any = None) -> Any:
     problem: OSError | None = None
-    for host in hosts:
+    for host in where.bind:
         server = framed.FramedServer(
             service,
             handler,
             host,
-            0,
-            max_frame=64 * 1024,
+            where.bind_port,
+            max_frame=MAX_FRAME,
             max_connections=MAX_CONNECTIONS,
             idle_timeout=IDLE_S,
+            request_timeout=REQUEST_S,
+            accept_rate=ACCEPT_RATE,
             name="bookkeeper",
             on_reply=handler.replied,
             security=security,
@@ -195,7 +203,10 @@ def _listen(framed: Any, service: Any, handler: Any, hosts: list[str], security:
             return server
         except OSError as error:
             problem = error
-    raise OSError(f"cannot listen on {hosts}: {problem}: set ARTIMON_BIND to an address of this host")
+    raise OSError(
+        f"cannot listen on {where.bind}, port {where.bind_port or 'any'}: {problem}: set ARTIMON_BIND to an address of "
+        "this host, and to a port that nobody else has or to none"
+    )
 
 
 def _import_all() -> None:

@@ -97,6 +97,7 @@ class FramedServer:
         budget_wait: float = 10.0,
         security: Security | None = None,
         handshake_timeout: float = 5.0,
+        accept_rate: float | None = None,
     ) -> None:
         self.service, self.handler, self.host, self.port, self.name = service, handler, host, port, name
         self.max_frame, self.max_connections = max_frame, max_connections
@@ -104,6 +105,7 @@ class FramedServer:
         self.idle_timeout, self.request_timeout, self.on_reply = idle_timeout, request_timeout, on_reply
         self.budget, self.budget_wait = None if budget is None else Budget(budget), budget_wait
         self.security, self.handshake_timeout = security, handshake_timeout
+        self._pace = None if accept_rate is None else _Pace(accept_rate)
         self.accepted = self.refused = self.broken = 0  # connections: taken, turned away, closed for bad bytes
         self.unauthorized = 0  # connections that did not show what `security` wants
         self._lock = threading.Lock()
@@ -176,13 +178,15 @@ class FramedServer:
                 log.debug("%s: accept: %s", self.name, error)  # out of descriptors, or a peer that went away
                 continue
             self._admit(sock)
+            if self._pace is not None:
+                self._stopping.wait(self._pace.pause(monotonic()))
 
     def _admit(self, sock: socket.socket) -> None:
         connection = _Connection(self, sock)
         with self._lock:
             full = len(self._connections) >= self.max_connections
             oldest = (
-                min((c for c in self._connections if c.idle), key=lambda c: (c.proven, c.since), default=None)
+                min((c for c in self._connections if c.gives_way), key=lambda c: (c.proven, c.since), default=None)
                 if full
                 else None
             )
@@ -259,15 +263,20 @@ class FramedServer:
 
 class _Connection:
     """One accepted socket and its thread. `idle`: no byte of a request has come since `since` (monotonic seconds).
-    `proven`: it has made a good request, after it was let in."""
+    `proven`: it has made a good request, after it was let in. `coming`: a part of a request is there, not all."""
 
     def __init__(self, server: FramedServer, sock: socket.socket) -> None:
         self.server, self.sock, self.idle, self.since = server, sock, True, monotonic()
-        self.proven = False
+        self.proven = self.coming = False
         self._by = self.since + server.handshake_timeout
         self._peer = Peer()
         self._greeting = server.security.greeting() if server.security is not None else None
         self.thread = threading.Thread(target=self._serve, name=f"{server.name}-connection", daemon=True)
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether its place may be taken: half a request of a stranger holds it no better than silence does."""
+        return self.idle or (self.coming and not self.proven)
 
     def shut(self) -> None:
         """Ends the connection from another thread; its own thread closes the socket."""
@@ -334,7 +343,7 @@ class _Connection:
             return False
         if not first:
             return False
-        self.idle = False
+        self.idle, self.coming = False, True
         deadline = self._by if self._greets else monotonic() + server.request_timeout
         size = _receive_size(self.sock, first, FRAME if self._greets else server.max_frame, deadline)
         budget = server.budget if size > _SMALL else None
@@ -348,7 +357,7 @@ class _Connection:
             budget.give(size)
 
     def _answer(self, frame: bytes) -> bool:
-        server = self.server
+        server, self.coming = self.server, False
         if server.security is not None and not server.security.holds(self._peer):
             raise Unauthorized("what it was let in with is no longer good")
         if self._greeting is not None and self._greet(frame):
@@ -374,6 +383,21 @@ class _Connection:
         if greeting.proven:
             self._greeting = None
         return True
+
+
+class _Pace:
+    """How long to wait after each connection so that they come at no more than `rate` a second, after a first burst."""
+
+    BURST = 64
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._left, self._at = rate, float(self.BURST), monotonic()
+
+    def pause(self, now: float) -> float:
+        """Seconds, after one more was taken at `now`."""
+        self._left = min(self.BURST, self._left + (now - self._at) * self._rate) - 1
+        self._at = now
+        return max(0.0, -self._left / self._rate)
 
 
 def _peek(sock: socket.socket, deadline: float) -> bytes:

@@ -25,10 +25,19 @@ class LabelError(ValueError):
     """A name, label or canonical text that is not allowed; says which, and what to do."""
 
 
+def shown(value: object) -> str:
+    """At most 80 characters of what `repr` makes of anything, also of an object whose `repr` fails."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text[:80]
+
+
 def validate_name(name: str) -> str:
     """The variable name itself if it is allowed: `[a-zA-Z_][a-zA-Z0-9_.:/-]*`, at most 255 bytes; else LabelError."""
-    if not isinstance(name, str):
-        raise LabelError(f"variable name {name!r:.80} is a {type(name).__name__}: give a str")
+    if not issubclass(type(name), str):  # unlike isinstance this asks nothing of the object
+        raise LabelError(f"variable name {shown(name)} is a {type(name).__name__}: give a str")
     if not _NAME.fullmatch(name):
         raise LabelError(
             f"variable name {name!r:.80}: begin with a letter or _, then use letters, digits, and _ . : / - only"
@@ -45,7 +54,7 @@ def validate_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
     try:
         items = labels.items()
     except AttributeError:
-        raise LabelError(f"labels {labels!r:.80}: give a mapping of label names to values") from None
+        raise LabelError(f"labels {shown(labels)}: give a mapping of label names to values") from None
     count = 0
     for label, value in items:
         validate_label(label, value)
@@ -57,14 +66,14 @@ def validate_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 def validate_label(label: str, value: str) -> None:
     """LabelError unless `label` is an allowed name and `value` an allowed value for it."""
-    if not isinstance(label, str) or not _LABEL_NAME.fullmatch(label):
-        raise LabelError(f"label name {label!r:.80}: begin with a letter or _, then use letters, digits and _ only")
+    if not issubclass(type(label), str) or not _LABEL_NAME.fullmatch(label):
+        raise LabelError(f"label name {shown(label)}: begin with a letter or _, then use letters, digits and _ only")
     if label.startswith("__"):
         raise LabelError(f"label name {label!r:.80}: names that begin with __ are reserved, rename it")
     if len(label) > LABEL_NAME_BYTES:
         raise LabelError(f"label name {label!r:.80}… has {len(label)} bytes: use at most {LABEL_NAME_BYTES}")
-    if not isinstance(value, str):
-        raise LabelError(f"label {label!r} has the value {value!r:.80}, a {type(value).__name__}: give a str")
+    if not issubclass(type(value), str):
+        raise LabelError(f"label {label!r} has the value {shown(value)}, a {type(value).__name__}: give a str")
     if len(value) * 4 > VALUE_BYTES or not value.isascii():
         _validate_length(label, value)
 

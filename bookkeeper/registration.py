@@ -113,6 +113,7 @@ class Registration:
             **access(self._digest),
         )
         client.add_listener(self._changed)
+        outlive_data(client)
         client.start_async()
         # kazoo would stop its threads at exit before the last poll, and in a forked child touch the parent's locks.
         atexit.unregister(client.handler.stop)
@@ -171,6 +172,19 @@ class Registration:
             sock = getattr(connection, name, None)
             if sock is not None:
                 _ignoring(OSError, sock.close)
+
+
+def outlive_data(client: Any) -> None:
+    """Lets a client come back to servers whose data were lost.
+
+    kazoo tells every server the newest transaction that it ever saw, and one that has fewer refuses it: after a wipe
+    for ever, and without a word that the session is over. Whoever only keeps ephemeral nodes needs no such order."""
+
+    def forget(state: str) -> None:
+        if state != KazooState.CONNECTED:
+            client.last_zxid = 0
+
+    client.add_listener(forget)
 
 
 def access(digest: str) -> dict[str, Any]:

@@ -12,10 +12,11 @@ import thriftpy2
 
 from bookkeeper.clock import now_ms
 from bookkeeper.snapshot import Layout, Snapshots
+from bookkeeper.turns import Turns
 from bookkeeper.variables import Variables
 
 IDL = Path(__file__).with_name("bookkeeper.thrift")
-FIELDS = ("integer", "dbl", "boolean", "str")
+FIELDS = ("integer", "dbl", "truth", "str")
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,9 @@ class Service:
 
     def __init__(self, variables: Variables, identity: Identity) -> None:
         self._snapshots, self._identity, self._idl = Snapshots(variables), identity, idl()
+        self._turns = Turns()
         self._closing = threading.Event()
-        self._final_read = threading.Event()
+        self._read = threading.local()  # .final: what this thread's answer holds, while it is on its way
         self.polled, self.last_poll = threading.Event(), threading.Event()
 
     def close_soon(self) -> None:
@@ -48,9 +50,11 @@ class Service:
         self._closing.set()
 
     def replied(self, _method: str) -> None:
-        """A reply has left."""
-        self.polled.set()
-        if self._final_read.is_set():
+        """A reply has left, in the thread that made it."""
+        final, self._read.final = getattr(self._read, "final", None), None
+        if final is not None:
+            self.polled.set()
+        if final:
             self.last_poll.set()
 
     def getVars(self) -> Any:
@@ -58,21 +62,26 @@ class Service:
         closing = self._closing.is_set()
         layout, values = self._snapshots.rows()
         variables = [self._variable(layout, i, value) for i, value in enumerate(values)]
-        self._read(closing)
+        self._read.final = closing
         return self._idl.Rows(self._endpoint(), variables)
 
-    def getColumns(self, known_schema_id: bytes | None) -> Any:
-        """All values as one column, with the schema unless the caller knows it."""
+    def getColumns(self, known_schema_id: bytes | None, poller: Any = None) -> Any:
+        """All values as one column, with the schema unless the caller knows it; none for a poller that has to give
+        way."""
+        now, memo = self._turn(poller)
+        if poller is not None and now != poller.name:
+            return self._idl.Columns(self._endpoint(), known_schema_id, None, b"", [], bytes(4), now)
         closing = self._closing.is_set()
         layout, values, strings = self._snapshots.columns()
         schema = None if known_schema_id == layout.schema_id else self._schema(layout)
         crc = zlib.crc32(values).to_bytes(4, "little")
-        self._read(closing)
-        return self._idl.Columns(self._endpoint(), layout.schema_id, schema, values, strings, crc)
+        self._read.final = closing
+        return self._idl.Columns(self._endpoint(), layout.schema_id, schema, values, strings, crc, now, memo)
 
-    def _read(self, closing: bool) -> None:
-        if closing:
-            self._final_read.set()
+    def _turn(self, poller: Any) -> tuple[str | None, bytes | None]:
+        if poller is None or not poller.name:
+            return None, None
+        return self._turns.take(poller.name, poller.patience_ms or 0, poller.memo)
 
     def _endpoint(self) -> Any:
         who = self._identity

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bookkeeper.table import SERIES, SERIES_PER_NAME
+
 if TYPE_CHECKING:
     from bookkeeper.secure import Security
 
 ZOOKEEPER = "127.0.0.1:2181"
 DROPIN = "/var/run/artimon"
 NAME_BYTES = 255
+MAX_SERIES = 10_000_000
 
 
 class SettingsError(ValueError):
@@ -38,6 +41,8 @@ class Settings:
     """Pollers must show what `security` wants."""
     zookeeper_auth: str = ""
     """A file that holds user:password of ZooKeeper; "" for none."""
+    openmetrics: str = ""
+    """Where Prometheus may read the variables: `[host:]port[-port]`; "" for nowhere."""
 
 
 def read(
@@ -64,9 +69,45 @@ def read(
         advertise=one("advertise"),
         bind=one("bind"),
         run=one("run") or default_run_folder(),
-        disabled=_yes(env.get("ARTIMON_DISABLED", "")),
+        disabled=_yes(env.get("ARTIMON_DISABLED", "")) or _yes(env.get("ARTIMON_OFF", "")),
         secure_polls=_yes(env.get("ARTIMON_SECURE_POLLS", "")),
         zookeeper_auth=env.get("ARTIMON_ZOOKEEPER_AUTH") or "",
+        openmetrics=one("openmetrics") or "",
+    )
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What the environment says of counting itself. `off`: nothing is counted, served or registered. `strict`: refused
+    calls raise. `series`, `series_per_name`: limits. `problems`: settings that could not be used, and what to do."""
+
+    off: bool = False
+    strict: bool = False
+    series: int = SERIES
+    series_per_name: int = SERIES_PER_NAME
+    problems: tuple[str, ...] = ()
+
+
+def switches(environment: Mapping[str, str] | None = None) -> Switches:
+    """ARTIMON_OFF, ARTIMON_STRICT, ARTIMON_SERIES, ARTIMON_SERIES_PER_NAME."""
+    env = os.environ if environment is None else environment
+    problems: list[str] = []
+
+    def limit(name: str, default: int) -> int:
+        given = env.get(name, "").strip()
+        if not given:
+            return default
+        if given.isascii() and given.isdigit() and 0 < int(given) <= MAX_SERIES:
+            return int(given)
+        problems.append(f"{name}={given[:40]!r}: give a number from 1 to {MAX_SERIES}; {default} is used")
+        return default
+
+    return Switches(
+        off=_yes(env.get("ARTIMON_OFF", "")),
+        strict=_yes(env.get("ARTIMON_STRICT", "")),
+        series=limit("ARTIMON_SERIES", SERIES),
+        series_per_name=limit("ARTIMON_SERIES_PER_NAME", SERIES_PER_NAME),
+        problems=tuple(problems),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -90,9 +91,16 @@ class Collectors:
                 for endpoint, standing in self._standing.items()
                 if standing.not_before <= now and group in (None, endpoint.group)
             ]
+            if len(free) == 1:
+                return free[0][0]
             if free:
                 return min(free, key=lambda one: (one[1].is_doubtful(now), self._burden(one[1])))[0]
         return None
+
+    def next_try(self) -> float:
+        """When the first of those in use may be tried again (or could be already); infinity if none is known."""
+        used = [s for e, s in self._standing.items() if not self._groups or e.group in self._groups]
+        return min((standing.not_before for standing in used), default=math.inf)
 
     def _burden(self, standing: _Standing) -> tuple[int, int]:
         """The least goes first; equal ones go in this agent's own order."""

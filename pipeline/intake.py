@@ -11,7 +11,7 @@ from pathlib import Path
 
 from artimon.model.batch import BatchHeader, BatchKind, Polled, Samples
 from artimon.model.codec import decode_samples, decode_series, parse_header
-from artimon.model.protocols import SinkRefused
+from artimon.model.protocols import Since, SinkRefused
 from pipeline.log.framing import RecordType
 from pipeline.log.log import Entry, Log, LogFailed, QuotaFull
 from pipeline.log.records import Place
@@ -54,7 +54,8 @@ class Intake:
     """Implements artimon.model.protocols.Sink over a log.
 
     Locks: `_order` is held from giving numbers to handing the batches to the log, so that a lane's numbers are in log
-    order; nobody waits for the disk under it. Numbers of a batch that the disk then refused are not given again."""
+    order; nobody waits for the disk under it. `_counting` guards what is counted: an event loop takes it, and must not
+    wait while others encode. Numbers of a batch that the disk then refused are not given again."""
 
     def __init__(self, wal: Log, agent: str, folder: Path, give_up: GiveUp | None = None) -> None:
         """`folder`: that of the log. `give_up`: beyond the quota the oldest batches are shed; None: what is new is
@@ -63,7 +64,7 @@ class Intake:
         self._give_up = give_up
         self._appending = _Appending(wal)
         self._numbering = Numbering(self._appending, agent)
-        self._order = threading.Lock()
+        self._order, self._counting = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="intake")
         self.batches = self.samples = self.bytes = 0
         """Accepted since start; samples with a value."""
@@ -91,14 +92,17 @@ class Intake:
         if begun is not None:
             self._wait(*begun)
 
-    def replay(self) -> Iterator[Polled]:
-        """Everything that the log held when it was opened, oldest first, announcements as Polled without samples.
-        Nothing is deleted from the log before the first replay has ended."""
+    def replay(self, since: Since | None = None) -> Iterator[Polled]:
+        """Everything that the log held when it was opened, oldest first, announcements as Polled without samples; one
+        batch at a time is in memory. Of samples older than `since` only the header is read: what the sources remember
+        themselves costs a log of a GiB a moment, not minutes. Nothing is deleted before the first replay has ended."""
         try:
             for segment in [n for n in segments_in(self._folder) if n < self._log.own_segment]:
                 for record, payload in records_of(self._folder, segment):
                     if record.type in (RecordType.BATCH, RecordType.SERIES):
-                        yield _polled(payload)
+                        header = parse_header(payload)
+                        if header.kind == BatchKind.SERIES or since is None or header.poll_ms >= since(header.source):
+                            yield _polled(header, payload)
         finally:
             self._log.keep_segments = False
 
@@ -159,7 +163,7 @@ class Intake:
         self._count(entries)
 
     def _count(self, entries: list[Entry]) -> None:
-        with self._order:
+        with self._counting:
             for entry in entries:
                 if entry.type == RecordType.BATCH:
                     self.batches += 1
@@ -167,8 +171,7 @@ class Intake:
                     self.samples += sum(samples for _, samples in entry.minutes)
 
 
-def _polled(payload: bytes) -> Polled:
-    header = parse_header(payload)
+def _polled(header: BatchHeader, payload: bytes) -> Polled:
     if header.kind == BatchKind.SERIES:
         block = decode_series(header, payload)
         return Polled(header.source, header.endpoint, 0, header.poll_ms, Samples.of(()), blocks=(block,))

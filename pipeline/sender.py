@@ -200,18 +200,21 @@ class Sender:
 
     def _send(self, group: Group, clients: dict[Endpoint, FramedClient]) -> None:
         messages, bad = self._read(group)
-        with self._cond:
-            if bad:
+        if bad:
+            with self._cond:
                 self._sending.unreadable(group, bad, self._clock.monotonic())
                 self._cond.notify_all()
-                return
+            self._log.keep_damaged([item.place for item in bad])
+            return
+        with self._cond:
             call = self._sending.begin(group, sum(map(len, messages)), self._clock.monotonic())
         if call is None:
             return
-        answers, late = self._call(_client(clients, call.endpoint), call, messages)
+        client = _client(clients, call.endpoint)
+        answers, late = self._call(client, call, messages)
         if answers is None:
             with self._cond:
-                self._sending.silent(call, self._clock.monotonic(), late)
+                self._sending.silent(call, self._clock.monotonic(), late, client.reached)
                 self._cond.notify_all()
             return
         with self._cond:

@@ -70,7 +70,7 @@ class Sending:
     held: bool = False
     """Nothing goes until it is let go: an operator paused the agent."""
     carried_bytes: int = 0
-    """Payload of all calls, whether answered or not: what is sent again counts again."""
+    """Payload of all calls that got a connection, answered or not: what is sent again counts again."""
     calls: int = 0
     """Begun since start."""
     unanswered: Counter[str] = field(default_factory=Counter)
@@ -99,28 +99,29 @@ class Sending:
             self.tracker.add(header, place, now_ms)
             self.pacing.came(place.length)
 
-    def next(self, now: float, now_ms: int = 0) -> Group | float:
+    def next(self, now: float, now_ms: int) -> Group | float:
         """The group that goes next, or how many seconds to wait for one. `now_ms`: the time of day, by which what
-        waited long is told from what is new; 0: all is new."""
+        waited long is told from what is new."""
         self._began = now if self._began is None else self._began
-        if self.held:
+        if self.held or not self.tracker.unsent:
             return IDLE_S
         self._look_for_slow(now)
         window = self.probing.allowed(now, self.probe is not None)
-        old_ms = now_ms - self.pacing.period_ms if now_ms else 0
-        backlog = self.pacing.room(now, self.tracker.waiting_s(now, self._began)) if old_ms else GROUP_BYTES
+        old_ms = now_ms - self.pacing.period_ms
+        backlog = self.pacing.room(now, self.tracker.waiting_s(now, self._began))
         endpoint = self.collectors.pick(now)
-        if endpoint is not None:
-            room = self.credits.room(endpoint)
-            if room <= 0:
-                return IDLE_S  # an answer makes room, and wakes
-            count = GROUP_COUNT if window is None else window
-            group = self.tracker.take(now, count, min(room, GROUP_BYTES), backlog, old_ms)
-            if group is not None:
-                self._take(group, endpoint, now, window is not None)
-                return group
-            if room < LEAST:
-                return IDLE_S  # there may be a message that does not fit
+        if endpoint is None:  # one that is found wakes
+            return min(IDLE_S, max(LEAST_WAIT_S, self.collectors.next_try() - now))
+        room = self.credits.room(endpoint)
+        if room <= 0:
+            return IDLE_S  # an answer makes room, and wakes
+        count = GROUP_COUNT if window is None else window
+        group = self.tracker.take(now, count, min(room, GROUP_BYTES), backlog, old_ms)
+        if group is not None:
+            self._take(group, endpoint, now, window is not None)
+            return group
+        if room < LEAST:
+            return IDLE_S  # there may be a message that does not fit
         due = self.tracker.next_due(samples=window != 0, old_ms=0 if backlog > 0 else old_ms)
         if window == 0 and self.probe is None:
             due = self.probing.not_before if due is None else min(due, self.probing.not_before)
@@ -168,8 +169,11 @@ class Sending:
         self._learn(call.group, answers, now)
         return outcome
 
-    def silent(self, call: Call, now: float, late: bool) -> None:
-        """No answer; `late`: none in time, else the connection broke."""
+    def silent(self, call: Call, now: float, late: bool, reached: bool = True) -> None:
+        """No answer; `late`: none in time, else the connection broke. Not `reached`: there was none, and nothing was
+        sent."""
+        if not reached:
+            self.carried_bytes -= call.size
         self.collectors.failed(call.endpoint, now)
         self.unanswered["late" if late else "broken"] += 1
         if late:

@@ -10,14 +10,22 @@ class QueryError(ValueError):
     """A query that cannot be read or answered.
 
     `position` counts characters from the start of `text` (None where the query was built in Python); `length` is how
-    many are meant. `str` shows the line with a caret. `of_query` is False where no place of the text is at fault."""
+    many are meant. `str` shows the line with a caret. `of_query` is False where no place of the text is at fault.
+    `culprit` is the value that is wrong, if it is one: the parser knows where it stands."""
 
     of_query = True
+    culprit: object = None
 
     def __init__(self, message: str, position: int | None = None, text: str | None = None, length: int = 1) -> None:
         message = _printable(message)
         super().__init__(message)
         self.message, self.position, self.text, self.length = message, position, text, length
+
+    def about(self, culprit: object) -> QueryError:
+        """The same error, of an argument; the innermost one that says so is right."""
+        if self.culprit is None:
+            self.culprit = culprit
+        return self
 
     def at(self, position: int | None, text: str | None, length: int = 1) -> QueryError:
         """The same error with a place, unless it knows a better one already."""

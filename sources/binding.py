@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.model.fingerprint import fingerprint
-from artimon.model.labels import LabelError, canonical
+from artimon.model.labels import LabelError, canonical, validate_name
 from artimon.model.values import Kind, ValueType
 from bookkeeper.labels import LABELS
 from sources.reading import Schema
+from sources.relabel import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +38,25 @@ class Bound:
     columns: tuple[Column, ...]
     refused: Mapping[str, int] = field(default_factory=dict)
     examples: Mapping[str, str] = field(default_factory=dict)
+    acted: Mapping[str, int] = field(default_factory=dict)
+    """Rule -> series that it dropped or changed."""
 
 
-def bind(schema: Schema, automatic: Mapping[str, str]) -> Bound:
-    """The series of a schema; `automatic` labels (context, instance, placement) give way to the application's."""
+def bind(schema: Schema, automatic: Mapping[str, str], rules: Rules | None = None) -> Bound:
+    """The series of a schema; `automatic` labels (context, instance, placement) give way to the application's.
+
+    What `rules` drop is no refusal."""
     columns: list[Column] = []
     refused: Counter[str] = Counter()
     examples: dict[str, str] = {}
+    acted: Counter[str] = Counter()
     seen: set[str] = set()
+    texts = _Texts(automatic)
     for at, (name, labels) in enumerate(zip(schema.names, schema.labels, strict=True)):
         try:
-            text = text_of(name, labels, automatic)
+            text = texts.of(name, labels) if rules is None else ruled(name, labels, automatic, rules, acted)
+            if text is None:
+                continue
             column = _column(schema, at, name, text)
         except (LabelError, ValueError) as error:
             refused["bad name or label"] += 1
@@ -59,7 +68,15 @@ def bind(schema: Schema, automatic: Mapping[str, str]) -> Bound:
             continue
         seen.add(text)
         columns.append(column)
-    return Bound(schema, tuple(columns), dict(refused), examples)
+    return Bound(schema, tuple(columns), dict(refused), examples, acted)
+
+
+def ruled(
+    name: str, labels: Mapping[str, str], automatic: Mapping[str, str], rules: Rules, acted: Counter[str]
+) -> str | None:
+    """As `text_of`, after the rules; None if they drop the series. `acted` counts what they do."""
+    left = rules.apply(name, {**automatic, **labels}, acted)
+    return None if left is None else canonical(*left)
 
 
 def text_of(name: str, labels: Mapping[str, str], automatic: Mapping[str, str]) -> str:
@@ -68,6 +85,21 @@ def text_of(name: str, labels: Mapping[str, str], automatic: Mapping[str, str]) 
     if len(both) > LABELS:
         _validate_count(labels, both)
     return canonical(name, both)
+
+
+class _Texts:
+    """`text_of` for many variables: most of them share their labels with others, which are checked and written once."""
+
+    def __init__(self, automatic: Mapping[str, str]) -> None:
+        self._automatic = automatic
+        self._braces: dict[tuple[tuple[str, str], ...], str] = {}
+
+    def of(self, name: str, labels: Mapping[str, str]) -> str:
+        key = tuple(labels.items())
+        braces = self._braces.get(key)
+        if braces is None:
+            braces = self._braces[key] = text_of("_", labels, self._automatic)[1:]
+        return validate_name(name) + braces
 
 
 def _validate_count(labels: Mapping[str, str], both: Mapping[str, str]) -> None:

@@ -52,6 +52,13 @@ def births(
     return np.where(known.live, born, np.int64(poll_before_ms if appeared_ms is None else appeared_ms))
 
 
+def told(born: Ints, known: Known, created_ms: Ints, last_ms: Ints, time_ms: int) -> Ints:
+    """`born`, or the birth that the process tells of: of what is new any; of what goes on only one that lies between
+    its sample before (`last_ms`) and this one, so that a wrong clock begins no new life."""
+    sane = (created_ms > 0) & (created_ms <= time_ms)
+    return np.where(sane & (~known.live | (created_ms > last_ms)), created_ms, born)
+
+
 def fallen(known: Known, seen: Seen) -> Flags:
     """Where a counter stands below its value of the poll before; NaN is neither below nor above anything."""
     counter = known.live & (seen.kind == Kind.COUNTER)

@@ -47,6 +47,17 @@ class SourceConfig:
     """Files of mapping rules besides the shipped ones."""
     max_bean_series: int = 5_000
     """Per bean server."""
+    sources: Path | None = None
+    """File that names Prometheus pages, bean servers and scripts, and rules for all series: docs/foreign.md."""
+
+    session_s: float = 10.0
+    """ZooKeeper notices after this time that an agent was killed or cut off."""
+    takeover_s: float = 15.0
+    """So long an agent that went is waited for before others poll the processes of its host."""
+    own_networks: tuple[str, ...] = ()
+    """Networks (or addresses) of this host besides those of its interfaces: those of its containers."""
+    wiped_s: float = 60.0
+    """Most of all znodes gone at once: that is believed after this time, in which processes register again."""
 
     security: Security | None = None
     """What endpoints are shown and must show (ARTIMON_SECURE_POLLS); None: nothing."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from artimon.model.clock import Clock
-from artimon.model.protocols import Sink, SinkRefused
+from artimon.model.protocols import SinkRefused
 from sources.binding import bind
 from sources.figures import Figures
+from sources.gathering import Accepting
 from sources.reading import Reading
+from sources.relabel import RuleBook, Rules
 from sources.series import Placed, Prepared, SourceSeries
 from sources.store import SeriesStore
 
@@ -20,12 +23,20 @@ log = logging.getLogger(__name__)
 class Delivery:
     """What all pollers of an agent share on the way to the log."""
 
-    def __init__(self, sink: Sink, store: SeriesStore, figures: Figures, clock: Clock) -> None:
+    def __init__(
+        self, sink: Accepting, store: SeriesStore, figures: Figures, clock: Clock, rules: RuleBook | None = None
+    ) -> None:
         self.sink, self.store, self.figures, self.clock = sink, store, figures, clock
+        self.rules = rules or RuleBook()
 
-    async def place(self, series: SourceSeries, reading: Reading, automatic: Mapping[str, str]) -> Placed:
-        """Rows for a schema that is new to the source; text and fingerprints are made beside the event loop."""
-        bound = await asyncio.to_thread(bind, reading.schema, automatic)
+    async def place(
+        self, series: SourceSeries, reading: Reading, automatic: Mapping[str, str], own: Rules | None = None
+    ) -> Placed:
+        """Rows for a schema that is new to the source; text and fingerprints are made beside the event loop. `own`
+        rules of the source come before those for all."""
+        rules = self.rules.for_source(series.name, own)
+        bound = await asyncio.to_thread(bind, reading.schema, automatic, rules)
+        self.rules.acted(series.name, rules, Counter(bound.acted))
         placed = series.place(bound, reading.time_ms)
         for problem in placed.problems:
             log.warning("refused: %s", problem)
@@ -53,6 +64,7 @@ class Delivery:
         async with series.lock:
             if series.live and may():
                 await self._accept(series, series.prepare_end(self.clock.now_ms()))
+                self.rules.forget(series.name)
 
     async def _accept(self, series: SourceSeries, prepared: Prepared) -> None:
         about = f"sink/{series.name}"

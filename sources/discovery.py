@@ -12,21 +12,18 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.exceptions import NoNodeError
 from kazoo.recipe.watchers import ChildrenWatch
 
-from artimon.settings import zookeeper_auth
-from bookkeeper.registration import access
 from sources.address import Endpoint, parse_endpoint
 from sources.errors import AddressError
+from sources.session import LOST, Session
 
 log = logging.getLogger(__name__)
 CONTEXTS = "/artimon/contexts"
 MAX_CONTEXTS = 10_000
+STOP_S = 1.0
 Listing = Mapping[str, frozenset[Endpoint]]
-_LOST = (KazooException, KazooTimeoutError, TimeoutError, OSError)
 
 
 class Discovery:
@@ -37,22 +34,23 @@ class Discovery:
 
     def __init__(
         self,
-        zookeeper: str,
+        session: Session,
         reconcile_s: float,
         heard: Callable[[str, frozenset[Endpoint]], None],
         listed: Callable[[Listing], None],
     ) -> None:
-        self._hosts, self._reconcile_s, self._heard, self._listed = zookeeper, reconcile_s, heard, listed
+        self._session, self._reconcile_s, self._heard, self._listed = session, reconcile_s, heard, listed
         self._lock = threading.Lock()
         self._watches: dict[str, Any] = {}
         self._stop, self._again = threading.Event(), threading.Event()
-        self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="discovery", daemon=True)
+        self._parsed: dict[str, dict[str, Endpoint]] = {}
+        """By context, what its nodes mean: one that changes among 10,000 costs no more than one."""
         self.bad_nodes: dict[str, str] = {}
         """Znode -> what is wrong with its name, of those that are there now."""
         self.failures = 0
-        self.connected = False
+        session.on_change(self._again.set)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin, whether ZooKeeper is there or not."""
@@ -60,48 +58,27 @@ class Discovery:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and the session; takes at most a few seconds. Not to be called in the event loop."""
+        """End the thread: soon, or when the session is stopped. Not to be called in the event loop."""
         self._stop.set()
         self._again.set()
-        self._thread.join(5)
+        self._thread.join(STOP_S)
 
     def _run(self) -> None:
-        self._client = client = self._connect()
-        try:
-            while not self._stop.is_set():
-                self._again.clear()
-                try:
-                    self._reconcile(client)
-                except _LOST as error:
-                    self.failures += 1
-                    log.warning("ZooKeeper at %s: %r; working from what is known", self._hosts, error)
-                self._again.wait(self._reconcile_s if self.connected else 1.0)
-        finally:
-            client.stop()
-            client.close()
-
-    def _connect(self) -> Any:
-        client = KazooClient(
-            self._hosts,
-            timeout=10.0,
-            handler=SequentialThreadingHandler(),
-            connection_retry={"max_tries": -1, "max_delay": 5.0},
-            command_retry={"max_tries": 2, "max_delay": 2.0},
-            **access(zookeeper_auth()),
-        )
-        client.add_listener(self._state_changed)
-        client.start_async()
-        return client
-
-    def _state_changed(self, state: str) -> None:
-        """Runs in kazoo's thread and must not wait: a new session is a reason to list everything."""
-        self.connected = state == "CONNECTED"
-        log.info("ZooKeeper at %s: %s", self._hosts, state)
-        if self.connected:
-            self._again.set()
+        while not self._stop.is_set():
+            self._again.clear()
+            try:
+                self._session.revive()
+                self._reconcile(self._session.client)
+            except LOST as error:
+                self.failures += 1
+                log.warning("ZooKeeper at %s: %r; working from what is known", self._session.hosts, error)
+            except Exception:  # the thread must outlive whatever a client library raises
+                self.failures += 1
+                log.exception("ZooKeeper at %s", self._session.hosts)
+            self._again.wait(self._reconcile_s if self._session.connected else 1.0)
 
     def _reconcile(self, client: Any) -> None:
-        if not self.connected:
+        if not self._session.connected:
             return
         client.ensure_path(CONTEXTS)
         names = client.get_children(CONTEXTS)
@@ -117,6 +94,7 @@ class Discovery:
         for name in listing:
             self._watch(name, f"{CONTEXTS}/{name}", self._hearer(name))
         self._drop_watches(set(listing) | {""})
+        self._parsed = {context: known for context, known in self._parsed.items() if context in listing}
         self._hand_over(self._listed, {c: self._parse(c, nodes) for c, nodes in listing.items()})
 
     def _hearer(self, context: str) -> Callable[[Sequence[str]], None]:
@@ -133,7 +111,7 @@ class Discovery:
             changed(nodes)
             return not self._stop.is_set()
 
-        watch = ChildrenWatch(self._client, path, called)
+        watch = ChildrenWatch(self._session.client, path, called)
         with self._lock:
             self._watches[key] = watch
 
@@ -143,17 +121,17 @@ class Discovery:
                 self._watches.pop(key)._stopped = True
 
     def _parse(self, context: str, nodes: Sequence[str]) -> frozenset[Endpoint]:
-        prefix = f"{context}/"
-        bad = {}
-        found = set()
+        prefix, bad = f"{context}/", {}
+        before, now = self._parsed.get(context, {}), dict[str, Endpoint]()
         for node in nodes:
             try:
-                found.add(parse_endpoint(context, node))
+                now[node] = before.get(node) or parse_endpoint(context, node)
             except AddressError as error:
                 bad[prefix + node] = str(error)
+        self._parsed[context] = now
         kept = {node: text for node, text in self.bad_nodes.items() if not node.startswith(prefix)}
         self.bad_nodes = {**kept, **dict(sorted(bad.items())[:100])}
-        return frozenset(found)
+        return frozenset(now.values())
 
     def _hand_over(self, call: Callable[..., None], *arguments: object) -> None:
         if self._loop is None or self._stop.is_set():

@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,12 +17,13 @@ from sources.delivery import Delivery
 from sources.dropin_file import DropinFile, Look, nothing, refusals
 from sources.dropin_files import FileLimits, list_folder, stem_of
 from sources.dropin_owners import META, SeriesOwners
-from sources.dropin_read import MAX_NAMED, Refusals
+from sources.dropin_read import MAX_NAMED, Columns, Refusals
+from sources.dropin_take import deliver, take
 from sources.errors import FileRefused
 from sources.owners import Owners
 from sources.reading import Variable
-from sources.schedule import Pace, next_tick
-from sources.series import SourceSeries, Taken
+from sources.schedule import Pace, next_tick, wait_s
+from sources.series import SourceSeries
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -88,7 +88,7 @@ class DropinFolder:
         await self.resume()
         tick = next_tick(clock.now_ms(), *pace())
         while True:
-            while (left := (tick - clock.now_ms()) / 1000) > 0:
+            while (left := wait_s(clock.now_ms(), tick, 2 * pace()[1])) > 0:
                 await asyncio.sleep(min(left, 30.0))
             try:
                 await self.poll()
@@ -175,31 +175,26 @@ class DropinFolder:
             series.meta, series.changed = {META: name}, True
         self._series_owners.learn(series)
         automatic = {**self._labels, "context": stem_of(name)}
-        file = self._files[name] = DropinFile(self.folder / name, series, automatic, self._limits, self._series_owners)
+        rules = self._delivery.rules.for_source(source)
+        file = DropinFile(self.folder / name, series, automatic, self._limits, self._series_owners, rules)
+        self._files[name] = file
         return file
 
     def _source(self, name: str) -> str:
         return f"file/{self._labels['host']}/{stem_of(name)}"
 
     async def _take(self, name: str, file: DropinFile, look: Look) -> int:
-        now_ms, columns = self._delivery.clock.now_ms(), look.columns
+        columns = look.columns
         file.mtime_ms = look.mtime_ms
         if columns is None:
             file.unchanged()
-            await self._deliver(file, nothing(file.ended()), now_ms)
+            await self._end_missing(file)
             return 0
-        row = await file.settle(columns, now_ms)
-        taken = await self._in_thread(lambda: file.select(columns, row, now_ms))
-        file.seen(row, columns.complete)
-        self._tell(name, columns.refused)
-        begun = file.begun(taken)
-        samples = await self._deliver(file, replace(taken, ended=file.ended()), now_ms)
-        self._series_owners.take(begun, file.series)
-        file.taken(look, samples, now_ms)
-        return samples
 
-    async def _deliver(self, file: DropinFile, taken: Taken, now_ms: int) -> int:
-        return await self._delivery.take(file.series, lambda: file.series.prepare_taken(taken, now_ms))
+        def tell(told: Columns) -> None:
+            self._tell(name, told.refused)
+
+        return await take(file, look, columns, self._delivery, self._series_owners, self._in_thread, tell)
 
     async def _gone(self, name: str) -> None:
         """One poll without the file; after some its series end, and it is forgotten."""
@@ -209,12 +204,17 @@ class DropinFolder:
             return
         file.gone()
         try:
-            await self._deliver(file, nothing(file.ended()), self._delivery.clock.now_ms())
+            await self._end_missing(file)
         except SinkRefused:
             return
         if not file.series.live:
             self._owners.release(file.series.name, self._owner)
+            self._delivery.rules.forget(file.series.name)
             del self._files[name]
+
+    async def _end_missing(self, file: DropinFile) -> None:
+        """Say which series were missing for too long. SinkRefused: not said."""
+        await deliver(file, nothing(file.ended()), self._delivery, self._delivery.clock.now_ms())
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         """What `work` returns. Hanging: the file system does not answer, or has not answered the last time."""

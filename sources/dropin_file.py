@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,10 @@ from artimon.model.values import Kind, ValueType
 from sources import dropin_births as rules
 from sources.binding import Column
 from sources.dropin_births import Lines, Past
-from sources.dropin_files import FileLimits, OpenFile, Signature
+from sources.dropin_files import FileLimits, OpenFile, Signature, Written
 from sources.dropin_owners import SeriesOwners
 from sources.dropin_read import Columns, Described, LineReader, Refusals
+from sources.relabel import Rules
 from sources.series import SourceSeries, Taken
 
 Ints = npt.NDArray[np.int64]
@@ -56,9 +58,10 @@ class DropinFile:
         automatic: Mapping[str, str],
         limits: FileLimits,
         owners: SeriesOwners,
+        rules: Rules | None = None,
     ) -> None:
-        self.path, self.series, self._limits, self._series_owners = path, series, limits, owners
-        self._reader = LineReader(automatic, limits)
+        self.path, self.series, self._limits, self._series_owners, self.rules = path, series, limits, owners, rules
+        self._reader = LineReader(automatic, limits, rules)
         self.mtime_ms: int | None = None
         self.accepted = self.refused = 0
         self._settled: Signature | None = None
@@ -80,6 +83,15 @@ class DropinFile:
             if signature == self._settled:
                 return Look(signature, mtime_ms, None)
             return Look(signature, mtime_ms, self._reader.read(file))
+
+    def heard(self, data: bytes, run: int, now_ms: int) -> Look:
+        """As `look`, for the output of a program: its `run` tells it from any before."""
+        return Look(Signature(0, 0, len(data), run, 0), now_ms, self._reader.read(Written(data)))
+
+    @property
+    def acted(self) -> Counter[str]:
+        """Series that each rule dropped or changed."""
+        return self._reader.acted
 
     def select(self, columns: Columns, row: Ints, now_ms: int) -> Taken:
         """The new samples among lines whose series stand in `row`; what is refused is added to `columns.refused`."""

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from bookkeeper.settings import SettingsError, checked
 from sources.errors import FileRefused
@@ -90,6 +91,18 @@ def stem_of(name: str) -> str:
         raise FileRefused("bad file name", str(error)) from None
 
 
+class Readable(Protocol):
+    """Where lines come from."""
+
+    def read(self) -> bytes:
+        """The next piece, empty at the end. FileRefused."""
+        ...
+
+    def unchanged(self) -> bool:
+        """Nobody wrote into it while it was read."""
+        ...
+
+
 class OpenFile:
     """One file, open for reading. Raises FileNotFoundError, or FileRefused with the reason; a context manager."""
 
@@ -127,6 +140,20 @@ class OpenFile:
         self.close()
 
 
+class Written:
+    """What a program wrote, as if it were a file."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self) -> bytes:
+        data, self._data = self._data, b""
+        return data
+
+    def unchanged(self) -> bool:
+        return True
+
+
 def _refused(path: Path, error: OSError) -> FileRefused:
     if error.errno == errno.ELOOP:
         return FileRefused("no file", f"{path}: it is a symbolic link: put a file there by rename")
@@ -137,7 +164,7 @@ def _refused(path: Path, error: OSError) -> FileRefused:
 class Pieces:
     """The lines of a file, a piece at a time. Once they have been taken: how many there were, and how it ended."""
 
-    file: OpenFile
+    file: Readable
     limits: FileLimits
     count: int = 0
     """Whole lines so far."""

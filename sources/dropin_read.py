@@ -15,16 +15,19 @@ import numpy.typing as npt
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import LabelError
 from artimon.model.values import Kind, Value, double_to_cell, type_of
-from sources.binding import text_of
-from sources.dropin_files import FileLimits, OpenFile, Pieces
+from sources.binding import ruled, text_of
+from sources.dropin_files import FileLimits, Pieces, Readable
 from sources.dropin_lines import SPACE, Told, parse_line, parse_told, parse_value
 from sources.errors import LineError
+from sources.relabel import Rules
 
 Ints = npt.NDArray[np.int64]
 MAX_NAMED = 5
 """So many bad lines of a file are named; all are counted."""
 _MAX_TOLD = 10_000
 _MAX_KNOWN = 400_000
+_DROPPED = -1
+"""Instead of a column: a rule drops the series."""
 _DIGITS = 18
 """A number of so many digits fits an int64."""
 
@@ -85,8 +88,8 @@ class LineReader:
     """Reads one file again and again. `names`, `texts` and `prints` have an entry a column; `generation` changes when
     columns are numbered anew, because the file had too many different ones."""
 
-    def __init__(self, automatic: Mapping[str, str], limits: FileLimits) -> None:
-        self._automatic, self._limits = automatic, limits
+    def __init__(self, automatic: Mapping[str, str], limits: FileLimits, rules: Rules | None = None) -> None:
+        self._automatic, self._limits, self._rules = automatic, limits, rules
         self.generation = 0
         self._forget()
         self._told: list[bytes] = []
@@ -95,11 +98,13 @@ class LineReader:
     def _forget(self) -> None:
         self._known: dict[bytes, int] = {}
         self._by_text: dict[str, int] = {}
+        self.acted: Counter[str] = Counter()
+        """Series that each rule dropped or changed."""
         self.names: list[str] = []
         self.texts: list[str] = []
         self.prints: list[int] = []
 
-    def read(self, file: OpenFile) -> Columns:
+    def read(self, file: Readable) -> Columns:
         """The whole file. FileRefused if it cannot be read to its end."""
         if len(self._known) > _MAX_KNOWN:
             self.generation += 1
@@ -144,6 +149,8 @@ class LineReader:
             if at is None or not value:
                 other(line, number, made)
                 continue
+            if at == _DROPPED:
+                continue
             if when != last:
                 if not when.isdigit() or len(when) > _DIGITS:
                     other(line, number, made)
@@ -183,13 +190,17 @@ class LineReader:
             made.refused.add(number, "bad line", str(error))
             return
         self._known[parsed.text] = at
+        if at == _DROPPED:
+            return
         made.add_value(parsed.value)
         made.column.append(at)
         made.time_ms.append(parsed.time_ms)
         made.line.append(number)
 
     def _column(self, name: str, labels: Mapping[str, str]) -> int:
-        text = text_of(name, labels, self._automatic)
+        text = self._text_of(name, labels)
+        if text is None:
+            return _DROPPED
         at = self._by_text.get(text)
         if at is None:
             at = self._by_text[text] = len(self.texts)
@@ -197,6 +208,12 @@ class LineReader:
             self.texts.append(text)
             self.prints.append(fingerprint(text))
         return at
+
+    def _text_of(self, name: str, labels: Mapping[str, str]) -> str | None:
+        """None if a rule drops the series."""
+        if self._rules is None:
+            return text_of(name, labels, self._automatic)
+        return ruled(name, labels, self._automatic, self._rules, self.acted)
 
 
 class _Rows:

@@ -18,6 +18,17 @@ class PollError(SourceError):
         return f"{self.reason}: {self.text}"
 
 
+class GaveWay(SourceError):
+    """Another agent polls the process `uuid`, and this one does not know better: no values were read."""
+
+    def __init__(self, uuid: bytes, poller: str) -> None:
+        super().__init__(uuid, poller)
+        self.uuid, self.poller = uuid, poller
+
+    def __str__(self) -> str:
+        return f"the agent {self.poller!r:.200} polls it"
+
+
 class AddressError(SourceError, ValueError):
     """The name of a znode is no `<ip>:<port>:<uuid>`."""
 
@@ -30,8 +41,8 @@ class TargetError(SourceError, ValueError):
     """What names a bean server cannot be used: the text says what is wanted."""
 
 
-class JmxRulesError(SourceError, ValueError):
-    """A file of mapping rules cannot be used. `line` and `column` begin at 1."""
+class PositionError(SourceError, ValueError):
+    """A file that was written by hand cannot be used. `line` and `column` begin at 1."""
 
     def __init__(self, file: str, line: int, column: int, text: str) -> None:
         super().__init__(file, line, column, text)
@@ -39,6 +50,14 @@ class JmxRulesError(SourceError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}: {self.text}"
+
+
+class JmxRulesError(PositionError):
+    """A file of mapping rules cannot be used."""
+
+
+class SourcesFileError(PositionError):
+    """The file that names foreign sources, or one of targets, cannot be used."""
 
 
 class StateError(SourceError):

@@ -16,6 +16,8 @@ class Figures:
         self.samples = 0
         self.missed_ticks = 0
         self.poll_errors: Counter[str] = Counter()
+        self.gave_way = 0
+        """Polls that yielded nothing because another agent polls the process."""
         self.sink_refused = 0
         self.refused: dict[str, Counter[str]] = {}
         """By source or endpoint: refusals by reason, as of its last poll."""
@@ -43,6 +45,7 @@ class Figures:
             "polls": self.polls,
             "polled_samples": self.samples,
             "missed_ticks": self.missed_ticks,
+            "gave_way": self.gave_way,
             "poll_errors": dict(self.poll_errors),
             "sink_refused": self.sink_refused,
             "refused": dict(refused),

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefused
+from sources import memo
 from sources.address import Endpoint
 from sources.config import SourceConfig
 from sources.delivery import Delivery
-from sources.errors import PollError
+from sources.errors import GaveWay, PollError
 from sources.figures import Figures
 from sources.names import Placement
 from sources.owners import Owners
 from sources.poller import Limits, Poller
 from sources.reading import Reading
-from sources.schedule import missed_ticks, next_tick, phase_ms
+from sources.schedule import missed_ticks, next_tick, periods_until_next, phase_ms, wait_s
 from sources.series import Placed, SourceSeries
 from sources.status import Statuses
 
@@ -43,6 +45,8 @@ class Shared:
     owners: Owners
     statuses: Statuses
     figures: Figures
+    sure: Callable[[Endpoint], bool] = lambda _: True
+    """Whether this agent polls an endpoint beyond doubt."""
 
 
 class Follower:
@@ -59,7 +63,11 @@ class Follower:
         self.series = series
         """The source that this process speaks for; given at start when it did so before."""
         self._labels: dict[str, str] = dict(series.meta.get("labels", {})) if series else {}
-        self._poller = Poller(endpoint, shared.config, shared.limits, shared.clock)
+        self._poller = Poller(endpoint, shared.config, shared.limits, shared.clock, lambda: shared.sure(endpoint))
+        self._left = b""
+        """What was last left with the process for another agent."""
+        self._failures = 0
+        """Polls in a row that failed."""
         self._placed: Placed | None = None
         self._identified: tuple[str, str] | None = None
         self._refused_as = ""
@@ -82,6 +90,9 @@ class Follower:
         if self.registered and not registered:
             self._farewell_ms = 0
             self._just_answered = self._shared.clock.now_ms() - self._answered_ms < _SESSION_MS
+            self._wake.set()
+        elif registered and not self.registered:
+            self._failures = 0
             self._wake.set()
         self.registered = registered
 
@@ -127,6 +138,23 @@ class Follower:
             self._over = True
             self._poller.close()
 
+    async def stand_down(self, task: asyncio.Task[None]) -> None:
+        """Another agent polls it from now on: a poll under way is finished and `task`, which runs this, is ended.
+        Nothing is said to have ended."""
+        async with self._busy:
+            self._over = True
+            task.cancel()
+        await asyncio.wait([task])
+        shared, series = self._shared, self.series
+        shared.statuses.left(self._key())
+        for about in (str(self.endpoint), series.name if series else ""):
+            shared.figures.refuse(about, Counter())
+        if series is not None and shared.owners.get(series.name) is self:
+            shared.owners.release(series.name, self)
+            series.meta["elsewhere"] = True
+            series.changed = True
+            shared.delivery.store.touch(series)
+
     async def conclude(self) -> None:
         """When the agent ends, after `run` was cancelled: what has said goodbye is asked whether it is gone. The next
         start of the agent could not know that it left in order."""
@@ -147,7 +175,8 @@ class Follower:
     def _tick(self, now_ms: int) -> int:
         period = self._shared.config.period_ms
         name = self.series.name if self.series else self._refused_as or str(self.endpoint)
-        return next_tick(now_ms, phase_ms(name, period), period, self._sampled_ms)
+        later = periods_until_next(self._failures, str(self.endpoint)) - 1
+        return next_tick(now_ms, phase_ms(name, period), period, self._sampled_ms) + later * period
 
     def _next(self, planned: int, asked_to_leave: bool) -> int:
         now_ms = self._shared.clock.now_ms()
@@ -165,9 +194,11 @@ class Follower:
         return isinstance(owner, Follower) and not owner.registered
 
     async def _until(self, time_ms: int) -> None:
-        """Wait for the wall clock to reach `time_ms`, or for the znode to go."""
+        """Wait for the wall clock to reach `time_ms`, or to be set back; or for the znode to come or go."""
+        clock = self._shared.clock
+        most_ms = time_ms - clock.now_ms() + self._shared.config.period_ms
         while not self._wake.is_set():
-            left = (time_ms - self._shared.clock.now_ms()) / 1000
+            left = wait_s(clock.now_ms(), time_ms, most_ms)
             if left <= 0:
                 return
             try:
@@ -186,7 +217,15 @@ class Follower:
         samples = 0
         try:
             samples = await self._take(await self._poller.poll())
+        except GaveWay as other:
+            log.info("%s: %s", self.endpoint, other)
+            figures.gave_way += 1
+            figures.problem(str(self.endpoint), "")
+            self._failures = 0
+            self._shared.statuses.left(self._key())
+            return True
         except PollError as error:
+            self._failures += 1
             figures.poll_errors[error.reason] += 1
             figures.problem(str(self.endpoint), f"{self.endpoint}: {error}")
             self._report(False, 0)
@@ -198,6 +237,7 @@ class Follower:
             figures.poll_errors["internal"] += 1
             figures.problem(str(self.endpoint), f"{self.endpoint}: internal error, see the log")
             return True
+        self._failures = 0
         self._answered_ms, self._met = self._shared.clock.now_ms(), True
         if not self._refused_as:
             figures.problem(str(self.endpoint), "")
@@ -227,9 +267,19 @@ class Follower:
                 reading = await self._poller.poll()
             self._placed = await delivery.place(self.series, reading, self._labels)
             self._poller.slim_schema()
+        if self._poller.inherited is not None:
+            memo.inherit(self.series, memo.decode(self._poller.inherited), reading, self._placed)
+            self._poller.inherited = None
         samples = await delivery.send(self.series, reading, self._placed)
         self._sampled_ms = self.series.last_poll_ms
+        self._leave_word(self.series)
         return samples
+
+    def _leave_word(self, series: SourceSeries) -> None:
+        late = memo.encode(memo.late_of(series))
+        if late != self._left:
+            self._left = late
+            self._poller.leave(late)
 
     async def _identify(self, reading: Reading) -> None:
         """Find out which source this process speaks for, and whether it may."""

@@ -9,24 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sources.errors import PollError
+from sources.faults import Faults
 
 Bean = Mapping[str, Any]
-_EXAMPLE = 200
-
-
-class Faults:
-    """What was left out of one poll: counts by reason, and one example of each."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.examples: dict[str, str] = {}
-
-    def add(self, reason: str, text: str, count: int = 1) -> None:
-        self.counts[reason] += count
-        self.examples.setdefault(reason, text[:_EXAMPLE])
-
-    def __len__(self) -> int:
-        return len(self.counts)
 
 
 @dataclass(frozen=True, slots=True)

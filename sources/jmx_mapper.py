@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.values import INT64_MAX, INT64_MIN, Value, ValueType
-from sources.jmx_answer import Answer, Bean, Faults
+from sources.faults import Faults
+from sources.jmx_answer import Answer, Bean
 from sources.jmx_names import Pattern, split_bean_name
 from sources.jmx_rules import BeanRule, VariableRule
 from sources.reading import Variable

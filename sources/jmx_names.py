@@ -9,8 +9,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import re2
+
 MAX_PLACES = 3
-"""Places in one pattern: each may make a match slower by the length of the text."""
+"""Places in one pattern."""
 _PLACE = re.compile(r"<([a-z_]+)>")
 _USE = re.compile(r"<(tag\.\w+|[a-z_]+)(?:\|([a-z]+))?>")
 
@@ -38,7 +40,9 @@ class Pattern:
 
     text: str
     places: tuple[str, ...]
-    regex: re.Pattern[str] | None
+    regex: re2._Regexp[str] | None
+    pieces: tuple[str, ...] = ()
+    """What stands between the places, and around them."""
 
     @property
     def literal(self) -> bool:
@@ -48,8 +52,11 @@ class Pattern:
         """What stands at each named place, None if the text is another."""
         if self.regex is None:
             return {} if text == self.text else None
-        found = self.regex.fullmatch(text)
-        return found.groupdict() if found else None
+        try:
+            found = self.regex.fullmatch(text)
+        except UnicodeEncodeError:  # half a character, which JSON can hold and no label
+            return None
+        return dict(zip(self.places, found.groups(), strict=True)) if found else None
 
 
 def parse_pattern(text: str) -> Pattern:
@@ -66,8 +73,8 @@ def parse_pattern(text: str) -> Pattern:
         raise PatternError(f"{text!r}: two places need something between them")
     if len(pieces) == 1:
         return Pattern(text, (), None)
-    parts = [re.escape(p) if i % 2 == 0 else _group(p) for i, p in enumerate(pieces)]
-    return Pattern(text, tuple(places), re.compile("".join(parts), re.DOTALL))
+    parts = [re2.escape(p) if i % 2 == 0 else _group(p) for i, p in enumerate(pieces)]
+    return Pattern(text, tuple(places), re2.compile(f"(?s){''.join(parts)}"), tuple(pieces[0::2]))
 
 
 def _group(place: str) -> str:

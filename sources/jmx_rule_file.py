@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 import yaml
 
-from artimon.model.labels import LabelError, validate_labels, validate_name
+from artimon.model.labels import validate_labels, validate_name
 from artimon.model.values import Kind, ValueType
 from sources.errors import JmxRulesError
 from sources.jmx_names import PatternError, Template, parse_bean_pattern, parse_pattern, parse_template
 from sources.jmx_rules import BeanRule, VariableRule
+from sources.yaml_nodes import NodeReader, compose, read_text
 
-MAX_BYTES = 1 << 20
 MAX_RULES = 10_000
 _TYPES = {"integer": ValueType.INTEGER, "double": ValueType.DOUBLE, "boolean": ValueType.BOOLEAN}
 _KINDS = {"counter": Kind.COUNTER, "gauge": Kind.GAUGE}
@@ -25,14 +26,16 @@ _UNITS = ("bytes", "ms")
 _SCALARS = ("type", "kind", "unit", "help", "multiply", "divide")
 _KEYS = ("name", "attribute", "attributes", "labels", "missing", "values", "except", *_SCALARS)
 _EACH = "each"
-T = TypeVar("T")
 
 
-def shipped_rules() -> tuple[BeanRule, ...]:
-    """The rules that come with the package: the JVM, and HDFS."""
-    folder = resources.files("sources") / "rules"
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
-    return tuple(rule for file in files for rule in _read(file, file.name))
+RULE_SETS = ("hbase", "hdfs", "jvm", "kafka", "spark", "zookeeper")
+"""Those that come with the package, by the names of their files."""
+
+
+@cache
+def rule_set(name: str) -> tuple[BeanRule, ...]:
+    """One of RULE_SETS."""
+    return _read(resources.files("sources") / "rules" / f"{name}.yaml", f"{name}.yaml")
 
 
 def read_rules(path: Path) -> tuple[BeanRule, ...]:
@@ -41,37 +44,22 @@ def read_rules(path: Path) -> tuple[BeanRule, ...]:
 
 
 def _read(file: Path | Traversable, shown: str) -> tuple[BeanRule, ...]:
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise JmxRulesError(shown, 1, 1, f"more than {MAX_BYTES} bytes")
-        text = data.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise JmxRulesError(shown, 1, 1, str(error)) from error
-    return parse_rules(text, shown)
+    return parse_rules(read_text(file, shown, JmxRulesError), shown)
 
 
 def parse_rules(text: str, shown: str) -> tuple[BeanRule, ...]:
     """The rules of a file's text; `shown` is what errors call it. Raises JmxRulesError."""
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise JmxRulesError(shown, line, column, error.problem or str(error)) from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise JmxRulesError(shown, 1, 1, " ".join(str(error).split())) from error
+    root = compose(text, shown, JmxRulesError)
     if root is None:
         raise JmxRulesError(shown, 1, 1, "empty: want `beans:` and a list")
     return _Reader(shown).file(root)
 
 
-class _Reader:
-    """Walks the nodes of one file; each method takes the node that it is about."""
+class _Reader(NodeReader):
+    """Walks the nodes of one file of mapping rules."""
 
     def __init__(self, shown: str) -> None:
-        self._shown = shown
+        super().__init__(shown, JmxRulesError)
         self._rules = 0
 
     def file(self, root: yaml.Node) -> tuple[BeanRule, ...]:
@@ -150,88 +138,6 @@ class _Reader:
             name = self._checked(key, lambda text: _label(text))
             labels[name] = self._checked(value, parse_template)
         return labels
-
-    def _choice(self, node: yaml.Node | None, choices: dict[str, T], default: T) -> T:
-        if node is None:
-            return default
-        text = self._text(node)
-        if text not in choices:
-            self._fail(node, f"{text!r}: want {' or '.join(choices)}")
-        return choices[text]
-
-    def _positive(self, node: yaml.Node | None) -> int:
-        if node is None:
-            return 1
-        number = self._checked(node, int)
-        if not 0 < number < 1 << 62:
-            self._fail(node, f"{number}: want a whole number above 0")
-        return number
-
-    # --- nodes
-
-    def _checked(self, node: yaml.Node, parse: Callable[[str], T]) -> T:
-        text = self._text(node)
-        try:
-            return parse(text)
-        except (PatternError, LabelError, ValueError) as error:
-            self._fail(node, str(error))
-
-    def _text(self, node: yaml.Node) -> str:
-        if not isinstance(node, yaml.ScalarNode):
-            self._fail(node, f"want a text or a number, found a {_kind(node)}")
-        return str(node.value)
-
-    def _list(self, node: yaml.Node | None) -> list[yaml.Node]:
-        if node is None:
-            return []
-        if not isinstance(node, yaml.SequenceNode):
-            self._fail(node, f"want a list, found a {_kind(node)}")
-        return list(node.value)
-
-    def _pairs(self, node: yaml.Node) -> list[tuple[yaml.Node, yaml.Node]]:
-        if not isinstance(node, yaml.MappingNode):
-            self._fail(node, f"want `key: value`, found a {_kind(node)}")
-        seen: set[str] = set()
-        for key, _ in node.value:
-            text = self._text(key)
-            if text in seen:
-                self._fail(key, f"{text!r} stands here twice")
-            seen.add(text)
-        return list(node.value)
-
-    def _mapping(self, node: yaml.Node, allowed: Sequence[str], required: Sequence[str]) -> dict[str, yaml.Node]:
-        keys: dict[str, yaml.Node] = {}
-        for key, value in self._pairs(node):
-            if self._text(key) not in allowed:
-                self._fail(key, f"{self._text(key)!r} is not known here: there are {', '.join(allowed)}")
-            keys[self._text(key)] = value
-        for name in required:
-            if name not in keys:
-                self._fail(node, f"`{name}:` is missing")
-        return keys
-
-    def _refuse_aliases(self, root: yaml.Node) -> None:
-        """They would let a small file become a huge one."""
-        met: set[int] = set()
-        waiting = [root]
-        while waiting:
-            node = waiting.pop()
-            if id(node) in met:
-                self._fail(node, "an alias (*) stands for this: write it out at both places")
-            met.add(id(node))
-            if isinstance(node, yaml.MappingNode):
-                waiting.extend(part for pair in node.value for part in pair)
-            elif isinstance(node, yaml.SequenceNode):
-                waiting.extend(node.value)
-
-    def _fail(self, node: yaml.Node, text: str) -> NoReturn:
-        mark: Any = node.start_mark
-        raise JmxRulesError(self._shown, mark.line + 1, mark.column + 1, text)
-
-
-def _kind(node: yaml.Node) -> str:
-    names: dict[type[yaml.Node], str] = {yaml.SequenceNode: "list", yaml.MappingNode: "mapping"}
-    return names.get(type(node), "text")
 
 
 def _label(text: str) -> str:

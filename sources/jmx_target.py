@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from sources.errors import TargetError
+from sources.target import joined
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}")
 _PRINTABLE = re.compile(r"[\x21-\x7e]{1,2000}")
@@ -25,10 +27,27 @@ class JmxTarget:
     """With a `?`, it is asked as it stands; without one, for each domain that has rules."""
     instance: str = "0"
 
+    rule_sets: tuple[str, ...] = ("jvm", "hdfs", "hbase")
+    """Shipped mapping rules that are used beside those of the agent."""
+
+    @property
+    def kind(self) -> str:
+        return "jmx"
+
+    @property
+    def identity(self) -> list[str]:
+        return [self.context, self.instance, self.url]
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return {"context": self.context, "instance": self.instance}
+
+    def source(self, host: str) -> str:
+        return f"jmx/{self.context}/{host}/{self.instance}"
+
     @property
     def address(self) -> str:
-        """`host:port`, IPv6 in brackets."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return joined(self.host, self.port)
 
     @property
     def url(self) -> str:

@@ -10,7 +10,7 @@ from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefused
 from sources.delivery import Delivery
 from sources.reading import ReadingMaker, Variable
-from sources.schedule import Pace, next_tick
+from sources.schedule import Pace, next_tick, wait_s
 from sources.series import Placed, SourceSeries
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class LocalSource:
         """For ever; a poll that fails is counted and the next one is made all the same."""
         tick = next_tick(max(clock.now_ms(), not_before_ms), *pace(), self._series.last_poll_ms)
         while True:
-            while (left := (tick - clock.now_ms()) / 1000) > 0:
+            while (left := wait_s(clock.now_ms(), tick, 3 * pace()[1])) > 0:
                 await asyncio.sleep(min(left, 30.0))
             await self._poll_safely()
             tick = next_tick(clock.now_ms(), *pace(), self._series.last_poll_ms)

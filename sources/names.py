@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 REFRESH_MS = 86_400_000
 RETRY_MS = 600_000
 MAX_NAMES = 100_000
+SAVE_S = 1.0
+"""Names that come within so short a time are written together: the file is written whole."""
 
 
 def reverse_name(ip: str) -> str:
@@ -48,6 +50,7 @@ class Placement:
         self._ask_after: dict[str, int] = {}
         self._asking: dict[str, asyncio.Future[str]] = {}
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="reverse-name")
+        self._saving: asyncio.TimerHandle | None = None
         self.failed = 0
 
     async def labels(self, ip: str) -> dict[str, str]:
@@ -63,8 +66,11 @@ class Placement:
         return {**(labels_of_name(name) if name else {"host": ip}), **by_rule}
 
     def close(self) -> None:
-        """Give up look-ups that are under way."""
+        """Give up look-ups that are under way, and write what was found."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._saving is not None:
+            self._saving.cancel()
+            self._save()
 
     def _due(self, ip: str) -> bool:
         return self._clock.now_ms() >= self._ask_after.get(ip, 0)
@@ -93,9 +99,11 @@ class Placement:
         self._ask_after[ip] = self._clock.now_ms() + REFRESH_MS
         if self._names.get(ip) != future.result() and len(self._names) < MAX_NAMES:
             self._names[ip] = future.result()
-            self._save()
+            if self._saving is None:
+                self._saving = asyncio.get_running_loop().call_later(SAVE_S, self._save)
 
     def _save(self) -> None:
+        self._saving = None
         try:
             write(self._cache, json.dumps(self._names, indent=0).encode())
         except OSError as error:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 
 from artimon.model.clock import Clock
 from sources.address import Endpoint
 from sources.config import SourceConfig
-from sources.errors import PollError
+from sources.errors import GaveWay, PollError
 from sources.reading import Reading, Schema
 from sources.secured import open_connection
-from sources.wire import Answer, decode_answer, encode_question
+from sources.wire import Answer, decode_answer, encode_question, number
 
 _LENGTH = struct.Struct(">I")
 _LARGE = 1 << 18
 """Frames above this many bytes wait for one of few places in memory, and are decoded beside the event loop."""
 _LARGE_AT_ONCE = 8
+_DOUBTS = 1.5
+"""An agent that is not sure gives way to one that asked within so many periods."""
 
 
 class Limits:
-    """What all polls of a source share: places for polls under way, and for large answers in memory."""
+    """What all polls of a source share: places for polls under way, for large answers in memory, and for connections
+    that are kept from one poll to the next (`most_kept`; beyond that each poll makes one)."""
 
-    def __init__(self, concurrency: int) -> None:
+    def __init__(self, concurrency: int, most_kept: int = 20_000) -> None:
+        self.most_kept, self.kept = most_kept, 0
         self._healthy = asyncio.Semaphore(concurrency)
         self._failing = asyncio.Semaphore(max(1, concurrency // 4))
         self.large = asyncio.Semaphore(_LARGE_AT_ONCE)
@@ -33,10 +38,24 @@ class Limits:
 
 
 class Poller:
-    """One endpoint. Any error closes the connection, so that a late answer is never taken for the next one's."""
+    """One endpoint. Any error closes the connection, so that a late answer is never taken for the next one's.
 
-    def __init__(self, endpoint: Endpoint, config: SourceConfig, limits: Limits, clock: Clock) -> None:
+    `sure`: whether this agent is the one that polls it, beyond doubt. `inherited`: the memo of another agent's poller,
+    from the answer with which this one took its place until it is taken from here."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        config: SourceConfig,
+        limits: Limits,
+        clock: Clock,
+        sure: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._endpoint, self._config, self._limits, self._clock = endpoint, config, limits, clock
+        self._sure = sure
+        self._asked: tuple[object, bytearray] = None, bytearray()
+        self._memo: bytes | None = None
+        self.inherited: bytes | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._schema: Schema | None = None
         self._seqid = 0
@@ -45,15 +64,25 @@ class Poller:
         """Milliseconds from question to answer (or error) of the last poll."""
 
     async def poll(self) -> Reading:
-        """What the process says now. PollError with the reason; `self.failing` tells afterwards how it went."""
+        """What the process says now. PollError with the reason; `self.failing` tells afterwards how it went. GaveWay:
+        it is another agent's to poll."""
         try:
             reading = await self._poll()
+        except GaveWay:
+            self.failing = False
+            raise
         except BaseException:
             self.failing = True
             self.close()
             raise
         self.failing = False
+        if self._limits.kept > self._limits.most_kept:
+            self.close()
         return reading
+
+    def leave(self, memo: bytes) -> None:
+        """Have the process keep this for the poller that comes after this one."""
+        self._memo = memo
 
     def slim_schema(self) -> None:
         """The names and labels of the schema are no longer needed."""
@@ -69,10 +98,12 @@ class Poller:
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
+            self._limits.kept -= 1
 
     async def _poll(self) -> Reading:
         self._seqid = self._seqid % 0x7FFF_FFFF + 1
-        question = encode_question(self._schema.id if self._schema else b"", self._seqid)
+        memo = self._memo
+        question = number(self._question(memo), self._seqid)
         async with self._limits.place(self.failing):
             began = self._clock.monotonic()
             try:
@@ -80,8 +111,22 @@ class Poller:
             finally:
                 self.last_ms = (self._clock.monotonic() - began) * 1000
             time_ms = self._clock.now_ms()
-        answer = await self._decode(frame)
-        return self._reading(answer, time_ms)
+        try:
+            answer = await self._decode(frame)
+        except GaveWay as other:
+            self._check_uuid(other.uuid)
+            raise
+        reading = self._reading(answer, time_ms)
+        if self._memo is memo:
+            self._memo = None  # it has arrived
+        return reading
+
+    def _question(self, memo: bytes | None) -> bytearray:
+        patience_ms = 0 if self._sure() else round(_DOUBTS * self._config.period_ms)
+        about = self._schema.id if self._schema else b"", self._config.agent, patience_ms, memo
+        if self._asked[0] != about:
+            self._asked = about, encode_question(*about)
+        return self._asked[1]
 
     async def _ask(self, question: bytes) -> bytes:
         """One question, one frame, within the deadline."""
@@ -112,6 +157,7 @@ class Poller:
     async def _send(self, question: bytes) -> bytes:
         if self._streams is None:
             self._streams = await open_connection(self._endpoint, self._config.security)
+            self._limits.kept += 1
         reader, writer = self._streams
         writer.write(question)
         await writer.drain()
@@ -124,16 +170,17 @@ class Poller:
             return await reader.readexactly(size)
 
     async def _decode(self, frame: bytes) -> Answer:
-        arguments = (frame, self._seqid, self._schema, self._config.max_series)
+        arguments = (frame, self._seqid, self._schema, self._config.max_series, self._config.agent)
         if len(frame) > _LARGE // 8:
             return await asyncio.to_thread(decode_answer, *arguments)
         return decode_answer(*arguments)
 
     def _reading(self, answer: Answer, time_ms: int) -> Reading:
-        if answer.uuid != self._endpoint.uuid:
-            raise PollError("wrong uuid", f"process {answer.uuid.hex()} answers at {self._endpoint.address}")
+        self._check_uuid(answer.uuid)
         if answer.context != self._endpoint.context:
             raise PollError("wrong context", f"answers as {answer.context!r}")
+        if answer.memo is not None:
+            self.inherited = answer.memo
         if answer.schema is not None:
             self._schema = answer.schema
         if self._schema is None:  # decode_answer has made sure of it
@@ -148,3 +195,7 @@ class Poller:
             answer.context,
             answer.instance,
         )
+
+    def _check_uuid(self, uuid: bytes) -> None:
+        if uuid != self._endpoint.uuid:
+            raise PollError("wrong uuid", f"process {uuid.hex()} answers at {self._endpoint.address}")

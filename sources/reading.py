@@ -53,6 +53,8 @@ class Reading:
     """What is counted goes on while it is not read: a series that comes back in the same process keeps its birth."""
     appeared_ms: int | None = None
     """Birth of a series that the process did not have before; None: the poll before."""
+    created_ms: npt.NDArray[np.int64] | None = None
+    """By column: when its count began, as the process itself tells; 0 where it does not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,3 +46,24 @@ def announce_day(now_ms: int, key: str) -> int:
     """A number that changes once a day, at a time of day of its own for each key."""
     day = 86_400_000
     return (now_ms + int(xxhash.xxh3_64_intdigest(key.encode())) % day) // day
+
+
+PATIENT = 3
+"""So many polls in a row may fail before an endpoint is asked less often."""
+MOST_PERIODS = 8
+
+
+def wait_s(now_ms: int, tick_ms: int, most_ms: int) -> float:
+    """Seconds until a tick. 0 when it has come, and when it is more than `most_ms` ahead, farther than it was planned:
+    the wall clock was set back, and there are other ticks now."""
+    return 0.0 if tick_ms - now_ms > most_ms else max(0.0, (tick_ms - now_ms) / 1000)
+
+
+def periods_until_next(failures: int, endpoint: str) -> int:
+    """In how many periods an endpoint is asked again that failed `failures` times in a row: in 1, later in up to 2, 4
+    and at last 8; how many of these depends on the endpoint, so that those that fell silent together are not all asked
+    together."""
+    if failures < PATIENT:
+        return 1
+    most = min(MOST_PERIODS, 2 << min(failures - PATIENT, 16))
+    return most - int(xxhash.xxh3_64_intdigest(f"{endpoint}/{failures}".encode())) % (most // 2 + 1)

@@ -20,7 +20,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.values import ValueType, double_to_cell, may_become
 from sources.address import NO_PROCESS
 from sources.binding import Bound, Column
-from sources.births import Known, Seen, births, remembered
+from sources.births import Known, Seen, births, remembered, told
 from sources.reading import Reading
 from sources.rows import Description, Rows, block_of
 from sources.schedule import announce_day
@@ -182,6 +182,8 @@ class SourceSeries:
         seen = Seen(cell, placed.type, placed.kind)
         same = self.uuid == reading.uuid
         born = births(known, seen, reading.birth_ms, self.last_poll_ms if same else None, reading.appeared_ms)
+        if reading.created_ms is not None:
+            born = told(born, known, reading.created_ms[placed.at], state["last_ms"][row], time_ms)
         born = np.minimum(born, time_ms)
         gone = state["live"].copy()
         gone[row] = False

@@ -38,6 +38,11 @@ class SeriesStore:
             found = self._sources[name] = SourceSeries(name, self._max_series)
         return found
 
+    def last_poll_ms(self, name: str) -> int:
+        """When the source of that name was polled last, as far as is known; 0 if it is not."""
+        found = self._sources.get(name)
+        return found.last_poll_ms if found is not None else 0
+
     def load(self, replay: Iterable[Polled], now_ms: int) -> None:
         """Read every source from disk, and bring it up to date from what the log holds."""
         self._folder.mkdir(parents=True, exist_ok=True)

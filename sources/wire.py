@@ -14,11 +14,14 @@ from thriftpy2.thrift import TApplicationException
 from artimon.model.values import ValueType
 from bookkeeper.framed import FrameError, decode_reply, encode_call
 from bookkeeper.service import idl
-from sources.errors import PollError
+from sources.errors import GaveWay, PollError
 from sources.reading import Schema
 
 UUID_BYTES = 16
 METHOD = "getColumns"
+_I32 = struct.Struct(">i")
+_SEQID_AT = 4 + 4 + 4 + len(METHOD)
+"""After the length of the frame, the version, and the method with its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +36,25 @@ class Answer:
     schema: Schema | None
     cells: npt.NDArray[np.int64]
     strings: tuple[str, ...]
+    memo: bytes | None = None
+    """What the poller before left behind, if it was another one."""
 
 
-def encode_question(known_schema: bytes, seqid: int) -> bytes:
-    """The call as it goes on the wire, length included."""
-    return encode_call(idl().Bookkeeper, METHOD, (known_schema,), seqid)
+def encode_question(known_schema: bytes, name: str, patience_ms: int, memo: bytes | None) -> bytearray:
+    """The call of the agent `name` as it goes on the wire, length included; `number` it before it is sent."""
+    poller = idl().Poller(name, patience_ms, memo)
+    return bytearray(encode_call(idl().Bookkeeper, METHOD, (known_schema, poller), 0))
 
 
-def decode_answer(frame: bytes, seqid: int, known: Schema | None, max_series: int) -> Answer:
-    """The answer in `frame` (without its length). PollError `garbage`, `crc`, `application` or `too many series`."""
+def number(question: bytearray, seqid: int) -> bytes:
+    """A question with this sequence number."""
+    _I32.pack_into(question, _SEQID_AT, seqid)
+    return bytes(question)
+
+
+def decode_answer(frame: bytes, seqid: int, known: Schema | None, max_series: int, name: str = "") -> Answer:
+    """The answer in `frame` (without its length) to the agent `name`. GaveWay; PollError `garbage`, `crc`,
+    `application` or `too many series`."""
     try:
         columns = decode_reply(idl().Bookkeeper, METHOD, frame, seqid)
     except FrameError as error:
@@ -49,6 +62,8 @@ def decode_answer(frame: bytes, seqid: int, known: Schema | None, max_series: in
     except TApplicationException as error:
         raise PollError("application", str(error)) from error
     try:
+        if columns.poller is not None and columns.poller != name:
+            raise GaveWay(columns.endpoint.uuid, columns.poller)
         return _check(columns, known, max_series)
     except (TypeError, ValueError, AttributeError, struct.error) as error:
         raise PollError("garbage", f"{type(error).__name__}: {error}") from error
@@ -71,7 +86,9 @@ def _check(columns: Any, known: Schema | None, max_series: int) -> Answer:
     strings = tuple(columns.strings or ())
     _check_cells(schema, cells, strings)
     birth_ms = _int(endpoint.birth_ms)
-    return Answer(endpoint.uuid, birth_ms, endpoint.context, endpoint.instance, schema.id, fresh, cells, strings)
+    return Answer(
+        endpoint.uuid, birth_ms, endpoint.context, endpoint.instance, schema.id, fresh, cells, strings, columns.memo
+    )
 
 
 def _schema(schema_id: bytes, schema: Any, max_series: int) -> Schema:

@@ -146,7 +146,7 @@ def csv_pieces(matrix: Matrix) -> Iterator[bytes]:
 
 def _csv_texts(matrix: Matrix) -> Iterator[str]:
     yield CSV_HEAD
-    times = [f"{end},{_iso(end)}," for end in matrix.times]
+    times = [f"{end},{csv_time(end)}," for end in matrix.times]
     for i, (series, key) in enumerate(zip(matrix.series, matrix.keys, strict=True)):
         head = f"{csv_cell(series)},{csv_cell(key.name)},{_type(matrix, i).name},"
         values = _csv_values(matrix, i)
@@ -167,7 +167,7 @@ def _csv_values(matrix: Matrix, i: int) -> list[str | None]:
     return [None if value is None else str(value) for value in values]
 
 
-def _iso(ms: int) -> str:
+def csv_time(ms: int) -> str:
     """ISO 8601 in UTC with milliseconds."""
     try:
         return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"

@@ -119,7 +119,7 @@ def _table(matrix: Matrix, asking: Asking, painter: Painter) -> str:
 
 def _samples_csv(answer: Any) -> Iterator[str]:
     """Raw samples with the columns of a matrix."""
-    from artimon.api.formats import CSV_HEAD, csv_cell
+    from artimon.api.formats import CSV_HEAD, csv_cell, csv_time
     from artimon.model.values import ValueType
 
     yield CSV_HEAD
@@ -127,7 +127,7 @@ def _samples_csv(answer: Any) -> Iterator[str]:
         head = f"{csv_cell(series)},{csv_cell(key.name)},{ValueType(int(answer.types[i])).name}"
         for time, value in answer.tolist(i):
             shown = str(value).lower() if isinstance(value, bool) else csv_cell(_number(value))
-            yield f"{head},{time},{format_time(time)},{shown}\r\n"
+            yield f"{head},{time},{csv_time(time)},{shown}\r\n"
 
 
 def _number(value: Any) -> str:

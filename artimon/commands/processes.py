@@ -48,6 +48,34 @@ def _mapping_rules(paths: list[Path] | None) -> list[Path]:
     return paths or []
 
 
+def _sources_file(path: Path | None) -> Path | None:
+    """Refuses at the command line a file of sources that cannot be used, with line and column; one that does not exist
+    may come."""
+    from sources.errors import SourcesFileError
+    from sources.sources_file import read_sources
+
+    try:
+        if path is not None:
+            read_sources(path)
+    except FileNotFoundError:
+        pass
+    except SourcesFileError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    return path
+
+
+def _networks(texts: list[str] | None) -> list[str]:
+    """Refuses at the command line what is no network."""
+    from ipaddress import ip_network
+
+    for text in texts or ():
+        try:
+            ip_network(text)
+        except ValueError as problem:
+            raise typer.BadParameter(f"{problem}: write ADDRESS/BITS, as 10.244.3.0/24") from None
+    return texts or []
+
+
 def _sites(texts: list[str] | None) -> list[str]:
     """Refuses at the command line what names no site."""
     from pipeline.sites.links import parse_sites
@@ -140,6 +168,20 @@ def agent(
         list[Path] | None,
         typer.Option(help="A file of mapping rules besides the shipped ones.", callback=_mapping_rules),
     ] = None,
+    sources: Annotated[
+        Path | None,
+        typer.Option(
+            help="File that names Prometheus pages, bean servers, scripts and rules (docs/foreign.md).",
+            callback=_sources_file,
+        ),
+    ] = None,
+    own_network: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A network of this host, whose processes this agent polls: that of its containers, as 10.244.3.0/24.",
+            callback=_networks,
+        ),
+    ] = None,
     group: Annotated[
         list[str] | None, typer.Option(help="Take the configuration of this group; may be repeated (default: default).")
     ] = None,
@@ -192,6 +234,8 @@ def agent(
         dropin=dropin or place.dropin,
         jmx=jmx or (),
         jmx_rules=jmx_rules or (),
+        sources=sources,
+        own_networks=own_network or (),
         groups=group or ("default",),
         configuration=config,
         live_first=live_first,

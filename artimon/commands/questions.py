@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -27,14 +27,23 @@ def find(
     selector: Annotated[str, typer.Argument(help="A selector, such as 'host.*' or 'http.requests{route=\"/\"}'.")],
     zookeeper: ZookeeperOption = None,
     data: DataOption = None,
+    engine: Annotated[
+        Literal["memory", "history", "auto"], typer.Option(help="Who is asked: the shards, the raw table, or both.")
+    ] = "memory",
     limit: Annotated[int, typer.Option(min=1, help="At most so many series.")] = 1000,
     as_json: JsonOption = False,
 ) -> None:
     """List the series that a selector matches."""
     from artimon import questions
+    from artimon.session import Found, open_session
 
     place = asked_store(zookeeper, data)
-    raise typer.Exit(questions.find(selector, zookeeper=place, limit=limit, as_json=as_json))
+
+    def look(selector: str) -> Found:
+        with open_session(place, data) as session:
+            return session.find(selector, limit, engine=engine)
+
+    raise typer.Exit(questions.find(selector, look, as_json=as_json))
 
 
 @app.command()

@@ -46,8 +46,9 @@ def _tell(told: dict[str, Any]) -> None:
     print(f"{told['events']} events, {told['virtual_s'] / 86_400:.1f} days of virtual time")
     names = ("batches", "produced", "duplicates", "calls", "appends", "agent_starts", "gaps")
     print(", ".join(f"{name.replace('_', ' ')} {figures.get(name, 0)}" for name in names))
-    share = {name[9:]: count / told["seeds"] for name, count in figures.items() if name.startswith("special: ")}
-    print("in so many of them: " + ", ".join(f"{name} {part:.0%}" for name, part in sorted(share.items())))
+    for said, kind in (("planned in so many of them", "special: "), ("took effect", "happened: ")):
+        share = {name.removeprefix(kind): n / told["seeds"] for name, n in figures.items() if name.startswith(kind)}
+        print(f"{said}: " + ", ".join(f"{name} {part:.0%}" for name, part in sorted(share.items())))
     for one in told["violations"]:
         say(f"seed {one['seed']}: {one['what']}\n  replay: {one['replay']}")
     print(f"{len(told['violations'])} violations" if told["violations"] else "every promise was kept")

@@ -189,12 +189,13 @@ def setup(
 
 
 def _wanted_programs(names: str) -> list[str]:
-    from artimon.stack.programs import NEEDS
+    from artimon.stack.programs import COMPARED, NEEDS
 
-    wanted = list(NEEDS) if names == "all" else [name for name in names.split(",") if name]
-    unknown = sorted(set(wanted) - set(NEEDS))
+    known = [*NEEDS, *COMPARED]
+    wanted = known if names == "all" else [name for name in names.split(",") if name]
+    unknown = sorted(set(wanted) - set(known))
     if unknown:
-        raise typer.BadParameter(f"no program {unknown[0]!r}; there are {', '.join(NEEDS)}")
+        raise typer.BadParameter(f"no program {unknown[0]!r}; there are {', '.join(known)}")
     return wanted
 
 

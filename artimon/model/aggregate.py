@@ -26,6 +26,7 @@ from artimon.model.windows.functions import FUNCTIONS
 from artimon.model.windows.params import ArgumentError, Param, arguments
 from artimon.model.windows.ranks import BEST, ORDERED, ordered_partial
 from artimon.model.windows.reducing import Counts, Reducing, Windows
+from artimon.model.windows.succession import succession
 
 Class = tuple[tuple[str, str], ...]
 """Labels of a class, sorted, absent ones left out; `__name__` where it was listed."""
@@ -213,7 +214,7 @@ def aggregate_buckets(buckets: Buckets, request: AggregateRequest) -> Aggregate:
         types=table.types,
         grid=buckets.grid,
         stats={name: np.asarray(matrix, np.int64) for name, matrix in buckets.statistics.items()},
-        lives=buckets.births,
+        lives=succession(buckets.births),
         ended_ms=buckets.ended_ms if len(buckets.ended_ms) == n else np.zeros(n, np.int64),
     )
     args = arguments(request.reducer, reducer_params(request.reducer), request.args)

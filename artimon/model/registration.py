@@ -10,7 +10,7 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from artimon.settings import zookeeper_auth
-from bookkeeper.registration import access
+from bookkeeper.registration import access, outlive_data
 
 log = logging.getLogger(__name__)
 
@@ -20,13 +20,15 @@ _CHECK_S = 30.0
 def zookeeper_client(hosts: str, timeout_s: float = 10.0) -> KazooClient:
     """A client that goes on trying to connect for ever, at most 30 s apart; the caller starts it with `start_async`. It
     shows what ARTIMON_ZOOKEEPER_AUTH says, and makes its nodes for that user alone. Raises SettingsError."""
-    return KazooClient(
+    client = KazooClient(
         hosts=hosts,
         timeout=timeout_s,
         connection_retry={"max_tries": -1, "max_delay": 30, "delay": 0.2, "backoff": 2},
         command_retry={"max_tries": 3, "max_delay": 2},
         **access(zookeeper_auth()),
     )
+    outlive_data(client)
+    return client
 
 
 class Registration:

@@ -129,12 +129,15 @@ class SimAgent(Process):
         self._flushing = self._pumping = False
         self._pump_at = float("inf")
         self._flying = 0
-        self._looking = False
+        self._looking = self.keeps_damaged = False
+        self._looks_later = True
+        """It knows no collector yet."""
         client: Any = SimClient(self._zookeeper, self._scheduler, self)
         eyes: Any = self
         self._control = Control(client, eyes, "artimon.samples")
         self._control._wake = _Wake(self)  # type: ignore[assignment]
-        self._look_later(0.1)
+        self._look_later(CONTROL_S)
+        self.wake()
         self.pump()
 
     def kill(self, power: bool) -> None:
@@ -224,6 +227,8 @@ class SimAgent(Process):
     def _logged(self, placed: Sequence[tuple[Entry, Place]]) -> None:
         if placed:
             self.sending.logged(((entry.header, place) for entry, place in placed), self._scheduler.now_ms)
+            if self._looks_later:
+                self.wake()
             self.pump()
 
     def _note(self, notes: Any) -> None:
@@ -250,7 +255,7 @@ class SimAgent(Process):
             self._send(group)
 
     def _pump_later(self, delay_s: float) -> None:
-        if not self.tracker.pending or self.tracker.next_due() is None:
+        if not self.tracker.unsent or self.tracker.next_due() is None:
             return
         at = self._scheduler.now + delay_s
         if at < self._pump_at or self._pump_at <= self._scheduler.now:
@@ -281,7 +286,7 @@ class SimAgent(Process):
         if bad:
             self._ledger.damaged(self.name, bad)
             self.sending.unreadable(group, bad, now)
-            self._pump_later(0.05)
+            self._keep_damaged(bad)
             return
         self._ledger.sends(self.name, group.items, messages)
         call = self.sending.begin(group, sum(map(len, messages)), now)
@@ -294,6 +299,21 @@ class SimAgent(Process):
         self._scheduler.later(call.deadline_s, flight.late, self)
         if pump:
             self.pump()
+
+    def _keep_damaged(self, bad: Sequence[Item]) -> None:
+        """As pipeline.log.log.Log.keep_damaged."""
+        for item in bad:
+            try:
+                self.log.keep_damaged(item.place)
+            except Killed:
+                self.kill(power=True)
+                self._scheduler.later(1.0, self.start)
+                return
+            except OSError:
+                self.keeps_damaged = True
+            else:
+                self.log.release([item.place])
+        self._pump_later(0.05)
 
     def answered(self, call: Call, answers: Sequence[Answer]) -> None:
         """A collector said what became of a group."""
@@ -329,8 +349,9 @@ class SimAgent(Process):
         self.pump()
 
     def wake(self) -> None:
-        """A watch fired."""
-        if not self._looking:
+        """A watch fired. An agent that waits for nothing looks once it does: nobody can tell the difference."""
+        self._looks_later = not self.tracker.pending
+        if not self._looking and not self._looks_later:
             self._looking = True
             self._scheduler.later(0.05, self._look, self)
 

@@ -47,6 +47,8 @@ class SimDisk:
         self.fails_after: int | None = None
         """So many fsyncs more, then one fails and what it should have made durable is lost."""
         self.full = False
+        self.no_more_files = False
+        """What is open can be written, and nothing be created."""
         self.fsyncs = 0
 
     # Files
@@ -56,6 +58,8 @@ class SimDisk:
         entries = self._entries(folder)
         if name in entries:
             raise FileExistsError(errno.EEXIST, "File exists", str(path))
+        if self.no_more_files:
+            raise OSError(errno.ENOSPC, "No space left on device")
         self._change()
         self._next += 1
         self._files[self._next] = _File()
@@ -169,7 +173,7 @@ class SimDisk:
     def power_failure(self) -> None:
         """What is left is what was durable, and any part of the rest."""
         self.reopen()
-        self.full = False
+        self.full = self.no_more_files = False
         for file in self._files.values():
             self._tear(file)
         for name in list(self._folders):

@@ -9,8 +9,8 @@ from artimon.simulation.network import Conditions
 
 AGENTS, COLLECTORS, PARTITIONS, SHARDS = 3, 2, 3, 2
 BATCHES = 60
-MAIN_S = 70.0
-LAST_OFFER_S = 45.0
+MAIN_S = 60.0
+LAST_OFFER_S = 40.0
 SPECIALS = {
     "late": 0.12,
     "recreated": 0.12,
@@ -25,7 +25,7 @@ SPECIALS = {
     "old": 0.05,
     "level kafka": 0.06,
     "fsync fails": 0.12,
-    "disk full": 0.06,
+    "disk full": 0.10,
     "log full": 0.05,
     "moved": 0.05,
     "partition": 0.12,

@@ -43,6 +43,8 @@ class Process:
         """Calls of it that wait."""
         self.stopped_until = 0.0
         """It is stopped (SIGSTOP), and goes on then."""
+        self.passes = 0
+        """Calls that it still ends before it stops."""
 
     def started(self) -> None:
         """It runs."""

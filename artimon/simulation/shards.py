@@ -78,11 +78,14 @@ class SimShard(Process):
             self.start()
 
     def _from_table(self, vshards: int, span: LogSpan) -> bool:
-        """All that the table holds, and on from there, if it is there."""
+        """All that the table holds, and on from there, if it is there. Until the table has looked at a log that changed
+        its leaders, its next append may hold what that log has lost."""
         self._store.check()
         if not self._store.document:
+            self.excused = self.excused or any(span.epochs.values())
             return False
         head = parse(self._store.document, "sim")
+        self.excused = self.excused or not span.is_known_to(head)
         if not is_from_table(head, span):
             return False
         group = head.group(vshards)
@@ -99,7 +102,7 @@ class SimShard(Process):
 
     def take_snapshot(self) -> None:
         """All of it at one point: what was applied, positions, and numbers seen."""
-        if self.up and self.groups.vshards:
+        if self.up and self.groups.vshards and not self.lacks:
             groups = [group.to_json() for group in self.groups.copies(self.groups.ready)]
             self.snapshot = json.dumps(groups), Counter(self.applied), self.excused
 

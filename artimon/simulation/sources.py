@@ -44,7 +44,7 @@ class Source:
 
         def hear(good: bool) -> None:
             told.append(good)
-            if good:
+            if good and not too_large:  # of those nothing is kept
                 self.left -= 1
             else:
                 world.scheduler.later(1.0 + world.scheduler.random.random() * 2, self.poll)
@@ -60,10 +60,11 @@ class Source:
             elif good and not told[0]:  # too late: it was polled again, which does no harm
                 told[0] = True
 
+        too_large = world.scheduler.chance(0.01)
         if agent.up:
             poll_ms = world.scheduler.now_ms - (OLD_MS if old else 0)
             blocks = world.announcement(self._name)
-            token = world.new_token() | (TOO_LARGE if world.scheduler.chance(0.01) else 0)
+            token = world.new_token() | (TOO_LARGE if too_large else 0)
             world.scheduler.later(TOLD_S, wait_no_longer)
             agent.offer([polled(self._name, token, poll_ms, blocks)], hear_once)
         else:

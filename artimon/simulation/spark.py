@@ -27,7 +27,7 @@ from pipeline.spark.topic import TopicInfo
 FAILURES = (RuntimeError, OSError, ValueError)
 LOOK_S = 5.0
 RAW_S = 6.0
-BUCKETS_S = 4.0
+BUCKETS_S = 5.0
 ACKS_S = 10.0
 TRIM_S = 15.0
 
@@ -136,7 +136,7 @@ class RawDriver(Process):
         self._retention._topic, self._retention._head = self._topic(), head
         self._reading: raw.Reading | None = None
         self._pause = FIRST_PAUSE_S
-        self._publishing = self._woken = False
+        self._publishing = self._woken = self._publish_again = False
         self._stop = threading.Event()
         self._scheduler.later(0.1, self._begin, self)
         self._scheduler.later(1.0, self._publish_in_turn, self)
@@ -251,18 +251,21 @@ class RawDriver(Process):
         """One turn of the publisher."""
         self._woken = False
         if self._publishing:
-            self._wake()
+            self._publish_again = True
             return
         self._publishing = True
+        life = self.life
         try:
             self._publisher._turn()
-            if self._publisher._wake.is_set():
-                self._publisher._wake.clear()
-                self._wake()
         except Killed:
             pass
-        finally:
-            self._publishing = False
+        if self.life != life:
+            return
+        self._publishing = False
+        if self._publish_again or self._publisher._wake.is_set():
+            self._publish_again = False
+            self._publisher._wake.clear()
+            self._wake()
 
     def _trim(self) -> None:
         self._scheduler.later(TRIM_S, self._trim, self)

@@ -143,6 +143,8 @@ class SimHead:
         if not self._store.version:
             raise FileNotFoundError("no table yet")
         found, wait = self._store.head, self._owner.stopped_until - self._scheduler.now
+        if wait > 0 and self._owner.passes:
+            self._owner.passes, wait = self._owner.passes - 1, 0.0
         if wait > 0 or self._scheduler.chance(0.03):  # the answer is on its way
             self._scheduler.block(self._owner, max(wait, self._scheduler.random.random()))
         return found

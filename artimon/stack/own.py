@@ -106,6 +106,7 @@ class Agent(OwnPart):
         return [
             *("agent", "--name", option("agent_name", "local"), *_servers(context, "zookeeper")),
             *("--data", str(context.folder("agent")), "--dropin", str(self._dropin(context))),
+            *("--sources", str(context.data / "sources.yaml")),
             *("--poll", option("poll", "60s"), "--level", option("level", "hdfs")),
             *_bean_servers(context),
         ]

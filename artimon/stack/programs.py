@@ -68,11 +68,20 @@ NEEDS: Mapping[str, Need] = {
 PEERS: Mapping[str, Need] = {
     "prometheus": Need(("prometheus",), ("usr/bin/prometheus",), ("prometheus",), ("--version",)),
     "promtool": Need(("promtool",), ("usr/bin/promtool",), ("prometheus",), ("--version",)),
+    "node-exporter": Need(
+        ("prometheus-node-exporter", "node_exporter"),
+        ("usr/bin/prometheus-node-exporter",),
+        ("prometheus-node-exporter",),
+        ("--version",),
+    ),
+    "uwsgi": Need(("uwsgi-core",), ("usr/bin/uwsgi-core",), ("uwsgi-core", "uwsgi-plugin-python3"), ("--version",)),
     "victoria-metrics": Need(
         ("victoria-metrics",), ("usr/bin/victoria-metrics",), ("victoria-metrics",), ("--version",)
     ),
 }
-"""What benchmarks measure beside ours. Only they fetch them. Never installed: the packages would start servers."""
+"""What benchmarks measure beside ours, and tests compare with. Never installed: the packages would start servers."""
+COMPARED = ("prometheus", "node-exporter", "uwsgi")
+"""Those that tests need; the others only benchmarks fetch."""
 
 
 def find(name: str, cache: Path) -> Program | None:
@@ -99,11 +108,13 @@ def ensure(names: Iterable[str], cache: Path, say: Say) -> dict[str, Program]:
 def _fetched(wanted: Sequence[str], cache: Path, say: Say) -> dict[str, Program]:
     missing = [name for name in wanted if not find(name, cache)]
     reason = "it was fetched and does not run"
-    if missing:
-        packages = sorted({package for name in missing for package in _need(name).packages})
+    for install in (True, False):
+        packages = sorted({p for name in missing if (name not in PEERS) == install for p in _need(name).packages})
+        if not packages:
+            continue
         say(f"fetching {', '.join(packages)} and what they need")
         try:
-            _fetch(packages, cache, install=not any(name in PEERS for name in missing))
+            _fetch(packages, cache, install)
         except (OSError, subprocess.SubprocessError) as problem:
             reason = _first_error(problem)
     found = {name: find(name, cache) for name in wanted}

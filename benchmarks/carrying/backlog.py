@@ -27,7 +27,7 @@ from pipeline.agent import Agent, AgentConfig
 
 AGO_MS = 300_000
 """The backlog ends so long before now, so that it is told from what is live by its age."""
-RATE = 3.5 * 1024 * 1024
+RATE = 2.6 * 1024 * 1024
 """Bytes a second of each agent's backlog: four of them send about what Spark and the shards can do on two cores."""
 LIVE_MINUTES = 3.0
 DEADLINE_S = 900.0

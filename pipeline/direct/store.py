@@ -14,6 +14,7 @@ from hdfs_native import Client, WriteOptions
 
 from artimon.model import files
 from artimon.model.deadline import DeadlineExceeded, within
+from pipeline.log.files import SYSTEM_FILES, ensure_folder
 
 T = TypeVar("T")
 MAX_HUNG = 8
@@ -223,9 +224,9 @@ class LocalStore:
 
     def create(self, path: str) -> Writing:
         try:
-            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            ensure_folder(SYSTEM_FILES, (self.root / path).parent)
             writing = _LocalWriting(self.root / path)
-            self._sync_folder((self.root / path).parent)
+            SYSTEM_FILES.fsync_folder((self.root / path).parent)
             return writing
         except OSError as error:
             raise StoreError(f"creating {path} in {self.uri}: {error}") from error
@@ -233,12 +234,12 @@ class LocalStore:
     def rename(self, path: str, to: str) -> None:
         target = self.root / to
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            ensure_folder(SYSTEM_FILES, target.parent)
             if target.exists():
                 raise StoreError(f"{target} is there already")
             (self.root / path).rename(target)
-            for folder in (target.parent, target.parent.parent, (self.root / path).parent):
-                self._sync_folder(folder)
+            for folder in (target.parent, (self.root / path).parent):
+                SYSTEM_FILES.fsync_folder(folder)
         except OSError as error:
             raise StoreError(f"renaming {path} to {to} in {self.uri}: {error}") from error
 
@@ -273,14 +274,6 @@ class LocalStore:
 
     def reachable(self) -> None:
         pass
-
-    @staticmethod
-    def _sync_folder(folder: Path) -> None:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class _LocalWriting:

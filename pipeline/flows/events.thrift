@@ -8,7 +8,8 @@ struct Event {
 // ok: the flow has all events of the call, as safe as its channel promises. Not ok: it has none; `reason` begins with
 //   full: there is no room now; send the same call again later
 //   failed: it may or may not be kept; send the same call again
-//   bad: these events break a limit, or a number was used before for others; do not send them again
+//   bad: these events break a limit, or a number was used before for others (of the last 100,000 calls since the agent
+//        started; the flow drops an older one as a repeat); do not send them again
 struct Taken {
   1: bool ok
   2: string reason

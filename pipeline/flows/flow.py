@@ -21,6 +21,7 @@ from pipeline.flows.rejected import Rejected
 from pipeline.flows.runner import Runner, SinkRunner, SourceRunner
 from pipeline.flows.spi import Figures, FlowError, Sink
 from pipeline.flows.watch import Restarts
+from pipeline.log.files import SYSTEM_FILES, ensure_folder
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +179,7 @@ class Flow:
     def _start(self) -> None:
         self.state = State.STARTING
         try:
-            self._context.folder.mkdir(parents=True, exist_ok=True)
+            ensure_folder(SYSTEM_FILES, self._context.folder)
             self._build()
             problem = start_all(self._members, self.config.options.start_s)
         except Exception as error:  # a third party's component may raise anything

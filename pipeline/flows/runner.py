@@ -9,14 +9,26 @@ from collections import Counter
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.flows.event import Parcel
 from pipeline.flows.rejected import Rejected
-from pipeline.flows.spi import ChannelFailed, ChannelFull, Figures, PollableSource, Put, Reader, Sink, SinkFailed, Take
+from pipeline.flows.spi import (
+    ChannelFailed,
+    ChannelFull,
+    Figures,
+    PollableSource,
+    Put,
+    Reader,
+    Sink,
+    SinkFailed,
+    Take,
+    Waking,
+)
 from pipeline.flows.watch import Progress, Restarts
 from pipeline.timer import backoff
 
 log = logging.getLogger(__name__)
 
 TAKE_WAIT_S = 0.5
-"""A take wakes on data; this only bounds how long a stop waits for it."""
+"""A take wakes on data, and mostly when its flow stops; this bounds how long a stop waits for a channel that cannot be
+woken."""
 RETRY_LEAST_S, RETRY_MOST_S = 0.05, 10.0
 
 
@@ -136,6 +148,10 @@ class SinkRunner(Runner):
         finally:
             take.rollback()  # without effect once it is committed
             self.progress.idle()
+
+    def _wake(self) -> None:
+        if isinstance(self._reader, Waking):
+            self._reader.wake()
 
     def _deliver(self, take: Take) -> None:
         try:

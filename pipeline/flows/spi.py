@@ -107,6 +107,15 @@ class Reader(Protocol):
         ...
 
 
+@runtime_checkable
+class Waking(Protocol):
+    """A reader whose `take` need not be waited for when its flow stops."""
+
+    def wake(self) -> None:
+        """Let the take that waits end now, with what there is; if none waits, the next one does not wait either."""
+        ...
+
+
 class Channel(Reader, Protocol):
     """Bounded, thread-safe. What was taken and not committed comes again in order, after a rollback or a restart."""
 

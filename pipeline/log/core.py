@@ -20,7 +20,7 @@ from pipeline.log.files import SYSTEM_FILES, Files, LogError, ensure_folder
 from pipeline.log.framing import RECORD_BYTES, RecordType, encode_record
 from pipeline.log.records import Place, encode_end
 from pipeline.log.recovery import Recovery, check_versions, gaps_in, look_at, newest, segments_in
-from pipeline.log.repair import repair
+from pipeline.log.repair import keep_bytes, repair
 from pipeline.log.segments import Segments
 
 log = logging.getLogger(__name__)
@@ -256,6 +256,12 @@ class LogCore:
         FORGOTTEN afterwards, and `release`. Raises CorruptRecord, OSError."""
         payload = self.read(place)
         set_aside(self._files, self.folder, parse_header(payload), payload, why)
+
+    def keep_damaged(self, place: Place) -> None:
+        """The record at `place` reads badly: the bytes that stand there are kept in `damaged/`. Call `release`
+        afterwards, else it holds up all younger segments until the quota is full. Raises OSError."""
+        data = self._segments.raw(place)
+        keep_bytes(self._files, self.folder, place.segment, place.offset - RECORD_BYTES, data)
 
     def gauge(self) -> Gauge:
         """What is set aside."""

@@ -215,6 +215,19 @@ class Log:
         self.release(gone)
         return gone
 
+    def keep_damaged(self, places: Iterable[Place]) -> None:
+        """Batches that can no longer be read and were given up: what stands there is kept in `damaged/` and holds up
+        nothing. What cannot be copied now stays where it is until the next start."""
+        gone = []
+        for place in places:
+            try:
+                self._core.keep_damaged(place)
+            except OSError as error:
+                log.error("log %s: the bytes at %s could not be set aside: %s", self.folder, place, error)
+            else:
+                gone.append(place)
+        self.release(gone)
+
     def gauge(self) -> Gauge:
         """What is set aside, in files."""
         return self._core.gauge()

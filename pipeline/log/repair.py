@@ -56,9 +56,13 @@ def _repair_segment(files: Files, folder: Path, state: SegmentState, last: bool)
 
 
 def _keep_copy(files: Files, folder: Path, segment: int, offset: int, length: int, suffix: str = DAMAGE) -> None:
-    """Set bytes aside under a name that tells where they stood."""
     with files.load(segment_path(folder, segment)) as whole:
         data = whole[offset : offset + length]
+    keep_bytes(files, folder, segment, offset, data, suffix)
+
+
+def keep_bytes(files: Files, folder: Path, segment: int, offset: int, data: bytes, suffix: str = DAMAGE) -> None:
+    """Set bytes aside under a name that tells where they stood; durable when this returns."""
     if not data or (suffix == TAIL and not data.strip(b"\0")):
         return
     aside = folder / DAMAGED
@@ -68,7 +72,7 @@ def _keep_copy(files: Files, folder: Path, segment: int, offset: int, length: in
     if suffix == TAIL:
         _drop_old_tails(files, aside)
     else:
-        log.error("damage in segment %016x at byte %d: %d bytes set aside in %s", segment, offset, length, target)
+        log.error("damage in segment %016x at byte %d: %d bytes set aside in %s", segment, offset, len(data), target)
 
 
 def _free_name(files: Files, stem: Path, suffix: str, data: bytes) -> Path:

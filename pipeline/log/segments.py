@@ -103,16 +103,20 @@ class Segments:
 
     def read(self, place: Place) -> bytes:
         """The payload at `place`; raises CorruptRecord if it is not what was written."""
+        data = self.raw(place)
+        found = read_record(data, 0, place.segment)
+        if found is None or found.length != place.length:
+            raise CorruptRecord(segment_path(self._folder, place.segment), place)
+        return data[RECORD_BYTES:]
+
+    def raw(self, place: Place) -> bytes:
+        """What stands where the record of that payload was written."""
         with self._lock:
             descriptor = self._descriptors.get(place.segment)
             if descriptor is None:
                 descriptor = self._files.open(segment_path(self._folder, place.segment))
                 self._descriptors[place.segment] = descriptor
-        data = self._files.read(descriptor, place.offset - RECORD_BYTES, RECORD_BYTES + place.length)
-        found = read_record(data, 0, place.segment)
-        if found is None or found.length != place.length:
-            raise CorruptRecord(segment_path(self._folder, place.segment), place)
-        return data[RECORD_BYTES:]
+        return self._files.read(descriptor, place.offset - RECORD_BYTES, RECORD_BYTES + place.length)
 
     def hold(self, places: Iterable[Place]) -> None:
         """These must be kept."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from artimon.model.batch import Polled
-from artimon.model.protocols import Sink, SinkRefused
+from artimon.model.protocols import Since, Sink, SinkRefused
 
 
 class Gate:
@@ -25,5 +25,5 @@ class Gate:
             raise SinkRefused(f"{self.closed}: the agent takes nothing until `artimon agents resume`")
         await self._behind.accept(polled)
 
-    def replay(self) -> Iterable[Polled]:
-        return self._behind.replay()
+    def replay(self, since: Since | None = None) -> Iterable[Polled]:
+        return self._behind.replay(since)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.log.files import SYSTEM_FILES, ensure_folder
 from pipeline.plane import decide
 from pipeline.plane.commands import Book
 from pipeline.plane.decide import State
@@ -58,23 +59,15 @@ class MemoryFile:
         text = _text(memory)
         if text == self._last:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
+        ensure_folder(SYSTEM_FILES, self._folder)
         fresh = self._path.with_suffix(".new")
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
-        _fsync_folder(self._folder)
+        SYSTEM_FILES.fsync_folder(self._folder)
         self._last = text
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _text(memory: Memory) -> str:

@@ -101,8 +101,17 @@ DEVIATION = Step(
     case_args="'10ms', 2",
     arguments=(
         Argument("window", "duration", "how long the window before each point is", HOUR_MS),
-        Argument("weeks", "integer", "how many weeks it is compared with", DEVIATION_WEEKS, least=1, most=MOST_WEEKS),
+        Argument(
+            "weeks",
+            "integer",
+            "how many weeks it is compared with",
+            DEVIATION_WEEKS,
+            least=1,
+            most=MOST_WEEKS,
+            unit="weeks",
+        ),
         Argument("robust", "flag", "median for the mean, median deviation / 0.6745 for the standard deviation", False),
     ),
     run=_deviation,
+    unit="standard deviations",
 )

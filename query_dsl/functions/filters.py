@@ -132,7 +132,7 @@ def _best(greatest: bool) -> Callable[[Asked], Matrix]:
 _OP = Argument("op", "choice", "how to compare; texts by == and != only", choices=COMPARISONS)
 _VALUE = Argument("value", "value", "a number, true or false, or a text")
 _RANK = Argument("rank", "choice", "by which value of a series in the range", "last", choices=RANKS)
-_K = Argument("k", "integer", "how many series to keep", least=1)
+_K = Argument("k", "integer", "how many series to keep", least=1, unit="series")
 _GIVEN = ((1.0, None, 5.0),)
 
 
@@ -192,7 +192,7 @@ FILTERS: Mapping[str, Step] = read_only_table(
         example='fetch(\'temperature\').filter("size", ">=", 5)',
         case=Example(_GIVEN, _GIVEN[0]),
         case_args='"==", 2',
-        arguments=(_OP, Argument("n", "integer", "number of values", least=0)),
+        arguments=(_OP, Argument("n", "integer", "number of values", least=0, unit="values")),
         family="filter",
         run=_size,
         on_samples=_size_samples,

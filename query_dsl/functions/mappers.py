@@ -11,7 +11,7 @@ from artimon.model.windows.functions import FUNCTIONS, Function
 from artimon.model.windows.params import REQUIRED as NO_DEFAULT
 from artimon.model.windows.params import Param
 from query_dsl.functions.plugins import Extended
-from query_dsl.functions.registry import REQUIRED, Argument, Entry
+from query_dsl.functions.registry import OF_SERIES, REQUIRED, Argument, Entry
 from query_dsl.running.cells import Example
 from query_dsl.tree.names import read_only_table
 
@@ -24,20 +24,32 @@ class Mapper(Function, Entry):
     """A window function as people meet it."""
 
 
+UNITS = {"q": "share", "ddof": "values", "alpha": "share", "beta": "share"}
+"""Of arguments that are numbers."""
+
+
 def _mapper(
-    name: str, summary: str, example: str, case: Example, words: Mapping[str, str] = NO_WORDS, case_args: str = ""
+    name: str,
+    summary: str,
+    example: str,
+    case: Example,
+    words: Mapping[str, str] = NO_WORDS,
+    case_args: str = "",
+    unit: str = OF_SERIES,
 ) -> Mapper:
     """`words`: what each argument is, in the order of the function's parameters."""
     function = FUNCTIONS[name]
     given = {field.name: getattr(function, field.name) for field in fields(Function)}
     arguments = tuple(_argument(param, words[param.name]) for param in function.params)
-    return Mapper(**given, summary=summary, example=example, case=case, arguments=arguments, case_args=case_args)
+    return Mapper(
+        **given, summary=summary, example=example, case=case, arguments=arguments, case_args=case_args, unit=unit
+    )
 
 
 def _argument(param: Param, summary: str) -> Argument:
     default = REQUIRED if param.default is NO_DEFAULT else param.default
     bounds = {name: getattr(param, name) for name in ("least", "most", "above", "below", "choices")}
-    return Argument(param.name, param.kind, summary, default, **bounds)
+    return Argument(param.name, param.kind, summary, default, UNITS.get(param.name, ""), **bounds)
 
 
 ROW = ((2.0, 8.0, None, 20.0),)
@@ -84,6 +96,7 @@ _MAPPERS = read_only_table(
         "Number of samples (INTEGER), of any type; the count of nothing is 0.",
         'fetch(\'temperature\').map("count", "5m")',
         Example(ROW, (1.0, 2.0, 1.0, 1.0)),
+        unit="samples",
     ),
     _mapper(
         "increase",
@@ -102,31 +115,35 @@ _MAPPERS = read_only_table(
         "Increase a second, from the first predecessor used to the last sample, without extrapolation (DOUBLE).",
         "fetch('http.requests').rate(\"5m\")",
         Example(ROW, (None, 600.0, 600.0, 600.0)),
+        unit="of the series, a second",
     ),
     _mapper(
         "irate",
-        "Growth a second between the two newest buckets with samples; from 0 where a birth lies between them (DOUBLE).",
+        "Growth a second between the two newest buckets with samples; from 0 if the newer is of another life (DOUBLE).",
         "fetch('http.requests').irate(\"5m\")",
         Example(ROW, (None, 600.0, None, None)),
+        unit="of the series, a second",
     ),
     _mapper(
         "changes",
         "How often a value differs from the one before it in the window (INTEGER), STRING too; NaN equals NaN.",
         "fetch('build.version').changes(\"1h\")",
         Example(ROW, (0.0, 1.0, 0.0, 0.0)),
+        unit="changes",
     ),
     _mapper(
         "resets",
         "How many lives begin in the window within `max_gap` of another (INTEGER); of computed values: decreases.",
         "fetch('http.requests').resets(\"1h\")",
         Example(ROW, (0.0, 0.0, 0.0, 0.0)),
+        unit="resets",
     ),
     _mapper(
         "quantile",
         "Value below which the share `q` of the values lies (DOUBLE); NaN where one of them is NaN.",
         'fetch(\'latency\').map("quantile", "15m", 0.9)',
         Example(ROW, (2.0, 6.5, 8.0, 20.0)),
-        {"q": "share of the values, 0 to 1", "method": "how it lies between two values, as numpy calls it"},
+        {"q": "how much of the values, 0 to 1", "method": "how it lies between two values, as numpy calls it"},
         "0.75",
     ),
     _mapper(
@@ -148,6 +165,7 @@ _MAPPERS = read_only_table(
         'fetch(\'latency\').map("var", "15m")',
         Example(ROW, (None, 18.0, None, None)),
         {"ddof": DDOF},
+        unit="of the series, squared",
     ),
     _mapper(
         "mad",
@@ -161,6 +179,7 @@ _MAPPERS = read_only_table(
         "fetch('latency').zscore(\"15m\", robust=True)",
         Example(ROW, (None, 3 / 18.0**0.5, None, None)),
         {"robust": "median for the mean, mad / 0.6745 for the deviation", "ddof": DDOF},
+        unit="standard deviations",
     ),
     _mapper(
         "ewma",
@@ -183,6 +202,7 @@ _MAPPERS = read_only_table(
         "Slope a second of the least-squares line through the values (DOUBLE); missing below two values.",
         "fetch('disk.used').derivative(\"1h\")",
         Example(ROW, (None, 600.0, None, None)),
+        unit="of the series, a second",
     ),
     _mapper(
         "predict_linear",

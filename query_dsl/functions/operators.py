@@ -83,7 +83,9 @@ _ARITHMETIC = (
     _operator(
         "sub", ("-", 6), "Difference.", "fetch('disk.size') - fetch('disk.used')", (44.0, 0.0, None, None), np.subtract
     ),
-    _operator("mul", ("*", 7), "Product.", "fetch('a') * 8", (92.0, 25.0, None, None), np.multiply),
+    _operator(
+        "mul", ("*", 7), "Product.", "fetch('a') * 8", (92.0, 25.0, None, None), np.multiply, unit="product of both"
+    ),
     _operator(
         "div",
         ("/", 7),
@@ -91,6 +93,7 @@ _ARITHMETIC = (
         "fetch('used') / fetch('size')",
         (23.0, 1.0, None, None),
         np.divide,
+        unit="quotient of both",
     ),
     _operator(
         "mod",
@@ -107,6 +110,7 @@ _ARITHMETIC = (
         "fetch('a') ** 2",
         (2116.0, 3125.0, None, None),
         np.power,
+        unit="that of the left side, to that power",
     ),
     _operator(
         "min",
@@ -130,7 +134,9 @@ _ARITHMETIC = (
 
 
 def _comparison(name: str, symbol: str, summary: str, example: str, first: float, second: float, run: Any) -> Operator:
-    return _operator(name, (symbol, 2), summary, example, (first, second, None, None), run, family="comparison")
+    return _operator(
+        name, (symbol, 2), summary, example, (first, second, None, None), run, family="comparison", unit="true or false"
+    )
 
 
 _COMPARISONS = (
@@ -151,6 +157,7 @@ _LOGIC = (
         (0.0, 1.0, 0.0, None),
         np.bitwise_and,
         family="logic",
+        unit="true or false",
     ),
     _operator(
         "or",
@@ -160,6 +167,7 @@ _LOGIC = (
         (1.0, 1.0, 1.0, None),
         np.bitwise_or,
         family="logic",
+        unit="true or false",
     ),
 )
 

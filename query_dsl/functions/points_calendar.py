@@ -59,5 +59,6 @@ CALENDAR = read_only_table(
         ),
         run=_calendar,
         texts=True,
+        unit="that of the part",
     ),
 )

@@ -169,6 +169,7 @@ CASTS = read_only_table(
         case=Example(((0.0, None, math.nan),), (0.0, None, 1.0)),
         run=_to_boolean,
         texts=True,
+        unit="true or false",
     ),
     PointFunction(
         name="to_string",

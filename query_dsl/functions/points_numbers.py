@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from query_dsl.errors import QueryError
-from query_dsl.functions.registry import Args, Argument, PointFunction, Points
+from query_dsl.functions.registry import OF_SERIES, Args, Argument, PointFunction, Points
 from query_dsl.running.cells import DOUBLE, INTEGER, Bools, Cells, Example, Floats, Ints, as_floats, doubles
 from query_dsl.tree.names import read_only_table
 
 Float = Callable[[Floats, Args], Floats]
-Whole = Callable[[Ints, Args], Ints]
+Whole = Callable[[Ints, Args], tuple[Ints, Bools | bool]]
+"""Cells, and where int64 holds the result."""
 INT64 = np.iinfo(np.int64)
 MOST_DIGITS = 15
 """Digits after the point that a float64 can tell; more leave a value as it is."""
@@ -45,6 +46,7 @@ def numeric(
     whole: Whole | None = None,
     case_args: str = "",
     rule: Callable[[Args], str] = lambda _args: "",
+    unit: str = OF_SERIES,
 ) -> PointFunction:
     """A function of float64 values; with `whole`, INTEGER and BOOLEAN stay exact instead."""
 
@@ -55,8 +57,9 @@ def numeric(
         if whole is None:
             return out
         exact = types != DOUBLE
-        mixed = np.where(exact[:, None], whole(cells, args), out.cells)
-        return Cells(np.where(exact, INTEGER, DOUBLE).astype(np.uint8), mixed, present)
+        kept, fits = whole(cells, args)
+        mixed = np.where(exact[:, None], kept, out.cells)
+        return Cells(np.where(exact, INTEGER, DOUBLE).astype(np.uint8), mixed, present & (fits | ~exact[:, None]))
 
     return Ruled(
         name=name,
@@ -67,16 +70,17 @@ def numeric(
         arguments=tuple(arguments),
         run=run,
         rule=rule,
+        unit=unit,
     )
 
 
-def _absolute(cells: Ints, _args: Args) -> Ints:
-    # the least integer has no positive counterpart: saturates
-    return np.asarray(np.abs(np.where(cells == INT64.min, INT64.min + 1, cells)))
+def _absolute(cells: Ints, _args: Args) -> tuple[Ints, Bools]:
+    least = cells == INT64.min  # has no positive counterpart
+    return np.abs(np.where(least, 0, cells)), ~least
 
 
-def _same(cells: Ints, _args: Args) -> Ints:
-    return cells
+def _same(cells: Ints, _args: Args) -> tuple[Ints, bool]:
+    return cells, True
 
 
 def _round(column: Cells, args: Args, _points: Points) -> Cells:
@@ -156,7 +160,8 @@ def _case(*expect: float | None) -> Example:
     return Example(((-1.5, None, 4.0),), expect)
 
 
-NUMBER = Argument("number", "number", "the other operand")
+NUMBER = Argument("number", "number", "the other operand", unit="of the series")
+FACTOR = Argument("number", "number", "the other operand", unit="none")
 ROUNDED = (
     "Nearest integer, halves to the even one; with `digits` the nearest of so many decimals, or of tens if negative."
 )
@@ -180,7 +185,11 @@ NUMBERS = read_only_table(
         example="fetch('x').round(2)",
         case=_case(-2.0, None, 4.0),
         run=_round,
-        arguments=(Argument("digits", "integer", "digits after the point", 0, least=LEAST_DIGITS, most=MOST_DIGITS),),
+        arguments=(
+            Argument(
+                "digits", "integer", "digits after the point", 0, least=LEAST_DIGITS, most=MOST_DIGITS, unit="digits"
+            ),
+        ),
     ),
     numeric(
         "clamp",
@@ -189,19 +198,27 @@ NUMBERS = read_only_table(
         _case(-1.5, None, 3.0),
         _clamp,
         (
-            Argument("low", "number", "the least value that stays"),
-            Argument("high", "number", "the greatest value that stays"),
+            Argument("low", "number", "the least value that stays", unit="of the series"),
+            Argument("high", "number", "the greatest value that stays", unit="of the series"),
         ),
         case_args="-2, 3",
         rule=_clamp_rule,
     ),
-    numeric("sqrt", "Square root; NaN below 0.", "fetch('x').sqrt()", _case(math.nan, None, 2.0), _unary(np.sqrt)),
+    numeric(
+        "sqrt",
+        "Square root; NaN below 0.",
+        "fetch('x').sqrt()",
+        _case(math.nan, None, 2.0),
+        _unary(np.sqrt),
+        unit="of the series, its root",
+    ),
     numeric(
         "exp",
         "e to the power of the value.",
         "fetch('x').exp()",
         _case(0.22313016014842982, None, 54.598150033144236),
         _unary(np.exp),
+        unit="none",
     ),
     numeric(
         "log",
@@ -209,9 +226,10 @@ NUMBERS = read_only_table(
         "fetch('x').log(base=10)",
         _case(math.nan, None, 2.0),
         _log,
-        (Argument("base", "number", "what is raised to the logarithm, not 1", math.e, above=0),),
+        (Argument("base", "number", "what is raised to the logarithm, not 1", math.e, above=0, unit="none"),),
         case_args="base=2",
         rule=_log_rule,
+        unit="none",
     ),
     numeric(
         "pow",
@@ -219,8 +237,9 @@ NUMBERS = read_only_table(
         "fetch('x').pow(2)",
         _case(2.25, None, 16.0),
         _with(np.power, "exponent"),
-        (Argument("exponent", "number", "the power"),),
+        (Argument("exponent", "number", "the power", unit="none"),),
         case_args="2",
+        unit="of the series, to that power",
     ),
     numeric(
         "mod",
@@ -228,7 +247,7 @@ NUMBERS = read_only_table(
         "fetch('x').mod(60)",
         _case(1.5, None, 1.0),
         _with(np.mod, "divisor"),
-        (Argument("divisor", "number", "what is taken off as often as it goes"),),
+        (Argument("divisor", "number", "what is taken off as often as it goes", unit="of the series"),),
         case_args="3",
     ),
     numeric(
@@ -255,7 +274,7 @@ NUMBERS = read_only_table(
         "fetch('x.*').map(\"mul\", 8)",
         _case(-3.0, None, 8.0),
         _with(np.multiply),
-        (NUMBER,),
+        (FACTOR,),
         case_args="2",
     ),
     numeric(
@@ -264,7 +283,7 @@ NUMBERS = read_only_table(
         "fetch('x.*').map(\"div\", 60)",
         _case(-0.75, None, 2.0),
         _with(np.divide),
-        (NUMBER,),
+        (FACTOR,),
         case_args="2",
     ),
     PointFunction(

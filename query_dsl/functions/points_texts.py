@@ -92,6 +92,7 @@ TEXTS = read_only_table(
         run=_match,
         numbers=False,
         texts=True,
+        unit="true or false",
     ),
     _Replace(
         name="replace",

@@ -105,6 +105,7 @@ PRESENCE: Mapping[str, Step] = read_only_table(
         family="presence",
         run=_stale,
         fetched=True,
+        unit="true or false",
     ),
     Step(
         name="last_seen",
@@ -115,5 +116,6 @@ PRESENCE: Mapping[str, Step] = read_only_table(
         family="presence",
         run=_last_seen,
         fetched=True,
+        unit="ms since the epoch",
     ),
 )

@@ -20,16 +20,16 @@ from query_dsl.tree.names import read_only_table
 GIVEN = ((1.0, None, 2.0), (4.0, None, None))
 RANKS = ("last", "mean", "max", "min", "each")
 
-_DDOF = Argument("ddof", "integer", "What is taken off the number of values to divide by.", 1, least=0)
-_K = Argument("k", "integer", "How many members of each class.", least=1, unit="series")
+_DDOF = Argument("ddof", "integer", "what is taken off the number of values to divide by", 1, least=0, unit="values")
+_K = Argument("k", "integer", "how many members of each class", least=1, unit="series")
 _RANK = Argument(
     "rank",
     "choice",
-    "What members are compared by: their newest value in the range, their mean, max or min over it, or at each step.",
+    "what members are compared by: their newest value in the range, their mean, max or min over it, or at each step",
     "last",
     choices=RANKS,
 )
-_LABEL = Argument("label", "label", 'The label that is shown; "__name__" for the name.')
+_LABEL = Argument("label", "label", 'the label that is shown; "__name__" for the name')
 
 
 def _ones(counts: Cells) -> Cells:
@@ -75,6 +75,7 @@ _MERGED = (
         min_count=0,
         total=True,
         strings=True,
+        unit="series",
     ),
     Reducer(
         name="group",
@@ -84,6 +85,7 @@ _MERGED = (
         pushed="count",
         from_partial=_ones,
         strings=True,
+        unit="none",
     ),
 )
 
@@ -97,9 +99,13 @@ _STATISTICS = (
         pushed="quantile",
         run=quantile,
         arguments=(
-            Argument("q", "number", "Which quantile: 0.5 is the median.", least=0, most=1),
+            Argument("q", "number", "which quantile: 0.5 is the median", least=0, most=1, unit="share"),
             Argument(
-                "method", "choice", "How it lies between two values: a name of numpy.", "linear", choices=tuple(METHODS)
+                "method",
+                "choice",
+                "how it lies between two values, as numpy calls it",
+                "linear",
+                choices=tuple(METHODS),
             ),
         ),
     ),
@@ -127,6 +133,7 @@ _STATISTICS = (
         case=Example(GIVEN, (4.5, None, None)),
         run=var,
         arguments=(_DDOF,),
+        unit="of the series, squared",
     ),
     Reducer(
         name="mad",
@@ -172,10 +179,11 @@ _OTHERS = (
         case=Example(GIVEN, (1.0, 0.0, 0.0)),
         case_args="label='v'",
         run=count_values,
-        arguments=(Argument("label", "label", "The label that gets the value as a text."),),
+        arguments=(Argument("label", "label", "the label that gets the value as a text"),),
         min_count=0,
         total=True,
         strings=True,
+        unit="series",
     ),
     Reducer(
         name="argmin",
@@ -186,6 +194,7 @@ _OTHERS = (
         run=argmin,
         arguments=(_LABEL,),
         carried="label",
+        unit="a label",
     ),
     Reducer(
         name="argmax",
@@ -196,6 +205,7 @@ _OTHERS = (
         run=argmax,
         arguments=(_LABEL,),
         carried="label",
+        unit="a label",
     ),
     Reducer(
         name="topk",
@@ -228,11 +238,12 @@ _OTHERS = (
         case_args="q=0.5, le='i'",
         run=histogram_quantile,
         arguments=(
-            Argument("q", "number", "Which quantile; below 0 gives -Inf, above 1 +Inf."),
-            Argument("le", "label", "The label of the upper bounds.", "le"),
+            Argument("q", "number", "which quantile; below 0 gives -Inf, above 1 +Inf", unit="share"),
+            Argument("le", "label", "the label of the upper bounds", "le"),
         ),
         carried="le",
         split="le",
+        unit="that of the upper bounds",
     ),
 )
 

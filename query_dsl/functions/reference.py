@@ -30,8 +30,9 @@ def function_tables() -> str:
 
 
 def _table(title: str, entries: Iterable[Entry]) -> str:
-    rows = [f"| `{e.name}` | {_cell(e.summary)} | {_arguments(e)} | {_code(e.example)} |" for e in entries]
-    return "\n".join([f"### {title}", "", "| name | what | arguments | example |", "| --- | --- | --- | --- |", *rows])
+    rows = [f"| `{e.name}` | {_cell(e.summary)} | {_arguments(e)} | {e.unit} | {_code(e.example)} |" for e in entries]
+    head = ["| name | what | arguments | unit | example |", "| --- | --- | --- | --- | --- |"]
+    return "\n".join([f"### {title}", "", *head, *rows])
 
 
 def _arguments(entry: Entry) -> str:
@@ -40,8 +41,8 @@ def _arguments(entry: Entry) -> str:
 
 
 def _argument(argument: Argument) -> str:
-    unit = f", {argument.unit}" if argument.unit else ""
-    choices = f": one of {', '.join(argument.choices)}" if argument.choices else ""
+    unit = f" (unit: {argument.unit})" if argument.unit else ' (a duration, as "5m")' * (argument.kind == "duration")
+    choices = f"; one of {', '.join(argument.choices)}" if argument.choices else ""
     default = "" if argument.required else f" (`{_default(argument)}`)"
     return _cell(f"`{argument.name}`{default}: {argument.summary}{unit}{choices}")
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_REGEX = 1_000
 MAX_TEXTS = 1_000
+OF_SERIES = "of the series"
+"""The unit of most results."""
 REQUIRED: Any = object()
 """The default of an argument that has none."""
 
@@ -41,7 +43,8 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument; `unit` is what a number counts. Bounds are inclusive, `above` and `below` are not."""
+    """One argument; `unit` is what a number counts, which a duration says itself. Bounds are inclusive, `above` and
+    `below` are not."""
 
     name: str
     kind: Kind
@@ -63,7 +66,10 @@ class Argument:
         if value is None and self.default is None:
             return None
         what = f"{function}: {self.name}"
-        return _READ[self.kind](self, checked_literal(value, what), what)
+        try:
+            return _READ[self.kind](self, checked_literal(value, what), what)
+        except QueryError as problem:
+            raise problem.about(value) from None
 
     def show(self, value: Any) -> str:
         """The text that `read` makes the same value of."""
@@ -203,7 +209,8 @@ _READ: Mapping[str, Callable[[Argument, object, str], Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What every function has. `example` is a text that parses; `case` is run with the arguments `case_args`."""
+    """What every function has. `example` is a text that parses; `case` is run with the arguments `case_args`; `unit` is
+    that of the result."""
 
     name: str
     summary: str
@@ -211,6 +218,7 @@ class Entry:
     case: Example
     case_args: str = ""
     arguments: tuple[Argument, ...] = ()
+    unit: str = OF_SERIES
 
     def argument(self, name: str) -> Argument | None:
         return next((argument for argument in self.arguments if argument.name == name), None)
@@ -230,7 +238,7 @@ def given(entry: Entry, positional: Sequence[object], named: Mapping[str, object
         if entry.argument(key) is None:
             known = [argument.name for argument in arguments]
             hint = near(key, known) or f"; there are: {', '.join(known) or 'none'}"
-            raise QueryError(f"{name} has no argument {key}={hint}")
+            raise QueryError(f"{name} has no argument {key}={hint}").about(value)
         if key in said:
             raise QueryError(f"{name}: {key} is given twice")
         said[key] = value

@@ -56,9 +56,10 @@ def entry_of(family: str, name: str) -> Entry:
     known = list(TABLES[family])
     elsewhere = [other for other, table in TABLES.items() if name in table and other != family]
     if elsewhere:
-        raise QueryError(f"{name} is no {_WORDS[family]} but a {' and a '.join(_WORDS[o] for o in elsewhere)}")
+        what = " and a ".join(_WORDS[o] for o in elsewhere)
+        raise QueryError(f"{name} is no {_WORDS[family]} but a {what}").about(name)
     hint = near(name, known) or f"; there are: {', '.join(known)}"
-    raise QueryError(f"unknown {_WORDS[family]} {name!r:.80}{hint}")
+    raise QueryError(f"unknown {_WORDS[family]} {name!r:.80}{hint}").about(name)
 
 
 _WORDS = {

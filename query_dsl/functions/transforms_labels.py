@@ -47,7 +47,7 @@ def labelled(key: Key, label: str, value: str, function: str) -> Key:
 
 def rekeyed(found: Matrix, keys: list[Key], function: str) -> Matrix:
     """The matrix under other keys, in canonical order; QueryError if two series became the same."""
-    check_distinct(keys, found.keys, function)
+    check_distinct(keys, found.keys, function, "leave another label to tell them apart")
     if keys == list(found.keys):
         return found
     ordered, column = in_order(keys, found.column)
@@ -123,8 +123,8 @@ def _join_labels(asked: Asked) -> Matrix:
     """Labels of the one partner, many to one."""
     found, other = asked.child(), asked.operand("other")
     on, labels = asked.args["on"], asked.args["labels"]
-    check_labels(on, found.keys, "on")
-    check_labels((*on, *labels), other.keys, "on, labels")
+    check_labels(on, found.keys, f"on={list(on)!r}")
+    check_labels((*on, *labels), other.keys, f"on={list(on)!r}, labels={list(labels)!r}")
     classify = classifier(on, None)
     partners: dict[Any, tuple[Key, tuple[str, ...]]] = {}
     for key in other.keys:

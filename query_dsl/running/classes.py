@@ -83,7 +83,8 @@ def _classes(reducer: Reducer, args: Args, node: nodes.Reduce, found: Matrix, co
     """Classes of the members; QueryError for a label that none of them has."""
     table, by, without = LabelTable(found.keys), node.by, node.without
     if reducer.carried:
-        check_labels((args[reducer.carried],), found.keys, reducer.carried, table)
+        label = args[reducer.carried]
+        check_labels((label,), found.keys, f"{reducer.carried}={label!r}", table)
     if reducer.split:
         split = args[reducer.split]
         if by is not None and split in by:
@@ -94,7 +95,7 @@ def _classes(reducer: Reducer, args: Args, node: nodes.Reduce, found: Matrix, co
 
 def _grouped(by: Labels | None, without: Labels | None, table: LabelTable, context: Context) -> Classes:
     if by is not None:
-        check_labels(by, table.keys, "by", table)
+        check_labels(by, table.keys, f"by={list(by)!r}", table)
         for label in by:
             if len(table):
                 say_lacking(label, int((table.column(label).codes == 0).sum()), context)

@@ -86,7 +86,7 @@ class Context:
                 raise _as_query_error(problem) from problem
             self._answers[key] = found
             bytes_ = sum(matrix.size for matrix in found.statistics.values()) * CELL_BYTES
-            parts = found.parts or self._part(request.grid)
+            parts = found.parts or self._part(request.grid, past)
             self._took(request.matchers, request.grid, request.statistics, len(found.series), bytes_, began, parts)
             self.note(*found.notes)
             self.partial |= found.partial
@@ -141,8 +141,8 @@ class Context:
             return self.store.past()
         raise QueryError('resolution="raw" needs the history engine, and this store has none: leave it out')
 
-    def _part(self, grid: Grid) -> tuple[Part, ...]:
-        return (Part(self.plan.engine, grid.start_ms, grid.end_ms),)
+    def _part(self, grid: Grid, past: bool = False) -> tuple[Part, ...]:
+        return (Part("history" if past else self.plan.engine, grid.start_ms, grid.end_ms),)
 
     def _took(
         self,

@@ -11,6 +11,7 @@ from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets
 from artimon.model.series_table import SeriesTable
 from artimon.model.windows.arrays import Arrays, padded_stats
+from artimon.model.windows.succession import succession
 from query_dsl.running.cells import STRING, Bools, Cells, Key, Types
 from query_dsl.running.label_codes import keys_of
 
@@ -68,7 +69,7 @@ def from_buckets(buckets: Buckets) -> BucketData:
         strings=buckets.strings,
         grid=buckets.grid,
         stats={name: np.asarray(matrix, np.int64) for name, matrix in buckets.statistics.items()},
-        lives=buckets.births,
+        lives=succession(buckets.births),
         ended_ms=np.asarray(ended, np.int64),
     )
 

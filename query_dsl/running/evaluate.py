@@ -96,7 +96,7 @@ def run(expr: Expr, context: Context) -> Matrix | Irregular:
         else:
             value = _run(expr.node, grid, context)
         if not isinstance(value, Matrix | Irregular):
-            raise QueryError("the query is a plain value: begin with fetch('NAME')")
+            raise QueryError("the query is a plain value: begin with fetch('NAME'), and do not end with .scalar()")
     except QueryError as problem:
         _place(problem, expr)
         raise
@@ -244,7 +244,7 @@ def _apply(node: nodes.Apply, grid: Grid, context: Context) -> Value:
 def _named(node: nodes.Named, grid: Grid, context: Context) -> Value:
     found = _matrix(node.child, grid, context, "named")
     keys = [Key(node.name, key.labels) for key in found.keys]
-    check_distinct(keys, found.keys, "named")
+    check_distinct(keys, found.keys, "named", "name them apart")
     ordered, column = in_order(keys, found.column)
     return Matrix(ordered, grid, column, found.strings)
 

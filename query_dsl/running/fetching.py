@@ -13,7 +13,7 @@ from query_dsl.errors import NothingSelected, QueryError, near
 from query_dsl.running.cells import BOOLEAN, Bools, Key, of_type
 from query_dsl.running.context import Context
 from query_dsl.running.data import BucketData, from_buckets, padded
-from query_dsl.running.levels import Layered, Recalling
+from query_dsl.running.levels import SETTLE_MS, Layered, Recalling
 from query_dsl.running.planner import Ring
 from query_dsl.tree import nodes
 from query_dsl.tree.selector import Selector, accepts, matcher_text, parse_selector, series_text
@@ -73,7 +73,9 @@ def say_unsampled(selector: Selector, lacking: int, of: int, newest: int, grid: 
         context.note(f"{selector}: {lacking} of {of} series have no sample in the range")
         return
     seen = f"; the newest sample of all is of {format_time(newest)}" if newest else ""
-    if newest > grid.end_ms:
+    ring = context.plan.ring(grid.step_ms)
+    up_to_now = ring is None or grid.end_ms >= ring.newest_ms
+    if up_to_now and grid.end_ms < newest <= grid.end_ms + grid.step_ms + SETTLE_MS:
         end = format_time(bucket_end(newest, grid.step_ms))
         seen += f", in the bucket of {format_duration(grid.step_ms)} that ends at {end} and is not over yet"
     context.note(f"{selector}: none of {of} series has a sample in the range{seen}")

@@ -46,8 +46,9 @@ def classifier(by: Labels | None, without: Labels | None) -> Callable[[Key], Cla
     return lambda key: tuple(pair for pair in key.labels if pair[0] not in left_out)
 
 
-def check_labels(labels: Labels, keys: Sequence[Key], argument: str, table: LabelTable | None = None) -> None:
-    """QueryError with near names if no series carries one of the labels. `table`: that of the keys, if there is one."""
+def check_labels(labels: Labels, keys: Sequence[Key], said: str, table: LabelTable | None = None) -> None:
+    """QueryError with near names if no series carries one of the labels, which the query names by what is `said`.
+    `table`: that of the keys, if there is one."""
     if not keys or not labels:
         return
     table = table or LabelTable(keys)
@@ -55,9 +56,7 @@ def check_labels(labels: Labels, keys: Sequence[Key], argument: str, table: Labe
         if not table.carries(label):
             carried = table.names
             hint = near(label, carried) or f"; there are: {', '.join(sorted(carried)) or 'no labels'}"
-            raise QueryError(
-                f"no selected series has the label {label!r} of {argument}={list(labels)!r:.300}{hint:.1000}"
-            )
+            raise QueryError(f"no selected series has the label {label!r} of {said:.300}{hint:.1000}")
 
 
 class Matched(NamedTuple):
@@ -74,7 +73,7 @@ def matched(left: Sequence[Key], right: Sequence[Key], match: Match) -> Matched:
     both = (*left, *right)
     table = LabelTable(both)
     if match.on is not None:
-        check_labels(match.on, both, "on", table)
+        check_labels(match.on, both, f"on={list(match.on)!r}", table)
     codes, count = class_codes(table, match.on, match.ignoring)
     return Matched(table, codes[: len(left)], codes[len(left) :], count)
 
@@ -197,8 +196,11 @@ def _lonely(left: Rows, right: Rows, sides: tuple[Sequence[Key], Sequence[Key]],
     )
 
 
-def check_distinct(keys: Sequence[Key], before: Sequence[Key], op: str) -> None:
-    """QueryError if two series became the same, naming what they were."""
+_KEEP = 'keep the name with .map("mul", 2) and its like'
+
+
+def check_distinct(keys: Sequence[Key], before: Sequence[Key], op: str, instead: str = _KEEP) -> None:
+    """QueryError if two series became the same, naming what they were, and what may be done `instead`."""
     if len(set(keys)) == len(keys):
         return
     seen: dict[Key, int] = {}
@@ -207,7 +209,7 @@ def check_distinct(keys: Sequence[Key], before: Sequence[Key], op: str) -> None:
         if other != row:
             raise QueryError(
                 f"{op} makes {text(before[other])} and {text(before[row])} the same series {text(key)}: "
-                'reduce them first, or keep the name with .map("mul", 2) and its like'
+                f"reduce them first, or {instead}"
             )
 
 

@@ -4,12 +4,14 @@
     reduce  f(times, values, labels) -> (n,)       values masked (members, n), labels a list, one dict a member
     apply   f(a, b, ...) -> (n,)                   masked (n,) arrays of the series that go together
 
-Arrays are read-only. Labels have the name as "__name__". None and masked values are NA, NaN is a value. Results are
-DOUBLE unless `gives` says "INTEGER", "BOOLEAN" or "STRING". Errors name the function, the series and the failing line.
+Of the first two, a function of one argument gets the values only, one of two times and values. Arrays are read-only.
+Labels have the name as "__name__". None and masked values are NA, NaN is a value. Results are DOUBLE unless `gives`
+says "INTEGER", "BOOLEAN" or "STRING". Errors name the function, the series and the failing line.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +42,24 @@ class Owned(NamedTuple):
     column: Cells
     strings: tuple[str, ...] = ()
     approximate: Bools | None = None
+
+
+def taking(call: Call) -> Call:
+    """The function as one of (times, values, labels), whichever of them it wants. Arguments that have a default are its
+    own affair."""
+    try:
+        parameters = inspect.signature(call).parameters.values()
+    except Exception:  # written in C; and an object may say anything of itself
+        return call
+    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        return call
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    wanted = sum(one.kind in positional and one.default is one.empty for one in parameters)
+    if wanted == 1:
+        return lambda _times, values, _labels: call(values)
+    if wanted == 2:
+        return lambda times, values, _labels: call(times, values)
+    return call
 
 
 class _Place:
@@ -129,7 +149,7 @@ class _Row(NamedTuple):
 
 def _run_rows(call: Call, rows: Callable[[], Iterator[_Row]], out: Writer, watch: Watch, min_count: int) -> None:
     """Call the function for each window of each series, and write down what it gives."""
-    place = _Place(function_text(call))
+    place, asked = _Place(function_text(call)), taking(call)
 
     def run() -> None:
         for key, (row, column), times, values, spans in rows():
@@ -138,7 +158,7 @@ def _run_rows(call: Call, rows: Callable[[], Iterator[_Row]], out: Writer, watch
             for i, (a, b) in enumerate(zip(spans.first.tolist(), spans.after.tolist(), strict=True)):
                 if b - a >= min_count:
                     place.column = i
-                    out.put(row, column + i, place.call(call, still_times[a:b], still_values[a:b], labels))
+                    out.put(row, column + i, place.call(asked, still_times[a:b], still_values[a:b], labels))
 
     _guarded(run, call, place, watch)
 
@@ -156,7 +176,7 @@ def run_own_reduce(
 ) -> Owned:
     """f(times, values, labels) once for each class of `members` (keys and cells, in canonical order). A step at which
     fewer than `min_count` members have a value is NA; with `full` also one at which any has none. Raises QueryError."""
-    place = _Place(function_text(call))
+    place, asked = _Place(function_text(call)), taking(call)
     out = _writer(gives, (len(members), grid.n))
     times = _still(grid.ends())
 
@@ -164,7 +184,7 @@ def run_own_reduce(
         for row, (keys, column) in enumerate(members):
             place.series = f"class of {len(keys)} series, the first is {_text(keys[0])}" if keys else "an empty class"
             values = _masked(_common(column, strings), column.present)
-            out.put_row(row, place.call(call, times, values, [_labels(key) for key in keys]))
+            out.put_row(row, place.call(asked, times, values, [_labels(key) for key in keys]))
             counts = column.present.sum(axis=0)
             out.mask(row, counts >= (max(min_count, len(keys)) if full else min_count))
 

@@ -66,16 +66,33 @@ def plan(tree: Node, levels: Sequence[tuple[int, int]], now_ms: int, reach: Reac
     """The plan of a query; QueryError if its parts ask for different grids, or for one that cannot be."""
     if not levels:
         raise QueryError("the store has no levels: is a shard running?")
-    wanted, step_ms = _time(tree), _step(tree)
+    wanted, bucketize = _time(tree), _bucketize(tree)
+    step_ms = None if bucketize is None else bucketize.step_ms
     rings = rings_of(levels, now_ms, reach.real_ms)
-    if _samples_only(tree):
-        return _of_samples(wanted, step_ms, rings, reach, now_ms)
-    fit = [ring for ring in rings if step_ms is None or step_ms % ring.step_ms == 0]
-    if not fit and reach.any_step:
-        fit = [replace(rings[0], step_ms=step_ms or rings[0].step_ms)]
-    if not fit:
-        steps = ", ".join(format_duration(ring.step_ms) for ring in rings)
-        raise QueryError(f"bucketize step {format_duration(step_ms or 0)} is no multiple of a level's step: {steps}")
+    try:
+        if _samples_only(tree):
+            return _of_samples(wanted, step_ms, rings, reach, now_ms)
+        fit = [ring for ring in rings if step_ms is None or step_ms % ring.step_ms == 0]
+        if not fit and reach.any_step:
+            fit = [replace(rings[0], step_ms=step_ms or rings[0].step_ms)]
+        if not fit:
+            steps, asked = ", ".join(format_duration(ring.step_ms) for ring in rings), format_duration(step_ms or 0)
+            raise _at(bucketize, QueryError(f"bucketize step {asked} is no multiple of a level's step: {steps}"))
+        return _planned(tree, wanted, step_ms, rings, fit, now_ms, reach)
+    except QueryError as problem:
+        raise _at(wanted, problem) from None
+
+
+def _planned(
+    tree: Node,
+    wanted: TimeNode | None,
+    step_ms: int | None,
+    rings: tuple[Ring, ...],
+    fit: Sequence[Ring],
+    now_ms: int,
+    reach: Reach,
+) -> Plan:
+    """The plan over the levels; `fit`: those of which the step, if one is said, is a multiple."""
     back = _most_offset(tree)
     covered = False
     for ring in fit:
@@ -166,10 +183,8 @@ def _time(tree: Node) -> TimeNode | None:
     found = [node for node in nodes.walk(tree) if isinstance(node, TimeNode)]
     for node in found[1:]:
         if _asked(node) != _asked(found[0]):
-            raise QueryError(
-                f"two grids in one query: {_asked(found[0])} and {_asked(node)}; say the time once, for all of it",
-                *(node.span or (None,))[:1],
-            )
+            both = f"{_asked(found[0])} and {_asked(node)}"
+            raise _at(node, QueryError(f"two grids in one query: {both}; say the time once, for all of it"))
     return found[0] if found else None
 
 
@@ -181,11 +196,18 @@ def _asked(node: TimeNode) -> str:
     return f".at({node.instant})"
 
 
-def _step(tree: Node) -> int | None:
-    steps = {node.step_ms for node in nodes.walk(tree) if isinstance(node, nodes.Bucketize)}
-    if len(steps) > 1:
-        raise QueryError(f"two grids in one query: bucketize by {' and by '.join(map(format_duration, sorted(steps)))}")
-    return next(iter(steps), None)
+def _bucketize(tree: Node) -> nodes.Bucketize | None:
+    found = [node for node in nodes.walk(tree) if isinstance(node, nodes.Bucketize)]
+    for node in found[1:]:
+        if node.step_ms != found[0].step_ms:
+            both = " and by ".join(map(format_duration, sorted((found[0].step_ms, node.step_ms))))
+            raise _at(node, QueryError(f"two grids in one query: bucketize by {both}"))
+    return found[0] if found else None
+
+
+def _at(node: Node | None, problem: QueryError) -> QueryError:
+    """The error with the place of a node."""
+    return problem if node is None or node.span is None else problem.at(node.span[0], None, node.span[1])
 
 
 def _most_offset(tree: Node) -> int:

@@ -14,6 +14,7 @@ from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE
 from artimon.model.values import Kind
 from artimon.model.windows.cells import Cells
+from artimon.model.windows.succession import births_in_succession
 from artimon.model.windows.ticks import Ticks, TooWide, run_irregular, run_on_grid
 from query_dsl.answers.irregular import Irregular
 from query_dsl.answers.matrix import Matrix
@@ -61,7 +62,10 @@ def _run(node: nodes.Node, after_ms: int, until_ms: int, context: Context) -> Ir
         case nodes.Range() | nodes.Between() | nodes.At():
             return run_samples(node.child, after_ms, until_ms, context)
         case nodes.Offset(child=child, offset_ms=ms):
-            return shift_samples(run_samples(child, after_ms - ms, until_ms - ms, context), {"d": ms}, context)
+            earlier = 0 if _apart(child) else ms
+            return shift_samples(
+                run_samples(child, after_ms - earlier, until_ms - earlier, context), {"d": ms}, context
+            )
         case nodes.Named(child=child, name=name):
             found = run_samples(child, after_ms, until_ms, context)
             return found.renamed([Key(name, key.labels) for key in found.keys])
@@ -95,8 +99,13 @@ def _step(node: nodes.Step, after_ms: int, until_ms: int, context: Context) -> I
     if entry.on_samples is None:
         raise _needs_grid(entry.name)
     args = arguments_of(entry, node.args)
-    earlier = args["d"] if entry.name == "shift" else 0
+    earlier = args["d"] if entry.name == "shift" and not _apart(node.child) else 0
     return entry.on_samples(run_samples(node.child, after_ms - earlier, until_ms - earlier, context), args, context)
+
+
+def _apart(node: nodes.Node) -> bool:
+    """Whether the times that `node` gives have left the time that is asked for, which then says only what is read."""
+    return any(isinstance(one, nodes.Step) and one.function == "modulo" for one in nodes.walk(node))
 
 
 def _point(node: nodes.Point, found: Irregular, context: Context) -> Irregular:
@@ -135,11 +144,15 @@ def _window(node: nodes.Window, after_ms: int, until_ms: int, context: Context) 
     if node.before_ms is None:
         raise QueryError(f'{mapper.name} of raw samples needs a window, which has no step here: .{mapper.name}("5m")')
     gap_ms = LEAST_GAP_MS if node.max_gap_ms is None else node.max_gap_ms
-    back = node.before_ms + (gap_ms if mapper.predecessor else 0)
-    found = _suited(run_samples(node.child, after_ms - back, until_ms + node.after_ms, context), mapper, context)
+    back, ahead = node.before_ms + (gap_ms if mapper.predecessor else 0), node.after_ms
+    apart = _apart(node.child)
+    if apart:  # nothing lies before or behind what is read
+        back = ahead = 0
+    found = _suited(run_samples(node.child, after_ms - back, until_ms + ahead, context), mapper, context)
+    shown = apart | ((found.times > after_ms) & (found.times <= until_ms))
     if isinstance(node.function, nodes.Own):
         made = own_at_samples(node, node.function, node.before_ms, found, context)
-        return made.keep((made.times > after_ms) & (made.times <= until_ms))
+        return made.keep(apart | ((made.times > after_ms) & (made.times <= until_ms)))
     try:
         column = run_irregular(
             mapper,
@@ -155,7 +168,7 @@ def _window(node: nodes.Window, after_ms: int, until_ms: int, context: Context) 
         raise LimitExceeded(f"{mapper.name}: {problem}") from problem
     strings = found.strings if mapper.strings else ()
     made = found.computed(types=column.types, cells=column.cells[0], strings=strings)
-    return made.keep(column.present[0] & (found.times > after_ms) & (found.times <= until_ms))
+    return made.keep(column.present[0] & shown)
 
 
 def _suited(found: Irregular, mapper: Mapper, context: Context) -> Irregular:
@@ -175,10 +188,15 @@ def ticks_of(found: Irregular) -> Ticks:
         times=found.times,
         cells=found.cells,
         types=found.types,
-        births=found.births,
+        births=_births(found),
         kinds=found.kinds,
         ended_ms=found.ended_ms,
     )
+
+
+def _births(found: Irregular) -> Ints | None:
+    """Births of lives that come one after another, as buckets have them."""
+    return None if found.births is None else births_in_succession(found.owner, found.times, found.births)
 
 
 def bucketize_samples(node: nodes.Bucketize, grid: Grid, context: Context) -> Matrix | None:
@@ -218,8 +236,8 @@ def bucketed(found: Irregular, grid: Grid, context: Context) -> BucketData:
     _refuse_duplicates(found)
     _hold(found, grid, len(STATISTICS), context)
     strings, cells = _sorted_texts(found)
-    births = found.births if found.births is not None else np.zeros(found.samples, np.int64)
-    owner = found.owner
+    owner, births = found.owner, _births(found)
+    births = np.zeros(found.samples, np.int64) if births is None else births
     piece = cut(Rows(owner, found.times, births, found.types[owner], cells, strings), grid)
     stats: dict[str, Any] = {}
     for name in STATISTICS:

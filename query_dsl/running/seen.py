@@ -13,7 +13,7 @@ from query_dsl.errors import NothingSelected, QueryError
 from query_dsl.running.cells import Bools, Ints, Key
 from query_dsl.running.context import Context
 from query_dsl.running.fetching import held_part, why_nothing
-from query_dsl.running.levels import Recalling
+from query_dsl.running.levels import Layered, Recalling
 from query_dsl.running.planner import Ring
 from query_dsl.tree import nodes
 from query_dsl.tree.nodes import Node
@@ -71,17 +71,25 @@ def _fetched(node: nodes.Fetch, grid: Grid, back_ms: int | None, context: Contex
     past = node.resolution is not None
     request = SelectRequest(node.selector.matchers, held, ("count", "last_time"), context.watch.limits.series)
     buckets = context.select(request, past)
+    if not buckets.series and not past and _only_the_history_knows(node, context):
+        past, buckets = True, context.select(request, True)
     if not buckets.series:
         raise NothingSelected(why_nothing(node.selector, context))
     keys = [Key(name, pairs) for name, pairs in SeriesTable.of(buckets.series).texts()]
     order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
     newest = newest_known(buckets, grid)
     if back_ms is None or grid.start_ms - held.start_ms < back_ms:
-        if context.plan.engine == "memory":
+        if context.plan.engine == "memory" and not past:
             _from_coarser(node, ring, held, buckets, newest, int(grid.ends()[0]), context)
         else:
             _recall(node, held.start_ms, buckets, newest, context)
     return Seen(tuple(keys[i] for i in order.tolist()), newest[order])
+
+
+def _only_the_history_knows(node: nodes.Fetch, context: Context) -> bool:
+    """Whether memory has forgotten every series that fits. As long as it knows one, it answers alone: what is long gone
+    is not stale for ever."""
+    return isinstance(context.store, Layered) and bool(context.store.find(node.selector.matchers, 1))
 
 
 def _from_coarser(

@@ -33,7 +33,7 @@ def combine_sets(operator: Operator, match: Match, left: Value, right: Value) ->
         kept = operator.run(right.present, others[found.right])
         return _without_empty(_united(left, _masked(right, kept), name))
     partners = some(right.present, found.right, found.classes)
-    return _without_empty(_masked(left, operator.run(left.present, partners[found.left])))
+    return _sorted(_without_empty(_masked(left, operator.run(left.present, partners[found.left]))))
 
 
 def some(present: Bools, codes: Codes, classes: int) -> Bools:
@@ -57,6 +57,14 @@ def _without_empty(found: Matrix) -> Matrix:
         return found
     keys = tuple(found.keys[row] for row in rows.tolist())
     return Matrix(keys, found.grid, take(found.column, rows), found.strings)
+
+
+def _sorted(found: Matrix) -> Matrix:
+    """In canonical order, as operators answer; only a `sort` before has left another one."""
+    if all(a < b for a, b in pairwise(found.keys)):
+        return found
+    keys, column = in_order(list(found.keys), found.column)
+    return Matrix(keys, found.grid, column, found.strings)
 
 
 def _united(left: Matrix, right: Matrix, name: str) -> Matrix:

@@ -18,27 +18,28 @@ def read_labels(value: object, argument: str) -> tuple[str, ...] | None:
     if value is None:
         return None
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
-        raise QueryError(f'{argument} takes a list of label names, as in {argument}=["host"], not {value!r:.80}')
+        wanted = f'a list of label names, as in {argument}=["host"]'
+        raise QueryError(f"{argument} takes {wanted}, not {value!r:.80}").about(value)
     if len(set(value)) != len(value):
-        raise QueryError(f"{argument}={list(value)!r:.200} names a label twice")
+        raise QueryError(f"{argument}={list(value)!r:.200} names a label twice").about(value)
     return tuple(checked_literal(value, argument))
 
 
 def read_number(value: object, what: str) -> int | float:
     """A number that is no truth value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise QueryError(f"{what} takes a number, not {value!r:.80}")
+        raise QueryError(f"{what} takes a number, not {value!r:.80}").about(value)
     return checked_literal(value, what)
 
 
 def read_rules(nulls: object, min_count: object) -> Rules:
     """How missing values are treated."""
     if not isinstance(nulls, str) or nulls not in NULLS:
-        raise QueryError(f"nulls={nulls!r:.80}: say one of {', '.join(map(repr, NULLS))}")
+        raise QueryError(f"nulls={nulls!r:.80}: say one of {', '.join(map(repr, NULLS))}").about(nulls)
     if min_count is None:
         return Rules(nulls)
     if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 0:
-        raise QueryError(f"min_count={min_count!r:.80}: say a number that is not negative")
+        raise QueryError(f"min_count={min_count!r:.80}: say a number that is not negative").about(min_count)
     return Rules(nulls, checked_literal(min_count, "min_count"))
 
 
@@ -51,7 +52,7 @@ def read_match(
     if group_left is not None and group_right is not None:
         raise QueryError("say group_left=[..] or group_right=[..], not both")
     if unmatched not in ("error", "drop"):
-        raise QueryError(f'unmatched={unmatched!r:.80}: say "error" or "drop"')
+        raise QueryError(f'unmatched={unmatched!r:.80}: say "error" or "drop"').about(unmatched)
     return Match(
         on=read_labels(on, "on"),
         ignoring=read_labels(ignoring, "ignoring"),

@@ -130,7 +130,7 @@ class Expr:
         if isinstance(name, str):
             mapper = look_up(MAPPERS, name, "function", (*POINTS, *MAP_STEPS))
             if max_gap is not None and not mapper.predecessor:
-                raise QueryError(f"{name} does not look before its window: it takes no max_gap")
+                raise QueryError(f"{name} does not look before its window: it takes no max_gap").about(max_gap)
             said = given(mapper, args[1:], named)
         else:
             said = own_arguments(name, args[1:], named)
@@ -222,7 +222,7 @@ class Expr:
     def named(self, name: str) -> Expr:
         """The same series under this name."""
         if not isinstance(name, str) or not name:
-            raise QueryError(f"a name is a text that is not empty, not {name!r:.80}")
+            raise QueryError(f"a name is a text that is not empty, not {name!r:.80}").about(name)
         return self._wrap(nodes.Named(self.node, checked_literal(name, "named")))
 
     # --- whole series ---
@@ -247,7 +247,7 @@ class Expr:
 
     def _step(self, family: str, name: object, args: Sequence[object], named: dict[str, object]) -> Expr:
         if not isinstance(name, str):
-            raise QueryError(f"{family} takes the name of a function in quotes, not {name!r:.80}")
+            raise QueryError(f"{family} takes the name of a function in quotes, not {name!r:.80}").about(name)
         entry_of(family, name)
         entry = STEPS[family][name]
         count = len(entry.operands)
@@ -396,7 +396,8 @@ def fetch(selector: str, *, resolution: str | None = None) -> Expr:
     """Series that fit the selector: `fetch('memcached.hits{dc="jb"}')`. resolution="raw" reads the history, whose
     samples are cut into the same buckets."""
     if resolution is not None and resolution not in RESOLUTIONS:
-        raise QueryError(f'resolution={resolution!r:.80}: say "raw", or nothing{near(str(resolution), RESOLUTIONS)}')
+        hint = near(str(resolution), RESOLUTIONS)
+        raise QueryError(f'resolution={resolution!r:.80}: say "raw", or nothing{hint}').about(resolution)
     return Expr(nodes.Fetch(parse_selector(selector), resolution))
 
 
@@ -410,7 +411,8 @@ def absent(selector: str, expected: Sequence[str] = ()) -> Expr:
     'host="a"', one series for each of them."""
     found = parse_selector(selector)
     if isinstance(expected, str) or not isinstance(expected, Sequence) or not all(isinstance(e, str) for e in expected):
-        raise QueryError(f"expected takes a list of label sets, as in ['host=\"a\"'], not {expected!r:.80}")
+        wanted = "a list of label sets, as in ['host=\"a\"']"
+        raise QueryError(f"expected takes {wanted}, not {expected!r:.80}").about(expected)
     sets = tuple(str(parse_selector(text if text.lstrip().startswith("{") else f"{{{text}}}")) for text in expected)
     for text in sets:
         if any(matcher.op != "=" for matcher in parse_selector(text).matchers):
@@ -485,4 +487,4 @@ def operand_of(value: object, op: str) -> Expr:
         value = item()
     if isinstance(value, bool | int | float | str):
         return Expr(nodes.Scalar(checked_literal(value, op)))
-    raise QueryError(f"{op} takes a query, a number or a text, not {value!r:.80}")
+    raise QueryError(f"{op} takes a query, a number or a text, not {value!r:.80}").about(value)

@@ -40,7 +40,7 @@ def look_up(table: Mapping[str, E], name: str, what: str, others: Iterable[str] 
     if entry is None:
         known = [*table, *others]
         hint = near(name, known) or f"; there are: {', '.join(known)}"
-        raise QueryError(f"unknown {what} {name!r}{hint}")
+        raise QueryError(f"unknown {what} {name!r}{hint}").about(name)
     return entry
 
 

@@ -54,6 +54,8 @@ _HINTS: Mapping[type[ast.AST], str] = MappingProxyType(
         ast.Tuple: "write a list [..], or one expression",
         ast.Dict: "put the selector in quotes: fetch('name{label=\"value\"}')",
         ast.Set: "put the selector in quotes: fetch('name{label=\"value\"}')",
+        ast.Not: "write ~(…) in place of not",
+        ast.UAdd: "leave out the +: only - stands before a query",
     }
 )
 
@@ -121,12 +123,23 @@ class _Reader:
 
     def guarded(self, tree: ast.expr, build: Callable[..., Expr], *args: object, **options: object) -> Expr:
         """Call the builder; its errors get the place of `tree`, its node the span."""
-        position, length = self.span(tree)
+        return self.built(self.span(tree), {}, build, *args, **options)
+
+    def built(
+        self,
+        span: nodes.Span,
+        places: Mapping[int, nodes.Span],
+        build: Callable[..., Expr],
+        *args: object,
+        **options: object,
+    ) -> Expr:
+        """The same; `places`: where arguments stand, by the `id` of their values, each of which is there once."""
         try:
             made = build(*args, **options)
         except QueryError as problem:
+            position, length = span if problem.culprit is None else places.get(id(problem.culprit), span)
             raise problem.at(position, self.text, length) from None
-        return Expr(dataclasses.replace(made.node, span=(position, length)), made.depth, parts=made.parts)
+        return Expr(dataclasses.replace(made.node, span=span), made.depth, parts=made.parts)
 
     def read(self, tree: ast.expr) -> Expr:
         """An expression; the chain of left operands of + - * / & | is read in a loop."""
@@ -157,8 +170,10 @@ class _Reader:
             case ast.Name(id=name):
                 return self.name(tree, name)
             case ast.Attribute(attr=name):
-                raise self.fail(tree, f"call it: .{name}(…)" if name in METHODS else self.unknown_method(name))
-        raise self.fail(tree, _HINTS.get(type(tree), "this has no place in a query"))
+                told = f"call it: .{name}(…)" if name in METHODS else self.unknown_method(name)
+                raise self.fail_at_end(tree, name, told)
+        kind = type(tree.op) if isinstance(tree, ast.UnaryOp) else type(tree)
+        raise self.fail(tree, _HINTS.get(kind, "this has no place in a query"))
 
     def name(self, tree: ast.expr, name: str) -> Expr:
         if name in _NUMBERS:
@@ -207,10 +222,23 @@ class _Reader:
                 raise self.fail(keyword.value, f"{keyword.arg}= is given twice")
             options[keyword.arg] = self.value(name, keyword.value)
         self.check_call(tree, name, build, args, options)
+        written = [*zip(args[len(given) :], tree.args, strict=True)]
+        written += [(options[str(word.arg)], word.value) for word in tree.keywords]
+        ids = [id(value) for value, _ in written]
+        places = {id(value): self.span(where) for value, where in written if ids.count(id(value)) == 1}
         try:
-            return self.guarded(tree, build, *args, **options)
+            return self.built(self.called(tree), places, build, *args, **options)
         except QueryError as problem:
             raise self.inside_selector(problem, tree) from None
+
+    def called(self, tree: ast.Call) -> nodes.Span:
+        """Of a method without what it is called on."""
+        start, length = self.span(tree)
+        if isinstance(tree.func, ast.Attribute):
+            before, own = self.span(tree.func)
+            name = before + own - len(tree.func.attr)
+            return name, start + length - name
+        return start, length
 
     def argument(self, function: str, index: int, tree: ast.expr) -> object:
         if isinstance(tree, ast.Starred):
@@ -235,8 +263,9 @@ class _Reader:
                 node = self.single(tree).node
                 if isinstance(node, nodes.Scalar):
                     return node.value
-            case ast.Name(id=name):
-                raise self.fail(tree, f'put {name} in quotes: "{name}"')
+            case ast.Name() | ast.Attribute():
+                name = ast.unparse(tree)
+                raise self.fail(tree, f'put {name:.80} in quotes: "{name:.80}"')
         raise self.fail(tree, _HINTS.get(type(tree), "a literal is expected here: a text, a number or a list"))
 
     def check_call(

@@ -78,6 +78,8 @@ def _mapping(entry: Entry, before: Mapping[str, Any], after: Mapping[str, Any]) 
 
 def _stepping(entry: Step) -> Callable[..., Expr]:
     def call(self: Expr, *args: object, **named: Any) -> Expr:
+        if entry.family == "transform":
+            return self.transform(entry.name, *args, **named)
         return self._step(entry.family, entry.name, args, named)
 
     return _method(entry, call, _parameters(entry, {}, {}))

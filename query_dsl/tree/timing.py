@@ -17,12 +17,19 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def parse_duration(value: object, what: str) -> int:
     """Milliseconds of a duration text such as "10m", "90s", "1h30m", "250ms"; QueryError for anything else."""
+    try:
+        return _duration(value, what)
+    except QueryError as problem:
+        raise problem.about(value) from None
+
+
+def _duration(value: object, what: str) -> int:
     if isinstance(value, timedelta):
         return _bounded(value // timedelta(milliseconds=1), value, what)
     if not isinstance(value, str) or not _WHOLE.fullmatch(value):
-        number = isinstance(value, int) and not isinstance(value, bool)
-        value = value if not isinstance(value, int) or abs(value) <= MAX_MS else f"of more than {MAX_MS}"
+        number = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_MS
         hint = f', for example "{value}s"' if number else ""
+        value = value if not isinstance(value, int) or abs(value) <= MAX_MS else f"of more than {MAX_MS}"
         raise QueryError(
             f'{what} {value!r:.80} is not a duration: write a number and a unit of ms s m h d w, as in "5m"{hint}'
         )
@@ -73,6 +80,13 @@ def format_time(ms: int) -> str:
 
 def parse_instant(value: object, what: str) -> Instant:
     """An Instant of "now", "now-1h", ISO 8601 (UTC unless it says otherwise), a datetime, or epoch milliseconds."""
+    try:
+        return _instant(value, what)
+    except QueryError as problem:
+        raise problem.about(value) from None
+
+
+def _instant(value: object, what: str) -> Instant:
     if isinstance(value, Instant):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

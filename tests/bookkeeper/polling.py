@@ -69,7 +69,7 @@ def rows(port: int) -> tuple[Any, dict[tuple[str, str], Any]]:
     """The endpoint and all values by (name, labels as sorted JSON), by rows."""
     with connect(port) as calls:
         answer = calls.getVars()
-    fields = ("integer", "dbl", "boolean", "str")
+    fields = ("integer", "dbl", "truth", "str")
     return answer.endpoint, {
         (one.name, json.dumps(one.labels, sort_keys=True)): getattr(one.value, fields[one.type])
         for one in answer.variables
@@ -79,7 +79,7 @@ def rows(port: int) -> tuple[Any, dict[tuple[str, str], Any]]:
 def columns(port: int) -> tuple[Any, dict[tuple[str, str], Any]]:
     """The same by columns."""
     with connect(port) as calls:
-        answer = calls.getColumns(b"")
+        answer = calls.getColumns(b"", None)
     return answer.endpoint, unpack(answer, answer.schema)
 
 

@@ -200,6 +200,62 @@ def test_forks_in_the_middle_of_everything(tmp_path: Path) -> None:
     end(process)
 
 
+FORKING_THREADS = """
+import bookkeeper, os, threading
+histogram = bookkeeper.histogram("h", {}, (1,))
+timer = bookkeeper.timer("t")
+bookkeeper.callback("c", {}, lambda: 2.0)
+bookkeeper.integer("n").add(7)
+histogram.observe(0.5)
+def fork(i):
+    for _ in range(6):
+        with timer:
+            pid = os.fork()
+        if pid == 0:
+            good = bookkeeper.integer("n").add(1) == 1 and histogram.count() == 0
+            histogram.observe(5.0)
+            found = {(e.name, e.labels.get("le")): e.value for e in bookkeeper.collect()}
+            good = good and found["h.bucket", "+Inf"] == 1 and found["h.bucket", "1.0"] == 0 and found["c", None] == 2.0
+            good = good and found["t.count", None] == 1 and found["n", None] == 1
+            os._exit(0 if good else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        bookkeeper.add_to_integer_var("forks", {}, 1)
+threads = [threading.Thread(target=fork, args=(i,)) for i in range(4)]
+for t in threads: t.start()
+for t in threads: t.join()
+print(bookkeeper.get_integer_var("forks", {}), bookkeeper.get_integer_var("n", {}), histogram.count(), flush=True)
+"""
+
+
+def test_threads_that_fork_at_the_same_time(tmp_path: Path) -> None:
+    """Each lets go of what it held itself; children count everything from zero, also what was held before the fork."""
+    process = application(FORKING_THREADS, tmp_path, ARTIMON_ZOOKEEPER=NOWHERE)
+    assert hear(process) == "24 7 1"
+    end(process)
+
+
+FIRST_WRITE = """
+import bookkeeper, signal
+calls = []
+def handler(*_):
+    calls.append(bookkeeper.add_to_integer_var("n", {}, 1))
+signal.signal(signal.SIGPROF, handler)
+signal.setitimer(signal.ITIMER_PROF, 0.001, 0.001)
+done = 0
+while len(calls) < 20:
+    done += bookkeeper.integer("n").add(1) > 0
+signal.setitimer(signal.ITIMER_PROF, 0)
+print(bookkeeper.get_integer_var("n", {}) == done + len(calls), bookkeeper.refusals(), flush=True)
+"""
+
+
+def test_a_signal_in_the_middle_of_the_first_write(tmp_path: Path) -> None:
+    """Which imports, reads the environment and starts a thread; the handler counts all the same."""
+    process = application(FIRST_WRITE, tmp_path, ARTIMON_ZOOKEEPER=NOWHERE)
+    assert hear(process) == "True {}"
+    end(process)
+
+
 def test_a_subprocess_with_preexec_does_not_disturb(tmp_path: Path) -> None:
     """preexec_fn runs the fork hooks in a child that then becomes another program."""
     script = """
@@ -303,7 +359,7 @@ def test_addresses() -> None:
     """Advertised: by hand > the way to ZooKeeper. IPv6 in brackets."""
     assert choose("127.0.0.1:2181", None, None).advertise == "127.0.0.1"
     assert choose("127.0.0.1:2181", None, None).bind[0] == "127.0.0.1"
-    assert choose("127.0.0.1:2181", "203.0.113.9", None) == (["203.0.113.9", "127.0.0.1"], "203.0.113.9")
+    assert choose("127.0.0.1:2181", "203.0.113.9", None)[:2] == (["203.0.113.9", "127.0.0.1"], "203.0.113.9")
     assert choose("127.0.0.1:2181", "[2001:db8::1]", "::").bind == ["::"]
     assert bracketed("2001:db8::1") == "[2001:db8::1]"
     assert hosts("a:1, [::1]:2,[::1],b/x/y") == [("a", 1), ("::1", 2), ("::1", 2181), ("b", 2181)]

@@ -117,6 +117,8 @@ def test_change_of_type_under_load_loses_nothing(book: Bookkeeper) -> None:
             if i == 0 and n == 1000:
                 half.set()
                 bookkeeper.add_to_double_var("n", {}, 0.5)
+            elif n == 3000:
+                half.wait(30)  # some come after the change, whoever is the fastest
             if not half.is_set() or i:
                 done += bookkeeper.add_to_integer_var("n", {}, 1) > 0
         return done
@@ -147,3 +149,29 @@ def test_snapshots_while_variables_come_and_go(book: Bookkeeper) -> None:
         return 1
 
     assert together(work) == [1] * THREADS
+
+
+def test_adds_beyond_the_limit_are_exact() -> None:
+    """Own series, overflow series and those that are begun meanwhile hold every add, integers and doubles alike."""
+    limited = Bookkeeper(online=False, max_per_name=20, max_variables=150)
+    before = bookkeeper.use(limited)
+
+    def work(i: int) -> int:
+        for n in range(600):
+            labels = {"n": str((i * 7 + n) % 60)}
+            bookkeeper.add_to_integer_var("n", labels, 1)
+            bookkeeper.integer("n", {**labels, "more": "x"}).add(1)
+            bookkeeper.add_to_double_var(f"d{n % 7}", labels, 1.0)
+            bookkeeper.histogram("h", labels, (1,)).observe(0.5)
+        return 1
+
+    try:
+        assert together(work) == [1] * THREADS
+        found = [(entry.name, entry.value) for entry in bookkeeper.collect()]
+    finally:
+        bookkeeper.use(before)
+    for name, times in (("n", 2), ("d", 1), ("h.count", 1)):
+        values = [value for seen, value in found if seen == name or (name == "d" and seen.startswith("d"))]
+        assert sum(float(value) for value in values) == times * THREADS * 600
+    assert limited.refusals() == {}
+    assert limited.table.count == len(limited.table.all())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
 
 import bookkeeper
-from bookkeeper import Bookkeeper, VariableRefused
+from bookkeeper import Bookkeeper, VariableRefused, snapshot
 from bookkeeper.cells import COUNTER, GAUGE, INT_MAX, INT_MIN, UNKNOWN
 
 
@@ -237,23 +238,35 @@ def test_bad_descriptions(book: Bookkeeper) -> None:
     assert bookkeeper.refusals() == {"describe": 1, "name": 1, "value": 1}
 
 
-def test_too_many_variables() -> None:
-    """A label with endless values costs a bounded amount of memory, and what exists goes on."""
-    book = Bookkeeper(online=False, max_variables=10)
-    for i in range(100):
-        book.add_to_integer_var("n", {"user": str(i)}, 1)
-    assert book.refusals() == {"limit": 90}
-    assert len(book.listed()[1]) == 11  # and bookkeeper.refused itself
-    assert book.add_to_integer_var("n", {"user": "3"}, 1) == 2
-    assert sum(len(cells) for cells in book.integers.values()) <= 11
-    for user in ("3", "4"):  # one of the ten is bookkeeper.refused now
-        book.remove_integer_var("n", {"user": user})
-    assert book.add_to_integer_var("n", {"user": "77"}, 1) == 1
-
-
 def test_long_or_broken_strings_are_refused(book: Bookkeeper) -> None:
     """A string must fit into a batch and into UTF-8."""
     bookkeeper.set_string_var("s", {}, "x" * 40_000)
     bookkeeper.set_string_var("s", {}, "\ud800")
     assert bookkeeper.get_string_var("s", {}) is None
     assert bookkeeper.refusals() == {"value": 2}
+
+
+def test_a_snapshot_while_variables_are_removed_all_the_time(book: Bookkeeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time values are read one more is gone, as a signal handler may do it even under the lock."""
+    for i in range(30):
+        bookkeeper.add_to_integer_var("n", {"i": str(i)}, 1)
+        bookkeeper.set_string_var("s", {"i": str(i)}, "x")
+    gone = iter(range(30))
+
+    def removing(read: Callable[[snapshot.Layout], Any]) -> Callable[[snapshot.Layout], Any]:
+        def after_one_more(layout: snapshot.Layout) -> Any:
+            i = str(next(gone))
+            bookkeeper.remove_integer_var("n", {"i": i})
+            bookkeeper.remove_string_var("s", {"i": i})
+            return read(layout)
+
+        return after_one_more
+
+    monkeypatch.setattr(snapshot, "pack", removing(snapshot.pack))
+    monkeypatch.setattr(snapshot, "present", removing(snapshot.present))
+    snapshots = snapshot.Snapshots(book)
+    layout, values, texts = snapshots.columns()
+    assert len(values) == 8 * len(layout.cells) == 8 * len(layout.types) > 0
+    assert texts == ["x"]
+    assert None not in snapshots.rows()[1]
+    assert next(gone) == 2 * (snapshot.ATTEMPTS + 1)

@@ -112,9 +112,9 @@ def test_raw_samples_as_csv(session: Session, capsys: pytest.CaptureFixture[str]
     assert err == ""
     rows = list(csv.DictReader(io.StringIO(out, newline="")))
     assert [(row["series"], row["time"], row["value"]) for row in rows][:3] == [
-        ('temperature{rack="r,2"}', "1970-01-01T00:01:00Z", "30.0"),
-        ('temperature{rack="r,2"}', "1970-01-01T00:03:00Z", "7.0"),
-        ('temperature{rack="r1"}', "1970-01-01T00:01:00Z", "20.0"),
+        ('temperature{rack="r,2"}', "1970-01-01T00:01:00.000Z", "30.0"),
+        ('temperature{rack="r,2"}', "1970-01-01T00:03:00.000Z", "7.0"),
+        ('temperature{rack="r1"}', "1970-01-01T00:01:00.000Z", "20.0"),
     ]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from artimon.model.own import PROCESS
 from artimon.model.own_tables import TABLES
 from artimon.stack import lag
+from sources.foreign import RULE_SERIES
 from sources.status import POLL_MS, POLL_SAMPLES, UP
 from tests.sources.dropin_world import LABELS, T, World
 
@@ -31,7 +32,7 @@ def test_every_variable_is_listed_as_it_is_and_no_other(tmp_path: Path) -> None:
     found = ROW.findall(DOCUMENT.read_text())
     listed = {name: (labels, unit, kind, what) for name, labels, unit, kind, what in found}
     assert len(listed) == len(found), "a name stands there twice"
-    polled = {UP, POLL_MS, POLL_SAMPLES}
+    polled = {UP, POLL_MS, POLL_SAMPLES, RULE_SERIES}
     assert polled <= listed.keys()
     owned = {
         own.name: (", ".join(own.labels), own.unit, own.kind, own.help)

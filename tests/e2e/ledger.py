@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from artimon.model.batch import Polled
-from artimon.model.protocols import Sink
+from artimon.model.protocols import Since, Sink
 
 
 class Sample(NamedTuple):
@@ -66,9 +66,9 @@ class LedgerSink:
         await self._behind.accept(polled)
         self._write({"op": "done", "n": number})
 
-    def replay(self) -> Iterable[Polled]:
+    def replay(self, since: Since | None = None) -> Iterable[Polled]:
         """What the log behind it holds."""
-        return self._behind.replay()
+        return self._behind.replay(since)
 
     def _write(self, record: dict[str, Any]) -> None:
         self._file.write(json.dumps(record) + "\n")

@@ -14,6 +14,7 @@ from query_dsl import Matrix, QueryError
 from query_dsl.history.engine import History
 from tests.history.test_engine_store import place, shards
 from tests.query_dsl.asking import agree
+from tests.query_dsl.plain_store import PlainStore
 from tests.query_dsl.test_pushdown import MINUTE, NOW, T
 
 __all__ = ["place", "shards"]
@@ -69,6 +70,22 @@ QUERIES = [
 def session(place: str, shards: Any) -> Iterator[Session]:
     with Session(shards, "here", ManualClock(NOW), open_history=lambda: History(place)) as made:
         yield made
+
+
+def test_whoever_looks_for_series_says_where(place: str) -> None:
+    """Memory unless it is said: the history knows every series that there ever was."""
+    memory = PlainStore().add("only.memory", {}, [(NOW - MINUTE, 1)])
+    with Session(memory, "here", ManualClock(NOW), open_history=lambda: History(place)) as session:
+        assert session.names() == ["only.memory"]
+        past = session.names(engine="history")
+        assert {"v0", "v1"} <= set(past)
+        assert "only.memory" not in past
+        assert session.names(engine="auto") == sorted(["only.memory", *past])
+        assert len(session.find("v0")) == 0
+        assert len(session.find("v0", engine="auto")) == len(session.find("v0", engine="history")) > 1
+        assert session.find("v0", 1, engine="auto").more
+        with pytest.raises(QueryError, match="there are auto, memory, history"):
+            session.find("v0", engine="spark")
 
 
 def outcome(session: Session, text: str, engine: str) -> Matrix | str:

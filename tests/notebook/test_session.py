@@ -137,6 +137,9 @@ def test_finding(session: Session) -> None:
     cut = session.find("temperature", limit=1)
     assert (len(cut), cut.more, repr(cut).splitlines()[-1]) == (1, True, "1 series or more")
     assert isinstance(found[:1], Found)
+    assert session.names("temp", engine="memory") == ["temperature"]
+    with pytest.raises(QueryError, match="knows no history"):
+        session.find("temperature", engine="history")
 
 
 def test_html_is_escaped(session: Session) -> None:

@@ -14,10 +14,11 @@ from bookkeeper.budget import Budget
 from pipeline.acks import Position
 from pipeline.ages import MOST_SOURCES, OTHER, Ages, Waits
 from pipeline.collector import HELD_BYTES
+from pipeline.collectors import Collectors
 from pipeline.credits import LEAST, NOT_TOLD, Credits, Shares
 from pipeline.log.records import Place
 from pipeline.pacing import PERIOD_MS, MiB, Pacing
-from pipeline.sending import OTHER_DEADLINE_S, SLOW_FOR_S, SLOW_S, Call
+from pipeline.sending import IDLE_S, OTHER_DEADLINE_S, SLOW_FOR_S, SLOW_S, Call
 from pipeline.tracker import Answer, Group, Tracker
 from tests.pipeline.test_scenarios import batch
 from tests.pipeline.transit import ONE, TWO, Transit
@@ -270,6 +271,34 @@ def test_the_only_collector_is_used_however_slow() -> None:
     transit.now += 12
     transit.answer(call, messages)
     assert begin(transit)[0].endpoint == call.endpoint
+
+
+def test_without_a_collector_that_may_be_tried_nobody_looks_all_the_time() -> None:
+    """A thread a lane that looks fifty times a second costs a core for nothing: until one is known, or its pause is
+    over."""
+    transit = Transit()
+    for n in range(8):
+        transit.accept(batch(n, lane=n % 4))
+    call, _ = begin(transit)
+    pauses = []
+    for _ in range(6):
+        transit.sending.silent(call, transit.now, late=False, reached=False)
+        wait = transit.sending.next(transit.now, transit.ms)
+        assert isinstance(wait, float)
+        pauses.append(wait)
+        transit.now += 20
+        call, _ = begin(transit)
+    assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.0, 1.0, 1.0])
+    assert transit.sending.carried_bytes == call.size, "what got no connection was not sent"
+    nobody = Transit()
+    nobody.sending.collectors = Collectors("agent-1")
+    nobody.accept(batch(0))
+    assert nobody.sending.next(0.0, nobody.ms) == IDLE_S
+    nobody.sending.collectors.update({"one": ONE})
+    nobody.sending.collectors.prefer(("other",))
+    assert nobody.sending.next(0.0, nobody.ms) == IDLE_S
+    nobody.sending.collectors.prefer(())
+    assert isinstance(nobody.sending.next(0.0, nobody.ms), Group)
 
 
 def test_waits_are_told_to_a_fifth_and_sources_are_bounded() -> None:

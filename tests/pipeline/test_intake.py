@@ -54,6 +54,24 @@ def test_each_lane_is_numbered_without_gaps_in_log_order(tmp_path: Path) -> None
     wal.close()
 
 
+def test_a_replay_leaves_out_what_the_sources_remember_themselves(tmp_path: Path) -> None:
+    wal, intake, _ = open_intake(tmp_path)
+    for minute in range(3):
+        intake.accept_now([polled("a", 3, MINUTE + minute), polled("b", 3, MINUTE + minute, announce=minute == 0)])
+    wal.close()
+    wal, intake, _ = open_intake(tmp_path)
+    known = {"a": MINUTE + 2, "b": 0}
+
+    def since(name: str) -> int:
+        return known[name]
+
+    found = [(one.source, one.poll_ms - MINUTE) for one in intake.replay(since) if len(one.samples)]
+    assert sorted(found) == [("a", 2), ("b", 0), ("b", 1), ("b", 2)]
+    assert [one.source for one in intake.replay(lambda _: 1 << 60)] == ["b"], "announcements always come"
+    assert len([one for one in intake.replay() if len(one.samples)]) == 6
+    wal.close()
+
+
 def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
     wal, intake, _ = open_intake(tmp_path)
     intake.accept_now([polled("a")])

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from artimon.model.protocols import SinkRefused
-from pipeline.log.framing import RecordType
+from pipeline.log.framing import RECORD_BYTES, RecordType
 from pipeline.log.log import LogFailed
 from pipeline.log.records import Place, encode_acked
-from pipeline.log.recovery import segments_in
+from pipeline.log.recovery import segment_path, segments_in
 from tests.pipeline.crash_files import CrashFiles
 from tests.pipeline.helpers import FastFiles, Told, entry, ids_in, open_log, wait_until
 
@@ -208,6 +208,29 @@ def test_a_record_that_rots_on_the_disk_is_not_sent(tmp_path: Path) -> None:
         file.write(b"\x00\x01")
     with pytest.raises(CorruptRecord, match=path.name):
         wal.read(place)
+    wal.close()
+
+
+def test_a_record_that_rots_holds_up_no_younger_segment(tmp_path: Path) -> None:
+    """Else a log would be full one day for one bit, until somebody starts its agent anew. The bytes are kept."""
+    told = Told()
+    wal = open_log(tmp_path, told, segment=2500)
+    for number in range(12):
+        wal.append([entry(wal, 0, number)]).result(10)
+    place, rest = told.placed[0][1], [place for _, place in told.placed[1:]]
+    path = segment_path(tmp_path, place.segment)
+    with path.open("r+b") as file:
+        file.seek(place.offset + 30)
+        file.write(b"\x00\x01")
+    wal.release(rest)
+    wal.tidy()
+    assert path.exists()
+    wal.keep_damaged([place])
+    wal.tidy()
+    assert [path.name for path in tmp_path.glob("*.wal")] == [segment_path(tmp_path, rest[-1].segment).name]
+    (kept,) = (tmp_path / "damaged").iterdir()
+    assert kept.stat().st_size == place.length + RECORD_BYTES
+    assert wal.gauge().damaged == 1
     wal.close()
 
 

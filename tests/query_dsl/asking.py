@@ -56,8 +56,6 @@ def histories(draw: Any, kind: str, counter: bool, big: bool, odd: bool, times: 
         value: Any = draw(values(kind, big))
         if draw(st.integers(0, 7)) == 0 or birth > time:
             birth, total = time - draw(st.integers(0, 40_000 * times)), 0
-            if out:  # births of one source never go back
-                birth = max(birth, min(time, out[-1].birth + 1))
         if counter:
             total += abs(value)
             value = total

@@ -22,6 +22,7 @@ from query_dsl.engines.rows import settle
 from query_dsl.history.question import HistoryError
 from query_dsl.running.levels import SETTLE_MS, Reach
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, rows_of, table_of, worlds
+from tests.query_dsl.past_lists import PastLists
 from tests.query_dsl.test_pushdown import world
 
 NOW = T + SETTLE_MS
@@ -187,6 +188,23 @@ def test_text_in_history_and_number_in_memory_shows_memory_and_says_so() -> None
     assert found.tolist(0)[:3] == [None] * 3
     assert found.tolist(0)[-1] == 40
     assert any("another type in the history" in note for note in found.notes)
+
+
+def test_when_series_were_seen_that_memory_has_forgotten_the_history_tells() -> None:
+    """But only where memory knows none that fits: what is long gone is not stale for ever beside what is there."""
+    gone, here = counter("c.gone", until=T - 25 * MINUTE), counter("c.here")
+    store = auto(Short(world([here], 1)), PastLists([gone, here], LEVELS))
+    seen = evaluate(parse("fetch('c.gone').last_seen().range('3m')"), store, NOW)
+    assert (seen.series, seen.tolist(0)) == (['c.gone{k="c.gone"}'], [T - 25 * MINUTE] * 3)
+    assert seen.origin is not None
+    assert seen.origin.engine == "memory and history"
+    assert evaluate(parse("fetch('c.gone').stale('5m').range('2m')"), store, NOW).tolist(0) == [True, True]
+    assert evaluate(parse("fetch('c.gone').stale('27m').range('2m')"), store, NOW).tolist(0) == [False, False]
+    assert evaluate(parse("fetch('c.*').last_seen().at('now')"), store, NOW).names == ["c.here"]
+    with pytest.raises(QueryError, match=r"no variable is named 'c\.never'"):
+        evaluate(parse("fetch('c.never').last_seen()"), store, NOW)
+    with pytest.raises(QueryError, match="only the history knows"):
+        evaluate(parse("fetch('c.gone').range('3m')"), store, NOW)
 
 
 class Broken(Long):

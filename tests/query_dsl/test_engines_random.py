@@ -108,6 +108,15 @@ def test_a_source_that_takes_over_and_is_older_begins_anew_too() -> None:
     assert values(told, "fetch('c').increase().range('8m')") == [None, 5, 4, None, None, None, None, None]
 
 
+def test_a_process_that_was_born_before_the_one_it_follows_begins_anew_too() -> None:
+    """Of one source: the clock had gone back, or the older process waited for its place."""
+    told = two_sources([(9, 60, 10), (8, 60, 20), (6, 90, 5), (5, 90, 9)], [])[:1]
+    assert values(told, "fetch('c').increase().range('8m')") == [None, 5, 4, None, None, None, None, None]
+    assert values(told, "fetch('c').increase().sum(by=[]).range('8m')") == [None, 5, 4, None, None, None, None, None]
+    assert values(told, "fetch('c').irate('4m').at('now-6m')") == [5 / 120]
+    assert values(told, "fetch('c').resets('4m').at('now-5m')") == [1]
+
+
 def test_an_integer_that_became_a_double_is_one_at_any_time() -> None:
     told = [Told("x", (), Kind.GAUGE, ((T - 9 * MINUTE, 0, 4), (T - 3 * MINUTE, 0, 4.5)), "s0", 0)]
     memory = world(told, 2)

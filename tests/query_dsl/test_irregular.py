@@ -294,3 +294,31 @@ def test_windows_over_everything_are_bounded() -> None:
         store.query(refused)
     found: Any = store.query("samples('x').map('max', '9w').between(0, 100000)")
     assert found.tolist(0)[-1] == (99_999, 6.0)
+
+
+def test_resample_is_a_method_too() -> None:
+    """Of raw samples it is the last of each bucket, however it is called."""
+    store = of([(3, 1), (7, 2), (12, 3), (40, 4)])
+    texts = [f"samples('x').{call}" for call in ("resample('10ms')", "transform('resample', '10ms')")]
+    wanted = ask("samples('x').bucketize('last', '10ms')", store)
+    assert wanted.tolist(0)[:4] == [2, 3, None, 4]
+    for text in texts:
+        assert ask(text, store).tolist(0) == wanted.tolist(0)
+        assert parse(str(parse(text))).equals(parse(text))
+    with pytest.raises(QueryError, match="resample is for raw samples"):
+        ask("fetch('x').resample('10ms')", store)
+
+
+def test_what_lies_modulo_a_period_is_worked_on_like_any_other() -> None:
+    """Its times are no longer in the range, which says what is read and nothing else."""
+    store = of([(13, 1), (17, 2), (19, 2), (22, 5)])
+    assert rows(ask("samples('x').modulo('10ms').compact()", store)) == {
+        'x{quotient="1"}': [(3, 1), (7, 2), (9, 2)],
+        'x{quotient="2"}': [(2, 5)],
+    }
+    late = PlainStore(level_table=((1, 10_000),)).add("x", {}, [(95, 3), (96, 4), (99, 1)])
+    for call in ("modulo('10ms').map('max', '5ms')", "modulo('10ms').dedup().map('max', '5ms', after='1ms')"):
+        found: Any = answer(parse(f"samples('x').{call}.between(90, 100)"), late, 100 + SETTLE_MS)
+        assert dict(found.tolist(0))[9] == 4
+    moved: Any = answer(parse("samples('x').modulo('10ms').shift('2ms').between(90, 100)"), late, 100 + SETTLE_MS)
+    assert [time for time, _ in moved.tolist(0)] == [7, 8, 11]

@@ -173,13 +173,14 @@ def test_fill_stands_for_the_missing_side() -> None:
 
 
 def test_labels_that_nobody_has() -> None:
-    check_labels(("a", "__name__"), [key("x", a="1")], "by")
-    check_labels((), [key("x")], "by")
-    check_labels(("a",), [], "by")
+    said = "by=['__name__']"
+    check_labels(("a", "__name__"), [key("x", a="1")], said)
+    check_labels((), [key("x")], said)
+    check_labels(("a",), [], said)
     with pytest.raises(QueryError, match=r"'__name__' of by=\['__name__'\]; there are: a"):
-        check_labels(("__name__",), [key("", a="1")], "by")
+        check_labels(("__name__",), [key("", a="1")], said)
     with pytest.raises(QueryError, match="there are: no labels"):
-        check_labels(("a",), [key("")], "by")
+        check_labels(("a",), [key("")], said)
 
 
 def many(name: str, count: int) -> list[Key]:

@@ -15,6 +15,7 @@ from query_dsl import NothingSelected, evaluate, offline, parse
 from query_dsl.engines.auto import AutoStore
 from query_dsl.history.question import HistoryError
 from tests.query_dsl.past_lists import PastLists
+from tests.query_dsl.plain_store import PlainStore
 from tests.query_dsl.test_pushdown import HOUR, MINUTE, NOW, T, Told, world
 
 
@@ -125,3 +126,14 @@ def test_a_history_that_does_not_answer_changes_no_message() -> None:
         evaluate(parse("fetch('rack.tmp').range('10m')"), store, NOW)
     found = evaluate(parse("fetch('old.load').range('10m')"), store, NOW)
     assert any("newest sample of all is of 2027-01-15T00:00:00Z" in note for note in found.notes)
+
+
+def test_only_the_bucket_of_now_is_not_over_yet() -> None:
+    """Samples that came after a range in the past lie in buckets that are over."""
+    store = PlainStore().add("x", {}, [(NOW - MINUTE, 1)]).add("now", {}, [(NOW - 1_000, 1)])
+    past = evaluate(parse(f"fetch('x').between({NOW - 30 * MINUTE}, {NOW - 20 * MINUTE})"), store, NOW)
+    assert any("newest sample of all is of" in note and "not over" not in note for note in past.notes), past.notes
+    open_ = evaluate(parse("fetch('now').at('now')"), store, NOW)
+    assert any("and is not over yet" in note for note in open_.notes), open_.notes
+    shifted = evaluate(parse("fetch('now').offset('20m').range('2m')"), store, NOW)
+    assert not any("not over" in note for note in shifted.notes), shifted.notes

@@ -51,6 +51,31 @@ def test_over_windows() -> None:
     assert not found.notes
 
 
+@pytest.mark.parametrize(
+    ("function", "expect"),
+    [
+        (lambda w: w.max() - w.min(), [10.0, 10.0, 10.0]),
+        (np.ptp, [10.0, 10.0, 10.0]),
+        (len, [2.0, 2.0, 2.0]),
+        (lambda times, values: values[-1] / (times[-1] // MINUTE), [10.0, 10.0, 10.0]),
+        (lambda times, values, labels: float(labels["host"] == "a"), [1.0, 1.0, 1.0]),
+        (lambda w, times=2: w[-1] * times, [60.0, 80.0, 100.0]),
+        (lambda *given: float(len(given)), [3.0, 3.0, 3.0]),
+    ],
+)
+def test_a_function_is_given_what_it_takes(function: Callable[..., Any], expect: list[float]) -> None:
+    """Values; times and values; or labels too. What has a default is its own."""
+    found = store().query(fetch('disk.used{volume="x"}').map(function, "2m").range("3m"))
+    assert found.tolist(0) == expect
+    raw = store().query(samples('disk.used{volume="x"}').map(function, "2m").between(2 * MINUTE, 5 * MINUTE))
+    assert [value for _, value in raw.tolist(0)] == expect
+
+
+def test_a_reducer_of_the_values_alone() -> None:
+    found = store().query(fetch("disk.size").reduce(lambda v: v.max(axis=0), by=["host"]).at("now"))
+    assert rows(found) == {'{host="a"}': [float(BIG + 5)], '{host="b"}': [300.0]}
+
+
 def test_exact_integers_and_types() -> None:
     newest = fetch("disk.size").map(lambda _t, v, _l: int(v[-1]), "1m", gives="INTEGER").at("now")
     assert rows(store().query(newest))['disk.size{host="a",volume="y"}'] == [BIG + 5]

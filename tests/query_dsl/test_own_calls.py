@@ -194,7 +194,7 @@ def _spite(*_: Any) -> float:
     [
         (_leave, "SystemExit: 3"),
         (_spite, "Spiteful"),
-        (lambda times: 1.0, r"TypeError: .*takes 1 positional argument but 3 were given"),
+        (lambda: 1.0, r"TypeError: .*takes 0 positional arguments but 3 were given"),
         (functools.partial(pow, mod=1), "TypeError"),
         (lambda *_: [][0], "IndexError"),
     ],

@@ -279,6 +279,60 @@ def test_errors_point_at_the_place(text: str, position: int, length: int) -> Non
     assert str(caught.value).splitlines()[-1].strip() == "^" * length
 
 
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("fetch('a').reduce('meen', by=[])", "'meen'"),
+        ("fetch('a').map(meen, '5m')", "meen"),
+        ("fetch('a').map('quantile', '5m', 1.5)", "1.5"),
+        ("fetch('a').map('quantile', '5m', q=0.5, method='linar')", "'linar'"),
+        ("fetch('a').rate('5x')", "'5x'"),
+        ("fetch('a').rate('5m', max_gap='0s')", "'0s'"),
+        ("fetch('a').mean(by='dc')", "'dc'"),
+        ("fetch('a').mean(by=['dc', 'dc'])", "['dc', 'dc']"),
+        ("fetch('a').topk(0, by=[])", "0"),
+        ("fetch('a').between('now-1h', 'later')", "'later'"),
+        ("fetch('a').mean(by=[], nulls='none')", "'none'"),
+        ("apply(plus, fetch('a'), 1)", "plus"),
+        ("apply(add, fetch('a'), 1, fill='x')", "'x'"),
+        ("fetch('a').filter('last', '~', 1)", "'~'"),
+        ("fetch('a').fill('prev')", "'prev'"),
+        ("1 + fetch('a').mean()", "mean()"),
+        ("1 + fetch('a').clamp(5, 1)", "clamp(5, 1)"),
+        ("fetch('a').clamp(1, 1).clamp('x', 'x')", "clamp('x', 'x')"),
+        ("fetch('a').node", "node"),
+        ("fetch(disk.used)", "disk.used"),
+        ("not fetch('a')", "not fetch('a')"),
+    ],
+)
+def test_errors_point_at_the_argument_or_the_call(text: str, part: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse(text)
+    position = caught.value.position
+    assert position is not None
+    assert text[position : position + caught.value.length] == part
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("fetch('a').range('10m').sum(by=[]).range('20m')", "range('10m')"),
+        ("fetch('a').between('now', 'now-1h')", "between('now', 'now-1h')"),
+        ("fetch('a').bucketize('mean', '5m').bucketize('mean', '10m')", "bucketize('mean', '5m')"),
+        ("fetch('a').bucketize('mean', '90s').range('1h')", "bucketize('mean', '90s')"),
+        ("fetch('a').bucketize('mean', '1m').range('20000m')", "range('20000m')"),
+        ("samples('a').bucketize('mean', '1ms').range('20000m')", "range('20000m')"),
+    ],
+)
+def test_errors_of_the_grid_point_at_what_asks_for_it(text: str, part: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        evaluate(parse(text), PlainStore().add("a", {}, [(60_000, 1)]), 36_000_000)
+    position = caught.value.position
+    assert position is not None
+    assert caught.value.text == text
+    assert text[position : position + caught.value.length] == part
+
+
 ATTACKS = {
     "import": "__import__('os').system('true')",
     "attribute": "fetch.__globals__",

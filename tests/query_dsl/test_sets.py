@@ -13,7 +13,7 @@ from query_dsl.running.cells import DOUBLE, STRING, Key
 from query_dsl.running.join import classifier
 from query_dsl.running.planner import SETTLE_MS
 from query_dsl.tree import nodes
-from tests.query_dsl.plain_store import PlainStore
+from tests.query_dsl.plain_store import MINUTE, PlainStore
 from tests.query_dsl.reducing import VALUES, all_near, joined, key, matrices, matrix, table
 
 PROFILE = settings(max_examples=200, deadline=None)
@@ -141,3 +141,18 @@ def test_from_text_to_answer(text: str, expect: dict[str, list[int]]) -> None:
     query = parse(f"{text}.between(0, 20)")
     assert parse(str(query)).equals(query)
     assert table(evaluate(query, store, 20 + SETTLE_MS)) == expect
+
+
+def test_operators_sort_by_name_again() -> None:
+    """An order that `sort` gave does not outlive them, whether they keep names or not. Minus is none of them."""
+    store = PlainStore()
+    for host, value in (("a", 3), ("b", 1), ("c", 2)):
+        store.add("x", {"host": host}, [(MINUTE, value)])
+    ranked = "fetch('x').sort()"
+    for text in (f"{ranked}.and_(fetch('x'))", f"{ranked}.unless(fetch('x').filter('max', '>', 9))", f"{ranked} + 1"):
+        found = evaluate(parse(f"({text}).at({MINUTE})"), store, MINUTE + SETTLE_MS)
+        assert [key.get("host") for key in found.keys] == ["a", "b", "c"], text
+    negative = evaluate(parse(f"(-{ranked}).at({MINUTE})"), store, MINUTE + SETTLE_MS)
+    assert [(name, row) for name, row in negative] == [
+        *(('x{host="b"}', [-1.0]), ('x{host="c"}', [-2.0]), ('x{host="a"}', [-3.0]))
+    ]

@@ -233,7 +233,7 @@ def test_types_by_series() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_windows_that_grow_are_read_once(data: st.DataObject) -> None:
+def test_windows_that_share_their_samples_are_read_together(data: st.DataObject) -> None:
     """With the same result as one by one, for every type, with NaN, infinities and numbers at the ends of int64."""
     types = data.draw(st.lists(st.sampled_from([ValueType.INTEGER, ValueType.DOUBLE, ValueType.BOOLEAN]), max_size=3))
     times, cells, starts, ended = list[int](), list[int](), [0], list[int]()
@@ -263,7 +263,7 @@ def test_windows_that_grow_are_read_once(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("artimon.model.windows.running.WORTH", 0)
         quick = run_irregular(function, ticks, before, after, min_count=least)
-        patch.setattr("artimon.model.windows.ticks.run_growing", lambda *_: None)
+        patch.setattr("artimon.model.windows.ticks.run_shared", lambda *_: None)
         plain = run_irregular(function, ticks, before, after, min_count=least)
     assert quick.types.tolist() == plain.types.tolist()
     assert quick.present.tolist() == plain.present.tolist()

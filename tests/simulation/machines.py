@@ -16,7 +16,7 @@ MACHINES: dict[str, tuple[str, ...]] = {
     "pipeline/log/core.py": ("LogCore", "_refuse_all"),
     "pipeline/log/framing.py": ("read_record", "scan", "_next_record", "_is_padding"),
     "pipeline/log/recovery.py": ("Recovery", "look_at", "newest", "gaps_in", "_look_at", "_take", "_end_of"),
-    "pipeline/log/repair.py": ("repair", "_repair_segment", "_keep_copy"),
+    "pipeline/log/repair.py": ("repair", "_repair_segment", "_keep_copy", "keep_bytes"),
     "pipeline/log/segments.py": ("Segments",),
     "pipeline/numbering.py": ("Numbering",),
     "pipeline/pacing.py": ("Pacing",),

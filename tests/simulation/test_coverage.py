@@ -24,7 +24,6 @@ for seed in range(1, {SEEDS}):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_nine_in_ten_branches_are_taken(tmp_path: Path) -> None:
-    pytest.importorskip("coverage")
     program, data, report = tmp_path / "run.py", tmp_path / "data", tmp_path / "report.json"
     program.write_text(RUN)
     wanted = ",".join(str(ROOT / name) for name in MACHINES)

@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from artimon.model.batch import Polled
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.fingerprint import fingerprint
-from artimon.model.protocols import SinkRefused
+from artimon.model.protocols import Since, SinkRefused
 from artimon.model.values import Kind, Value, double_to_cell, type_of
 from bookkeeper.service import idl
 from bookkeeper.wire import HEADER, encode_message
@@ -44,7 +44,7 @@ class KeepingSink:
             raise SinkRefused(self.refusing)
         self.accepted.extend(polled)
 
-    def replay(self) -> Iterable[Polled]:
+    def replay(self, since: Since | None = None) -> Iterable[Polled]:
         return self.log
 
     def texts(self) -> dict[int, str]:

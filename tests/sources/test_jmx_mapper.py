@@ -15,7 +15,7 @@ from sources.errors import PollError
 from sources.jmx_answer import parse_answers, start_of
 from sources.jmx_mapper import Mapper
 from sources.jmx_names import camel, parse_bean_pattern, parse_pattern, snake, split_bean_name
-from sources.jmx_rule_file import parse_rules, shipped_rules
+from sources.jmx_rule_file import RULE_SETS, parse_rules, rule_set
 
 RULES = parse_rules(
     """
@@ -210,7 +210,7 @@ NAMES = st.sampled_from(
 ATTRIBUTES = st.sampled_from(
     ["HeapMemoryUsage", "Usage", "VolumeInfo", "xNumOps", "NonDfsUsedSpace", "FSState", "tag.VolumeName", "FilesTotal"]
 ) | st.text(max_size=5)
-SHIPPED = shipped_rules()
+SHIPPED = [rule for name in RULE_SETS for rule in rule_set(name)]
 
 
 @given(st.lists(st.dictionaries(ATTRIBUTES, JSON, max_size=4) | JSON, max_size=4), st.lists(NAMES, min_size=4))

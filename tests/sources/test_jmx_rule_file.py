@@ -11,9 +11,13 @@ from typer.testing import CliRunner
 from artimon.cli import app
 from artimon.model.values import Kind, ValueType
 from sources.errors import JmxRulesError, TargetError
-from sources.jmx_rule_file import MAX_BYTES, parse_rules, read_rules, shipped_rules
+from sources.jmx_rule_file import RULE_SETS, parse_rules, read_rules, rule_set
 from sources.jmx_rules import WHOLE, queries
 from sources.jmx_target import JmxTarget, parse_target
+from sources.yaml_nodes import MAX_BYTES
+
+SHIPPED = [rule for name in RULE_SETS for rule in rule_set(name)]
+PREFIXES = tuple(f"| `{name}." for name in RULE_SETS)
 
 GOOD = """beans:
   - bean: shop:type=Queue,name=<queue>
@@ -101,14 +105,16 @@ def _expanded(text: str) -> list[str]:
 
 
 def test_the_page_names_the_variables_of_the_shipped_rules_and_no_others() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
-    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith(("| `jvm.", "| `hdfs."))]
+    docs = Path(__file__).parents[2] / "docs"
+    page = (docs / "sources.md").read_text() + (docs / "foreign.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith(PREFIXES)]
     named = {name for row in rows for text in re.findall(r"`([^`]+)`", row) for name in _expanded(text)}
-    assert named == {variable.name for rule in shipped_rules() for variable in rule.variables}
+    assert named == {variable.name for rule in SHIPPED for variable in rule.variables}
 
 
 def test_a_server_is_asked_for_the_domains_that_have_rules_the_start_first() -> None:
-    assert queries(shipped_rules()) == ("java.lang:*", "Hadoop:*", "java.nio:*")
+    default = [rule for name in JmxTarget("", "", 0).rule_sets for rule in rule_set(name)]
+    assert queries(default) == ("java.lang:*", "Hadoop:*", "java.nio:*")
     assert queries(parse_rules(GOOD, "x")) == ("java.lang:*", "shop:*")
     assert queries(parse_rules(GOOD.replace("shop:type", "<any>:type"), "x")) == (WHOLE,)
 

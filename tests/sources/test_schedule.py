@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artimon.model.clock import ManualClock
-from sources.schedule import announce_day, bucket_end, missed_ticks, next_tick, phase_ms
+from sources.schedule import (
+    MOST_PERIODS,
+    PATIENT,
+    announce_day,
+    bucket_end,
+    missed_ticks,
+    next_tick,
+    periods_until_next,
+    phase_ms,
+    wait_s,
+)
 
 MINUTE = 60_000
 
@@ -69,3 +79,22 @@ def test_announcements_fall_due_once_a_day_at_a_time_of_their_own() -> None:
         assert days[-1] - days[0] == 2
         changes.append(days.index(days[0] + 1))
     assert len(set(changes)) == 3
+
+
+def test_whoever_does_not_answer_is_asked_less_and_less_often() -> None:
+    """In every period at first, then in ever more periods up to a limit; not all at the same time."""
+    names = [f"shop at 10.0.{i // 250}.{i % 250}:{i}" for i in range(1_000)]
+    for failures in range(PATIENT):
+        assert {periods_until_next(failures, name) for name in names} == {1}
+    for failures, most in ((PATIENT, 2), (PATIENT + 1, 4), (PATIENT + 2, 8), (PATIENT + 50, MOST_PERIODS)):
+        spread = Counter(periods_until_next(failures, name) for name in names)
+        assert set(spread) == set(range(most // 2, most + 1))
+        assert min(spread.values()) > 1_000 / len(spread) / 2
+
+
+def test_a_clock_that_was_set_back_keeps_nobody_waiting() -> None:
+    """A tick that is farther ahead than it was planned is none any more."""
+    assert wait_s(1_000, 4_000, MINUTE) == 3.0
+    assert wait_s(9_000, 4_000, MINUTE) == 0.0
+    assert wait_s(4_000 - MINUTE, 4_000, MINUTE) == 60.0
+    assert wait_s(4_000 - 60 * MINUTE, 4_000, MINUTE) == 0.0

@@ -41,6 +41,7 @@ from artimon.model.windows.ranks import ORDERED
 from artimon.model.windows.reducing import Reducing, Rows
 from artimon.model.windows.rolling import Odd, Some, Span, all_of, both, ruled
 from artimon.model.windows.rolling_increase import ROLLING
+from artimon.model.windows.succession import succession
 from varstore.answers.answer import HOLD_S, Answers, Changed, check_request
 from varstore.answers.columns import Captured, MayWrap, PartColumn, Reading
 from varstore.answers.parts import Layout, Part, part_size
@@ -281,7 +282,8 @@ class Pushdown:
             return self._captured(job, part, reading, numbers, keeps), None
         with self._cells:
             whole = [reading.capture(job.ring, number, part) for number in numbers]
-            return iter(whole), self._store.births(part.chosen.slots)
+            lives = self._store.births(part.chosen.slots)
+        return iter(whole), succession(lives)
 
     def _captured(
         self, job: _Job, part: Part, reading: Reading, numbers: Iterator[int], keeps: bool
@@ -355,7 +357,7 @@ class Pushdown:
             types=types,
             grid=request.grid,
             stats={name: matrix.T for name, matrix in stats.items()},
-            lives=lives,
+            lives=succession(lives),
             ended_ms=job.ended_ms[rows],
         )
 

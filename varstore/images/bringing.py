@@ -53,19 +53,20 @@ class LogSpan:
 
     def goes_on_from(self, head: RawHead) -> bool:
         """Whether Kafka has what came after the table's newest append."""
-        return head.topic_id == self.topic_id and all(
-            head.positions.get(Partition(self.topic_id, p), 0) >= start for p, (start, _) in self.spans.items()
-        )
+        return all(head.positions.get(Partition(self.topic_id, p), 0) >= start for p, (start, _) in self.spans.items())
 
 
 def is_from_table(head: RawHead, span: LogSpan | None) -> bool:
     """Whether the table is to be read, or else Kafka from its beginning. A topic that was made again, or lost its end,
-    begins at 0 and is short, and yet lacks what the table has read. RawTableError until both speak of one topic."""
+    begins at 0 and is short, and yet lacks what the table has read. RawTableError until both speak of one topic, and
+    until the table has named what Kafka deleted unread: neither of the two has all of it before."""
     if span is None:
         return True
     if head.topic_id != span.topic_id:
         raise RawTableError(f"the raw query has not begun topic {span.topic_id} yet")
-    return span.goes_on_from(head) and not (span.is_short and head.is_whole and span.is_known_to(head))
+    if not span.goes_on_from(head):
+        raise RawTableError("Kafka begins above what the raw query has read, and it has not named the lost range yet")
+    return not (span.is_short and head.is_whole and span.is_known_to(head))
 
 
 def can_go_on(span: LogSpan | None, groups: Sequence[Group]) -> bool:

@@ -85,15 +85,15 @@ def _decreases(data: Arrays, frame: Frame) -> Ints:
 
 
 def last_rate(data: Arrays, frame: Frame) -> Cells:
-    """Growth a second between the two newest buckets of the window that are not empty, from 0 where a life was born
-    between them."""
+    """Growth a second between the two newest buckets of the window that are not empty, from 0 where the newer one is of
+    another life."""
     known = newest(data.present)
     last = known[:, frame.ends]
     before = np.where(last > 0, pick(known, last - 1), -1)
     present = (before > frame.starts) & (before >= 0)
     since_ms, until_ms = pick(data.stats["last_time"], before), pick(data.stats["last_time"], last)
-    born = Lives.of(data).born(since_ms, until_ms)
-    base = np.where(born, 0, pick(data.stats["last"], before))  # 0 is also the bits of 0.0
+    anew = Lives.of(data).begun(since_ms, until_ms)
+    base = np.where(anew, 0, pick(data.stats["last"], before))  # 0 is also the bits of 0.0
     with np.errstate(all="ignore"):
         grown = _minus(data, pick(data.stats["last"], last), base)
         return doubles(grown / ((until_ms - since_ms) / 1000.0), present)

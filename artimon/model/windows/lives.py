@@ -105,12 +105,11 @@ class Lives:
         )
         return np.asarray(over - begun)
 
-    def born(self, start_ms: Ints, end_ms: Ints) -> Bools:
-        """(series, outputs) whether a life was born in (start, end], both of that shape."""
-        keys = _key(self.table["row"], self.table["birth_ms"])
+    def begun(self, start_ms: Ints, end_ms: Ints) -> Bools:
+        """(series, outputs) whether a life has its first sample in (start, end], both of that shape."""
         rows = np.arange(self.rows, dtype=np.int64)[:, None]
-        after = np.searchsorted(keys, _key(rows, start_ms), side="right")
-        return np.asarray(np.searchsorted(keys, _key(rows, end_ms), side="right") > after)
+        after = np.searchsorted(self._firsts, _key(rows, start_ms), side="right")
+        return np.asarray(np.searchsorted(self._firsts, _key(rows, end_ms), side="right") > after)
 
     def within(self, rows: npt.NDArray[np.intp], start_ms: Ints, end_ms: Ints) -> Ints:
         """How many lives of each of `rows` have part of themselves in (start, end]."""

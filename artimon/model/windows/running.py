@@ -1,22 +1,25 @@
-"""Windows of raw samples that grow: those that begin with the same sample are read once, and not once each.
+"""Windows of raw samples that share most of theirs: each is made of a few blocks of 1, 2, 4, 8 … samples, and all
+blocks of one size are made at once out of those of half the size.
 
-So a window that reaches back to the first sample of its series takes n steps for n samples, and not n * n / 2."""
+So windows that slide, or reach back to the first sample of their series, take n * log n steps for n samples, and not
+n * n."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from artimon.model.windows.cells import DOUBLE, Bools, Floats, Ints, Types
 
-WORTH = 4
-"""So many times more cells in the windows than in what they share, and it is worth it."""
+WORTH = 8
+"""So many samples a window, on average, and it is worth it."""
 _EXACT = 2.0**62
-Grown = Callable[[Ints, bool], Ints]
-"""Of the cells of a series (and whether they are DOUBLE) the cells of the windows of the first 1, 2, 3 … of them."""
+_LIMITS = np.iinfo(np.int64)
+N = TypeVar("N", bound=np.generic)
 
 
 class Windows(NamedTuple):
@@ -27,8 +30,16 @@ class Windows(NamedTuple):
     end: Ints
     until: Ints
 
+    def pick(self, some: Bools) -> Windows:
+        """Some of them."""
+        return Windows(*(column[some] for column in self))
 
-def run_growing(
+
+Shared = Callable[[Windows, npt.NDArray[Any]], npt.NDArray[Any]]
+"""Of the windows and all samples, as int64 or as float64, the value of each window."""
+
+
+def run_shared(
     name: str, windows: Windows, cells: Ints, types: Types, ended_ms: Ints | None
 ) -> tuple[Ints, Bools] | None:
     """Cell of each window, and where its series has not ended; None where this is no way to do it."""
@@ -42,55 +53,61 @@ def run_growing(
             ended = ended_ms.take(windows.owner)
             here = ~((ended > 0) & (windows.until >= ended))
         return cells.take(windows.end - 1), here
-    grown = GROWN.get(name)
-    if grown is None or not len(windows.owner):
-        return None
-    bounds = np.append(np.flatnonzero(np.diff(windows.begin, prepend=windows.begin[0] - 1)), len(windows.begin))
-    shared = int((windows.end[bounds[1:] - 1] - windows.begin[bounds[:-1]]).sum())
-    if int((windows.end - windows.begin).sum()) < WORTH * shared:
+    shared = SHARED.get(name)
+    if shared is None or int((windows.end - windows.begin).sum()) < WORTH * len(windows.owner):
         return None
     out = np.empty(len(windows.owner), np.int64)
-    for first, last in _pairs(bounds):
-        begin, end = int(windows.begin[first]), int(windows.end[last - 1])
-        double = bool(types[windows.owner[first]] == DOUBLE)
-        with np.errstate(all="ignore"):
-            found = grown(cells[begin:end], double)
-        out[first:last] = found.take(windows.end[first:last] - 1 - begin)
+    double = types.take(windows.owner) == DOUBLE
+    for some, values in ((double, cells.view(np.float64)), (~double, cells)):
+        if some.any():
+            with np.errstate(all="ignore"):
+                out[some] = shared(windows.pick(some), values).view(np.int64)
     return out, here
 
 
-def _pairs(bounds: Ints) -> Iterator[tuple[int, int]]:
-    return zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+def _blocks(join: np.ufunc, windows: Windows, values: npt.NDArray[N], neutral: float) -> npt.NDArray[N]:
+    """What `join` makes of the samples of each window, beginning with `neutral`."""
+    lengths, at = windows.end - windows.begin, windows.begin.copy()
+    out, size = np.full(len(at), neutral, values.dtype), 1
+    most = int(lengths.max(initial=0))
+    while True:
+        rows = np.flatnonzero(lengths & size)
+        out[rows] = join(out[rows], values[at[rows]])
+        at[rows] += size
+        if most < 2 * size:
+            return out
+        values, size = join(values[:-size], values[size:]), 2 * size
 
 
-def _extremes(function: np.ufunc) -> Grown:
-    def grown(cells: Ints, double: bool) -> Ints:
-        if double:
-            return np.asarray(function.accumulate(cells.view(np.float64))).view(np.int64)
-        return np.asarray(function.accumulate(cells))
+def _extreme(join: np.ufunc, whole: int, real: float) -> Shared:
+    def shared(windows: Windows, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return _blocks(join, windows, values, whole if values.dtype == np.int64 else real)
 
-    return grown
+    return shared
 
 
-def _sums(cells: Ints, double: bool) -> Floats:
-    """Each added up from its oldest sample on; whole numbers exactly where int64 holds the sum."""
-    if double:
-        return np.cumsum(cells.view(np.float64))
-    floats = cells.astype(np.float64)
-    largest = np.maximum.accumulate(np.abs(floats))
-    fits = largest * np.arange(1, len(cells) + 1) < _EXACT
-    return np.where(fits, np.cumsum(cells).astype(np.float64), np.cumsum(floats))
+def _sums(windows: Windows, values: npt.NDArray[Any]) -> Floats:
+    """Whole numbers exactly where int64 holds their sum for sure."""
+    if values.dtype == np.float64:
+        return _blocks(np.add, windows, values, 0.0)
+    floats = values.astype(np.float64)
+    lengths, sizes = windows.end - windows.begin, np.abs(floats)
+    exact = _blocks(np.add, windows, values, 0).astype(np.float64)
+    if sizes.max(initial=0.0) * lengths.max(initial=0) < _EXACT:
+        return exact
+    fits = _blocks(np.maximum, windows, sizes, 0.0) * lengths < _EXACT
+    return np.where(fits, exact, _blocks(np.add, windows, floats, 0.0))
 
 
-def _means(cells: Ints, double: bool) -> Ints:
-    return (_sums(cells, double) / np.arange(1, len(cells) + 1)).view(np.int64)
+def _means(windows: Windows, values: npt.NDArray[Any]) -> Floats:
+    return np.asarray(_sums(windows, values) / (windows.end - windows.begin))
 
 
-GROWN: Mapping[str, Grown] = MappingProxyType(
+SHARED: Mapping[str, Shared] = MappingProxyType(
     {
-        "min": _extremes(np.minimum),
-        "max": _extremes(np.maximum),
-        "sum": lambda cells, double: _sums(cells, double).view(np.int64),
+        "min": _extreme(np.minimum, _LIMITS.max, np.inf),
+        "max": _extreme(np.maximum, _LIMITS.min, -np.inf),
+        "sum": _sums,
         "mean": _means,
     }
 )

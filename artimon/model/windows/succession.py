@@ -1,9 +1,13 @@
-"""Lives of a series that several sources report, as lives that come one after another."""
+"""Lives of a series that do not come one after another, as lives that do: several sources report it, or a clock went
+back."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
+from artimon.model.select import BIRTH_TYPE
+from artimon.model.windows.cells import Ints
 
 Table = npt.NDArray[np.void]
 
@@ -11,10 +15,10 @@ Table = npt.NDArray[np.void]
 def succession(lives: Table) -> Table:
     """Lives (BIRTH_TYPE, in any order) sorted by (row, birth), those of each series one after another in time.
 
-    Lives of one source come so already. Those of two sources may overlap: then neither follows the other, and both are
-    one life, born when the one that was seen first was born. One that begins after another was over, but says that it
-    was born before that one, is born when that one was over."""
-    if len(lives) < 2:
+    Lives of one source nearly always come so already. Those of two sources may overlap: then neither follows the other,
+    and both are one life, born when the one that was seen first was born. One that begins after another was over, but
+    says that it was born before that one, is born right after the last sample of that one."""
+    if _follow(lives):
         return lives
     table = lives[np.lexsort((lives["birth_ms"], lives["first_ms"], lives["row"]))]
     same = table["row"][1:] == table["row"][:-1]
@@ -24,22 +28,61 @@ def succession(lives: Table) -> Table:
         return table
     mine = np.isin(table["row"], table["row"][1:][wrong])
     apart = table[mine]
-    made = [_in_a_row(part) for part in np.split(apart, np.flatnonzero(np.diff(apart["row"])) + 1)]
+    made = [_in_a_row(part)[0] for part in np.split(apart, np.flatnonzero(np.diff(apart["row"])) + 1)]
     whole = np.concatenate((table[~mine], *made))
     return whole[np.argsort(whole["row"], kind="stable")]
 
 
-def _in_a_row(lives: Table) -> Table:
-    """Of one series, by the time of their first samples."""
-    made = lives[:1].copy()
+def births_in_succession(owner: Ints, time_ms: Ints, birth_ms: Ints) -> Ints:
+    """The same for samples, sorted by (owner, time): the birth of the life that each of them belongs to."""
+    back = (birth_ms[1:] < birth_ms[:-1]) & (owner[1:] == owner[:-1])
+    if not back.any():
+        return birth_ms
+    made = birth_ms.copy()
+    for series in np.unique(owner[1:][back]).tolist():
+        first, end = np.searchsorted(owner, [series, series + 1])
+        made[first:end] = _births_of(time_ms[first:end], birth_ms[first:end])
+    return made
+
+
+def _births_of(time_ms: Ints, birth_ms: Ints) -> Ints:
+    """Of one series."""
+    births, first, life_of = np.unique(birth_ms, return_index=True, return_inverse=True)
+    lives = np.zeros(len(births), BIRTH_TYPE)
+    lives["birth_ms"], lives["first_ms"] = births, time_ms[first]
+    np.maximum.at(lives["last_ms"], life_of.reshape(-1), time_ms)
+    order = np.lexsort((lives["birth_ms"], lives["first_ms"]))
+    made, into = _in_a_row(lives[order])
+    found = np.zeros(len(births), np.int64)
+    found[order] = made["birth_ms"][into]
+    return found[life_of.reshape(-1)]
+
+
+def _follow(lives: Table) -> bool:
+    """Whether they are in order and one after another; quick, for they nearly always are."""
+    if len(lives) < 2:
+        return True
+    row, birth = lives["row"], lives["birth_ms"]
+    if (row[1:] < row[:-1]).any():
+        return False
+    next_of = np.flatnonzero(row[1:] == row[:-1])
+    later = birth[next_of + 1] > birth[next_of]
+    return bool((later & (lives["first_ms"][next_of + 1] >= lives["last_ms"][next_of])).all())
+
+
+def _in_a_row(lives: Table) -> tuple[Table, list[int]]:
+    """Of one series, by the time of their first samples; and which of them each one became."""
+    made, into = lives[:1].copy(), [0]
     for life in lives[1:]:
         before = made[-1]
         if life["first_ms"] < before["last_ms"]:
             if life["last_ms"] > before["last_ms"]:
                 for name in ("last_ms", "last"):
                     made[name][-1] = life[name]
-            continue
-        made = np.append(made, life)
-        if life["birth_ms"] <= before["birth_ms"]:
-            made["birth_ms"][-1] = max(int(before["last_ms"]), int(before["birth_ms"]) + 1)
-    return made
+        else:
+            made = np.append(made, life)
+            if life["birth_ms"] <= before["birth_ms"]:
+                after = min(int(life["first_ms"]), int(before["last_ms"]) + 1)
+                made["birth_ms"][-1] = max(after, int(before["birth_ms"]) + 1)
+        into.append(len(made) - 1)
+    return made, into

@@ -1,8 +1,8 @@
 """Window functions of raw samples, which stand at times of their own: a window at each sample, one sample a bucket.
 
 Each window becomes a row of its own, its samples moved to the right and in time so that all windows end together: then
-the functions of buckets do the rest. Windows that share their oldest sample are read together where that is possible
-(running.py)."""
+the functions of buckets do the rest. Of what a function does not look at, only the number is there. Windows that share
+their samples are read together where that is possible (running.py)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from artimon.model.windows.cells import Bools, Cells, Ints, Types
 from artimon.model.windows.frames import Frame
 from artimon.model.windows.functions import Function, masked
 from artimon.model.windows.params import NO_ARGS, Args
-from artimon.model.windows.running import Windows, run_growing
+from artimon.model.windows.running import Windows, run_shared
 
 CHUNK_CELLS = 1 << 19
 END_MS = 2**42
 """Where every window ends; half of what a life can be told in (see lives.py)."""
 FARTHEST_MS = 2**62
+ENDS = frozenset({"increase", "delta", "rate", "irate"})
+"""Functions that look at the first and the two last samples of a window, at the one before it, and at lives."""
 SPAN_MS = 2**41
 """Births and windows reach no further from that end: 70 years. Wider windows have no sample before them."""
 MOST_CELLS = 2_000_000_000
@@ -108,21 +110,24 @@ def _run(
     check: Callable[[], None] | None,
 ) -> tuple[Ints, Bools]:
     """Cell and mask of every window, none of which is empty; widths: before, after, and the gap."""
-    grown = run_growing(function.name, spans, ticks.cells, ticks.types, ticks.ended_ms)
-    if grown is not None:
+    shared = run_shared(function.name, spans, ticks.cells, ticks.types, ticks.ended_ms)
+    counts = spans.end - spans.begin
+    if shared is not None:
         least = function.min_count if min_count is None else min_count
-        return grown[0], grown[1] & (spans.end - spans.begin >= least)
-    total = int((spans.end - spans.begin).sum())
+        return shared[0], shared[1] & (counts >= least)
+    owner = np.repeat(np.arange(len(ticks.types), dtype=np.int64), np.diff(ticks.starts))
+    wanted = ticks.births is not None and function.births and len(owner) > 0
+    lives = _Lives.of(ticks, owner) if wanted else None
+    if function.name in ENDS:
+        counts = np.minimum(counts, 3 if lives is None else 2 + lives.within(spans))
+    total = int(counts.sum())
     if total > MOST_CELLS:
         raise TooWide(
             f"{len(spans.end):,} windows hold {total:,} samples, each counted in every window that it lies in: at most "
             f"{MOST_CELLS:,} are looked at; use shorter windows, or bucketize before"
         )
-    owner = np.repeat(np.arange(len(ticks.types), dtype=np.int64), np.diff(ticks.starts))
-    wanted = ticks.births is not None and function.births and len(owner) > 0
-    lives = _Lives.of(ticks, owner) if wanted else None
     cells, present = np.zeros(len(spans.owner), np.int64), np.zeros(len(spans.owner), np.bool_)
-    for rows, width in _chunks(spans):
+    for rows, width in _chunks(counts):
         if check is not None:
             check()
         data, frame = _arrays(ticks, spans, rows, width, lives, *widths_ms)
@@ -141,7 +146,7 @@ def _types(function: Function, ticks: Ticks, args: Args) -> Types:
         kinds=np.zeros(n, np.uint8),
         types=ticks.types,
         grid=Grid(END_MS, 1, 1),
-        stats=_stats(empty, empty > 0, empty),
+        stats=_stats(empty, empty, empty),
         lives=np.zeros(0, BIRTH_TYPE),
         ended_ms=np.zeros(n, np.int64),
     )
@@ -182,9 +187,8 @@ def _plus(times: Ints, ms: int) -> Ints:
     return np.where(times < INT64_MIN - ms, INT64_MIN, np.maximum(times, INT64_MIN - ms) + ms)
 
 
-def _chunks(spans: Windows) -> Iterator[tuple[Ints, int]]:
-    """Samples whose windows are about as wide, and that width."""
-    counts = spans.end - spans.begin
+def _chunks(counts: Ints) -> Iterator[tuple[Ints, int]]:
+    """Windows of about so many samples, and the most that one of them has."""
     classes = np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
     order = np.argsort(classes, kind="stable")
     bounds = np.append(np.flatnonzero(np.diff(classes[order], prepend=-1)), len(order))
@@ -206,21 +210,25 @@ def _arrays(
     after_ms: int,
     max_gap_ms: int,
 ) -> tuple[Arrays, Frame]:
-    """A row for each window: the sample before it, then `width` columns with its samples at the right."""
+    """A row for each window: the sample before it, then `width` columns with its samples at the right. Where it has
+    more of them, the first and the last stand there, and between them the last but one for all that lie there."""
     owner, begin, end = spans.owner[rows], spans.begin[rows], spans.end[rows]
     at = end[:, None] - width + np.arange(width)
     known = at >= begin[:, None]
-    before = (begin - 1)[:, None]
+    before, more = (begin - 1)[:, None], np.maximum(end - begin - width, 0)
+    at[:, 0] -= more
     at = np.concatenate([before, at], axis=1)
     known = np.concatenate([before >= ticks.starts[owner][:, None], known], axis=1)
     at = np.where(known, at, 0)
+    counts = known.astype(np.int64)
+    counts[:, -2] += more
     shift = _Shift(spans.until[rows])
     data = Arrays(
         kinds=np.zeros(len(rows), np.uint8) if ticks.kinds is None else ticks.kinds[owner],
         types=ticks.types[owner],
         grid=Grid(END_MS, 1, width + 1),
         stats=_stats(
-            np.where(known, ticks.cells[at], 0), known, np.where(known, shift(ticks.times[at], FARTHEST_MS), 0)
+            np.where(known, ticks.cells[at], 0), counts, np.where(known, shift(ticks.times[at], FARTHEST_MS), 0)
         ),
         lives=np.zeros(0, BIRTH_TYPE) if lives is None else lives.table(begin, end, shift),
         ended_ms=_ended(ticks, owner, shift),
@@ -230,8 +238,8 @@ def _arrays(
     return data, Frame(np.array([width]), width, np.array([END_MS]), width_ms, gap_ms, min(after_ms, FARTHEST_MS))
 
 
-def _stats(cells: Ints, known: Bools, times: Ints) -> Mapping[str, Ints]:
-    return dict.fromkeys(("last", "min", "max", "sum"), cells) | {"count": known.astype(np.int64), "last_time": times}
+def _stats(cells: Ints, counts: Ints, times: Ints) -> Mapping[str, Ints]:
+    return dict.fromkeys(("last", "min", "max", "sum"), cells) | {"count": counts, "last_time": times}
 
 
 def _ended(ticks: Ticks, owner: Ints, shift: _Shift) -> Ints:
@@ -277,6 +285,10 @@ class _Lives:
         last = np.append(first[1:], len(owner)) - 1
         number = np.cumsum(begins) - 1
         return cls(number, owner[first], births[first], ticks.times[first], ticks.times[last], ticks.cells[last])
+
+    def within(self, spans: Windows) -> Ints:
+        """How many lives each window has a part of."""
+        return np.asarray(self.number[spans.end - 1] - self.number[spans.begin] + 1)
 
     def table(self, begin: Ints, end: Ints, shift: _Shift) -> npt.NDArray[np.void]:
         """Rows of BIRTH_TYPE: for every window the lives of its samples and of the one before it."""

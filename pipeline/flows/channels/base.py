@@ -37,6 +37,8 @@ class LedgerChannel(Generic[T]):
         self._policies = dict(branches) if branches else {MAIN: BranchPolicy()}
         self._ledger: Ledger[T] = Ledger(self._policies)
         self._open = False
+        self._woken: set[str] = set()
+        """Branches whose next take waits for nothing."""
         self._pending: set[BatchId] = set()
         """Some required branch wants them."""
         self.failure = ""
@@ -48,6 +50,10 @@ class LedgerChannel(Generic[T]):
     def take(self, most: int, wait_s: float) -> Take:
         """Of the first branch, which is the only one unless the channel was made with several."""
         return self._take(next(iter(self._policies)), most, wait_s)
+
+    def wake(self) -> None:
+        """As Waking, of the first branch."""
+        self._wake(next(iter(self._policies)))
 
     def reader(self, branch: str) -> Reader:
         """The view of one branch; KeyError if the channel was made without it."""
@@ -83,9 +89,18 @@ class LedgerChannel(Generic[T]):
                 "problems": [self.failure] if self.failure else [],
             }
 
-    def _take(self, branch: str, most: int, wait_s: float) -> Take:
+    def _wake(self, branch: str) -> None:
         with self._cond:
-            self._cond.wait_for(lambda: not self._open or bool(self._ledger.waiting(branch)), max(0.0, wait_s))
+            self._woken.add(branch)
+            self._cond.notify_all()
+
+    def _take(self, branch: str, most: int, wait_s: float) -> Take:
+        def worth_it() -> bool:
+            return not self._open or branch in self._woken or bool(self._ledger.waiting(branch))
+
+        with self._cond:
+            self._cond.wait_for(worth_it, max(0.0, wait_s))
+            self._woken.discard(branch)
             if not self._open:
                 raise ChannelFailed(self.failure or "the channel is closed")
             numbered = self._ledger.take(branch, most, TAKE_BYTES)
@@ -145,3 +160,7 @@ class _BranchReader:
 
     def take(self, most: int, wait_s: float) -> Take:
         return self._channel._take(self._branch, most, wait_s)
+
+    def wake(self) -> None:
+        """As Waking."""
+        self._channel._wake(self._branch)

@@ -76,6 +76,10 @@ class DirectChannel:
         """Of what is in the log."""
         return self._behind.take(most, wait_s)
 
+    def wake(self) -> None:
+        """As Waking."""
+        self._behind.wake()
+
     def stop(self, deadline_s: float) -> None:
         self.closed = True
         self._behind.stop(deadline_s)

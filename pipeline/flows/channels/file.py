@@ -103,7 +103,6 @@ class FileChannel(LedgerChannel[Kept]):
         options = self._options
         segment = min(options.segment_bytes, max(4096, options.quota_bytes // _SEGMENTS))
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
             self._log = Log(
                 self._folder,
                 self._agent,

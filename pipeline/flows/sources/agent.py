@@ -32,7 +32,8 @@ MAX_MESSAGES = 2_000
 
 class AgentSourceOptions(Server):
     """`group`: registered under this name in ZooKeeper, so that senders name the group and never a host ("": not
-    registered). `held_bytes`: of all calls together; beyond it a call is answered `full`."""
+    registered). `held_bytes`: of all calls together; beyond it a call waits with its sender, a small one is answered
+    `full`."""
 
     group: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,64}$")
     held_bytes: int = Field(default=64 * 1024 * 1024, ge=1024 * 1024)
@@ -71,6 +72,7 @@ class AgentSource:
             max_connections=options.connections,
             idle_timeout=options.idle_s,
             request_timeout=options.request_s,
+            budget=options.held_bytes,
             name=f"flow-{self._context.flow}",
             security=security(),
         )

@@ -22,6 +22,7 @@ from bookkeeper.framed import FramedClient, FramedError, FramedServer
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, parcels_of
 from pipeline.flows.options import Server
+from pipeline.flows.sources.calls import Calls
 from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
 from pipeline.timer import backoff
 
@@ -37,8 +38,10 @@ def events_idl() -> Any:
 
 
 class ThriftOptions(Server):
-    """`request_s`: the time that one call may take."""
+    """`request_s`: the time that one call may take. `held_bytes`: of all calls together; the rest waits with the
+    clients."""
 
+    held_bytes: int = Field(default=32 * 1024 * 1024, ge=1024 * 1024)
     request_s: float = Field(default=30.0, gt=0, le=300)
 
 
@@ -50,6 +53,7 @@ class ThriftSource:
         self._put: Put | None = None
         self._lock = threading.Lock()
         self._server: FramedServer | None = None
+        self._calls = Calls()
         self.events = 0
         self.refused: dict[str, int] = {}
 
@@ -69,6 +73,7 @@ class ThriftSource:
             max_connections=options.connections,
             idle_timeout=options.idle_s,
             request_timeout=options.request_s,
+            budget=options.held_bytes,
             name=f"events-{self._context.flow}",
             security=security(),
         )
@@ -89,10 +94,7 @@ class ThriftSource:
     def append(self, producer: bytes, sequence: int, time_ms: int, events: Sequence[Any]) -> Any:
         """The IDL's method."""
         try:
-            parcels = self._parcels(producer, sequence, time_ms, events)
-            if self._put is None:
-                raise ChannelFull("the flow has not started")
-            self._put(parcels)
+            self._hand_over(self._parcels(producer, sequence, time_ms, events))
         except (BatchError, ValueError, TypeError, AttributeError) as error:
             return self._refuse("bad", error)
         except ChannelFull as error:
@@ -102,6 +104,22 @@ class ThriftSource:
         with self._lock:
             self.events += len(events)
         return events_idl().Taken(True, "")
+
+    def _hand_over(self, parcels: Sequence[Parcel]) -> None:
+        """All of one call, which the channel drops if it has had it. Raises NumberUsed and what a put raises."""
+        ids = [parcel.id for parcel in parcels if parcel.id is not None]
+        if self._put is None:
+            raise ChannelFull("the flow has not started")
+        if not ids:
+            return
+        program, number = ids[0].epoch, ids[0].sequence
+        first = self._calls.claim(program, number, _digest(parcels))
+        try:
+            self._put(parcels)
+        except (ChannelFull, BatchError):
+            if first:
+                self._calls.release(program, number)
+            raise
 
     def _parcels(self, producer: bytes, sequence: int, time_ms: int, events: Sequence[Any]) -> list[Parcel]:
         if not 0 < len(producer) <= PRODUCER_BYTES:
@@ -121,6 +139,15 @@ class ThriftSource:
         with self._lock:
             self.refused[word] = self.refused.get(word, 0) + 1
         return events_idl().Taken(False, f"{word}: {error}")
+
+
+def _digest(parcels: Sequence[Parcel]) -> int:
+    """Of the events of a call, whenever it was made."""
+    hasher = xxhash.xxh3_64()
+    for event in (event for parcel in parcels for event in parcel.events):
+        hasher.update(b"%r %d:" % (sorted(event.headers.items()), len(event.body)))
+        hasher.update(event.body)
+    return hasher.intdigest()
 
 
 class EventsRefused(RuntimeError):

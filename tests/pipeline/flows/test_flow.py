@@ -400,6 +400,28 @@ def test_fault_23_stop_ends_in_bounded_time_whatever_hangs(tmp_path: Path) -> No
     again.stop()
 
 
+@pytest.mark.parametrize("channel", ["memory", "file", "sql", "disk-failover", "fan-out"])
+def test_stop_waits_for_no_take_that_waits_for_data(
+    tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long that is."""
+    monkeypatch.setattr("pipeline.flows.runner.TAKE_WAIT_S", 120.0)
+    sinks = Sinks()
+    if channel == "disk-failover":
+        running = plain(tmp_path, sinks, channel)
+    elif channel == "fan-out":
+        running = flow(FAN_OUT.format(delivery="end-to-end"), tmp_path, sinks)
+        running.start()
+    else:
+        durable = "best-effort" if channel == "memory" else "end-to-end"
+        running = plain(tmp_path, sinks, durable, f'[flow.channel]\ntype = "{channel}"\n')
+    running.put([parcel(1)])
+    wait_until(lambda: not running.waiting and all(sink.numbers == [1] for sink in sinks.values()), "it has arrived")
+    began = monotonic()
+    assert running.stop(60.0) == []
+    assert monotonic() - began < 30
+
+
 def test_a_flow_that_cannot_start_is_tried_again(tmp_path: Path) -> None:
     sinks = Sinks()
     first = plain(tmp_path, sinks)

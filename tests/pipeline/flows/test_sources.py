@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from artimon.model.batch import BatchId
 from artimon.model.event import MAX_BODY
+from artimon.model.event_codec import encode_events
+from bookkeeper.framed import FramedClient
 from pipeline.flows.builtin import builtin
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of
 from pipeline.flows.registry import Part
+from pipeline.flows.sources.calls import Calls, NumberUsed
 from pipeline.flows.sources.syslog import frames, parse
 from pipeline.flows.sources.thrift import EventsClient, EventsRefused
 from pipeline.flows.spi import ChannelFull
+from pipeline.idl import collector_idl
 from tests.pipeline.helpers import wait_until
 
 
@@ -360,3 +367,72 @@ def test_events_by_thrift_once_through_lost_replies(source: Made, into: Into) ->
         client.send([Event({}, b"x" * (MAX_BODY + 1))])
     client.close()
     assert thrift.figures()["refused"].keys() == {"full", "bad"}
+
+
+def test_a_number_that_is_used_again_for_other_events_is_refused(source: Made, into: Into) -> None:
+    """The channel would drop them as a repeat. What was refused for want of room leaves its number free."""
+    thrift = source("thrift")
+    client = EventsClient("127.0.0.1", thrift.port, 5)
+    into.full = True
+    with pytest.raises(EventsRefused, match="full"):
+        client.send([Event({}, b"never kept")], patience_s=0.1)
+    into.full = False
+    client._sequence = 0
+    client.send([Event({}, b"first")])
+    for wrong in (b"second", b"f"):
+        client._sequence = 0
+        with pytest.raises(EventsRefused, match="bad: number 0 was used before"):
+            client.send([Event({}, wrong)])
+    client.send([Event({}, b"second")])
+    client.close()
+    assert into.bodies == [b"first", b"second"]
+
+
+def test_only_the_last_calls_are_remembered() -> None:
+    calls = Calls(most=2)
+    assert [calls.claim(1, number, number) for number in (0, 1, 1, 2)] == [True, True, False, True]
+    with pytest.raises(NumberUsed):
+        calls.claim(1, 2, 7)
+    assert calls.claim(1, 0, 7)
+    calls.release(1, 0)
+    assert calls.claim(1, 0, 8)
+
+
+@pytest.mark.parametrize("name", ["thrift", "agent"])
+def test_large_calls_wait_with_their_senders(source: Made, into: Into, name: str) -> None:
+    """Not in the memory of the agent: of eight calls of 900 KiB one is read, since `held_bytes` is 1 MiB."""
+    server = source(name, held_bytes=1024 * 1024)
+    with into._lock, ThreadPoolExecutor(8) as pool:
+        sent = [pool.submit(SEND[name], server.port, n) for n in range(8)]
+        wait_until(lambda: server._server.budget.waiting == 7, "all but one wait", 20)
+        assert server._server.budget.used < 2**20
+        into._lock.release()
+        try:
+            assert all(one.result(30) for one in sent)
+        finally:
+            into._lock.acquire()
+    assert sorted(body[:1] for body in into.bodies) == [b"%d" % n for n in range(8) for _ in range(4)]
+
+
+def _by_thrift(port: int, n: int) -> bool:
+    client = EventsClient("127.0.0.1", port, 30)
+    client.send(_large(n))
+    client.close()
+    return True
+
+
+def _by_hop(port: int, n: int) -> bool:
+    client = FramedClient(collector_idl().Collector, "127.0.0.1", port, 30)
+    answers = client.call(
+        "send", [encode_events(BatchId("a", n, 0, at), "s", 1, [event]).data for at, event in enumerate(_large(n))]
+    )
+    client.close()
+    return all(answer.ok for answer in answers)
+
+
+def _large(n: int) -> list[Event]:
+    """Four events of 225 KiB that do not become smaller."""
+    return [Event({}, b"%d" % n + random.Random(n).randbytes(225 * 1024)) for _ in range(4)]
+
+
+SEND = {"thrift": _by_thrift, "agent": _by_hop}

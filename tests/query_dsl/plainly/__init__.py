@@ -7,6 +7,6 @@ and None for missing.
 from __future__ import annotations
 
 from tests.query_dsl.plainly.run import answer
-from tests.query_dsl.plainly.things import Answer, Raw, Refused, Sample, World
+from tests.query_dsl.plainly.things import Answer, Raw, Refused, Sample, World, in_succession
 
-__all__ = ["Answer", "Raw", "Refused", "Sample", "World", "answer"]
+__all__ = ["Answer", "Raw", "Refused", "Sample", "World", "answer", "in_succession"]

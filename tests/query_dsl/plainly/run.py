@@ -24,6 +24,7 @@ from tests.query_dsl.plainly.things import (
     Table,
     World,
     in_order,
+    in_succession,
     number,
     order,
     series_text,
@@ -73,8 +74,8 @@ class Walk:
                 return self.value(node.child, grid)
             case nodes.Binary():
                 return self.binary(node, grid)
-            case nodes.Unary(op="neg"):
-                return self.value(nodes.Binary("sub", nodes.Scalar(0.0), node.child), grid)
+            case nodes.Unary(op="neg", child=child):
+                return self.point(nodes.Point(child, "mul", (("number", -1),)), grid)
             case nodes.Unary(op="invert"):
                 return inverted(self.table(node.child, grid))
             case nodes.ToScalar():
@@ -123,7 +124,7 @@ class Walk:
 
     def visible(self, raw: Raw) -> list[Sample]:
         """What the level holds, oldest first."""
-        return sorted((s for s in raw.samples if self.held < s.time <= self.settled), key=lambda s: s.time)
+        return [s for s in in_succession(list(raw.samples)) if self.held < s.time <= self.settled]
 
     def absent(self, node: nodes.Absent, grid: Grid) -> Table:
         return steps.absent(self, node, grid)
@@ -171,8 +172,7 @@ class Walk:
             raise Refused(f"{asked.function} cannot take STRING")
         for raw in able:
             samples = self.visible(raw)
-            births = tuple(sorted({s.birth for s in samples}))
-            values = [self.at(raw.type, raw.kind, samples, births, raw.ended, False, asked, end) for end in grid.ends()]
+            values = [self.at(raw.type, raw.kind, samples, raw.ended, False, asked, end) for end in grid.ends()]
             newest = max(s.time for s in samples if first < s.time <= last)
             kept.append(Row(raw.name, dict(raw.labels), result_type(asked.function, raw.type), values, newest))
         return kept
@@ -189,7 +189,7 @@ class Walk:
         kept = []
         for row in able:
             samples = [Sample(t, v) for t, v in zip(wide.ends(), row.values, strict=True) if v is not None]
-            values = [self.at(row.type, "UNKNOWN", samples, (), 0, True, asked, e) for e in grid.ends()]
+            values = [self.at(row.type, "UNKNOWN", samples, 0, True, asked, e) for e in grid.ends()]
             kept.append(replace(row, type=result_type(asked.function, row.type), values=values))
         return kept
 
@@ -198,7 +198,6 @@ class Walk:
         kind_of_value: str,
         kind: str,
         samples: list[Sample],
-        births: tuple[int, ...],
         ended: int,
         computed: bool,
         asked: Asked,
@@ -223,7 +222,6 @@ class Walk:
             args,
             ended,
             computed=computed,
-            births=births,
             history=[s for s in samples if s.time <= stop],
         )
         return self.by_rules(asked, span)
@@ -371,8 +369,8 @@ def inverted(table: Table) -> Table:
     able = [r for r in table.rows if r.type == "BOOLEAN"]
     if table.rows and len(able) < len(table.rows):
         raise Refused("~ needs BOOLEAN")
-    rows = [Row("", r.labels, "BOOLEAN", [None if v is None else not v for v in r.values]) for r in able]
-    return Table(table.grid, in_order(rows))
+    rows = [replace(r, values=[None if v is None else not v for v in r.values]) for r in able]
+    return Table(table.grid, rows)
 
 
 def single(table: Table) -> Plain:

@@ -21,6 +21,7 @@ from tests.query_dsl.plainly.things import (
     Value,
     World,
     in_order,
+    in_succession,
     is_nan,
     order,
     series_text,
@@ -55,7 +56,8 @@ def made_of(node: nodes.Node, world: World, after: int, until: int, now: int) ->
         case nodes.Range() | nodes.Between() | nodes.At():
             return streams(node.child, world, after, until, now)
         case nodes.Offset(child=child, offset_ms=ms):
-            return [shifted(s, {"by": ms}) for s in streams(child, world, after - ms, until - ms, now)]
+            by = 0 if apart(child) else ms
+            return [shifted(s, {"by": ms}) for s in streams(child, world, after - by, until - by, now)]
         case nodes.Named(child=child, name=name):
             return [replace(s, name=name) for s in streams(child, world, after, until, now)]
         case nodes.Window():
@@ -67,12 +69,11 @@ def made_of(node: nodes.Node, world: World, after: int, until: int, now: int) ->
         case nodes.Step(function=name):
             args = dict(node.args)
             if name == "shift":
-                by = next(iter(args.values()))
+                by = 0 if apart(node.child) else next(iter(args.values()))
                 return [shifted(s, args) for s in streams(node.child, world, after - by, until - by, now)]
             if name == "clip":
                 args = {"start": args["start"].resolve(now), "end": args["end"].resolve(now)}
             below = streams(node.child, world, after, until, now)
-            below = [replace(s, points=[p for p in s.points if after < p[0] <= until]) for s in below]
             if name == "integrate":
                 below = numeric(below)
             made = STEPS[name]([s for s in below if s.points], args)
@@ -131,7 +132,9 @@ def windows(node: nodes.Window, world: World, after: int, until: int, now: int) 
         raise Refused("a window of samples needs a width")
     asked = Asked(name, dict(node.args), node.before_ms, node.after_ms, node.rules, node.max_gap_ms or FIVE_MINUTES, 0)
     reach = node.before_ms + (asked.gap if name in LOOKS_BACK else 0)
-    below = streams(node.child, world, after - reach, until + node.after_ms, now)
+    moved = apart(node.child)
+    span = (after, until) if moved else (after - reach, until + node.after_ms)
+    below = streams(node.child, world, *span, now)
     able = [s for s in below if s.type != "STRING" or WINDOWS[name].texts]
     if below and not able:
         raise Refused(f"{name} cannot take STRING")
@@ -143,9 +146,14 @@ def windows(node: nodes.Window, world: World, after: int, until: int, now: int) 
             (t, at(series, samples, asked, t - node.before_ms, t + node.after_ms, t, computed, world))
             for t in dict(series.points)
         ]
-        kept = [(t, v) for t, v in found if v is not None and after < t <= until]
+        kept = [(t, v) for t, v in found if v is not None and (moved or after < t <= until)]
         out.append(replace(series, type=result_type(name, series.type), points=kept))
     return out
+
+
+def apart(node: nodes.Node) -> bool:
+    """Whether times lie modulo a period, and no longer in the range."""
+    return any(isinstance(one, nodes.Step) and one.function == "modulo" for one in nodes.walk(node))
 
 
 def bare(node: nodes.Node) -> nodes.Node:
@@ -162,7 +170,7 @@ def told(series: Stream, world: World, node: nodes.Node, computed: bool) -> list
         if series_text(r.name, r.labels) == series.text()
         for x in r.samples
     }
-    return [Sample(t, v, 0 if computed else births.get((t, repr(v)), 0)) for t, v in series.points]
+    return in_succession([Sample(t, v, 0 if computed else births.get((t, repr(v)), 0)) for t, v in series.points])
 
 
 def at(
@@ -183,7 +191,6 @@ def at(
         {**DEFAULTS.get(asked.function, {}), **asked.args, "t": tick},
         raw.ended if raw and not computed else 0,
         computed=computed,
-        births=() if computed else tuple({s.birth for s in samples}),
         history=[s for s in samples if s.time <= stop],
     )
     least = asked.rules.min_count if asked.rules.min_count is not None else 0 if asked.function == "count" else 1

@@ -22,6 +22,21 @@ class Sample(NamedTuple):
     birth: int = 0
 
 
+def in_succession(samples: list[Sample]) -> list[Sample]:
+    """The samples in the order of time, with births of lives that come one after another."""
+    told: dict[int, list[int]] = {}
+    for s in sorted(samples, key=lambda s: s.time):
+        told.setdefault(s.birth, []).append(s.time)
+    born: dict[int, int] = {}
+    life = over = -(2**62)  # birth and last sample of the newest life so far
+    for birth, times in sorted(told.items(), key=lambda one: (one[1][0], one[0])):
+        if times[0] >= over:
+            life = birth if birth > life else max(life + 1, min(times[0], over + 1))
+        over = max(over, times[-1])
+        born[birth] = life
+    return [s._replace(birth=born[s.birth]) for s in sorted(samples, key=lambda s: s.time)]
+
+
 @dataclass(frozen=True)
 class Raw:
     """A series as its source told it. `ended`: when it was said to be over, 0 where it goes on."""

@@ -33,7 +33,6 @@ class Span:
     args: Mapping[str, Any]
     ended: int = 0
     computed: bool = False
-    births: tuple[int, ...] = ()
     history: list[Sample] = field(default_factory=list)
 
     def samples(self) -> list[Sample]:
@@ -188,8 +187,8 @@ def irate(w: Span) -> Cell:
     older, newer = w.lasts()[-2:]
     if newer.time <= older.time:
         return None
-    born = any(older.time < b <= newer.time for b in w.births)
-    growth: Any = newer.value if born else newer.value - older.value  # type: ignore[operator]
+    anew = older.birth != newer.birth
+    growth: Any = newer.value if anew else newer.value - older.value  # type: ignore[operator]
     return float(growth) / ((newer.time - older.time) / 1000)
 
 

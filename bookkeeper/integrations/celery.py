@@ -1,0 +1,109 @@
+"""Counts the tasks of a Celery worker. Once, where the application is made:
+
+    from bookkeeper.integrations import celery
+
+    celery.install()
+
+| variable | labels | kind |
+| --- | --- | --- |
+| `celery.tasks` | task, state (SUCCESS, FAILURE, RETRY, REVOKED, IGNORED, REJECTED, …) | counter |
+| `celery.task.seconds` | task | histogram |
+| `celery.tasks.active` | | gauge |
+
+Each process of a pre-fork pool is an endpoint of its own, from its start, and hands over its last values when it ends
+in order (`worker_process_shutdown`). A task that is not registered is `unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import bookkeeper
+
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+UNKNOWN = "unknown"
+_REQUEST = "_artimon_begun"
+
+
+def install(book: bookkeeper.Bookkeeper | None = None, bounds: Sequence[float] = BOUNDS) -> Tasks:
+    """Connects to Celery's signals, until `remove` of what it returns. ImportError without Celery."""
+    return Tasks(book, bounds)
+
+
+class Tasks:
+    """The receivers of Celery's signals; these hold them weakly, so somebody must keep this object: `_KEPT` does."""
+
+    def __init__(self, book: bookkeeper.Bookkeeper | None, bounds: Sequence[float]) -> None:
+        from celery import signals
+
+        self._given, self._bounds = book, tuple(bounds)
+        self._receivers = (
+            (signals.worker_process_init, self.process_began),
+            (signals.worker_process_shutdown, self.process_ends),
+            (signals.task_prerun, self.began),
+            (signals.task_postrun, self.ended),
+            (signals.task_revoked, self.revoked),
+            (signals.task_unknown, self.unknown),
+            (signals.task_rejected, self.rejected),
+        )
+        for signal, receiver in self._receivers:
+            signal.connect(receiver)
+        _KEPT.append(self)
+
+    def remove(self) -> None:
+        """No longer counts."""
+        for signal, receiver in self._receivers:
+            signal.disconnect(receiver)
+        _KEPT.remove(self)
+
+    @property
+    def book(self) -> bookkeeper.Bookkeeper:
+        """Where it is counted."""
+        return self._given or bookkeeper.default()
+
+    def process_began(self, **_: Any) -> None:
+        """In a new process of the pool: it can be polled, also before its first task."""
+        self.book.start()
+
+    def process_ends(self, **_: Any) -> None:
+        """Celery's processes end without atexit: the last values are handed over here, within 5 s."""
+        self.book.close()
+
+    def began(self, task: Any = None, **_: Any) -> None:
+        """A task begins here."""
+        book = self.book
+        book.describe("celery.tasks", "Tasks that ended, by state", kind="counter")
+        book.describe("celery.task.seconds", "Time that tasks ran", "seconds")
+        book.describe("celery.tasks.active", "Tasks that run now", kind="gauge")
+        book.integer("celery.tasks.active").add(1)
+        setattr(task.request, _REQUEST, perf_counter())
+
+    def ended(self, task: Any = None, state: str | None = None, **_: Any) -> None:
+        """It ended, in whatever way."""
+        begun = getattr(task.request, _REQUEST, None)
+        if begun is None:  # connected while it ran
+            return
+        self.book.integer("celery.tasks.active").add(-1)
+        self.book.histogram("celery.task.seconds", {"task": task.name}, self._bounds).observe(perf_counter() - begun)
+        self._count(task.name, state or UNKNOWN)
+
+    def revoked(self, request: Any = None, **_: Any) -> None:
+        """It was called back before its end, or was too late."""
+        name = getattr(request, "name", None) or getattr(request, "task", None)  # of a message, or of what runs
+        self._count(name if isinstance(name, str) else UNKNOWN, "REVOKED")
+
+    def unknown(self, **_: Any) -> None:
+        """A message for a task that is not registered here: its name may be anything, and is not kept."""
+        self._count(UNKNOWN, "UNKNOWN")
+
+    def rejected(self, **_: Any) -> None:
+        """A message that is none of a task."""
+        self._count(UNKNOWN, "REJECTED")
+
+    def _count(self, task: str, state: str) -> None:
+        self.book.integer("celery.tasks", {"task": task, "state": state}).add(1)
+
+
+_KEPT: list[Tasks] = []

@@ -1,0 +1,52 @@
+"""Middleware for Django, sync and async. First in the list, so that it sees all that the others answer:
+
+MIDDLEWARE = ["bookkeeper.integrations.django.middleware", ...]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from typing import Any
+
+from bookkeeper.integrations.web import NO_ANSWER, UNMATCHED, Requests
+
+Handler = Callable[[Any], Any]
+
+
+def middleware(get_response: Handler) -> Handler:
+    """Counts requests (bookkeeper/integrations/web.py says which variables) by the pattern of Django's resolver.
+
+    A request ends when its response object is there: of a streaming response the body is still to come."""
+    requests = Requests()
+    if iscoroutinefunction(get_response):
+
+        async def later(request: Any) -> Any:
+            begun, status = requests.begin(), NO_ANSWER  # such as: the client went away
+            try:
+                response = await get_response(request)
+                status = str(response.status_code)
+            finally:
+                requests.end(begun, request.method or "", _pattern(request), status)
+            return response
+
+        return later
+
+    def now(request: Any) -> Any:
+        begun, status = requests.begin(), NO_ANSWER
+        try:
+            response = get_response(request)
+            status = str(response.status_code)
+        finally:
+            requests.end(begun, request.method or "", _pattern(request), status)
+        return response
+
+    return now
+
+
+middleware.sync_capable = middleware.async_capable = True  # type: ignore[attr-defined]
+
+
+def _pattern(request: Any) -> str:
+    match = getattr(request, "resolver_match", None)
+    return UNMATCHED if match is None or match.route is None else "/" + str(match.route)

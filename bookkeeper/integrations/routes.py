@@ -1,0 +1,118 @@
+"""The pattern of the route that an ASGI application chose, found in the scope that its router has written to.
+
+Starlette and FastAPI put there, in changing combinations, the route, the endpoint, the values of parameters and the
+part of the path that mounts have used up. A pattern never holds a value of a parameter: where that cannot be made sure,
+the answer is UNMATCHED.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from bookkeeper.integrations.web import UNMATCHED
+
+MAX_SHAPES = 4096
+_PARAMETER = re.compile(r"{([a-zA-Z_][a-zA-Z0-9_]*)(?::[^}]*)?}")
+
+
+class _Shape(NamedTuple):
+    """Of a route: its own `pattern`, without the types of parameters; `slashes` in it, -1 if a parameter may hold some;
+    the `names` of its parameters; whether it is a `mount`."""
+
+    route: Any  # keeps its id from being used again
+    pattern: str
+    slashes: int
+    names: frozenset[str]
+    mount: bool
+
+
+class Routes:
+    """Finds patterns; remembers the routes that it has seen."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[int, _Shape] = {}
+
+    def pattern(self, scope: Mapping[str, Any], root: str) -> str:
+        """Of a request that was answered; `root` is what `root_path` was before the application."""
+        route = scope.get("route")
+        if route is not None:
+            shape = self._shapes.get(id(route)) or self._shape(route)
+            if shape.slashes == scope["path"].count("/") and not root:  # no room for a prefix
+                return shape.pattern
+            return _prefixed(shape, scope, root)
+        if scope.get("endpoint") is None:
+            return UNMATCHED
+        used = _mounted(scope, root)
+        if used:
+            prefix = replaced(used, scope.get("path_params") or {})
+            return UNMATCHED if prefix is None else prefix + "/{path}"
+        return replaced(_path(scope, root), scope.get("path_params") or {}) or UNMATCHED
+
+    def _shape(self, route: Any) -> _Shape:
+        text = getattr(route, "path_format", None) or getattr(route, "path", None) or ""
+        typed = getattr(route, "path", None) or text
+        names = frozenset(_PARAMETER.findall(text))
+        open_ended = ":path}" in typed or ":path}" in text
+        mount = hasattr(route, "app") and not hasattr(route, "endpoint")
+        pattern = _PARAMETER.sub(r"{\1}", text)
+        shape = _Shape(route, pattern, -1 if open_ended or mount else pattern.count("/"), names, mount)
+        if len(self._shapes) >= MAX_SHAPES:
+            self._shapes.clear()
+        self._shapes[id(route)] = shape
+        return shape
+
+
+def _prefixed(shape: _Shape, scope: Mapping[str, Any], root: str) -> str:
+    """The pattern behind the prefixes of mounts and of included routers."""
+    values = scope.get("path_params") or {}
+    if shape.mount:
+        prefix = replaced(_mounted(scope, root), values)
+        return UNMATCHED if prefix is None else (prefix or "") + "/{path}"
+    path = _path(scope, root)
+    if shape.slashes >= 0 and not any("/" in str(values.get(name, "")) for name in shape.names):
+        parts = path.rsplit("/", shape.slashes) if shape.slashes else [path]
+        before = parts[0]
+    else:
+        found = re.search(_regex(shape.pattern) + r"\Z", path)
+        before = path[: found.start()] if found is not None else _mounted(scope, root)
+    foreign = {name: value for name, value in values.items() if name not in shape.names}
+    prefix = replaced(before, foreign) if before else ""
+    return UNMATCHED if prefix is None else prefix + shape.pattern
+
+
+def replaced(path: str, values: Mapping[str, Any]) -> str | None:
+    """`path` with the values of parameters replaced by their names, the last first; None if one is not in it, as its
+    text may then still be there in another form.
+
+    >>> replaced("/shops/7/items/7", {"shop": 7, "item": 7})
+    '/shops/{shop}/items/{item}'
+    """
+    end, after = len(path), ""
+    for name, value in reversed(list(values.items())):
+        text = "/" + str(value)
+        at = path.rfind(text, 0, end)
+        while at >= 0 and path[at + len(text) : end][:1] not in ("", "/"):
+            at = path.rfind(text, 0, at + len(text) - 1) if at else -1
+        if at < 0:
+            return None
+        after = f"/{{{name}}}{path[at + len(text) : end]}{after}"
+        end = at
+    return path[:end] + after
+
+
+def _regex(pattern: str) -> str:
+    parts = _PARAMETER.split(pattern)
+    return "".join(re.escape(part) if i % 2 == 0 else ".*" for i, part in enumerate(parts))
+
+
+def _path(scope: Mapping[str, Any], root: str) -> str:
+    path = str(scope["path"])
+    return path[len(root) :] if root and path.startswith(root) else path
+
+
+def _mounted(scope: Mapping[str, Any], root: str) -> str:
+    """What mounts have used up of the path."""
+    now = str(scope.get("root_path", ""))
+    return now[len(root) :] if now.startswith(root) else now

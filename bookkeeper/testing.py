@@ -1,0 +1,130 @@
+"""For the tests of applications: what was counted, and what a piece of code changed. No network, no plugin.
+
+    from bookkeeper import testing
+
+    def test_counts() -> None:
+        with testing.changes() as seen:
+            shop.sell("book")
+        assert seen.added("shop.sales", {"item": "book"}) == 1
+
+`changes` compares two snapshots of the book in use, so it sees handles that the application made long before.
+`isolated` gives an empty book of its own to all functions of the module, and raises what would only be counted. With
+pytest, in conftest.py: `variables = pytest.fixture(testing.variables)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import bookkeeper
+from bookkeeper.labels import canonical
+
+if TYPE_CHECKING:
+    Value = int | float | bool | str
+Labels = Mapping[str, str]
+
+
+class Snapshot(Mapping[str, "Value"]):
+    """Values by canonical text (`name{label="value"}`), at one moment."""
+
+    def __init__(self, values: Mapping[str, tuple[str, dict[str, str], Value]]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, text: str) -> Value:
+        return self._values[text][2]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Snapshot({dict(self)})"
+
+    def value(self, name: str, labels: Labels | None = None) -> Value | None:
+        """The value of exactly that variable, None if there is none."""
+        return self.get(canonical(name, labels or {}))
+
+    def series(self, name: str, **labels: str) -> list[tuple[dict[str, str], Value]]:
+        """Labels and values of all variables of a name that have `labels`, and maybe others."""
+        return [
+            (dict(found), value)
+            for its_name, found, value in self._values.values()
+            if its_name == name and labels.items() <= found.items()
+        ]
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum over them: of numbers; booleans count as 0 and 1. 0 if there are none."""
+        return sum(value for _, value in self.series(name, **labels) if not isinstance(value, str))
+
+
+class Changes:
+    """What changed between `before` and `after`, which are snapshots."""
+
+    def __init__(self, before: Snapshot) -> None:
+        self.before = self.after = before
+
+    def added(self, name: str, labels: Labels | None = None) -> float:
+        """By how much a number grew; one that did not exist was 0, and so is one that ended."""
+        return _number(self.after.value(name, labels)) - _number(self.before.value(name, labels))
+
+    def total(self, name: str, **labels: str) -> float:
+        """By how much the sum over all variables of a name with `labels` grew."""
+        return self.after.total(name, **labels) - self.before.total(name, **labels)
+
+    def all(self) -> dict[str, tuple[Value | None, Value | None]]:
+        """Canonical text -> value before and after, of what is not the same; None where there was none."""
+        texts = {*self.before, *self.after}
+        pairs = {text: (self.before.get(text), self.after.get(text)) for text in sorted(texts)}
+        return {text: (old, new) for text, (old, new) in pairs.items() if not _same(old, new)}
+
+    def __repr__(self) -> str:
+        return f"Changes({self.all()})"
+
+
+def snapshot(book: bookkeeper.Bookkeeper | None = None) -> Snapshot:
+    """What is counted now. Callbacks are called, as at a poll."""
+    entries = (book or bookkeeper.default()).collect()
+    return Snapshot({canonical(one.name, one.labels): (one.name, dict(one.labels), one.value) for one in entries})
+
+
+@contextmanager
+def changes(book: bookkeeper.Bookkeeper | None = None) -> Iterator[Changes]:
+    """What the block changed, known at its end, also at a bad one."""
+    found = Changes(snapshot(book))
+    try:
+        yield found
+    finally:
+        found.after = snapshot(book)
+
+
+@contextmanager
+def isolated(*, strict: bool = True) -> Iterator[bookkeeper.Bookkeeper]:
+    """An empty book without network, to which all functions of `bookkeeper` go inside the block.
+
+    `strict`: refused calls raise VariableRefused. Handles made outside the block go on writing where they did."""
+    book = bookkeeper.Bookkeeper(online=False, strict=strict)
+    before = bookkeeper.use(book)
+    try:
+        yield book
+    finally:
+        bookkeeper.use(before)
+
+
+def variables() -> Iterator[bookkeeper.Bookkeeper]:
+    """`isolated` in the form of a fixture: `variables = pytest.fixture(testing.variables)`."""
+    with isolated() as book:
+        yield book
+
+
+def _number(value: Value | None) -> float:
+    if isinstance(value, str):
+        raise TypeError(f"{value!r:.80} is a text, which is not added to: compare values instead")
+    return value or 0
+
+
+def _same(old: Value | None, new: Value | None) -> bool:
+    return old == new or (old != old and new != new)

@@ -1,0 +1,98 @@
+"""Polls that are ready at the same time go to the log together: one hop to its thread and one fsync for many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from artimon.model.batch import Polled
+from artimon.model.protocols import SinkRefused
+
+MOST_SAMPLES = 100_000
+"""Handed over together; more than one poll only as far as they fit."""
+AT_ONCE = 2
+"""One group is encoded while another waits for the disk."""
+
+
+class Accepting(Protocol):
+    """The part of a `Sink` that polls need."""
+
+    async def accept(self, polled: Sequence[Polled]) -> None: ...
+
+
+class _Waiting(NamedTuple):
+    polled: Sequence[Polled]
+    accepted: asyncio.Future[None]
+
+
+class Gathering:
+    """As a `Sink` to those who poll. Event loop only. What the sink behind it refuses of several polls together is
+    offered to it again one by one, so that nobody is refused for another's sake."""
+
+    def __init__(self, behind: Accepting) -> None:
+        self._behind = behind
+        self._waiting: deque[_Waiting] = deque()
+        self._drains: set[asyncio.Task[None]] = set()
+
+    async def accept(self, polled: Sequence[Polled]) -> None:
+        """Durable when this returns. SinkRefused: nothing was kept. Who gives up waiting does not take it back."""
+        waiting = _Waiting(polled, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        if len(self._drains) < AT_ONCE:
+            drain = asyncio.create_task(self._drain())
+            self._drains.add(drain)
+            drain.add_done_callback(self._drains.discard)
+        await waiting.accepted
+
+    async def _drain(self) -> None:
+        while self._waiting:
+            group = self._next()
+            try:
+                await self._hand_over(group)
+            except SinkRefused as error:
+                if len(group) == 1:
+                    _answer(group, error)
+                    continue
+                for one in group:
+                    await self._alone(one)
+
+    def _next(self) -> list[_Waiting]:
+        group, samples = [self._waiting.popleft()], 0
+        while self._waiting:
+            samples += sum(len(part.samples) for part in group[-1].polled)
+            if samples + sum(len(part.samples) for part in self._waiting[0].polled) > MOST_SAMPLES:
+                break
+            group.append(self._waiting.popleft())
+        return group
+
+    async def _alone(self, one: _Waiting) -> None:
+        try:
+            await self._hand_over([one])
+        except SinkRefused as error:
+            _answer([one], error)
+
+    async def _hand_over(self, group: list[_Waiting]) -> None:
+        try:
+            await self._behind.accept([part for one in group for part in one.polled])
+        except SinkRefused:
+            raise
+        except BaseException as error:  # of a log that failed, or of a task that is cancelled: everybody learns it
+            _answer(group, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            _answer(group, None)
+
+
+def _answer(group: list[_Waiting], error: BaseException | None) -> None:
+    for one in group:
+        if one.accepted.done():  # gave up waiting
+            continue
+        if error is None:
+            one.accepted.set_result(None)
+        elif isinstance(error, asyncio.CancelledError):
+            one.accepted.cancel()
+        else:
+            one.accepted.set_exception(error)

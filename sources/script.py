@@ -1,0 +1,49 @@
+"""A script that an agent runs at a period: what stands in the file of sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Format = Literal["lines", "prometheus"]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """`command` is run as it stands, without a shell; what it writes becomes variables, whose label `context` is `name`
+    unless they give another."""
+
+    name: str
+    command: tuple[str, ...]
+    format: Format = "lines"
+    period_ms: int | None = None
+    """None: as often as everything is polled."""
+    deadline_s: float = 10.0
+    max_bytes: int = 1 << 20
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Labels of all that it says."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Besides PATH, HOME, LANG and TZ of the agent, which are all that it gets."""
+
+    host = "127.0.0.1"
+    port = 0
+    address = "this host"
+
+    @property
+    def kind(self) -> str:
+        return "script"
+
+    @property
+    def identity(self) -> list[str]:
+        return [self.name, self.format]
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return {"context": self.name, **self.given}
+
+    def source(self, host: str) -> str:
+        return f"script/{host}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"script {self.name}"

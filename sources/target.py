@@ -1,0 +1,47 @@
+"""What the sources of foreign servers have in common: where a server is, and what it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Target(Protocol):
+    """A server, or a script, that an agent was told to ask. Its text is how messages name it."""
+
+    @property
+    def kind(self) -> str:
+        """The key under which its source remembers `identity`."""
+        ...
+
+    @property
+    def identity(self) -> list[str]:
+        """Equal for the same target in another run of the agent."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """Name or address, IPv6 without brackets."""
+        ...
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def address(self) -> str:
+        """`host:port`, IPv6 in brackets."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Of its own; they take precedence over those of its host."""
+        ...
+
+    def source(self, host: str) -> str:
+        """The name of its source, `host` being the label of the machine where it is."""
+        ...
+
+
+def joined(host: str, port: int) -> str:
+    """`host:port`, IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,178 @@
+"""Everything that was promised to survive a loss of power is fsynced by then, with the entries of its folders. Leaving
+out a single fsync fails one of these tests, or for pipeline/log tests/pipeline/log/test_crashes.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from artimon.model.clock import SYSTEM_CLOCK
+from pipeline.delivery.modes import UNLOGGED, Delivery, after_open, before_open
+from pipeline.direct.names import Scheme
+from pipeline.direct.roll import RollConfig
+from pipeline.direct.store import LocalStore
+from pipeline.direct.stream import Stream
+from pipeline.flows.rejected import Rejected
+from pipeline.flows.sinks.files import FilesSink
+from pipeline.flows.sources.journal import Journal
+from pipeline.log.epoch import begin_epoch
+from pipeline.log.files import SYSTEM_FILES, ensure_folder, write_whole
+from pipeline.plane.memory import Memory, MemoryFile
+from pipeline.sites.record import save
+from tests.pipeline.direct.test_stream import Sending, batch
+from tests.pipeline.durable import Durable
+from tests.pipeline.flows.parts import Sinks, flow, parcel
+from tests.pipeline.flows.test_files_sink import sealed, sink
+from tests.pipeline.flows.test_flow import PLAIN
+from tests.pipeline.helpers import wait_until
+
+
+@pytest.fixture
+def durable() -> Iterator[Durable]:
+    with Durable.watched() as found:
+        yield found
+
+
+def test_the_watch_sees_what_is_not_durable(tmp_path: Path, durable: Durable) -> None:
+    descriptor = SYSTEM_FILES.create(tmp_path / "a")
+    SYSTEM_FILES.write(descriptor, 0, b"x")
+    assert len(durable.lacking(tmp_path)) == 2
+    SYSTEM_FILES.fsync(descriptor)
+    assert durable.lacking(tmp_path) == [f"entry {tmp_path / 'a'}"]
+    SYSTEM_FILES.fsync_folder(tmp_path)
+    assert durable.lacking(tmp_path) == []
+    SYSTEM_FILES.write(descriptor, 1, b"y")
+    assert durable.lacking(tmp_path) == [f"content of {tmp_path / 'a'}"]
+    SYSTEM_FILES.close(descriptor)
+    (tmp_path / "a").unlink()
+    assert durable.lacking(tmp_path) == [f"removal of {tmp_path / 'a'}"]
+
+
+def test_small_files_and_folders(tmp_path: Path, durable: Durable) -> None:
+    ensure_folder(SYSTEM_FILES, tmp_path / "a" / "b" / "c")
+    assert durable.lacking(tmp_path) == []
+    for content in (b"1", b"22"):
+        write_whole(SYSTEM_FILES, tmp_path / "a" / "b" / "c" / "file", content)
+        assert durable.lacking(tmp_path) == []
+
+
+def test_what_an_agent_remembers_of_its_control_plane(tmp_path: Path, durable: Durable) -> None:
+    file = MemoryFile(tmp_path / "data" / "plane")
+    file.save(Memory())
+    assert durable.lacking(tmp_path) == []
+    file.save(Memory(groups={"g": {"m": {"host": "h", "port": 1}}}))
+    assert durable.lacking(tmp_path) == []
+
+
+def test_which_site_has_what(tmp_path: Path, durable: Durable) -> None:
+    save(tmp_path, b"{}")
+    assert durable.lacking(tmp_path) == []
+
+
+def test_a_mode_of_delivery_that_begins_and_ends(tmp_path: Path, durable: Durable) -> None:
+    """With disk failover each start begins a new epoch; whoever comes back to end-to-end as well, once."""
+    folder = tmp_path / "data" / "log"
+    before_open(folder, Delivery.DISK_FAILOVER)
+    assert durable.lacking(tmp_path) == []
+    begin_epoch(SYSTEM_FILES, folder, "a", "h", 4)
+    before_open(folder, Delivery.END_TO_END)
+    assert not (folder / "epoch").exists()
+    assert durable.lacking(tmp_path) == []
+    after_open(folder, Delivery.END_TO_END)
+    assert not (folder / UNLOGGED).exists()
+    assert durable.lacking(tmp_path) == []
+
+
+def test_files_of_a_folder_as_a_store(tmp_path: Path, durable: Durable) -> None:
+    store = LocalStore(tmp_path)
+    writing = store.create("day/hour/.open")
+    writing.write(b"1")
+    assert durable.lacking(tmp_path) == [f"content of {tmp_path / 'day/hour/.open'}"]
+    writing.sync()
+    assert durable.lacking(tmp_path) == []
+    writing.write(b"2")
+    writing.close()
+    assert durable.lacking(tmp_path) == []
+    store.rename("day/hour/.open", "other/day/hour/done")
+    assert durable.lacking(tmp_path) == []
+
+
+@pytest.mark.parametrize("scheme", Scheme)
+def test_a_collector_that_writes_files_acks_what_is_durable(tmp_path: Path, durable: Durable, scheme: Scheme) -> None:
+    stream = Stream(
+        LocalStore(tmp_path), "s", "t.samples", SYSTEM_CLOCK, lambda: None, scheme, RollConfig(seconds=600), 0.01
+    )
+    stream.start()
+    try:
+        one = Sending(stream)
+        one.put(*(batch(n) for n in range(5)))
+        if scheme is Scheme.ROLL:
+            stream.roll()
+        wait_until(lambda: one.acked == set(one.at), "all of it is acked")
+        assert durable.lacking(tmp_path) == []
+    finally:
+        stream.stop(5)
+
+
+@pytest.mark.parametrize("channel", ["file", "spill"])
+def test_what_a_flow_has_taken(tmp_path: Path, durable: Durable, channel: str) -> None:
+    sinks = Sinks()
+    sinks["one"].gate.clear()
+    text = PLAIN.format(delivery="end-to-end", channel=f'[flow.channel]\ntype = "{channel}"\n')
+    running = flow(text, tmp_path / "data" / "flows", sinks)
+    running.start()
+    try:
+        for n in range(3):
+            running.put([parcel(n)])
+            assert durable.lacking(tmp_path) == []
+    finally:
+        sinks["one"].gate.set()
+        running.stop()
+
+
+def test_what_a_sink_of_files_has_taken(tmp_path: Path, durable: Durable) -> None:
+    """Also after a failure, when a file of before is cut to what was committed."""
+    (tmp_path / "out").mkdir()
+    durable.fsync_path(tmp_path)
+    files: FilesSink = sink(tmp_path / "state", f"file://{tmp_path / 'out'}", path="%Y/{host}", roll_bytes=10)
+    durable.fsync_path(tmp_path)  # the folder of a flow: made by the flow
+    for n in range(4):
+        files.deliver([sealed(f"line {n}", host=f"h{n % 2}")])
+        assert durable.lacking(tmp_path) == []
+    files.stop(5)
+    assert durable.lacking(tmp_path) == []
+
+
+def test_a_file_that_is_cut_to_what_was_committed(tmp_path: Path, durable: Durable) -> None:
+    store = LocalStore(tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    files = sink(tmp_path / "state", store.uri)
+    files.deliver([sealed("1")])
+    (open_file,) = (tmp_path / "out" / "p").iterdir()
+    with open_file.open("ab") as more:
+        more.write(b"never committed")
+    files._stop.set()
+    again = sink(tmp_path / "state", store.uri)
+    again.deliver([sealed("2")])
+    durable.fsync_path(tmp_path)
+    assert not open_file.exists()
+    assert durable.lacking(tmp_path) == []
+    again.stop(5)
+
+
+def test_what_is_set_aside(tmp_path: Path, durable: Durable) -> None:
+    Rejected(tmp_path / "rejected").add(parcel(1), "bad")
+    assert durable.lacking(tmp_path) == []
+
+
+def test_a_journal_knows_what_is_about_to_be_put(tmp_path: Path, durable: Durable) -> None:
+    journal = Journal(tmp_path / "journal", "a", "tail/f")
+    journal.intend(1, {"from": 0}, {"at": 10})
+    assert durable.lacking(tmp_path) == []
+    journal.done()
+    journal.close()
+    assert durable.lacking(tmp_path) == []
+    journal.note({"at": 20})
+    assert durable.lacking(tmp_path) == []

@@ -1,0 +1,117 @@
+"""Long windows over raw samples that slide: each sample is not looked at once more for every window that it lies in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from artimon.model.values import INT64_MAX, INT64_MIN, Kind, ValueType
+from artimon.model.windows import ticks as ticking
+from artimon.model.windows.functions import FUNCTIONS
+from artimon.model.windows.params import arguments
+from artimon.model.windows.ticks import Ticks, TooWide, run_irregular
+
+OF_ENDS = sorted(ticking.ENDS)
+SHARED = ["min", "max", "sum", "mean", "count", "first", "last"]
+Sample = tuple[int, int, int]
+"""Milliseconds since the sample before, whether a life begins, value."""
+
+
+def ticks_of(series: list[list[Sample]], kind: ValueType, stored: bool) -> Ticks:
+    times, births, cells, starts = list[int](), list[int](), list[int](), [0]
+    for samples in series:
+        time, birth = 1_000, 400
+        for apart, begins, value in samples:
+            birth = time + apart // 2 if begins else birth
+            time += apart
+            times.append(time)
+            births.append(birth)
+            cells.append(value if kind != ValueType.DOUBLE else int(np.float64(value / 2).view(np.int64)))
+        starts.append(len(times))
+    return Ticks(
+        starts=np.array(starts),
+        times=np.array(times, np.int64),
+        cells=np.array(cells, np.int64),
+        types=np.full(len(series), int(kind), np.uint8),
+        births=np.array(births, np.int64) if stored else None,
+        kinds=np.full(len(series), Kind.COUNTER, np.uint8),
+    )
+
+
+VALUES = st.integers(0, 50) | st.sampled_from([2**53 + 1, INT64_MAX, INT64_MIN])
+SERIES = st.lists(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 9).map(lambda n: n == 0), VALUES), max_size=25), max_size=3
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    series=SERIES,
+    kind=st.sampled_from([ValueType.INTEGER, ValueType.DOUBLE]),
+    stored=st.booleans(),
+    name=st.sampled_from(OF_ENDS),
+    widths=st.tuples(st.sampled_from([1, 30, 200, 5_000]), st.sampled_from([0, 0, 60]), st.sampled_from([0, 25, 900])),
+    least=st.sampled_from([None, 2, 7]),
+)
+def test_functions_of_the_ends_look_at_nothing_between_but_births(
+    series: list[list[Sample]],
+    kind: ValueType,
+    stored: bool,
+    name: str,
+    widths: tuple[int, int, int],
+    least: int | None,
+) -> None:
+    ticks, (before, after, gap) = ticks_of(series, kind, stored), widths
+    quick = run_irregular(FUNCTIONS[name], ticks, before, after, max_gap_ms=gap, min_count=least)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ticking, "ENDS", frozenset())
+        whole = run_irregular(FUNCTIONS[name], ticks, before, after, max_gap_ms=gap, min_count=least)
+    assert quick.types.tolist() == whole.types.tolist()
+    assert quick.present.tolist() == whole.present.tolist()
+    assert quick.cells[quick.present].tolist() == whole.cells[whole.present].tolist()
+
+
+def steady(samples: int, births_every: int = 0) -> Ticks:
+    """One counter that grows by its own number each second; perhaps with a life each so many samples."""
+    at = np.arange(samples, dtype=np.int64)
+    lives = at // births_every if births_every else np.zeros(samples, np.int64)
+    return Ticks(
+        starts=np.array([0, samples]),
+        times=1_000 * (at + 1),
+        cells=at * (at + 1) // 2,
+        types=np.array([int(ValueType.INTEGER)], np.uint8),
+        births=lives * births_every * 1_000 + 500 if births_every else np.full(samples, 500, np.int64),
+        kinds=np.full(1, Kind.COUNTER, np.uint8),
+    )
+
+
+@pytest.mark.parametrize("name", [*SHARED, *OF_ENDS])
+def test_sliding_windows_of_many_samples_are_no_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 windows of 10,000 samples: 150 million, of which no more than some hundred thousand are looked at."""
+    monkeypatch.setattr(ticking, "MOST_CELLS", 100_000)
+    found = run_irregular(FUNCTIONS[name], steady(20_000), 10_000_000)
+    last, first = 19_999, 10_000  # of the newest window; before it stands 9,999
+    sums = (last * (last + 1) // 2, first * (first + 1) // 2, (first - 1) * first // 2)
+    total = sum(i * (i + 1) // 2 for i in range(first, last + 1))
+    wanted = {
+        "min": sums[1], "max": sums[0], "sum": float(total), "mean": total / 10_000, "count": 10_000,
+        "first": sums[1], "last": sums[0], "increase": sums[0] - sums[2], "delta": sums[0] - sums[2],
+        "rate": (sums[0] - sums[2]) / 10_000, "irate": float(last),
+    }[name]  # fmt: skip
+    cell = found.cells[0, -1:]
+    value = cell.view(np.float64)[0] if isinstance(wanted, float) else cell[0]
+    assert found.present.sum() >= 19_999
+    assert value == pytest.approx(wanted, rel=1e-12)
+
+
+def test_what_needs_every_sample_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so are windows of very many lives."""
+    monkeypatch.setattr(ticking, "MOST_CELLS", 100_000)
+    args = arguments("median", FUNCTIONS["median"].params, ())
+    with pytest.raises(TooWide, match="use shorter windows"):
+        run_irregular(FUNCTIONS["median"], steady(2_000), 1_000_000, 0, args)
+    with pytest.raises(TooWide, match="use shorter windows"):
+        run_irregular(FUNCTIONS["increase"], steady(2_000, births_every=1), 1_000_000)
+    assert run_irregular(FUNCTIONS["increase"], steady(2_000, births_every=500), 1_000_000).present.all()

@@ -1,0 +1,227 @@
+"""What is followed, and when: znodes that go all at once, groups that come and go, a wall clock that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from bookkeeper import Bookkeeper
+from bookkeeper.framed import FramedServer
+from bookkeeper.service import Identity, Service, idl
+from sources.address import Endpoint
+from sources.config import SourceConfig
+from sources.delivery import Delivery
+from sources.figures import Figures
+from sources.follower import Follower, Shared
+from sources.following import Following
+from sources.names import Placement
+from sources.owners import Owners
+from sources.poller import Limits
+from sources.sharing import Group, group_of
+from sources.status import Statuses
+from sources.store import SeriesStore
+from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint, until
+
+UUID = bytes(range(16))
+GROUP = Group("shop", "127.0.0.1")
+
+
+class JumpingClock:
+    """The system's clock, whose wall time is set by hand."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return SYSTEM_CLOCK.now_ms() + self.ahead_ms
+
+    def monotonic(self) -> float:
+        return SYSTEM_CLOCK.monotonic()
+
+    def wait(self, stop: Any, seconds: float) -> bool:
+        return SYSTEM_CLOCK.wait(stop, seconds)
+
+
+def shared(data: Path, sink: KeepingSink, clock: Clock = SYSTEM_CLOCK, **settings: Any) -> Shared:
+    """What followers have in common."""
+    chosen: dict[str, Any] = {"agent": "agent1", "period_ms": 300, "deadline_s": 1.0, "goodbye_s": 0.1, **settings}
+    config = SourceConfig(zookeeper="", data=data, **chosen)
+    config.folder.mkdir(parents=True, exist_ok=True)
+    figures = Figures()
+    delivery = Delivery(sink, SeriesStore(config.folder, config.max_series), figures, clock)
+    placement = Placement(data / "names.json", (), clock, hostname=HOST)
+    statuses = Statuses(data / "vanished.json", config.vanished_ms)
+    return Shared(config, clock, Limits(16), delivery, placement, Owners(), statuses, figures)
+
+
+class Told:
+    """Remembers what the leases are told."""
+
+    def __init__(self) -> None:
+        self.wanted: list[tuple[frozenset[Group], frozenset[Group]]] = []
+        self.given: list[Group] = []
+
+    def want(self, registered: frozenset[Group], kept: frozenset[Group]) -> None:
+        self.wanted.append((registered, kept))
+
+    def released(self, group: Group) -> None:
+        self.given.append(group)
+
+
+def dead(count: int) -> frozenset[Endpoint]:
+    """Endpoints where nobody listens."""
+    return frozenset(Endpoint("shop", "127.0.0.1", 1, bytes([i]) * 16) for i in range(count))
+
+
+def test_znodes_that_go_all_at_once_are_not_believed_at_once(tmp_path: Path) -> None:
+    """A wiped ZooKeeper: whoever is back in time is followed as before, whatever became of its process."""
+
+    async def run() -> None:
+        following, all_twenty = Following(shared(tmp_path, KeepingSink(), wiped_s=0.4), Told()), dead(20)
+        following.settled(frozenset([GROUP]), frozenset())
+        following.listed({"shop": all_twenty})
+        assert len(following.followed()) == 20
+        following.listed({})
+        following.listed({"shop": frozenset(sorted(all_twenty)[:15])})
+        await asyncio.sleep(0)
+        assert len(following.followed()) == 20
+        await until(lambda: len(following.followed()) == 15, "the five to be given up")
+        following.heard("shop", frozenset())
+        assert len(following.followed()) == 15
+        await until(lambda: not following.followed(), "the others, which never came back")
+        await following.stop()
+
+    asyncio.run(run())
+
+
+def test_a_few_znodes_that_go_are_believed_at_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        following, all_twenty = Following(shared(tmp_path, KeepingSink(), wiped_s=3_600.0), Told()), dead(20)
+        following.settled(frozenset([GROUP]), frozenset())
+        following.heard("shop", all_twenty)
+        following.heard("shop", frozenset(sorted(all_twenty)[4:]))
+        await until(lambda: len(following.followed()) == 16, "four to be given up")
+        await following.stop()
+
+    asyncio.run(run())
+
+
+def test_only_groups_that_are_ours_are_followed(tmp_path: Path) -> None:
+    """A group that leaves is given up when nothing of it is polled any more; its series do not end."""
+
+    async def run() -> None:
+        sink, told = KeepingSink(), Told()
+        following = Following(shared(tmp_path, sink), told)
+        async with endpoint(answering(lambda: columns(UUID, {"a": 1}))) as port:
+            one = Endpoint("shop", "127.0.0.1", port, UUID)
+            following.listed({"shop": frozenset([one])})
+            await until(lambda: told.wanted, "the leases to be asked")
+            assert told.wanted[-1] == (frozenset([GROUP]), frozenset())
+            assert following.followed() == []
+            following.settled(frozenset([group_of(one)]), frozenset())
+            await until(lambda: len(sink.samples()) > 2, "polls")
+            following.settled(frozenset(), frozenset([GROUP]))
+            assert following.followed() == []
+            await until(lambda: told.given == [GROUP], "the lease to be given up")
+            count = len(sink.samples())
+            following.settled(frozenset([GROUP]), frozenset())
+            await until(lambda: len(sink.samples()) > count + 1, "polls when it is back")
+            await following.stop()
+        assert None not in [value for *_, value in sink.samples()]
+
+    asyncio.run(run())
+
+
+def has_more(sink: KeepingSink, than: int) -> bool:
+    return len(sink.samples()) > than
+
+
+def test_a_wall_clock_that_jumps_holds_up_no_poll(tmp_path: Path) -> None:
+    """An hour back and a day ahead: the next polls come within periods of the real time."""
+
+    async def run() -> None:
+        sink, clock = KeepingSink(), JumpingClock()
+        async with endpoint(answering(lambda: columns(UUID, {"a": 1}))) as port:
+            follower = Follower(Endpoint("shop", "127.0.0.1", port, UUID), shared(tmp_path, sink, clock))
+            task = asyncio.create_task(follower.run())
+            for ahead_ms in (0, -3_600_000, 86_400_000, 0):
+                clock.ahead_ms = ahead_ms
+                wanted = len(sink.samples()) + 2
+                await until(partial(has_more, sink, wanted), f"polls {ahead_ms} ms ahead")
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert {birth for _, _, birth, _ in sink.samples()} == {1_000}
+
+    asyncio.run(run())
+
+
+def test_whoever_does_not_answer_is_asked_less_often(tmp_path: Path) -> None:
+    """And as often as before once it has answered."""
+
+    async def run() -> None:
+        sink, asked = KeepingSink(), list[float]()
+        good = [False]
+
+        async def behave(seqid: int, writer: asyncio.StreamWriter) -> None:
+            asked.append(SYSTEM_CLOCK.monotonic())
+            if good[0]:
+                await answering(lambda: columns(UUID, {"a": 1}))(seqid, writer)
+            else:
+                writer.close()
+
+        async with endpoint(behave) as port:
+            follower = Follower(Endpoint("shop", "127.0.0.1", port, UUID), shared(tmp_path, sink, period_ms=100))
+            task = asyncio.create_task(follower.run())
+            await until(lambda: len(asked) >= 7, "seven failed polls")
+            waits = [b - a for a, b in itertools.pairwise(asked)]
+            assert max(waits[5:]) > 0.3 > min(waits[:2])
+            good[0] = True
+            await until(lambda: len(sink.samples()) > 3, "polls that succeed")
+            times = [time for _, time, _, _ in sink.samples()]
+            assert min(b - a for a, b in itertools.pairwise(times)) < 250
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_an_agent_in_doubt_gives_way_to_the_one_that_polls(tmp_path: Path) -> None:
+    """And goes on when nobody does: ZooKeeper may be gone for all of them. It never says that the process is down."""
+
+    async def run() -> None:
+        book, process = Bookkeeper(online=False), uuid.uuid4().bytes
+        book.add_to_integer_var("orders", {}, 1)
+        service = Service(book, Identity(process, 1_000, "shop", "0"))
+        server = FramedServer(idl().Bookkeeper, service, on_reply=service.replied)
+        one = Endpoint("shop", "127.0.0.1", server.start(), process)
+        sinks = [KeepingSink(), KeepingSink()]
+        certain = shared(tmp_path / "a", sinks[0])
+        doubtful = replace(shared(tmp_path / "b", sinks[1], agent="agent2"), sure=lambda _: False)
+        tasks = [asyncio.create_task(Follower(one, who).run()) for who in (certain, doubtful)]
+        try:
+            await until(lambda: doubtful.figures.gave_way > 2, "the agent in doubt to give way")
+            await until(lambda: len(sinks[0].samples()) > 3, "polls of the other")
+            count = len(sinks[1].samples())
+            book.add_to_integer_var("late", {}, 1)
+            await until(lambda: any("late" in text for text, *_ in sinks[0].samples()), "a series that came late")
+            after = len(sinks[0].samples())
+            await until(lambda: len(sinks[0].samples()) > after + 2, "the poll that leaves word of it")
+            assert len(sinks[1].samples()) == count <= 1
+            assert doubtful.statuses.counts() == (0, 0)
+            tasks[0].cancel()
+            await until(lambda: sinks[1].last("shop/web1/0").get("late") == 1, "polls when nobody else asks")
+            births = [{birth for text, _, birth, _ in sink.samples() if "late" in text} for sink in sinks]
+            assert births[0] == births[1]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.to_thread(server.stop)
+
+    asyncio.run(run())

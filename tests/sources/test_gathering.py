@@ -1,0 +1,108 @@
+"""What many polls bring goes to the sink together, and nobody is refused for another's sake."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from artimon.model.batch import Polled, Samples
+from artimon.model.protocols import SinkRefused
+from sources.gathering import MOST_SAMPLES, Gathering
+from sources.poller import Limits, Poller
+from tests.sources.helpers import answering, columns, endpoint
+from tests.sources.test_poller import UUID, VALUES, poller
+
+
+def polled(source: str, samples: int = 1) -> Polled:
+    return Polled(source, bytes(16), 0, 1, Samples.of([(i, 1, 0, 1) for i in range(samples)]))
+
+
+class Behind:
+    """A sink that waits for `go` and refuses, or fails at, what comes from some sources."""
+
+    def __init__(self, refuses: str = "", fails: str = "") -> None:
+        self.go, self.calls, self._refuses, self._fails = asyncio.Event(), list[list[str]](), refuses, fails
+
+    async def accept(self, given: Sequence[Polled]) -> None:
+        self.calls.append([one.source for one in given])
+        await self.go.wait()
+        if self._fails and any(one.source == self._fails for one in given):
+            raise OSError("the disk failed")
+        if self._refuses and any(one.source == self._refuses for one in given):
+            raise SinkRefused("quota")
+
+
+async def outcomes(behind: Behind, *given: Polled) -> list[BaseException | None]:
+    """What became of each, all handed over at once."""
+    gathering = Gathering(behind)
+    tasks = [asyncio.create_task(gathering.accept([one])) for one in given]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    behind.go.set()
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_what_waits_goes_together() -> None:
+    async def run() -> None:
+        behind = Behind()
+        assert await outcomes(behind, *(polled(str(i)) for i in range(100))) == [None] * 100
+        assert sorted(source for call in behind.calls for source in call) == sorted(map(str, range(100)))
+        assert len(behind.calls) <= 3
+
+    asyncio.run(run())
+
+
+def test_only_who_is_refused_alone_is_refused() -> None:
+    async def run() -> None:
+        behind = Behind(refuses="b")
+        found = await outcomes(behind, polled("a"), polled("b"), polled("c"), polled("d"))
+        assert [type(one) for one in found] == [type(None), SinkRefused, type(None), type(None)]
+
+    asyncio.run(run())
+
+
+def test_a_log_that_failed_fails_everybody_it_was_asked_for() -> None:
+    """Only a restart can tell what it holds: nothing is offered again."""
+
+    async def run() -> None:
+        behind = Behind(fails="b")
+        found = await outcomes(behind, polled("a"), polled("b"))
+        assert isinstance(found[1], OSError)
+        assert len([source for call in behind.calls for source in call if source == "b"]) == 1
+
+    asyncio.run(run())
+
+
+def test_what_is_handed_over_at_once_is_bounded_and_who_gives_up_stops_nobody() -> None:
+    async def run() -> None:
+        behind, half = Behind(), MOST_SAMPLES // 2
+        gathering = Gathering(behind)
+        tasks = [asyncio.create_task(gathering.accept([polled(str(i), half)])) for i in range(5)]
+        await asyncio.sleep(0)
+        tasks[4].cancel()
+        behind.go.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert [task.cancelled() for task in tasks] == [False] * 4 + [True]
+        assert max(len(call) for call in behind.calls) == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("most", "kept"), [(0, 0), (1, 1)])
+def test_connections_beyond_the_limit_are_not_kept(most: int, kept: int) -> None:
+    async def run() -> None:
+        async with endpoint(answering(lambda: columns(UUID, VALUES))) as port:
+            pollers: list[Poller] = [poller(port), poller(port)]
+            limits = Limits(4, most)
+            for one in pollers:
+                one._limits = limits
+                await one.poll()
+            assert limits.kept == kept
+            await pollers[1].poll()
+            for one in pollers:
+                one.close()
+            assert limits.kept == 0
+
+    asyncio.run(run())

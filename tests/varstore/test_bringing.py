@@ -1,0 +1,48 @@
+"""Where virtual shards that nobody holds are taken from: the raw table, or Kafka from its beginning."""
+
+from __future__ import annotations
+
+import pytest
+
+from artimon.model.ranges import LaneRanges
+from varstore.groups import Partition
+from varstore.images.bringing import SHORT_LOG, LogSpan, is_from_table
+from varstore.images.raw_state import RawHead, RawTableError
+
+
+def head(until: int, topic: str = "t", whole: bool = True, epoch: int = 0) -> RawHead:
+    at = Partition("t", 0)
+    return RawHead(topic, {at: until}, LaneRanges(), {}, 0, {at: epoch}, whole)
+
+
+def log(start: int, end: int, epoch: int = 0) -> LogSpan:
+    return LogSpan("t", {0: (start, end)}, {0: epoch})
+
+
+@pytest.mark.parametrize(
+    ("table", "kafka", "from_table"),
+    [
+        pytest.param(head(50), None, True, id="kafka_does_not_answer"),
+        pytest.param(head(50), log(0, 100), False, id="short_and_whole"),
+        pytest.param(head(50), log(0, SHORT_LOG + 1), True, id="long"),
+        pytest.param(head(50), log(10, 100), True, id="trimmed"),
+        pytest.param(head(50, whole=False), log(0, 100), True, id="a_range_was_named_lost"),
+        pytest.param(head(50), log(0, 40), True, id="ends_below_what_the_table_has"),
+        pytest.param(head(50), log(0, 100, epoch=1), True, id="another_leader_nobody_has_looked_at"),
+    ],
+)
+def test_where_what_is_missing_comes_from(table: RawHead, kafka: LogSpan | None, from_table: bool) -> None:
+    assert is_from_table(table, kafka) is from_table
+
+
+@pytest.mark.parametrize(
+    ("table", "kafka", "reason"),
+    [
+        pytest.param(head(50, topic="before"), log(0, 5), "has not begun topic", id="made_again"),
+        pytest.param(head(50), log(60, 100), "not named the lost range", id="deleted_unread"),
+    ],
+)
+def test_neither_has_all_of_it_yet(table: RawHead, kafka: LogSpan, reason: str) -> None:
+    """Who began with what Kafka has left would lack for ever what only the table has."""
+    with pytest.raises(RawTableError, match=reason):
+        is_from_table(table, kafka)
