@@ -293,8 +293,8 @@ class Agent:
         self._audit.count_rest(self.log.folder, self.log.own_segment, self._clock.now_ms())
         self._restore()
         with self._holding:
-            held, self._held = self._held or [], None
-            self._told(held)
+            self._told(self._held or [])
+            self._held = None
 
     def _restore(self) -> None:
         """Go on with what the log holds."""
