@@ -66,16 +66,13 @@ class _Output(asyncio.SubprocessProtocol):
 async def run_script(script: Script) -> bytes:
     """What it wrote to standard output. PollError: not started, wrote too much, or ended with another code than 0; the
     caller has the deadline. If it is not over by itself its whole process group is killed."""
-    inherited = {name: value for name, value in child_environment({}).items() if name in _INHERITED}
+    start = asyncio.ensure_future(_start(script))
     try:
-        transport, output = await asyncio.get_running_loop().subprocess_exec(
-            lambda: _Output(script.max_bytes),
-            *script.command,
-            stdin=asyncio.subprocess.DEVNULL,
-            env={**inherited, **script.environment},
-            cwd="/",
-            start_new_session=True,
-        )
+        # a start that is called off halfway would wait until nobody holds the pipes any more: it is let come to its end
+        transport, output = await asyncio.shield(start)
+    except asyncio.CancelledError:
+        start.add_done_callback(_give_up)
+        raise
     except (OSError, ValueError) as error:
         raise PollError("not started", f"{script.command[0]}: {error}") from error
     over = False
@@ -83,15 +80,36 @@ async def run_script(script: Script) -> bytes:
         await output.ended
         over = True
     finally:
-        if not over:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(transport.get_pid(), signal.SIGKILL)
-        transport.close()  # and its pipes, whoever else holds them
+        _end(transport, over)
     code = transport.get_returncode()
     if code:
         how = f"ended by signal {-code}" if code < 0 else f"ended with {code}"
         raise PollError("exit code", f"{how}{': ' + output.complaint if output.complaint else ''}")
     return bytes(output.written)
+
+
+async def _start(script: Script) -> tuple[asyncio.SubprocessTransport, _Output]:
+    inherited = {name: value for name, value in child_environment({}).items() if name in _INHERITED}
+    return await asyncio.get_running_loop().subprocess_exec(
+        lambda: _Output(script.max_bytes),
+        *script.command,
+        stdin=asyncio.subprocess.DEVNULL,
+        env={**inherited, **script.environment},
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def _end(transport: asyncio.SubprocessTransport, over: bool) -> None:
+    if not over:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(transport.get_pid(), signal.SIGKILL)
+    transport.close()  # and its pipes, whoever else holds them
+
+
+def _give_up(start: asyncio.Task[tuple[asyncio.SubprocessTransport, _Output]]) -> None:
+    if not start.cancelled() and start.exception() is None:
+        _end(start.result()[0], over=False)
 
 
 class PageScript(PageSource):

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.labels import parse_canonical
 from artimon.model.values import Value
 from sources.artimon_source import ArtimonSource
+from sources.script import Script
+from sources.script_source import run_script
 from tests.sources.helpers import HOST, KeepingSink, running, until
 
 NOWHERE = "127.0.0.1:1"
@@ -177,6 +180,30 @@ def test_who_escapes_with_the_output_does_not_hold_up_the_agent(tmp_path: Path) 
         for pid in pids.read_text().split():
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(int(pid)).kill()
+
+
+def test_a_deadline_in_the_midst_of_the_start_does_not_wait_for_who_escaped() -> None:
+    """The loop is busy when the script starts: the deadline comes before its pipes are known; its child holds them."""
+
+    def busy(rounds: int) -> None:
+        threading.Event().wait(0.03)
+        if rounds:
+            asyncio.get_running_loop().call_soon(busy, rounds - 1)
+
+    async def run(deadline_s: float) -> float:
+        began = SYSTEM_CLOCK.monotonic()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                asyncio.get_running_loop().call_soon(busy, 6)
+                await run_script(Script("x", ("sh", "-c", "setsid sleep 20 &")))
+        return SYSTEM_CLOCK.monotonic() - began
+
+    async def runs() -> list[float]:
+        found = [await run(deadline_s) for deadline_s in (0.0, 0.01, 0.02, 0.03)]
+        await until(lambda: len(asyncio.all_tasks()) == 1, "the starts have come to their end")
+        return found
+
+    assert max(asyncio.run(runs())) < 10
 
 
 def _alive(pid: int) -> bool:
