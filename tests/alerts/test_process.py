@@ -138,7 +138,7 @@ def test_without_zookeeper_and_mail_it_runs_and_says_what_is_wrong(tmp_path: Pat
     )  # fmt: skip
     with running(config, SYSTEM_CLOCK):
         eventually(
-            lambda: (tmp_path / "alerts.json").exists() and bool(health_of(config).figures["evaluations"]), seconds=40
+            lambda: (tmp_path / "alerts.json").exists() and bool(health_of(config).figures["evaluations"]), seconds=120
         )
         eventually(lambda: len(health_of(config).figures["problems"]) > 1)
         found = health_of(config)
