@@ -112,14 +112,12 @@ def _give_up(start: asyncio.Task[tuple[asyncio.SubprocessTransport, _Output]]) -
         _end(start.result()[0], over=False)
 
 
-class PageScript(PageSource):
-    """A script that writes a Prometheus page."""
+class _Running:
+    """What every source is that runs a script: a part of a TargetSource."""
 
     eager = False
-
-    def __init__(self, script: Script, shared: Shared, pool: Pool) -> None:
-        super().__init__(script, shared, pool, PageReader(), None)
-        self._script = script
+    shared: Shared
+    _script: Script
 
     @property
     def period_ms(self) -> int:
@@ -132,31 +130,26 @@ class PageScript(PageSource):
     async def fetch(self, ip: str) -> bytes:  # noqa: ARG002
         return await run_script(self._script)
 
+
+class PageScript(_Running, PageSource):
+    """A script that writes a Prometheus page."""
+
+    def __init__(self, script: Script, shared: Shared, pool: Pool) -> None:
+        super().__init__(script, shared, pool, PageReader(), None)
+        self._script = script
+
     def read(self, raw: bytes) -> Page:
         return self._reader.read(raw, raw.rstrip().endswith(b"# EOF"), ended=True)
 
 
-class LineScript(TargetSource[Look]):
+class LineScript(_Running, TargetSource[Look]):
     """A script that writes the lines of drop-in files, with times of their own: each counts once."""
-
-    eager = False
 
     def __init__(self, script: Script, shared: Shared, pool: Pool, owners: SeriesOwners) -> None:
         super().__init__(script, shared, pool)
         self._script, self._owners = script, owners
         self._file: DropinFile | None = None
         self._run = 0
-
-    @property
-    def period_ms(self) -> int:
-        return self._script.period_ms or self.shared.config.period_ms
-
-    @property
-    def deadline_s(self) -> float:
-        return self._script.deadline_s
-
-    async def fetch(self, ip: str) -> bytes:  # noqa: ARG002
-        return await run_script(self._script)
 
     def read(self, raw: bytes) -> Look:
         self._run += 1

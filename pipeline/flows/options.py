@@ -18,3 +18,11 @@ class Server(Options):
     port: int = Field(default=0, ge=0, le=65_535)
     connections: int = Field(default=64, ge=1, le=10_000)
     idle_s: float = Field(default=300.0, gt=0)
+
+
+class FramedOptions(Server):
+    """Options of what answers framed Thrift. `request_s`: the time that one call may take; `held_bytes`: of all calls
+    together."""
+
+    held_bytes: int = Field(default=32 * 1024 * 1024, ge=1024 * 1024)
+    request_s: float = Field(default=30.0, gt=0, le=300)

@@ -17,12 +17,12 @@ from pydantic import Field
 from artimon.model.batch import BatchError, BatchHeader, BatchId
 from artimon.model.codec import verify
 from artimon.model.registration import Registration, zookeeper_client
-from artimon.settings import security
 from bookkeeper.framed import FramedServer
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.hop import FLOWS_PATH, parse_id
-from pipeline.flows.options import Server
+from pipeline.flows.options import FramedOptions
+from pipeline.flows.sources.listening import framed_server
 from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
 from pipeline.idl import collector_idl
 
@@ -30,14 +30,13 @@ FRAME_BYTES = 4 * 1024 * 1024 + 512 * 1024
 MAX_MESSAGES = 2_000
 
 
-class AgentSourceOptions(Server):
+class AgentSourceOptions(FramedOptions):
     """`group`: registered under this name in ZooKeeper, so that senders name the group and never a host ("": not
     registered). `held_bytes`: of all calls together; beyond it a call waits with its sender, a small one is answered
     `full`."""
 
     group: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,64}$")
     held_bytes: int = Field(default=64 * 1024 * 1024, ge=1024 * 1024)
-    request_s: float = Field(default=30.0, gt=0, le=300)
 
 
 class AgentSource:
@@ -63,24 +62,9 @@ class AgentSource:
     def start(self, put: Put) -> None:
         """Raises OSError if the port is taken."""
         options, self._put = self._options, put
-        self._server = FramedServer(
-            collector_idl().Collector,
-            self,
-            options.host,
-            options.port,
-            max_frame=FRAME_BYTES,
-            max_connections=options.connections,
-            idle_timeout=options.idle_s,
-            request_timeout=options.request_s,
-            budget=options.held_bytes,
-            name=f"flow-{self._context.flow}",
-            security=security(),
+        self._server = framed_server(
+            "agent", collector_idl().Collector, self, options, FRAME_BYTES, f"flow-{self._context.flow}"
         )
-        try:
-            self._server.start()
-        except OSError as error:
-            where = f"{options.host}:{options.port}"
-            raise OSError(error.errno, f"source agent cannot listen on {where}: {error.strerror}") from error
         if options.group:
             self._register()
 

@@ -1,4 +1,4 @@
-"""A bounded server for bytes that come over TCP in frames of any kind, a thread for each connection."""
+"""Bounded servers: of bytes that come over TCP in frames of any kind, a thread a connection; of framed Thrift."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from artimon.model.clock import Clock
+from artimon.settings import security
+from bookkeeper.framed import FramedServer
+from pipeline.flows.options import FramedOptions
 
 log = logging.getLogger(__name__)
 
@@ -168,3 +172,28 @@ def _shut(sock: socket.socket) -> None:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
         pass
+
+
+def framed_server(
+    kind: str, service: Any, handler: object, options: FramedOptions, frame_bytes: int, name: str
+) -> FramedServer:
+    """A started server of a source `kind`, secured as this process is. Raises OSError, which names the address."""
+    server = FramedServer(
+        service,
+        handler,
+        options.host,
+        options.port,
+        max_frame=frame_bytes,
+        max_connections=options.connections,
+        idle_timeout=options.idle_s,
+        request_timeout=options.request_s,
+        budget=options.held_bytes,
+        name=name,
+        security=security(),
+    )
+    try:
+        server.start()
+    except OSError as error:
+        where = f"{options.host}:{options.port}"
+        raise OSError(error.errno, f"source {kind} cannot listen on {where}: {error.strerror}") from error
+    return server

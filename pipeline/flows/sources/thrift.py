@@ -11,7 +11,6 @@ from typing import Any
 
 import thriftpy2
 import xxhash
-from pydantic import Field
 from thriftpy2.thrift import TException
 
 from artimon.model.batch import BatchError, BatchId
@@ -21,8 +20,9 @@ from artimon.settings import security
 from bookkeeper.framed import FramedClient, FramedError, FramedServer
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, parcels_of
-from pipeline.flows.options import Server
+from pipeline.flows.options import FramedOptions
 from pipeline.flows.sources.calls import Calls
+from pipeline.flows.sources.listening import framed_server
 from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
 from pipeline.timer import backoff
 
@@ -37,12 +37,8 @@ def events_idl() -> Any:
     return thriftpy2.load(str(path), module_name="artimon_events_thrift")
 
 
-class ThriftOptions(Server):
-    """`request_s`: the time that one call may take. `held_bytes`: of all calls together; the rest waits with the
-    clients."""
-
-    held_bytes: int = Field(default=32 * 1024 * 1024, ge=1024 * 1024)
-    request_s: float = Field(default=30.0, gt=0, le=300)
+class ThriftOptions(FramedOptions):
+    """What is more than `held_bytes` waits with the clients."""
 
 
 class ThriftSource:
@@ -64,24 +60,9 @@ class ThriftSource:
     def start(self, put: Put) -> None:
         """Raises OSError if the port is taken."""
         options, self._put = self._options, put
-        self._server = FramedServer(
-            events_idl().Events,
-            self,
-            options.host,
-            options.port,
-            max_frame=FRAME_BYTES,
-            max_connections=options.connections,
-            idle_timeout=options.idle_s,
-            request_timeout=options.request_s,
-            budget=options.held_bytes,
-            name=f"events-{self._context.flow}",
-            security=security(),
+        self._server = framed_server(
+            "thrift", events_idl().Events, self, options, FRAME_BYTES, f"events-{self._context.flow}"
         )
-        try:
-            self._server.start()
-        except OSError as error:
-            where = f"{options.host}:{options.port}"
-            raise OSError(error.errno, f"source thrift cannot listen on {where}: {error.strerror}") from error
 
     def stop(self, deadline_s: float) -> None:
         if self._server is not None:
