@@ -1,22 +1,50 @@
-"""Waiting for what another thread or process does."""
+"""Waiting for what another thread or process does.
+
+One limit for all, so large that only what never comes exceeds it: how quick the machine is at the moment is no concern
+of a test. A test that asserts that something is quick measures it."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from time import monotonic
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 T = TypeVar("T")
-FIRST_S = 0.02
+LIMIT_S = 120.0
+FIRST_S = 0.01
 
 
-def eventually(check: Callable[[], T], what: str = "", seconds: float = 120.0, pause: float = 0.3) -> T:
-    """The first true answer of `check`; fails, and says `what`, if none comes in time. It is asked soon at first, then
-    less and less often, every `pause` seconds in the end."""
-    deadline, wait, wait_s = monotonic() + seconds, threading.Event(), min(FIRST_S, pause)
+class _Turns:
+    """Seconds between looks: few at first, `pause` in the end."""
+
+    def __init__(self, what: object, seconds: float, pause: float) -> None:
+        self._what, self._seconds, self._pause = what, seconds, pause
+        self._deadline, self._next = monotonic() + seconds, min(FIRST_S, pause)
+
+    def next(self, answer: object) -> float:
+        """Seconds to wait; AssertionError if the time is over."""
+        assert monotonic() < self._deadline, f"{self._what}: not within {self._seconds:.0f} s, but {answer!r}"
+        wait, self._next = self._next, min(1.5 * self._next, self._pause)
+        return wait
+
+
+def eventually(
+    check: Callable[[], T | Literal[False] | None], what: str = "", seconds: float = LIMIT_S, pause: float = 0.1
+) -> T:
+    """The first true answer of `check`; fails, and says `what`, if none comes in time."""
+    turns, wait = _Turns(what or check, seconds, pause), threading.Event()
     while not (answer := check()):
-        assert monotonic() < deadline, f"{what or check}: not within {seconds:.0f} s, but {answer!r}"
-        wait.wait(wait_s)
-        wait_s = min(1.5 * wait_s, pause)
+        wait.wait(turns.next(answer))
+    return answer
+
+
+async def until(
+    check: Callable[[], T | Literal[False] | None], what: str = "", seconds: float = LIMIT_S, pause: float = 0.1
+) -> T:
+    """`eventually` for a test that runs in an event loop."""
+    turns = _Turns(what or check, seconds, pause)
+    while not (answer := check()):
+        await asyncio.sleep(turns.next(answer))
     return answer

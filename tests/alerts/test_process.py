@@ -94,7 +94,7 @@ def test_an_endpoint_goes_down_and_comes_back(
         cluster.feed("0", log, n, n + 1)
         clock.shift_ms += MINUTE
         end = base + (n + 1) * MINUTE
-        eventually(lambda: health_of(config).figures.get("last_ms") == end, seconds=30)
+        eventually(lambda: health_of(config).figures.get("last_ms") == end)
 
     for id in ("0", "1"):
         cluster.place(id)
@@ -104,7 +104,7 @@ def test_an_endpoint_goes_down_and_comes_back(
     client = zookeeper_client(cluster.zookeeper)
     client.start(timeout=15)
     with running(config, clock):
-        eventually(lambda: config.health is not None and config.health.exists(), seconds=20)
+        eventually(lambda: config.health is not None and config.health.exists())
         minute(1)
         minute(0)
         eventually(lambda: health_of(config).figures["alerts"] == {"pending": 1, "firing": 0})
@@ -137,9 +137,7 @@ def test_without_zookeeper_and_mail_it_runs_and_says_what_is_wrong(tmp_path: Pat
         health=tmp_path / "alerts.json",
     )  # fmt: skip
     with running(config, SYSTEM_CLOCK):
-        eventually(
-            lambda: (tmp_path / "alerts.json").exists() and bool(health_of(config).figures["evaluations"]), seconds=120
-        )
+        eventually(lambda: (tmp_path / "alerts.json").exists() and bool(health_of(config).figures["evaluations"]))
         eventually(lambda: len(health_of(config).figures["problems"]) > 1)
         found = health_of(config)
     assert found.state == "ok"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -19,6 +19,7 @@ from artimon.model.select import Buckets, SelectRequest
 from query_dsl import evaluate, parse
 from tests.api.serving import NOW, Client, everything, served, small_store
 from tests.query_dsl.plain_store import MINUTE, PlainStore
+from tests.waiting import eventually
 from varstore.cluster.client import StoreUnavailable
 
 FETCH = "fetch('http.requests')"
@@ -246,13 +247,6 @@ def stuck(client: Client, form: str = "json", encoding: str = "identity") -> soc
     return connection
 
 
-def until(holds: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = SYSTEM_CLOCK.monotonic() + seconds
-    while not holds():
-        assert SYSTEM_CLOCK.monotonic() < deadline
-        threading.Event().wait(0.02)
-
-
 @pytest.mark.parametrize("form", ["json", "csv", "arrow"])
 def test_who_does_not_read_the_answer_is_closed(form: str) -> None:
     with served(wide_store(), replace(LIMITS, write_s=1.5, idle_s=60, header_s=60)) as client:
@@ -261,7 +255,7 @@ def test_who_does_not_read_the_answer_is_closed(form: str) -> None:
         connection = stuck(client, form)
         assert client.ask("fetch('http.requests')").status == 200  # others are served meanwhile
         assert purse.held > 1_000_000
-        until(lambda: purse.held == 0)  # and what it took is given back
+        eventually(lambda: purse.held == 0)  # and what it took is given back
         assert 0 < len(everything(connection)) < 9_000_000
         assert alive(client)
 
@@ -269,7 +263,7 @@ def test_who_does_not_read_the_answer_is_closed(form: str) -> None:
 def test_a_stuck_connection_no_longer_counts() -> None:
     with served(wide_store(), replace(LIMITS, write_s=0.5, idle_s=60, header_s=60, connections=2)) as client:
         connection = stuck(client)
-        until(lambda: alive(client))  # with the stuck one there are too many connections
+        eventually(lambda: alive(client))  # with the stuck one there are too many connections
         connection.close()
 
 
@@ -299,7 +293,7 @@ def test_answers_that_nobody_reads_have_one_bound_together() -> None:
         assert "unsent_bytes" in refused.error
         assert refused.headers["retry-after"]
         connection.close()
-        until(lambda: client.desk is not None and client.desk.purse.held == 0)
+        eventually(lambda: client.desk is not None and client.desk.purse.held == 0)
         assert client.ask("fetch('wide').range('2m')").status == 200
 
 

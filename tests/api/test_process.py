@@ -16,17 +16,19 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.health import Health, read_health
 from bookkeeper.framed import FramedClient
 from tests.api.serving import Client, small_app
+from tests.waiting import eventually
 
 
-def until_ok(path: Path, seconds: float = 30) -> Health:
+def until_ok(path: Path) -> Health:
     """The first health that says "ok"."""
-    deadline = SYSTEM_CLOCK.monotonic() + seconds
-    while SYSTEM_CLOCK.monotonic() < deadline:
+
+    def good() -> Health | None:
         health = read_health(path)
-        if health is not None and health.state == "ok":
-            return health
-        threading.Event().wait(0.05)
-    raise AssertionError(f"no good health in {path} for {seconds} s")
+        return health if health is not None and health.state == "ok" else None
+
+    found = eventually(good, f"good health in {path}")
+    assert found is not None
+    return found
 
 
 def test_it_says_how_it_is_until_it_is_stopped(tmp_path: Path) -> None:

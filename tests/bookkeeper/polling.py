@@ -6,11 +6,8 @@ import json
 import struct
 import subprocess
 import sys
-import threading
 import zlib
-from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
@@ -20,18 +17,6 @@ from bookkeeper.service import idl
 
 CONTEXTS = "/artimon/contexts"
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """The first true result of `condition`; fails after `seconds`."""
-    deadline = monotonic() + seconds
-    pause = threading.Event()
-    while True:
-        result = condition()
-        if result:
-            return result
-        assert monotonic() < deadline, "condition did not come true in time"
-        pause.wait(0.02)
 
 
 class Node(NamedTuple):

@@ -20,7 +20,8 @@ from bookkeeper import Bookkeeper
 from bookkeeper.endpoint import MAX_CONNECTIONS
 from bookkeeper.framed import FramedClient, FramedError, FramedServer, _Pace
 from bookkeeper.service import idl
-from tests.bookkeeper.polling import application, connect, hear, say, until
+from tests.bookkeeper.polling import application, connect, hear, say
+from tests.waiting import eventually
 
 APPLICATION = """
 import bookkeeper, sys, time
@@ -106,7 +107,7 @@ def test_requests_take_no_longer(served: tuple[subprocess.Popen[str], int], kind
             during = measured(process)
             assert poller.getVars().variables
         assert poller.getVars().variables
-    until(lambda: answers(port))
+    eventually(lambda: answers(port))
     assert during[0] < 10 * before[0] + 0.001, (before, during)
     assert during[1] < 10 * before[1] + 0.030, (before, during)
 
@@ -126,14 +127,14 @@ def test_halves_of_requests_do_not_take_the_pollers_place(tmp_path: Path, monkey
     book = Bookkeeper(context="test", zookeeper="127.0.0.1:1")
     book.add_to_integer_var("n", {}, 1)
     endpoint: Any = book.endpoint
-    server = until(lambda: endpoint.server if endpoint.server and endpoint.server.port else None)
+    server = eventually(lambda: endpoint.server if endpoint.server and endpoint.server.port else None)
     with connect(server.port) as poller, contextlib.ExitStack() as stack:
         poller.getVars()
         own = poller._sock
         for i in range(2 * MAX_CONNECTIONS):
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 5))
             sock.sendall(struct.pack(">I", 1000) + b"\x80")
-            until(partial(has_read, server, i + 2))
+            eventually(partial(has_read, server, i + 2))
         assert poller.getVars().variables
         assert poller._sock is own, "on the connection that it had"
     book.close()

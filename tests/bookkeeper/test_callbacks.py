@@ -34,7 +34,7 @@ def hang() -> Iterator[threading.Event]:
     event = threading.Event()
     yield event
     event.set()
-    eventually(lambda: not [one for one in threading.enumerate() if one.name == "bookkeeper-callback"], seconds=20.0)
+    eventually(lambda: not [one for one in threading.enumerate() if one.name == "bookkeeper-callback"])
 
 
 def errors(book: Bookkeeper) -> dict[tuple[str, ...], int]:
@@ -178,7 +178,7 @@ def test_one_that_hangs_delays_a_poll_by_its_deadline_at_most(book: Bookkeeper, 
     assert calls == [1]
     assert ("slow",) not in shown_quietly(book)
     hang.set()
-    eventually(lambda: shown(book).get(("slow",)) == 9.0, seconds=20.0)
+    eventually(lambda: shown(book).get(("slow",)) == 9.0)
 
 
 def test_many_that_hang_delay_a_poll_by_one_deadline(book: Bookkeeper, hang: threading.Event) -> None:
@@ -226,7 +226,7 @@ def test_a_signal_handler_that_polls_in_the_middle_of_a_poll(book: Bookkeeper) -
 
     def interrupts() -> float:
         signal.pthread_kill(main, signal.SIGUSR1)
-        eventually(lambda: seen, seconds=20.0)
+        eventually(lambda: seen)
         return 1.0
 
     before = signal.signal(signal.SIGUSR1, lambda *_: seen.append(len(bookkeeper.collect())))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from bookkeeper.framed import (
     encode_call,
 )
 from bookkeeper.wire import HEADER, encode_message, read_message
+from tests.waiting import eventually
 
 IDL = """
 exception Bad { 1: string why }
@@ -107,14 +108,6 @@ def raw(server: FramedServer) -> socket.socket:
     sock = socket.create_connection(("127.0.0.1", server.port), timeout=5)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
-
-
-def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    deadline = monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert monotonic() < deadline, "condition did not come true in time"
-        pause.wait(0.005)
 
 
 def test_values_of_all_shapes(idl: Any, server: FramedServer) -> None:
@@ -234,7 +227,7 @@ def test_small_frames_cannot_declare_much(idl: Any, server: FramedServer, bomb: 
         except ConnectionResetError:
             pass
     assert perf_counter() - started < 2.0
-    until(lambda: server.broken == 1)
+    eventually(lambda: server.broken == 1)
     with client(server) as calls:
         calls.nothing()
 
@@ -283,7 +276,7 @@ def test_a_full_server_gives_the_place_of_the_longest_idle(idl: Any) -> None:
         answers: list[int] = []
         waiting = threading.Thread(target=lambda: answers.append(busy.fail("wait")))
         waiting.start()
-        until(lambda: server.accepted == 3 and sum(not c.idle for c in server._connections) == 1)
+        eventually(lambda: server.accepted == 3 and sum(not c.idle for c in server._connections) == 1)
         with client(server) as calls:
             assert calls.blob(1) == b"x"
             assert first.recv(1) == b""
@@ -349,7 +342,7 @@ def test_stop_is_bounded_and_waits_for_running_requests(idl: Any) -> None:
         answers: list[int] = []
         waiting = threading.Thread(target=lambda: answers.append(calls.fail("wait")))
         waiting.start()
-        until(lambda: any(not c.idle for c in server._connections))
+        eventually(lambda: any(not c.idle for c in server._connections))
         threading.Timer(0.1, handler.gate.set).start()
         server.stop(timeout=5.0)
         waiting.join(5)
@@ -365,7 +358,7 @@ def test_stop_is_bounded_and_waits_for_running_requests(idl: Any) -> None:
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        until(lambda: any(not c.idle for c in server._connections))
+        eventually(lambda: any(not c.idle for c in server._connections))
         started = perf_counter()
         server.stop(timeout=0.1)
         assert perf_counter() - started < 2.0

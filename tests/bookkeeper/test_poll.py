@@ -14,7 +14,8 @@ import thriftpy2.rpc
 
 from bookkeeper import Bookkeeper
 from bookkeeper.service import idl
-from tests.bookkeeper.polling import columns, connect, rows, unpack, until
+from tests.bookkeeper.polling import columns, connect, rows, unpack
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def port(book: Bookkeeper) -> int:
     book.start()
     endpoint = book.endpoint
     assert endpoint is not None
-    return int(until(lambda: endpoint.server and endpoint.server.port))
+    return int(eventually(lambda: endpoint.server.port if endpoint.server else None))
 
 
 def fill(book: Bookkeeper) -> dict[tuple[str, str], object]:

@@ -18,7 +18,8 @@ from kazoo.exceptions import KazooException
 from artimon.stack.stack import Stack
 from bookkeeper import Bookkeeper
 from bookkeeper.registration import Registration
-from tests.bookkeeper.polling import CONTEXTS, Node, application, end, hear, nodes, rows, say, until
+from tests.bookkeeper.polling import CONTEXTS, Node, application, end, hear, nodes, rows, say
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -52,7 +53,7 @@ def book(zookeeper: str, context: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 def registered(zk: KazooClient, context: str) -> Node:
     """The one endpoint of a context, once it is there."""
-    found: list[Node] = until(lambda: nodes(zk, context))
+    found: list[Node] = eventually(lambda: nodes(zk, context))
     assert len(found) == 1
     return found[0]
 
@@ -69,7 +70,7 @@ def registration(book: Bookkeeper) -> Any:
     """The running registration."""
     endpoint = book.endpoint
     assert endpoint is not None
-    return until(lambda: endpoint.registration)
+    return eventually(lambda: endpoint.registration)
 
 
 def test_the_first_write_registers(zk: KazooClient, book: Bookkeeper, context: str) -> None:
@@ -92,7 +93,7 @@ def test_a_node_deleted_by_hand_comes_back(zk: KazooClient, book: Bookkeeper, co
     node = registered(zk, context)
     for _ in range(3):
         zk.delete(f"{CONTEXTS}/{context}/{node.name}")
-        until(lambda: nodes(zk, context) == [node])
+        eventually(lambda: nodes(zk, context) == [node])
 
 
 def test_a_node_of_a_foreign_session_is_replaced(zk: KazooClient, book: Bookkeeper, context: str) -> None:
@@ -105,7 +106,7 @@ def test_a_node_of_a_foreign_session_is_replaced(zk: KazooClient, book: Bookkeep
     transaction.delete(path)
     transaction.create(path, b"foreign", ephemeral=True)
     assert not [result for result in transaction.commit() if isinstance(result, Exception)]
-    until(lambda: (stat := zk.exists(path)) is not None and stat.ephemeralOwner == ours)
+    eventually(lambda: (stat := zk.exists(path)) is not None and stat.ephemeralOwner == ours)
 
 
 def test_an_expired_session_registers_anew(zk: KazooClient, zookeeper: str, book: Bookkeeper, context: str) -> None:
@@ -117,7 +118,7 @@ def test_an_expired_session_registers_anew(zk: KazooClient, zookeeper: str, book
     thief = KazooClient(zookeeper, client_id=registration(book)._client.client_id)
     thief.start()
     thief.stop()
-    until(lambda: (stat := zk.exists(path)) is not None and stat.ephemeralOwner != before)
+    eventually(lambda: (stat := zk.exists(path)) is not None and stat.ephemeralOwner != before)
     assert rows(node.port)[1] == {("n", "{}"): 1}
 
 
@@ -127,11 +128,11 @@ def test_a_dead_client_is_replaced(zk: KazooClient, zookeeper: str, context: str
     one = Registration(zookeeper, path, b"{}", reassert_s=0.2)
     thread = threading.Thread(target=one.run, daemon=True)
     thread.start()
-    until(lambda: zk.exists(path))
+    eventually(lambda: zk.exists(path))
     dead = one._client
     one._started -= 60  # as if it had run for a minute
     dead.stop()
-    until(lambda: one._client is not dead and zk.exists(path))
+    eventually(lambda: one._client is not dead and zk.exists(path))
     one.stop()
     thread.join(15)
     assert not thread.is_alive()
@@ -149,10 +150,10 @@ def test_zookeeper_that_comes_late_and_goes(
     assert perf_counter() - started < 5.0
     zookeeper_stack.start_part("zookeeper")
     zookeeper_stack.wait_healthy(60)
-    node = until(lambda: nodes_if_possible(zk, context), 60)[0]
+    node = eventually(lambda: nodes_if_possible(zk, context))[0]
     zookeeper_stack.restart("zookeeper")
     zookeeper_stack.wait_healthy(60)
-    until(lambda: [one.name for one in nodes_if_possible(zk, context)] == [node.name], 60)
+    eventually(lambda: [one.name for one in nodes_if_possible(zk, context)] == [node.name])
     assert len(rows(node.port)[1]) == 1000
 
 
@@ -162,11 +163,11 @@ def test_configure_registers_anew(zk: KazooClient, book: Bookkeeper, context: st
     old = registered(zk, context)
     book.configure(context=context + "-b")
     new = registered(zk, context + "-b")
-    until(lambda: nodes(zk, context) == [])
+    eventually(lambda: nodes(zk, context) == [])
     assert new.uuid == old.uuid
     assert rows(new.port)[1] == {("n", "{}"): 3}
     book.configure(instance="seven")
-    until(lambda: [node.data["instance"] for node in nodes(zk, context + "-b")] == ["seven"])
+    eventually(lambda: [node.data["instance"] for node in nodes(zk, context + "-b")] == ["seven"])
 
 
 EXITING = """
@@ -192,7 +193,7 @@ def test_exit_serves_one_more_poll(zk: KazooClient, zookeeper: str, context: str
     node = registered(zk, context)
     assert rows(node.port)[1] == {("n", "{}"): 1}
     say(process, "")
-    until(lambda: nodes(zk, context) == [])
+    eventually(lambda: nodes(zk, context) == [])
     assert process.poll() is None
     polled = perf_counter()
     who, values = rows(node.port)
@@ -214,7 +215,7 @@ def test_exit_without_a_poller_is_bounded(zk: KazooClient, zookeeper: str, conte
 
 def wait_until_gone(zk: KazooClient, context: str, node: Node) -> None:
     """Until a znode is no longer there."""
-    until(lambda: node not in nodes(zk, context))
+    eventually(lambda: node not in nodes(zk, context))
 
 
 def test_workers_ended_by_sigterm_keep_their_numbers(
@@ -223,7 +224,7 @@ def test_workers_ended_by_sigterm_keep_their_numbers(
     """Four workers, restarted one by one: always the numbers 0 to 3, never one twice, and nothing is lost."""
     total = 0
     workers = [start(tmp_path, zookeeper, context) for _ in range(4)]
-    until(lambda: len(nodes(zk, context)) == 4)
+    eventually(lambda: len(nodes(zk, context)) == 4)
     for i in range(4):
         mine = next(node for node in nodes(zk, context) if node.data["pid"] == workers[i].pid)
         workers[i].send_signal(signal.SIGTERM)
@@ -231,7 +232,7 @@ def test_workers_ended_by_sigterm_keep_their_numbers(
         total += rows(mine.port)[1]["n", "{}"]
         end(workers[i])
         workers[i] = start(tmp_path, zookeeper, context)
-        until(lambda: len(nodes(zk, context)) == 4)
+        eventually(lambda: len(nodes(zk, context)) == 4)
         again = next(node for node in nodes(zk, context) if node.data["pid"] == workers[i].pid)
         assert again.data["instance"] == mine.data["instance"]
         assert again.data["birth_ms"] >= mine.data["birth_ms"]
@@ -265,7 +266,7 @@ def test_a_forked_child_never_touches_its_parents_session(
 ) -> None:
     """Two nodes of two sessions; the child's sudden end leaves the parent's node and session alone."""
     process = start(tmp_path, zookeeper, context, FORKING)
-    both = until(lambda: len(found := nodes(zk, context)) == 2 and found)
+    both = eventually(lambda: len(found := nodes(zk, context)) == 2 and found)
     paths = [f"{CONTEXTS}/{context}/{node.name}" for node in both]
     owners = {zk.exists(path).ephemeralOwner for path in paths}
     assert len(owners) == 2
@@ -274,7 +275,7 @@ def test_a_forked_child_never_touches_its_parents_session(
     parent = zk.exists(paths[0]).ephemeralOwner
     say(process, "")
     assert hear(process) == "child gone"
-    until(lambda: len(nodes(zk, context)) == 1, 30)  # the child's session ends by its timeout
+    eventually(lambda: len(nodes(zk, context)) == 1)  # the child's session ends by its timeout
     assert zk.exists(paths[0]).ephemeralOwner == parent
     assert rows(both[0].port)[1]["n", "{}"] == 2
     process.kill()
@@ -304,8 +305,8 @@ def test_children_of_multiprocessing_serve_a_last_poll(
     """They end without atexit, but not without handing over."""
     (tmp_path / "run").mkdir()
     process = start(tmp_path, zookeeper, context, MULTIPROCESSING)
-    (node,) = until(lambda: len(found := nodes_if_possible(zk, context)) == 1 and found)
+    (node,) = eventually(lambda: len(found := nodes_if_possible(zk, context)) == 1 and found)
     say(process, "")
-    until(lambda: not nodes_if_possible(zk, context))
+    eventually(lambda: not nodes_if_possible(zk, context))
     assert rows(node.port)[1] == {("n", "{}"): 5}
     end(process)

@@ -19,8 +19,9 @@ from kazoo.client import KazooClient
 
 from artimon.stack.stack import Stack
 from bookkeeper.registration import Registration
-from tests.bookkeeper.polling import CONTEXTS, REPOSITORY, connect, nodes, until
+from tests.bookkeeper.polling import CONTEXTS, REPOSITORY, connect, nodes
 from tests.faults.network import Network, forwarder, network
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 APPLICATION = """
@@ -70,13 +71,13 @@ def test_a_server_that_stands_still_for_longer_than_the_session(
     """Nobody is told that the session is over until the server goes on; then the node is there again."""
     path = f"{CONTEXTS}/{context}/127.0.0.1:1:x"
     with registering(zookeeper_stack.zookeeper, path) as one:
-        until(lambda: owner(zk, path))
+        eventually(lambda: owner(zk, path))
         zookeeper_stack.kill("zookeeper", signal.SIGSTOP)
         try:
-            until(lambda: not one.connected)
+            eventually(lambda: not one.connected)
         finally:
             zookeeper_stack.kill("zookeeper", signal.SIGCONT)
-        until(lambda: one.connected and owner(zk, path) == one._client.client_id[0], 30)
+        eventually(lambda: one.connected and owner(zk, path) == one._client.client_id[0])
 
 
 @contextlib.contextmanager
@@ -103,7 +104,7 @@ def test_a_container_is_found_where_it_can_be_reached(
     """Its own address on the way to ZooKeeper, not its name, not 127.0.0.1; and it listens there alone."""
     with network() as net, forwarder(net.here, zookeeper) as way:
         with contained(net, tmp_path, ARTIMON_ZOOKEEPER=way, ARTIMON_CONTEXT=context):
-            (node,) = until(lambda: nodes(zk, context))
+            (node,) = eventually(lambda: nodes(zk, context))
             assert node.host == net.there
             assert polled(node.host, node.port).schema.names == ["n"]
         with contained(
@@ -114,7 +115,7 @@ def test_a_container_is_found_where_it_can_be_reached(
             ARTIMON_ADVERTISE="203.0.113.9:40000",
             ARTIMON_BIND="0.0.0.0:9000",
         ):
-            (node,) = until(lambda: nodes(zk, context + "-mapped"))
+            (node,) = eventually(lambda: nodes(zk, context + "-mapped"))
             assert (node.host, node.port) == ("203.0.113.9", 40000)
             assert polled(net.there, 9000).schema.names == ["n"]
 
@@ -129,11 +130,11 @@ def test_a_cable_that_is_pulled_for_longer_than_the_session(
         forwarder(net.here, zookeeper) as way,
         contained(net, tmp_path, ARTIMON_ZOOKEEPER=way, ARTIMON_CONTEXT=context),
     ):
-        (node,) = until(lambda: nodes(zk, context))
+        (node,) = eventually(lambda: nodes(zk, context))
         net.cut()
-        until(lambda: not nodes(zk, context), 60)
+        eventually(lambda: not nodes(zk, context))
         net.heal()
         began = perf_counter()
-        until(lambda: nodes(zk, context) == [node], 90)
+        eventually(lambda: nodes(zk, context) == [node])
         assert perf_counter() - began < 60
         assert polled(node.host, node.port).endpoint.uuid == uuid.UUID(node.uuid).bytes

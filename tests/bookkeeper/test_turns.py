@@ -12,7 +12,8 @@ from bookkeeper import Bookkeeper
 from bookkeeper.framed import FramedClient
 from bookkeeper.service import idl
 from bookkeeper.turns import MAX_MEMO, Turns
-from tests.bookkeeper.polling import connect, unpack, until
+from tests.bookkeeper.polling import connect, unpack
+from tests.waiting import eventually
 
 LONG_MS = 3_600_000
 
@@ -38,7 +39,7 @@ def test_a_poller_in_doubt_gives_way_to_a_recent_one() -> None:
 def test_whoever_was_silent_for_long_loses_its_turn() -> None:
     turns = Turns()
     turns.take("a", 0, None)
-    until(lambda: turns.take("b", 20, None)[0] == "b")
+    eventually(lambda: turns.take("b", 20, None)[0] == "b")
 
 
 def test_a_memo_that_is_too_large_is_not_kept() -> None:
@@ -54,7 +55,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FramedCli
     book = Bookkeeper(context="test", zookeeper="127.0.0.1:1")
     book.add_to_integer_var("n", {}, 7)
     endpoint: Any = book.endpoint
-    with connect(until(lambda: endpoint.server and endpoint.server.port)) as client:
+    with connect(eventually(lambda: endpoint.server and endpoint.server.port)) as client:
         yield client
     book.close()
 
@@ -88,13 +89,13 @@ def test_the_last_poll_is_one_that_got_the_values(tmp_path: Path, monkeypatch: p
     book = Bookkeeper(context="test", zookeeper="127.0.0.1:1")
     book.add_to_integer_var("n", {}, 7)
     endpoint: Any = book.endpoint
-    with connect(until(lambda: endpoint.server and endpoint.server.port)) as client:
+    with connect(eventually(lambda: endpoint.server and endpoint.server.port)) as client:
         client.getColumns(b"", poller("a"))
         service = endpoint.service
-        until(service.polled.is_set)
+        eventually(service.polled.is_set)
         service.close_soon()
         assert client.getColumns(b"", poller("b", LONG_MS)).poller == "a"
         assert not service.last_poll.is_set()
         client.getColumns(b"", poller("a"))
-        until(service.last_poll.is_set)
+        eventually(service.last_poll.is_set)
     book.close()

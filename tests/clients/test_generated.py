@@ -12,9 +12,9 @@ import pytest
 from artimon import settings
 from bookkeeper import Bookkeeper
 from bookkeeper.labels import canonical
-from tests.bookkeeper.polling import until
 from tests.clients.conftest import ROOT, Built, Generate
 from tests.programs import require
+from tests.waiting import eventually
 
 Poll = Callable[[int, str], "subprocess.CompletedProcess[str]"]
 
@@ -36,7 +36,7 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         book.set_string_var("s", {"a": value}, text)
     endpoint = book.endpoint
     assert endpoint is not None
-    yield int(until(lambda: endpoint.server and endpoint.server.port))
+    yield int(eventually(lambda: endpoint.server.port if endpoint.server else None))
     book.close()
 
 
@@ -111,7 +111,7 @@ def test_what_is_no_number_arrives_in_perl(perl: Poll, tmp_path: Path, monkeypat
     book.set_double_var("inf", {}, -math.inf)
     endpoint = book.endpoint
     assert endpoint is not None
-    done = perl(until(lambda: endpoint.server and endpoint.server.port), "columns")
+    done = perl(eventually(lambda: endpoint.server.port if endpoint.server else None), "columns")
     book.close()
     found = read(done.stdout)
     assert found["DOUBLE", "inf{}"] == -math.inf

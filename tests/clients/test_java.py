@@ -15,8 +15,8 @@ from artimon.model.labels import parse_canonical
 from artimon.stack.stack import Stack
 from tests.bookkeeper.polling import Node, columns, nodes, rows
 from tests.clients.conftest import Built
-from tests.sources.helpers import HOST, KeepingSink, registry, running, until
-from tests.waiting import eventually
+from tests.sources.helpers import HOST, KeepingSink, registry, running
+from tests.waiting import eventually, until
 
 PART = '{"part": "x"}'
 

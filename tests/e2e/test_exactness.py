@@ -56,7 +56,7 @@ def polls_done(stack: Stack) -> int:
 def let_it_poll(stack: Stack, batches: int = 6) -> None:
     """Wait until the agent has accepted some more batches."""
     before = polls_done(stack)
-    eventually(lambda: polls_done(stack) > before + batches or polls_done(stack) < before, seconds=60)
+    eventually(lambda: polls_done(stack) > before + batches or polls_done(stack) < before)
 
 
 def acks_flow(stack: Stack) -> bool:
@@ -91,7 +91,7 @@ def test_nothing_lost_nothing_twice_through_kills_of_every_role(
     final = tmp_path / "final.json"
     began = SYSTEM_CLOCK.now_ms()
     with application(whole_stack, "application.py", str(final), "1") as process:
-        eventually(lambda: "e2e.string" in store.names(), seconds=120)
+        eventually(lambda: "e2e.string" in store.names())
         for fault in disturb(whole_stack):
             let_it_poll(whole_stack)
             fault()
@@ -99,7 +99,7 @@ def test_nothing_lost_nothing_twice_through_kills_of_every_role(
         eventually(final.exists)
         values = json.loads(final.read_text())
         assert len(values) == 200
-        eventually(lambda: final_values(store) == told(values), seconds=90, pause=1)
+        eventually(lambda: final_values(store) == told(values), pause=1)
         assert final_values(store) == told(values)
         process.send_signal(signal.SIGTERM)
         process.wait(30)
@@ -114,7 +114,7 @@ def test_nothing_lost_nothing_twice_through_kills_of_every_role(
             s: n for s, n in stored.items() if s.fingerprint in ours
         }
 
-    eventually(stored_is_expected, seconds=120, pause=2)
+    eventually(stored_is_expected, pause=2)
     ledger = read_ledger(whole_stack.data / "ledger.jsonl")
     stored = raw_samples(whole_stack.hdfs)
     expected = reconcile(ledger, stored)
@@ -171,13 +171,13 @@ def test_workers_that_restart_keep_their_series_and_their_increase(
 
     seen: list[float] = []
     with application(whole_stack, "prefork.py", str(ledger)) as master:
-        eventually(lambda: len(store.find(matchers("prefork.done"))) == 4, seconds=60)
+        eventually(lambda: len(store.find(matchers("prefork.done"))) == 4)
         for restart in range(1, 6):
             let_it_poll(whole_stack, 3)
             master.send_signal(signal.SIGHUP)
             # each worker may wait up to 30 s for its last poll
             eventually(partial(_has_lines, ledger, 4 * restart), seconds=150)
-            seen.extend(eventually(alive, seconds=60))
+            seen.extend(eventually(alive))
         let_it_poll(whole_stack, 3)
         master.send_signal(signal.SIGTERM)
         master.wait(150)
@@ -191,7 +191,7 @@ def test_workers_that_restart_keep_their_series_and_their_increase(
         return [value for _labels, _end, value in evaluate(parse(text), store, now + SETTLED_MS).points()]
 
     try:
-        eventually(lambda: increase() == [added], seconds=60, pause=1)
+        eventually(lambda: increase() == [added], pause=1)
     except AssertionError:
         raise AssertionError(f"increase {increase()}, added {[added]}, lines {ledger.read_text().split()}") from None
     assert len(store.find(matchers("prefork.done"))) == 4
@@ -209,4 +209,4 @@ def matchers(name: str) -> tuple[Matcher, ...]:
 
 def test_after_the_faults_every_part_is_healthy_and_acks_flow(whole_stack: Stack) -> None:
     whole_stack.wait_healthy(60)
-    eventually(lambda: acks_flow(whole_stack), seconds=90)
+    eventually(lambda: acks_flow(whole_stack))

@@ -52,8 +52,8 @@ def known(store: VarstoreClient) -> VarstoreClient:
         found = store.find(parse_selector("artimon.process.uptime.ms").matchers)
         return {dict(series.labels).get("instance", "") for series in found}
 
-    eventually(lambda: instances() >= INSTANCES, seconds=120)
-    eventually(lambda: newest(store, "fetch('artimon.process.uptime.ms'){span}").keys() >= INSTANCES, seconds=60)
+    eventually(lambda: instances() >= INSTANCES)
+    eventually(lambda: newest(store, "fetch('artimon.process.uptime.ms'){span}").keys() >= INSTANCES)
     return store
 
 
@@ -86,7 +86,7 @@ def test_the_agents_count_is_that_of_its_health(whole_stack: Stack, known: Varst
         accepted = figures(whole_stack, "agent")["accepted_batches"]
         return bool(accepted > 20 and 0.8 * accepted <= counted <= accepted)
 
-    eventually(near, seconds=90, pause=1)
+    eventually(near, pause=1)
 
 
 def test_gauges_are_what_the_health_files_say(whole_stack: Stack, known: VarstoreClient) -> None:
@@ -98,17 +98,17 @@ def test_gauges_are_what_the_health_files_say(whole_stack: Stack, known: Varstor
 def test_a_killed_shard_begins_a_new_life_in_the_same_series(whole_stack: Stack, known: VarstoreClient) -> None:
     text = "fetch('artimon.process.cpu.ms{{instance=\"shard-0\"}}'){span}"
     uptime = "fetch('artimon.process.uptime.ms{{instance=\"shard-0\"}}'){span}"
-    eventually(lambda: newest(known, text).get("shard-0", 0) > 0, seconds=60)
+    eventually(lambda: newest(known, text).get("shard-0", 0) > 0)
     life_ms = newest(known, uptime)["shard-0"]
     whole_stack.kill("shard-0", signal.SIGKILL)
     whole_stack.wait_healthy(120, ["shard-0"])
-    eventually(lambda: newest(known, uptime).get("shard-0", life_ms + 1) < life_ms, seconds=90, pause=1)
+    eventually(lambda: newest(known, uptime).get("shard-0", life_ms + 1) < life_ms, pause=1)
     assert len(known.find(parse_selector('artimon.process.cpu.ms{instance="shard-0"}').matchers)) == 1
     grown = [v for _, _, v in asked(known, text + ".increase()").points() if isinstance(v, int | float)]
     assert grown
     assert min(grown) >= 0
     up = "fetch('artimon.endpoint.up{{context=\"artimon\"}}'){span}"
-    eventually(lambda: newest(known, up).get("shard-0") == 1, seconds=60, pause=1)
+    eventually(lambda: newest(known, up).get("shard-0") == 1, pause=1)
     problems = figures(whole_stack, "agent")["problems"]
     assert not any("artimon/" in problem for problem in problems), problems
 
@@ -127,7 +127,7 @@ def test_each_process_is_one_endpoint_and_sparks_workers_are_none(whole_stack: S
 
     try:
         own = [part.name for part in whole_stack.parts if isinstance(part, OwnPart) and part.name != "agent"]
-        eventually(lambda: instances() == sorted([*own, "agent-local"]), seconds=60, pause=1)
+        eventually(lambda: instances() == sorted([*own, "agent-local"]), pause=1)
     finally:
         client.stop()
         client.close()

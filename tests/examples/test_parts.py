@@ -12,7 +12,8 @@ from artimon.stack import examples
 from artimon.stack.errors import ExampleMissing
 from artimon.stack.parts import ALL_PARTS, choose_parts
 from artimon.stack.stack import Stack
-from tests.bookkeeper.polling import columns, nodes, until
+from tests.bookkeeper.polling import columns, nodes
+from tests.waiting import eventually
 
 PORTS = 21500
 
@@ -37,15 +38,15 @@ def test_a_shop_that_is_killed_comes_back_and_is_visited_again(tmp_path: Path, m
         client = KazooClient(stack.zookeeper)
         client.start(20)
         try:
-            (first,) = until(lambda: nodes(client, "shop"))
-            until(lambda: requests(first.port) > 20)
+            (first,) = eventually(lambda: nodes(client, "shop"))
+            eventually(lambda: requests(first.port) > 20)
             stack.kill("shop", signal.SIGKILL)
             stack.wait_healthy(60)
-            second = until(lambda: [node for node in nodes(client, "shop") if node.uuid != first.uuid])[0]
+            second = eventually(lambda: [node for node in nodes(client, "shop") if node.uuid != first.uuid])[0]
             assert second.data["instance"] == first.data["instance"]
-            until(lambda: requests(second.port) > 20)
+            eventually(lambda: requests(second.port) > 20)
             (load,) = nodes(client, "shop-load")
-            until(lambda: any(name == "shop.visits" for name, _ in columns(load.port)[1]))
+            eventually(lambda: any(name == "shop.visits" for name, _ in columns(load.port)[1]))
         finally:
             client.stop()
             client.close()

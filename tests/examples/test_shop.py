@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 import pytest
 from kazoo.client import KazooClient
 
-from tests.bookkeeper.polling import columns, nodes, until
+from tests.bookkeeper.polling import columns, nodes
 from tests.examples.shopping import EXAMPLES, example, shop, visit
+from tests.waiting import eventually
 
 ALONE = {"ARTIMON_DISABLED": "1"}
 FAST = ("--latency", "0", "--seed", "7")
@@ -99,7 +100,7 @@ def test_the_variables_equal_what_the_visitors_saw(zookeeper: str, tmp_path: Pat
     try:
         with shop(*FAST, "--failures", "5", **places) as (running, url):
             seen = visit(url, "--rate", "400", "--seconds", "2", **ALONE)
-            (endpoint,) = until(lambda: nodes(client, "shop-test"))
+            (endpoint,) = eventually(lambda: nodes(client, "shop-test"))
             _, values = columns(endpoint.port)
             assert counted(values) == seen["responses"]
             assert sum(seen["responses"].values()) > 100
@@ -109,10 +110,10 @@ def test_the_variables_equal_what_the_visitors_saw(zookeeper: str, tmp_path: Pat
             assert set(seconds) == {text.split()[0] for text in seen["responses"]}
             assert all(0 < value < 10 for value in seconds.values())
             running.send_signal(signal.SIGTERM)
-            columns(until(lambda: endpoint).port)  # it serves a last poll
+            columns(eventually(lambda: endpoint).port)  # it serves a last poll
             running.communicate(timeout=20)
             assert running.returncode == 0
-        assert until(lambda: not nodes(client, "shop-test"))
+        assert eventually(lambda: not nodes(client, "shop-test"))
     finally:
         client.stop()
         client.close()

@@ -69,7 +69,7 @@ def test_two_drivers_at_once(world: World, scale: Scale) -> None:
 def test_a_driver_that_slept_while_another_appended(world: World) -> None:
     with under_load(world):
         done = world.order("spark", "written", "stop")
-        eventually(done.exists, "the driver stopped before its commit", 120)
+        eventually(done.exists, "the driver stopped before its commit")
         asleep = world.stack.pid("spark")
         signal_session(asleep, signal.SIGSTOP)
         try:
@@ -93,7 +93,7 @@ def lose_one(proxy: NameNodeProxy, request: bool) -> None:
     """The next commit; returns when it has happened."""
     before = proxy.lost_answers + proxy.lost_requests
     proxy.lose(1, request)
-    eventually(lambda: proxy.lost_answers + proxy.lost_requests > before, "a commit is lost", 120)
+    eventually(lambda: proxy.lost_answers + proxy.lost_requests > before, "a commit is lost")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def test_processes_killed_at_random(folder: Path, load_options: dict[str, str], 
         world.produce()
         world.wait_appends(2)
         done.append(world.order("spark", "committed"))
-        eventually(done[-1].exists, "the driver killed itself between commit and publication", 120)
+        eventually(done[-1].exists, "the driver killed itself between commit and publication")
         done.append(world.order("spark", "written"))
         killer = Killer(world, scale.seed)
         killer.run(scale.kill_s)

@@ -13,8 +13,9 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import decode_samples, verify
 from pipeline.collector import CollectorConfig, run_collector
 from tests.faults.network import Network, Remote, forwarder, network
-from tests.pipeline.helpers import MINUTE, wait_until
+from tests.pipeline.helpers import MINUTE
 from tests.pipeline.kafka_helpers import deduplicated, own_topics
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 STORM = 3.0
@@ -45,7 +46,7 @@ def behind(net: Network, data: Path, zookeeper: str, kafka: str, pause: float = 
 def is_proven(agent: Remote, kafka: str, prefix: str, seconds: float) -> None:
     """Everything arrives, Kafka holds exactly what the ledger names, and no more was sent than what a cut costs."""
     agent.be_quiet()
-    wait_until(lambda: bool(agent.figures()) and agent.figures()["pending_batches"] == 0, "all are acked", seconds)
+    eventually(lambda: bool(agent.figures()) and agent.figures()["pending_batches"] == 0, "all are acked", seconds)
     stored = deduplicated(kafka, f"{prefix}.samples").values()
     times = sorted(int(decode_samples(verify(data), data).time_ms[0]) - MINUTE for data in stored)
     assert times == sorted(agent.accepted())
@@ -55,7 +56,7 @@ def is_proven(agent: Remote, kafka: str, prefix: str, seconds: float) -> None:
 
 def is_cut_off(agent: Remote, net: Network, seconds: float) -> None:
     """It goes on to accept, sends nothing, and loses nothing; afterwards the link is there again."""
-    wait_until(lambda: len(agent.accepted()) > 30 and agent.figures()["acked_batches"] > 20, "data flows", 40)
+    eventually(lambda: len(agent.accepted()) > 30 and agent.figures()["acked_batches"] > 20, "data flows")
     net.cut()
     before = len(agent.accepted())
     SYSTEM_CLOCK.wait(threading.Event(), seconds)
@@ -93,9 +94,9 @@ def test_a_link_that_flaps(tmp_path: Path, zookeeper: str, kafka: str, net: Netw
 def test_a_link_that_is_slow(tmp_path: Path, zookeeper: str, kafka: str, net: Network) -> None:
     """Slower than what is accepted: the log keeps the rest, and nothing is sent twice for want of patience."""
     with behind(net, tmp_path, zookeeper, kafka, pause=0.01) as (agent, prefix):
-        wait_until(lambda: agent.figures().get("acked_batches", 0) > 20, "data flows", 40)
+        eventually(lambda: agent.figures().get("acked_batches", 0) > 20, "data flows")
         net.slow("400kbit")
-        wait_until(lambda: agent.figures()["pending_batches"] > 100, "the log fills", 40)
+        eventually(lambda: agent.figures()["pending_batches"] > 100, "the log fills")
         net.slow("40mbit")
         is_proven(agent, kafka, prefix, 60)
         assert agent.figures()["calls_unanswered"].get("late", 0) <= 6

@@ -33,8 +33,8 @@ def test_zookeeper_is_away(world: World, scale: Scale) -> None:
     SYSTEM_CLOCK.wait(threading.Event(), scale.zookeeper_s / 2)
     rows, applied, accepted = rows_of(world), world.applied(), accepted_of(world)
     SYSTEM_CLOCK.wait(threading.Event(), scale.zookeeper_s / 2)
-    eventually(lambda: rows_of(world) > rows, "the table grows without ZooKeeper", 60)
-    eventually(lambda: world.applied() > applied, "buckets grow without ZooKeeper", 60)
+    eventually(lambda: rows_of(world) > rows, "the table grows without ZooKeeper")
+    eventually(lambda: world.applied() > applied, "buckets grow without ZooKeeper")
     assert accepted_of(world) > accepted
     world.stack.start_part("zookeeper")
     world.stack.wait_healthy(240)
@@ -66,7 +66,7 @@ def buckets_grow(world: World, seconds: float) -> None:
     """Within a minute after `seconds`."""
     applied = world.applied()
     SYSTEM_CLOCK.wait(threading.Event(), seconds)
-    eventually(lambda: world.applied() > applied, "buckets grow without HDFS", 60)
+    eventually(lambda: world.applied() > applied, "buckets grow without HDFS")
 
 
 def catch_up(world: World, seconds: float) -> str:

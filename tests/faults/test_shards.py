@@ -105,7 +105,7 @@ def test_every_bucket_after_shards_were_killed_at_random(folder: Path, options: 
         world.wait_appends(2)
         killer = Killer(world, scale.seed, KINDS)
         killer.kill("shard-0")
-        eventually(lambda: world.figures("shard-0").get("refilling", 0) > 0, "a shard refills", 60)
+        eventually(lambda: world.figures("shard-0").get("refilling", 0) > 0, "a shard refills")
         killer.kill("shard-0")
         killer.run(scale.kill_s)
         world.stack.wait_healthy(300)

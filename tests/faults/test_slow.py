@@ -19,8 +19,9 @@ from artimon.stack.stack import Stack
 from pipeline.agent import Agent, AgentConfig
 from tests.faults.mounts import small_disk
 from tests.faults.network import Remote
-from tests.pipeline.helpers import MINUTE, polled, wait_until
+from tests.pipeline.helpers import MINUTE, polled
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -64,7 +65,7 @@ def numbers(kafka: str, prefix: str) -> list[int]:
 
 def is_proven(agent: Remote, kafka: str, prefix: str, seconds: float) -> None:
     agent.be_quiet()
-    wait_until(lambda: bool(agent.figures()) and agent.figures()["pending_batches"] == 0, "all are acked", seconds)
+    eventually(lambda: bool(agent.figures()) and agent.figures()["pending_batches"] == 0, "all are acked", seconds)
     assert numbers(kafka, prefix) == sorted(agent.accepted())
     figures = agent.figures()
     assert figures["carried_bytes"] <= STORM * figures["accepted_bytes"]
@@ -72,9 +73,9 @@ def is_proven(agent: Remote, kafka: str, prefix: str, seconds: float) -> None:
 
 def flows(agent: Remote, more: int = 20, seconds: float = 40.0) -> None:
     """So many batches more are acked."""
-    wait_until(lambda: "acked_batches" in agent.figures(), "the agent speaks", seconds)
+    eventually(lambda: "acked_batches" in agent.figures(), "the agent speaks", seconds)
     before = agent.figures()["acked_batches"]
-    wait_until(lambda: agent.figures()["acked_batches"] >= before + more, "data flows", seconds)
+    eventually(lambda: agent.figures()["acked_batches"] >= before + more, "data flows", seconds)
 
 
 @pytest.mark.parametrize("seconds", [12.0, pytest.param(90.0, marks=pytest.mark.slow)])
@@ -82,7 +83,7 @@ def test_of_two_collectors_one_is_stopped(tmp_path: Path, zookeeper: str, kafka:
     """The other takes over within seconds, long before the stopped one is given up."""
     prefix = own_topics(kafka)
     with collecting(zookeeper, kafka, prefix, 2) as processes, Remote(tmp_path, prefix, zookeeper) as agent:
-        wait_until(lambda: agent.figures().get("collectors", 0) == 2, "both are known", 40)
+        eventually(lambda: agent.figures().get("collectors", 0) == 2, "both are known")
         flows(agent)
         for process in processes:  # whichever it uses
             began = SYSTEM_CLOCK.monotonic()
@@ -140,7 +141,7 @@ def test_a_full_disk_refuses_and_keeps_what_it_has(tmp_path: Path, zookeeper: st
                 fill()
             assert agent.figures()["pending_batches"] == len(accepted)
             with collector(zookeeper, kafka, prefix):
-                wait_until(lambda: agent.figures()["pending_batches"] == 0, "what was accepted arrives", 60)
+                eventually(lambda: agent.figures()["pending_batches"] == 0, "what was accepted arrives")
 
                 def takes_again() -> bool:
                     nonlocal number
@@ -152,8 +153,8 @@ def test_a_full_disk_refuses_and_keeps_what_it_has(tmp_path: Path, zookeeper: st
                     accepted.append(number)
                     return True
 
-                wait_until(takes_again, "there is room again", 30)
-                wait_until(lambda: agent.figures()["pending_batches"] == 0, "the new ones arrive", 60)
+                eventually(takes_again, "there is room again")
+                eventually(lambda: agent.figures()["pending_batches"] == 0, "the new ones arrive")
         finally:
             agent.stop()
         assert numbers(kafka, prefix) == accepted
@@ -167,14 +168,14 @@ def test_sigkill_is_like_any_other_end(tmp_path: Path, zookeeper: str, kafka: st
             flows(agent)
             with stopped(processes[0].pid):
                 before = len(agent.accepted())
-                wait_until(lambda: len(agent.accepted()) > before + 20, "it accepts", 20)
+                eventually(lambda: len(agent.accepted()) > before + 20, "it accepts")
                 agent.process.send_signal(signal.SIGKILL)
                 agent.process.wait()
         accepted = set(agent.accepted())
         (tmp_path / "figures").unlink()
         (tmp_path / "quiet").touch()
         with Remote(tmp_path, prefix, zookeeper) as agent:
-            wait_until(lambda: agent.figures().get("pending_batches", 1) == 0, "all are acked", 60)
+            eventually(lambda: agent.figures().get("pending_batches", 1) == 0, "all are acked")
         stored = numbers(kafka, prefix)
         assert accepted <= set(stored)
         assert len(stored) == len(set(stored)) <= len(accepted) + 1

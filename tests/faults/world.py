@@ -142,7 +142,7 @@ class World:
         expected = Ledger(dict(self.ledger.accepted))
         read_ledgers(self.stack.data / "load", expected)
         unknown = len(expected.unknown)
-        eventually(lambda: self._rows() >= expected.rows, "earlier batches are stored", 120)
+        eventually(lambda: self._rows() >= expected.rows, "earlier batches are stored")
         settle(expected, self.stored)
         wrong = differences(expected.accepted, self.stored.digests())
         assert not wrong, f"{len(wrong)} sources differ: " + "; ".join(wrong[:5])

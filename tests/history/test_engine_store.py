@@ -137,12 +137,12 @@ def test_a_query_that_is_called_off_ends_its_jobs_in_spark(place: str, session: 
     with History(place, spark=session) as history:
         with pytest.raises(HistoryInterrupted):
             list(history.in_tasks(hangs, [b"one", b"two"], Running(session)))
-        eventually(lambda: idle(session), "idle Spark", 60)
+        eventually(lambda: idle(session), "idle Spark")
         assert monotonic() - began < 100, "the task was waited for"
         store, stop = HistoryStore(history, engine="spark"), Running(session)
         with pytest.raises(QueryCancelled):
             evaluate(parse("fetch('{rack!=\"\"}').range('50m')"), store, NOW, stop=stop)
-        eventually(lambda: idle(session), "idle Spark", 60)
+        eventually(lambda: idle(session), "idle Spark")
         assert len(evaluate(parse("fetch('v3').range('50m')"), store, NOW)) == 4
 
 

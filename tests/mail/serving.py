@@ -14,7 +14,7 @@ from pathlib import Path
 from artimon.model.health import Health, read_health
 from artimon.stack.mail_view import Mail, read_mails
 from artimon.stack.smtp import Limits, SmtpServer, run_smtp
-from tests.bookkeeper.polling import until
+from tests.waiting import eventually
 
 
 def kept(data: Path) -> list[Mail]:
@@ -68,6 +68,6 @@ def process(data: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
                 assert running.poll() is None
                 return read_health(file)
 
-            yield running, until(good).figures["port"]
+            yield running, eventually(good).figures["port"]
         finally:
             running.kill()

@@ -13,9 +13,9 @@ import pytest
 from artimon.model.clock import ManualClock
 from artimon.stack.mailbox import Mailbox, kept_mails
 from artimon.stack.smtp import Limits
-from tests.bookkeeper.polling import until
 from tests.mail.serving import client, kept, message, process, serving
 from tests.sockets import to_end
+from tests.waiting import eventually
 
 
 def raw(port: int) -> socket.socket:
@@ -77,7 +77,7 @@ def test_a_mail_that_is_too_large_is_refused_with_552(tmp_path: Path) -> None:
 def test_a_mail_without_end_is_cut_off(tmp_path: Path) -> None:
     with serving(tmp_path, Limits(message_bytes=10_000)) as server, raw(server.port) as connection:
         connection.sendall(b"HELO x\r\nMAIL FROM:<a@example.org>\r\nRCPT TO:<b@example.org>\r\nDATA\r\n")
-        until(lambda: connection.recv(1000).endswith(b"<CR><LF>.<CR><LF>\r\n"))
+        eventually(lambda: connection.recv(1000).endswith(b"<CR><LF>.<CR><LF>\r\n"))
         connection.sendall(b"x" * 25_000)
         assert to_end(connection).startswith(b"552 ")
         assert server.figures()["refused"] == 1
@@ -90,7 +90,7 @@ def test_a_client_that_is_too_slow_is_cut_off(tmp_path: Path) -> None:
         with raw(server.port) as stuck:
             stuck.sendall(b"HELO x\r\nMAIL FROM:<a@example.org>\r\nRCPT TO:<b@example.org>\r\nDATA\r\nSubject: x\r\n")
             assert b"354" in to_end(stuck)
-        until(lambda: server.figures()["connections"] == 0)
+        eventually(lambda: server.figures()["connections"] == 0)
     assert kept(tmp_path) == []
 
 
@@ -100,7 +100,7 @@ def test_too_many_connections_are_told_so_and_a_free_place_is_given_again(tmp_pa
             with socket.create_connection(("127.0.0.1", server.port), timeout=20) as third:
                 assert to_end(third).startswith(b"421 ")
             assert server.figures()["turned_away"] == 1
-        until(lambda: server.figures()["connections"] == 0)
+        eventually(lambda: server.figures()["connections"] == 0)
         with client(server.port) as connection:
             connection.send_message(message())
     assert len(kept(tmp_path)) == 1
@@ -188,7 +188,7 @@ def test_what_was_answered_with_250_survives_kill_9(tmp_path: Path) -> None:
             connection.send_message(message("before"))
         with raw(port) as half:
             half.sendall(b"HELO x\r\nMAIL FROM:<a@example.org>\r\nRCPT TO:<b@example.org>\r\nDATA\r\nSubject: half\r\n")
-            until(lambda: b"354" in half.recv(1000))
+            eventually(lambda: b"354" in half.recv(1000))
             running.send_signal(signal.SIGKILL)
             running.wait(20)
     (tmp_path / "mail" / "1-000077.part").write_bytes(b"what a killed writer leaves")

@@ -14,7 +14,8 @@ from kazoo.client import KazooClient
 
 from artimon.model.own_process import CONTEXT
 from bookkeeper.framed import ConnectionLost
-from tests.bookkeeper.polling import Node, application, connect, end, hear, nodes, rows, say, until
+from tests.bookkeeper.polling import Node, application, connect, end, hear, nodes, rows, say
+from tests.waiting import eventually
 
 SCRIPT = """
 import sys, threading, time
@@ -60,7 +61,7 @@ def registered(zookeeper: str, client: KazooClient, instance: str, folder: Path)
     """A process that is publishing, and its node."""
     process = application(script(zookeeper, instance), folder)
     hear(process)
-    until(lambda: mine(client, instance))
+    eventually(lambda: mine(client, instance))
     (node,) = mine(client, instance)
     return process, node
 
@@ -88,7 +89,7 @@ def test_with_somebody_who_polls_it_leaves_at_once(
     with connect(node.port) as calls:
         calls.getVars()
         say(process, "end")
-        until(lambda: not mine(client, instance))
+        eventually(lambda: not mine(client, instance))
         began = monotonic()
         answered = False
         with suppress(ConnectionLost):  # on a busy machine its second of waiting may be over by now
@@ -109,7 +110,7 @@ def test_two_with_one_instance_both_register_and_the_agent_tells_them_apart(
     processes = [application(script(zookeeper, instance), folder) for folder in folders]
     for process in processes:
         hear(process)
-    until(lambda: len(mine(client, instance)) == 2)
+    eventually(lambda: len(mine(client, instance)) == 2)
     for process in processes:
         say(process, "end")
         hear(process)

@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.model.registration import Registration, zookeeper_client
-from tests.pipeline.helpers import wait_until
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -25,7 +25,7 @@ def clients(zookeeper: str) -> Iterator[list[KazooClient]]:
     made = [zookeeper_client(zookeeper) for _ in range(3)]
     for client in made:
         client.start_async()
-    wait_until(lambda: all(client.connected for client in made), "ZooKeeper answers")
+    eventually(lambda: all(client.connected for client in made), "ZooKeeper answers")
     yield made
     for client in made:
         client.stop()
@@ -40,9 +40,9 @@ def owner(client: KazooClient, path: str) -> int:
 def test_it_registers_updates_and_goes(clients: list[KazooClient], path: str) -> None:
     registration = Registration(clients[0], path, b"one")
     registration.start()
-    wait_until(lambda: registration.registered, "it is registered")
+    eventually(lambda: registration.registered, "it is registered")
     registration.update(b"two")
-    wait_until(lambda: bool(clients[1].get(path)[0] == b"two"), "the new data is there")
+    eventually(lambda: bool(clients[1].get(path)[0] == b"two"), "the new data is there")
     registration.stop()
     assert clients[1].exists(path) is None
 
@@ -50,13 +50,13 @@ def test_it_registers_updates_and_goes(clients: list[KazooClient], path: str) ->
 def test_it_comes_back_after_its_session_expired(clients: list[KazooClient], path: str, zookeeper: str) -> None:
     registration = Registration(clients[0], path, b"x")
     registration.start()
-    wait_until(lambda: registration.registered, "it is registered")
+    eventually(lambda: registration.registered, "it is registered")
     session = clients[0].client_id
     assassin = KazooClient(zookeeper, client_id=session)
     assassin.start(10)
     assassin.stop()  # closes the session that both share
     assassin.close()
-    wait_until(lambda: owner(clients[1], path) not in (0, session[0]), "another session owns it", 30)
+    eventually(lambda: owner(clients[1], path) not in (0, session[0]), "another session owns it")
     assert owner(clients[1], path) == clients[0].client_id[0]
     registration.stop()
 
@@ -66,13 +66,13 @@ def test_a_predecessor_is_replaced_and_a_second_process_is_not(clients: list[Kaz
     clients[2].create(path, b"dead", ephemeral=True, makepath=True)
     first = Registration(clients[0], path, b"first")
     first.start()
-    wait_until(lambda: bool(clients[2].get(path)[0] == b"first"), "it takes over")
+    eventually(lambda: bool(clients[2].get(path)[0] == b"first"), "it takes over")
     second = Registration(clients[1], path, b"second")
     second.start()
-    wait_until(lambda: first.conflict, "the first notices")
+    eventually(lambda: first.conflict, "the first notices")
     assert clients[2].get(path)[0] == b"second"
     second.stop()
-    wait_until(lambda: first.registered and not first.conflict, "the first is back")
+    eventually(lambda: first.registered and not first.conflict, "the first is back")
     assert clients[2].get(path)[0] == b"first"
     first.stop()
 

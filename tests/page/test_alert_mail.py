@@ -74,7 +74,7 @@ def test_a_kill_and_a_new_start_are_two_mails_and_seen_on_the_page(
     whole_stack: Stack, watched: Watched, doomed: Doomed
 ) -> None:
     with VarstoreClient(whole_stack.zookeeper) as store:
-        eventually(lambda: "doomed.life" in store.names(), seconds=60)
+        eventually(lambda: "doomed.life" in store.names())
     page = watched.open()
     doomed.kill()
     eventually(lambda: len(mails(whole_stack)) == 1, seconds=MINUTES_S, pause=1)

@@ -40,7 +40,7 @@ def test_a_click_isolates_and_another_brings_all_back(watched: Watched) -> None:
     page.click('#legend button:has-text("r2")')
     assert shown(page) == ['{rack="r2"}']
     assert "only=heat" in page.url
-    eventually(lambda: colours(page) < before, seconds=5)
+    eventually(lambda: colours(page) < before)
     page.click('#legend button:has-text("r2")')
     assert len(shown(page)) == 4
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +19,6 @@ from pipeline.log.recovery import records_of, segments_in
 AGENT = "agent-1"
 HOST = "here"
 MINUTE = 1_700_000_040_000
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    """Return once `condition` holds; fail, naming `what`, after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(0.01)
 
 
 def samples(count: int, time_ms: int = MINUTE - 1000, first: int = 0) -> Samples:

@@ -35,7 +35,7 @@ def own_topics(kafka: str, partitions: int = 3) -> str:
     make_topics(kafka, tuple(Topic(name, partitions, APPEND_TIME) for name in names))
     consumer = KafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
     try:  # only the leader answers this, so the client asks until it does
-        eventually(lambda: _known(consumer, names, partitions), f"{prefix} has leaders", 60)
+        eventually(lambda: _known(consumer, names, partitions), f"{prefix} has leaders")
     finally:
         consumer.close()
     return prefix

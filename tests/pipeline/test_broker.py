@@ -14,8 +14,8 @@ from kafka.admin import KafkaAdminClient
 from artimon.stack.topics import Topic, make_topics
 from pipeline.acks import Position
 from pipeline.broker import Broker, BrokerError, Message
-from tests.pipeline.helpers import wait_until
 from tests.pipeline.kafka_helpers import APPEND_TIME, own_topics, read_topic
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -89,7 +89,7 @@ def test_a_topic_made_again_never_passes_for_the_old_one(kafka: str, broker: Bro
     old = positions(broker.write([Message(topic, 0, b"old")]))[0]
     admin = KafkaAdminClient(bootstrap_servers=kafka)
     admin.delete_topics([topic])
-    wait_until(lambda: topic not in admin.list_topics(), "the topic is deleted")
+    eventually(lambda: topic not in admin.list_topics(), "the topic is deleted")
     admin.close()
     make_topics(kafka, (Topic(topic, 3, APPEND_TIME),))
     results: list[Position | str] = []
@@ -101,7 +101,7 @@ def test_a_topic_made_again_never_passes_for_the_old_one(kafka: str, broker: Bro
         refused += isinstance(results[0], str)
         return isinstance(results[0], Position)
 
-    wait_until(written, "the new topic takes it")
+    eventually(written, "the new topic takes it")
     assert refused >= 1
     assert positions(results)[0].topic_id != old.topic_id
     assert positions(results)[0].offset == 0

@@ -27,8 +27,9 @@ from pipeline.collector import FRAME_BYTES, HELD_BYTES, MAX_MESSAGES, Collector,
 from pipeline.collectors import COLLECTORS_PATH
 from pipeline.idl import collector_idl
 from tests.model.batches import golden_samples
-from tests.pipeline.helpers import samples, wait_until
+from tests.pipeline.helpers import samples
 from tests.pipeline.kafka_helpers import COLLECTOR, collector, own_topics, read_topic
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -48,7 +49,7 @@ class Running:
 
 def registered(zookeeper: KazooClient, id: str) -> dict[str, Any]:
     path = f"{COLLECTORS_PATH}/{id}"
-    wait_until(lambda: zookeeper.exists(path) is not None, f"{path} is registered")
+    eventually(lambda: zookeeper.exists(path) is not None, f"{path} is registered")
     found: dict[str, Any] = json.loads(zookeeper.get(path)[0])
     return found
 
@@ -179,7 +180,7 @@ def test_without_kafka_it_waits_says_so_and_stops(tmp_path: Path, zookeeper: str
         found = read_health(health)
         return found is not None and found.state == "starting" and "127.0.0.1:1" in found.problem
 
-    wait_until(starting, "health says what it waits for")
+    eventually(starting, "health says what it waits for")
     assert zk.exists(f"{COLLECTORS_PATH}/waiting") is None, "agents are not told of a collector that cannot carry"
     stop.set()
     thread.join(10)
@@ -204,7 +205,7 @@ def test_it_is_registered_again_when_its_node_is_deleted(running: Running, zooke
         stat = zk.exists(path)
         return stat is not None and stat.czxid != before
 
-    wait_until(back, "the node is there again", 8)
+    eventually(back, "the node is there again")
 
 
 def test_sigkill_and_restart_take_over_the_registration(zookeeper: str, kafka: str, zk: KazooClient) -> None:
@@ -217,4 +218,4 @@ def test_sigkill_and_restart_take_over_the_registration(zookeeper: str, kafka: s
         process.send_signal(signal.SIGKILL)
         process.wait()
     with collector(zookeeper, kafka, prefix):
-        wait_until(lambda: registered(zk, prefix)["pid"] != process.pid, "the successor is registered", 8)
+        eventually(lambda: registered(zk, prefix)["pid"] != process.pid, "the successor is registered")

@@ -17,7 +17,7 @@ from artimon.stack.stack import Stack
 from pipeline.acks import AckState, PartitionState, Position
 from pipeline.agent import Agent, AgentConfig
 from pipeline.log.recovery import segments_in
-from tests.pipeline.helpers import MINUTE, polled, wait_until
+from tests.pipeline.helpers import MINUTE, polled
 from tests.pipeline.kafka_helpers import (
     COLLECTOR,
     Publisher,
@@ -27,6 +27,7 @@ from tests.pipeline.kafka_helpers import (
     publisher,
     read_topic,
 )
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -55,9 +56,9 @@ def test_everything_arrives_once_and_the_log_empties(tmp_path: Path, zookeeper: 
     with collector(zookeeper, kafka, prefix):
         for n in range(60):
             agent.intake.accept_now([polled(f"source-{n % 9}", 100, announce=n < 9)])
-        wait_until(lambda: pending(agent) == 0, "all are acked")
+        eventually(lambda: pending(agent) == 0, "all are acked")
         list(agent.sink.replay())
-        wait_until(lambda: len(segments_in(tmp_path / "log")) == 1, "the log is empty but for its open segment")
+        eventually(lambda: len(segments_in(tmp_path / "log")) == 1, "the log is empty but for its open segment")
         agent.stop()
     found = read_topic(kafka, f"{prefix}.samples")
     assert len(found) == 60
@@ -93,12 +94,12 @@ def test_at_level_hdfs_acks_follow_the_published_until(
     with collector(zookeeper, kafka, prefix):
         for _ in range(6):
             agent.intake.accept_now([polled("one-source")])
-        wait_until(lambda: len(positions(agent)) == 6, "all have an offset")
+        eventually(lambda: len(positions(agent)) == 6, "all have an offset")
         at = list(positions(agent).values())
         assert pending(agent) == 6, "an offset alone acks nothing"
         raw.publish(states(at, 0))
         raw.publish(states(at, 2))
-        wait_until(lambda: pending(agent) == 4, "those below 2 are acked")
+        eventually(lambda: pending(agent) == 4, "those below 2 are acked")
         agent.stop()
 
         again = Agent(settings)
@@ -106,15 +107,15 @@ def test_at_level_hdfs_acks_follow_the_published_until(
         assert pending(again) == 4
         assert sorted(p.offset for p in positions(again).values()) == [2, 3, 4, 5]
         raw.publish(states(at, 3))
-        wait_until(lambda: pending(again) == 3, "an ack reaches the agent after its restart")
+        eventually(lambda: pending(again) == 3, "an ack reaches the agent after its restart")
         assert again.figures()["resent_batches"] == 0
         assert len(read_topic(kafka, f"{prefix}.samples")) == 6, "nothing was sent again"
 
         raw.publish(states(at, 5, lost=((3, 4),)))
-        wait_until(lambda: again.figures()["resent_batches"] == 1, "the lost one is sent again")
-        wait_until(lambda: sorted(p.offset for p in positions(again).values()) == [5, 6], "it has a new offset")
+        eventually(lambda: again.figures()["resent_batches"] == 1, "the lost one is sent again")
+        eventually(lambda: sorted(p.offset for p in positions(again).values()) == [5, 6], "it has a new offset")
         raw.publish(states(at, 7, lost=((3, 4),)))
-        wait_until(lambda: pending(again) == 0, "all are acked")
+        eventually(lambda: pending(again) == 0, "all are acked")
         again.stop()
     third = Agent(settings)
     assert pending(third) == 0, "acks are persisted"
@@ -150,7 +151,7 @@ def test_a_collector_killed_in_the_middle_loses_nothing(tmp_path: Path, zookeepe
         finally:
             kill(process)
     with collector(zookeeper, kafka, prefix, id=f"{prefix}-last"):
-        wait_until(lambda: pending(agent) == 0, "all are acked", 60)
+        eventually(lambda: pending(agent) == 0, "all are acked")
     agent.stop()
     assert len(deduplicated(kafka, f"{prefix}.samples")) == count
 
@@ -184,13 +185,13 @@ def test_kill_9_of_the_agent_in_a_loop_keeps_every_accepted_batch(tmp_path: Path
             process = spawn(AGENT, prefix, zookeeper, str(tmp_path), str(last + 1000))
             try:
                 grown = len(_lines(ledger)) + 30 * (round + 1)
-                wait_until(lambda grown=grown: len(_lines(ledger)) >= grown, "the agent accepts", 30)  # type: ignore[misc]
+                eventually(lambda grown=grown: len(_lines(ledger)) >= grown, "the agent accepts")  # type: ignore[misc]
             finally:
                 kill(process)
             last = max(_lines(ledger))
         agent = Agent(config(prefix, tmp_path, zookeeper))
         agent.start()
-        wait_until(lambda: pending(agent) == 0, "the log is delivered", 60)
+        eventually(lambda: pending(agent) == 0, "the log is delivered")
         agent.stop()
     stored = deduplicated(kafka, f"{prefix}.samples")
     times = [int(decode_samples(verify(data), data).time_ms[0]) for data in stored.values()]
@@ -213,13 +214,13 @@ def test_without_zookeeper_data_flows_on(tmp_path: Path, zookeeper: str, kafka: 
     agent.start()
     with collector(zookeeper, kafka, prefix):
         agent.intake.accept_now([polled("a")])
-        wait_until(lambda: pending(agent) == 0, "the way is known")
+        eventually(lambda: pending(agent) == 0, "the way is known")
         zookeeper_stack.stop_part("zookeeper")
         try:
             for n in range(20):
                 agent.intake.accept_now([polled(f"source-{n}")])
-            wait_until(lambda: pending(agent) == 0, "data flows without ZooKeeper")
-            wait_until(lambda: any("ZooKeeper" in p for p in agent.figures()["problems"]), "and the agent says so")
+            eventually(lambda: pending(agent) == 0, "data flows without ZooKeeper")
+            eventually(lambda: any("ZooKeeper" in p for p in agent.figures()["problems"]), "and the agent says so")
         finally:
             zookeeper_stack.start_part("zookeeper")
             zookeeper_stack.wait_healthy(60)

@@ -26,7 +26,7 @@ from tests.pipeline.durable import Durable
 from tests.pipeline.flows.parts import Sinks, flow, parcel
 from tests.pipeline.flows.test_files_sink import sealed, sink
 from tests.pipeline.flows.test_flow import PLAIN
-from tests.pipeline.helpers import wait_until
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_collector_that_writes_files_acks_what_is_durable(tmp_path: Path, dura
         one.put(*(batch(n) for n in range(5)))
         if scheme is Scheme.ROLL:
             stream.roll()
-        wait_until(lambda: one.acked == set(one.at), "all of it is acked")
+        eventually(lambda: one.acked == set(one.at), "all of it is acked")
         assert durable.lacking(tmp_path) == []
     finally:
         stream.stop(5)

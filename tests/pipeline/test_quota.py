@@ -22,9 +22,10 @@ from pipeline.log.records import Place
 from pipeline.probing import MOST_S, Probing
 from pipeline.quota import LEAST_USABLE, STALE_S, LogSizes, Quota, QuotaError, sizes_of
 from pipeline.tracker import GROUP_COUNT, Answer, Tracker
-from tests.pipeline.helpers import polled, samples, wait_until
+from tests.pipeline.helpers import polled, samples
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics
 from tests.pipeline.test_collector import message
+from tests.waiting import eventually
 
 LIMIT = 1_000_000
 
@@ -212,7 +213,7 @@ def test_a_collector_refuses_samples_and_still_carries_announcements(kafka: str)
         quota.measure(lambda: broker.log_sizes(f"{prefix}.samples"))
         return not quota.failure
 
-    wait_until(measured, "Kafka says the size", 40)
+    eventually(measured, "Kafka says the size")
     assert quota.figures()["bytes"] == 0
     tested = Collector(broker, prefix, quota=quota)
     announcement = encode_series("agent-1", SeriesBlock("s", 0, 1, ())).data
@@ -223,7 +224,7 @@ def test_a_collector_refuses_samples_and_still_carries_announcements(kafka: str)
     assert answers[-1].ok
     assert all(answer.reason.startswith("buffer full:") for answer in answers[:-1] if not answer.ok)
     assert tested.figures()["nacks"] == {"buffer full": 40 - sum(taken)}
-    wait_until(measured, "Kafka says the size", 40)
+    eventually(measured, "Kafka says the size")
     assert 0.5 * 10_000 < quota.figures()["bytes"] <= 10_000, "what was counted is what Kafka says, or more"
     broker.close()
 
@@ -270,7 +271,7 @@ def test_an_agent_sends_next_to_nothing_while_kafka_is_full_and_everything_after
     with collector(zookeeper, kafka, world.prefix, quota_bytes=SMALL):
         world.agent.start()
         world.accept(40)
-        wait_until(lambda: bool(world.figures()["buffer_full"]), "the collector says so", 60)
+        eventually(lambda: bool(world.figures()["buffer_full"]), "the collector says so")
         assert any("buffer full:" in problem for problem in world.figures()["problems"])
         before = world.figures()["carried_bytes"]
         world.accept(400)
@@ -280,7 +281,7 @@ def test_an_agent_sends_next_to_nothing_while_kafka_is_full_and_everything_after
         assert probes <= 8 * size, "single messages only, ever more rarely"
         assert world.figures()["unsent_batches"] > 400
         room.set()
-        wait_until(lambda: world.figures()["pending_batches"] == 0, "everything drains", 60)
+        eventually(lambda: world.figures()["pending_batches"] == 0, "everything drains")
         assert world.figures()["buffer_full"] == ""
     world.agent.stop()
     assert len(deduplicated(kafka, world.topic)) == world.count

@@ -22,8 +22,9 @@ from pipeline.log.states import State
 from pipeline.sender import Sender
 from pipeline.sending import Call
 from pipeline.tracker import Answer, Tracker
-from tests.pipeline.helpers import polled, samples, wait_until
+from tests.pipeline.helpers import polled, samples
 from tests.pipeline.transit import ONE, TWO, Damage, Store, Transit
+from tests.waiting import eventually
 
 
 def batch(sequence: int, rows: Samples | None = None, lane: int = 0) -> bytes:
@@ -183,7 +184,7 @@ def test_scenarios_20_and_24_no_collector_can_be_resolved(tmp_path: Path) -> Non
     agent.start()
     agent.intake.accept_now([polled(f"source-{n}") for n in range(8)])
     sender_of(agent).update_collectors({"x": Endpoint("no-such-host.invalid", 1), "y": Endpoint("127.0.0.1", 1)})
-    wait_until(lambda: sum(agent.figures()["calls_unanswered"].values()) >= 4, "it tries", 30)
+    eventually(lambda: sum(agent.figures()["calls_unanswered"].values()) >= 4, "it tries")
     assert agent.figures()["pending_batches"] == 8
     assert agent.figures()["acked_batches"] == 0
     began = SYSTEM_CLOCK.monotonic()
@@ -266,7 +267,7 @@ def test_scenario_41_thousands_of_batches_leave_handles_threads_and_memory_as_th
         def carry(first: int, count: int) -> tuple[int, int, int]:
             for at in range(first, first + count, 100):
                 agent.intake.accept_now([polled(f"source-{n % 11}", 20) for n in range(at, at + 100)])
-            wait_until(lambda: agent.figures()["pending_batches"] == 0, "all are acked", 60)
+            eventually(lambda: agent.figures()["pending_batches"] == 0, "all are acked")
             return open_files(), threading.active_count(), resident_mb()
 
         carry(0, 400)
@@ -279,7 +280,7 @@ def test_scenario_41_thousands_of_batches_leave_handles_threads_and_memory_as_th
         assert many_files <= files + 4
         assert many_threads <= threads + 2
         assert more_memory <= memory + 40
-        wait_until(lambda: len(list((tmp_path / "log").glob("*.seg*")) or [1]) <= 3, "old segments are gone", 20)
+        eventually(lambda: len(list((tmp_path / "log").glob("*.seg*")) or [1]) <= 3, "old segments are gone")
     finally:
         agent.stop()
         server.stop(2.0)

@@ -14,7 +14,8 @@ from pipeline.log.log import LogFailed
 from pipeline.log.records import Place, encode_acked
 from pipeline.log.recovery import segment_path, segments_in
 from tests.pipeline.crash_files import CrashFiles
-from tests.pipeline.helpers import FastFiles, Told, entry, ids_in, open_log, wait_until
+from tests.pipeline.helpers import FastFiles, Told, entry, ids_in, open_log
+from tests.waiting import eventually
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -244,5 +245,5 @@ def test_a_listener_that_fails_does_not_stop_the_log(tmp_path: Path) -> None:
     wal = open_log(tmp_path, listener)  # type: ignore[arg-type]
     for number in range(3):
         wal.append([entry(wal, 0, number)]).result(10)
-    wait_until(lambda: len(told.ids) == 3, "the listener was told of all")
+    eventually(lambda: len(told.ids) == 3, "the listener was told of all")
     wal.close()

@@ -17,7 +17,8 @@ from pipeline.log.files import LogLocked
 from pipeline.log.framing import RECORD_BYTES, header_bytes
 from pipeline.log.log import Log
 from pipeline.log.recovery import segment_path, segments_in
-from tests.pipeline.helpers import AGENT, HOST, Told, entry, ids_in, open_log, wait_until
+from tests.pipeline.helpers import AGENT, HOST, Told, entry, ids_in, open_log
+from tests.waiting import eventually
 
 LANES = 2
 
@@ -321,7 +322,7 @@ def test_quota_refuses_whole_calls_and_resumes(tmp_path: Path) -> None:
     with pytest.raises(SinkRefused):
         wal.append([entry(wal, 0, number), entry(wal, 0, number + 1)])
     wal.release([place for _, place in told.placed])
-    wait_until(lambda: wal.used_bytes < 4000, "done segments are deleted")
+    eventually(lambda: wal.used_bytes < 4000, "done segments are deleted")
     wal.append([entry(wal, 0, number)]).result(10)
     wal.close()
 
@@ -337,7 +338,7 @@ def test_segments_go_oldest_first_and_only_when_done(tmp_path: Path) -> None:
     wal.append([entry(wal, 0, 12)]).result(10)
     assert segments_in(tmp_path)[0] == 1, "a later segment tells what became of the batches of this one"
     wal.release(first)
-    wait_until(lambda: len(segments_in(tmp_path)) == 1, "all but the open segment are deleted")
+    eventually(lambda: len(segments_in(tmp_path)) == 1, "all but the open segment are deleted")
     wal.close()
     again = open_log(tmp_path)
     assert again.next_sequences == [13, 0], "the header of the open segment remembers what was given away"

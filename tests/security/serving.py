@@ -5,11 +5,10 @@ from __future__ import annotations
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import thriftpy2
@@ -83,10 +82,3 @@ def raw(server: FramedServer) -> socket.socket:
     sock = socket.create_connection(("127.0.0.1", server.port), timeout=10)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
-
-
-def until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    deadline, pause = monotonic() + seconds, threading.Event()
-    while not condition():
-        assert monotonic() < deadline, f"not within {seconds} s: {what}"
-        pause.wait(0.01)

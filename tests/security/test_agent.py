@@ -20,9 +20,10 @@ from sources.config import SourceConfig
 from sources.errors import PollError
 from sources.poller import Limits, Poller
 from tests.pipeline.helpers import polled
-from tests.pipeline.plane.world import Operator, new_name, running, serving, wait_until
+from tests.pipeline.plane.world import Operator, new_name, running, serving
 from tests.security.certificates import Authority, Pair
 from tests.security.serving import certificates, tokens
+from tests.waiting import eventually
 
 Environment = Callable[[dict[str, str]], None]
 
@@ -52,7 +53,7 @@ def test_batches_go_only_where_the_agent_is_known(
     with serving(operator.client, new_name(), group, security=collector) as store:
         with running(name, tmp_path, zookeeper) as agent:
             agent.intake.accept_now([polled("source-1")])
-            wait_until(lambda: agent.figures()["collectors"] > agent.figures()["collectors_up"], "it is refused")
+            eventually(lambda: agent.figures()["collectors"] > agent.figures()["collectors_up"], "it is refused")
             assert store.messages == 0
             assert agent.figures()["pending_batches"] == 1
         environment(
@@ -63,7 +64,7 @@ def test_batches_go_only_where_the_agent_is_known(
             }
         )
         with running(name, tmp_path, zookeeper) as agent:
-            wait_until(lambda: agent.figures()["pending_batches"] == 0, "it is let in")
+            eventually(lambda: agent.figures()["pending_batches"] == 0, "it is let in")
             assert store.messages == 1
     operator.close()
 

@@ -17,7 +17,8 @@ from bookkeeper.framed import FramedServer
 from bookkeeper.secure import Security
 from bookkeeper.wire import HEADER
 from tests.security.certificates import Authority, Pair
-from tests.security.serving import caller, certificates, raw, serving, tokens, until
+from tests.security.serving import caller, certificates, raw, serving, tokens
+from tests.waiting import eventually
 
 SLOW_S = 10.0
 """Longer no call of the good client may take on a busy machine."""
@@ -56,10 +57,10 @@ def good_client(server: FramedServer, security: Security | None) -> Iterator[lis
     thread = threading.Thread(target=call)
     thread.start()
     try:
-        until(lambda: times or errors, "the good client is served")
+        eventually(lambda: times or errors, "the good client is served")
         yield times
         before = len(times)
-        until(lambda: len(times) > before + 3 or errors, "the good client is still served")
+        eventually(lambda: len(times) > before + 3 or errors, "the good client is still served")
     finally:
         stop.set()
         thread.join(20)
@@ -77,7 +78,7 @@ def test_a_thousand_idle_connections(sides: tuple[Any, Any]) -> None:
         with good_client(server, client_side):
             accepted = server.accepted
             opened.extend(raw(server) for _ in range(count))
-            until(lambda: server.accepted >= accepted + count, "all were seen")
+            eventually(lambda: server.accepted >= accepted + count, "all were seen")
             assert len(server._connections) <= 64
         for sock in opened:
             sock.close()
@@ -120,7 +121,7 @@ def test_half_frames_giants_and_garbage(sides: tuple[Any, Any], piece: str) -> N
                 while sock.recv(65536):
                     pass
             sock.close()
-        until(lambda: len(server._connections) <= 1, "they are gone")
+        eventually(lambda: len(server._connections) <= 1, "they are gone")
 
 
 def test_random_bytes_through_an_open_handshake(authority: Authority, server_pair: Pair, agent_pair: Pair) -> None:
@@ -139,7 +140,7 @@ def test_random_bytes_through_an_open_handshake(authority: Authority, server_pai
             ):
                 wrapped.sendall(os.urandom(5000))
                 wrapped.recv(1)
-        until(lambda: len(server._connections) <= 1, "they are gone")
+        eventually(lambda: len(server._connections) <= 1, "they are gone")
 
 
 def test_a_reader_that_never_reads(sides: tuple[Any, Any]) -> None:
@@ -151,5 +152,5 @@ def test_a_reader_that_never_reads(sides: tuple[Any, Any]) -> None:
         caller(server, client_side) as calls,
     ):
         sent = calls.send("blob", 30_000_000)
-        until(lambda: len(server._connections) <= 1, "it is closed", 15.0)
+        eventually(lambda: len(server._connections) <= 1, "it is closed")
         sent.abandon()

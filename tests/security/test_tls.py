@@ -18,7 +18,8 @@ from bookkeeper.framed import CallTimeout, ConnectionLost, FramedError
 from bookkeeper.secure import BadSecurity, Security, Unauthorized, from_settings
 from bookkeeper.tls import Tls, TlsFiles
 from tests.security.certificates import Authority, Pair
-from tests.security.serving import caller, certificates, raw, serving, until
+from tests.security.serving import caller, certificates, raw, serving
+from tests.waiting import eventually
 
 MiB = 1 << 20
 
@@ -36,7 +37,7 @@ def test_calls_go_through_whatever_their_size(authority: Authority, server_pair:
             assert calls.length(b"y" * 9 * MiB) == 9 * MiB
             assert calls.connected
             sent = calls.send("blob", 300_000)
-            until(sent.advance, "the reply comes without waiting for it")
+            eventually(sent.advance, "the reply comes without waiting for it")
             assert len(sent.result()) == 300_000
         assert (server.accepted, server.unauthorized) == (1, 0)
 
@@ -49,7 +50,7 @@ def test_who_is_not_let_in(who: str, authority: Authority, server_pair: Pair, ag
         good.nothing()
         with pytest.raises(FramedError):
             _bad_caller(who, authority, tmp_path, server)
-        until(lambda: server.unauthorized == 1, "it is counted")
+        eventually(lambda: server.unauthorized == 1, "it is counted")
         good.nothing()
         assert server.accepted == 2, "the good one kept its connection"
 
@@ -111,7 +112,7 @@ def test_a_revoked_certificate_is_out_at_once(authority: Authority, server_pair:
             calls.nothing()
         with pytest.raises(FramedError):
             calls.nothing()
-        until(lambda: server.unauthorized == 2, "both are counted")
+        eventually(lambda: server.unauthorized == 2, "both are counted")
 
 
 def test_certificates_are_replaced_without_a_restart(tmp_path: Path, authority: Authority, agent_pair: Pair) -> None:
@@ -168,7 +169,7 @@ def test_a_slow_handshake_is_closed_at_its_deadline(authority: Authority, server
         thread.start()
         with caller(server, certificates(authority, agent_pair)) as calls:
             calls.nothing()
-            until(lambda: server.unauthorized == 1, "it is closed", 10.0)
+            eventually(lambda: server.unauthorized == 1, "it is closed")
             assert perf_counter() - began < 15.0
             calls.nothing()
         ended.set()
@@ -244,7 +245,7 @@ def test_a_certificate_that_ends_while_its_connection_lives(
         monkeypatch.setattr(tls, "now_ms", lambda: 4_000_000_000_000)
         with pytest.raises(ConnectionLost):
             calls.nothing()
-        until(lambda: server.unauthorized == 1, "it is counted")
+        eventually(lambda: server.unauthorized == 1, "it is counted")
 
 
 def test_the_key_must_fit_the_certificate(authority: Authority, server_pair: Pair, agent_pair: Pair) -> None:

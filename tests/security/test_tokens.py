@@ -16,7 +16,8 @@ from bookkeeper.framed import ConnectionLost, FramedClient, FramedError, encode_
 from bookkeeper.secure import BadSecurity, Security, Unauthorized
 from bookkeeper.tokens import Greeting, Tokens
 from tests.security.certificates import Authority, Pair
-from tests.security.serving import caller, certificates, idl, raw, serving, tokens, until, write_tokens
+from tests.security.serving import caller, certificates, idl, raw, serving, tokens, write_tokens
+from tests.waiting import eventually
 
 ONE, TWO = "the first token of this test", "the second token of this test"
 
@@ -37,7 +38,7 @@ def test_who_knows_the_token_is_let_in_and_nobody_else(tmp_path: Path) -> None:
             calls.nothing()
         with caller(server, None) as calls, pytest.raises(TApplicationException, match="ARTIMON_TOKENS"):
             calls.nothing()
-        until(lambda: server.unauthorized == 2, "both are counted")
+        eventually(lambda: server.unauthorized == 2, "both are counted")
 
 
 def test_a_server_that_does_not_know_it_is_not_believed(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from bookkeeper.endpoint import Endpoint
 from bookkeeper.settings import Settings, SettingsError, digest
 from bookkeeper.variables import Variables
 from pipeline.plane.access import open_nodes
-from tests.pipeline.plane.world import Operator, new_name, running, wait_until
+from tests.pipeline.plane.world import Operator, new_name, running
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -59,8 +60,8 @@ def test_what_the_platform_makes_nobody_else_reads_or_writes(tmp_path: Path, chr
     pushed = CliRunner().invoke(app, ["config", "push", str(file), "--agent", name, "--zookeeper", chroot])
     assert pushed.exit_code == 0, pushed.stderr
     with running(name, tmp_path / "agent", chroot) as agent:
-        wait_until(lambda: agent.log.quota_bytes == 100 * 2**20, "the agent may read it")
-        wait_until(lambda: agent._registration.registered, "and register")
+        eventually(lambda: agent.log.quota_bytes == 100 * 2**20, "the agent may read it")
+        eventually(lambda: agent._registration.registered, "and register")
         stranger = anonymous(chroot)
         for path in (f"/artimon/config/agents/{name}", f"/artimon/agents/{name}"):
             with pytest.raises(NoAuthError):
@@ -90,8 +91,8 @@ def test_a_tree_that_was_open_is_closed_by_a_command_and_applications_still_regi
     application = Endpoint(Variables(), Settings("shop", zookeeper=chroot, run=str(tmp_path)), uuid.uuid4().bytes)
     application.start()
     try:
-        wait_until(lambda: bool(owner.exists("/artimon/contexts/shop")), "the application makes its context")
-        wait_until(lambda: len(owner.get_children("/artimon/contexts/shop")) == 1, "and registers")
+        eventually(lambda: bool(owner.exists("/artimon/contexts/shop")), "the application makes its context")
+        eventually(lambda: len(owner.get_children("/artimon/contexts/shop")) == 1, "and registers")
         found = owner.get(f"/artimon/contexts/shop/{owner.get_children('/artimon/contexts/shop')[0]}")[0]
         assert json.loads(found)["instance"] == "0"
     finally:

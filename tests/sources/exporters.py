@@ -48,7 +48,7 @@ def serving(name: str, arguments: list[str], ready: str) -> Iterator[None]:
         return False
 
     try:
-        eventually(answers, f"{name} at {ready}", 60)
+        eventually(answers, f"{name} at {ready}")
         yield
     finally:
         process.terminate()

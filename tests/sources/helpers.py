@@ -157,15 +157,6 @@ def register(client: Any, context: str, port: int, uuid_: bytes, ip: str = "127.
     return path
 
 
-async def until(condition: Callable[[], object], what: str, seconds: float = 15.0) -> None:
-    """Wait for a condition; fails with `what` after the deadline."""
-    end = SYSTEM_CLOCK.monotonic() + seconds
-    while not condition():
-        if SYSTEM_CLOCK.monotonic() > end:
-            raise AssertionError(f"waited {seconds:g} s in vain for {what}")
-        await asyncio.sleep(0.01)
-
-
 class Application:
     """A real process that uses bookkeeper: tests/sources/application.py."""
 

@@ -13,7 +13,8 @@ import pytest
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.labels import parse_canonical
 from artimon.stack.stack import Stack
-from tests.sources.helpers import HOST, Application, KeepingSink, registry, running, until
+from tests.sources.helpers import HOST, Application, KeepingSink, registry, running
+from tests.waiting import until
 
 pytestmark = pytest.mark.stack
 AGENT = f"agent/{HOST}/agent1"
@@ -94,7 +95,7 @@ def test_a_killed_application_stays_down_and_its_successor_goes_on(tree: str, tm
             assert births == sorted(births)
             assert len(set(births)) == 2
             second.kill()
-            await until(lambda: sink.last(source)["orders"] is None, "the end", 40)
+            await until(lambda: sink.last(source)["orders"] is None, "the end")
             count = len(up_of(sink, "killed"))
             await until(lambda: len(up_of(sink, "killed")) > count + 2, "more polls")
             assert up_of(sink, "killed")[-3:] == [0, 0, 0], "it vanished: that stays to be seen"

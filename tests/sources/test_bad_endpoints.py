@@ -23,8 +23,8 @@ from tests.sources.helpers import (
     registry,
     reply,
     running,
-    until,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -78,7 +78,7 @@ def test_one_bad_endpoint_never_disturbs_the_others(tree: str, tmp_path: Path) -
                 await stack.enter_async_context(registered(client, "bad", 9, answering(good)))
                 await asyncio.to_thread(client.create, "/artimon/contexts/bad/no-endpoint", b"", None, True)
                 async with running(tree, tmp_path, sink, concurrency=4) as artimon:
-                    await until(lambda: sink.last(source).get("a", 0) == 6, "six polls of the good one", 20)
+                    await until(lambda: sink.last(source).get("a", 0) == 6, "six polls of the good one")
                     errors = artimon.figures()["poll_errors"]
                     wanted = {"timeout", "garbage", "closed", "frame too large", "wrong uuid"}
                     assert wanted <= errors.keys()

@@ -23,7 +23,8 @@ from bookkeeper import Bookkeeper, dropin
 from sources.dropin_files import FileLimits, OpenFile
 from sources.dropin_read import LineReader
 from tests.sources.dropin_world import World
-from tests.sources.helpers import HOST, KeepingSink, running, until
+from tests.sources.helpers import HOST, KeepingSink, running
+from tests.waiting import until
 
 NOWHERE = "127.0.0.1:1"
 AGENT = f"agent/{HOST}/agent1"

@@ -26,7 +26,8 @@ from sources.poller import Limits
 from sources.sharing import Group, group_of
 from sources.status import Statuses
 from sources.store import SeriesStore
-from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint, until
+from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint
+from tests.waiting import until
 
 UUID = bytes(range(16))
 GROUP = Group("shop", "127.0.0.1")

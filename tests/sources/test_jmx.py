@@ -19,7 +19,8 @@ from artimon.model.values import Value
 from artimon.stack.stack import Stack
 from sources.artimon_source import ArtimonSource
 from sources.jmx_target import JmxTarget
-from tests.sources.helpers import HOST, KeepingSink, running, until
+from tests.sources.helpers import HOST, KeepingSink, running
+from tests.waiting import until
 
 pytestmark = pytest.mark.stack
 NAMENODE, DATANODE = f"jmx/hdfs-namenode/{HOST}/0", f"jmx/hdfs-datanode/{HOST}/0"
@@ -153,7 +154,7 @@ def test_a_datanode_that_restarts_is_born_anew(hdfs_stack: Stack, tmp_path: Path
             first = history(sink, DATANODE, "jvm.cpu.ms")[-1]
             assert first[1] == bean(hdfs_stack, "datanode", "java.lang:type=Runtime")["StartTime"]
             await asyncio.to_thread(hdfs_stack.restart, "datanode")
-            await until(lambda: history(sink, DATANODE, "jvm.cpu.ms")[-1][1] > first[1], "the new process", 60)
+            await until(lambda: history(sink, DATANODE, "jvm.cpu.ms")[-1][1] > first[1], "the new process")
             started = bean(hdfs_stack, "datanode", "java.lang:type=Runtime")["StartTime"]
             lives: dict[int, list[int]] = {}
             for _, birth, value in history(sink, DATANODE, "jvm.cpu.ms"):
@@ -172,7 +173,7 @@ def test_a_namenode_that_stops_is_named_and_comes_back(hdfs_stack: Stack, tmp_pa
         sink = KeepingSink()
         async with agent(hdfs_stack, tmp_path, sink) as source:
             await until(lambda: up(sink) == 1, "up = 1")
-            await until(lambda: now(sink, AGENT, "artimon.endpoint.up", context="hdfs-datanode") == 1, "up = 1", 60)
+            await until(lambda: now(sink, AGENT, "artimon.endpoint.up", context="hdfs-datanode") == 1, "up = 1")
             await asyncio.to_thread(hdfs_stack.stop_part, "namenode")
             try:
                 await until(lambda: up(sink) == 0, "up = 0")

@@ -16,7 +16,8 @@ from sources.artimon_source import ArtimonSource
 from sources.errors import JmxRulesError
 from sources.jmx_target import JmxTarget, parse_target
 from tests.sources.bean_server import BeanServer, Serve, bean_server, good, saying
-from tests.sources.helpers import HOST, KeepingSink, running, until
+from tests.sources.helpers import HOST, KeepingSink, running
+from tests.waiting import until
 
 NOWHERE = "127.0.0.1:1"
 """No ZooKeeper is needed here."""
@@ -160,7 +161,7 @@ def test_a_server_that_starts_after_the_agent_is_met_within_the_period(tmp_path:
             async with polled(server, tmp_path, sink, period_ms=12_000) as source:
                 await until(lambda: source.figures()["poll_errors"].get("refused"), "a poll without answer")
                 await server.up()
-                await until(lambda: last(sink, "jvm.gc.collections") == 5, "the first poll", 4)
+                await until(lambda: last(sink, "jvm.gc.collections") == 5, "the first poll")
 
     asyncio.run(run())
 

@@ -26,7 +26,8 @@ from sources.jmx_mapper import Mapper
 from sources.jmx_rule_file import RULE_SETS, parse_rules, rule_set
 from sources.jolokia import Read, escaped, parse_bulk, parse_singles, reads
 from tests.sockets import free_port
-from tests.sources.helpers import HOST, KeepingSink, registry, running, until
+from tests.sources.helpers import HOST, KeepingSink, registry, running
+from tests.waiting import until
 
 NOWHERE = "127.0.0.1:1"
 RULES = parse_rules(
@@ -163,7 +164,7 @@ def polled(tmp_path: Path, target: dict[str, Any], done: Any) -> tuple[KeepingSi
         sink, file = KeepingSink(), tmp_path / "sources.yaml"
         file.write_text(json.dumps({"jolokia": [target]}))
         async with running(NOWHERE, tmp_path / "agent", sink, sources=file, period_ms=500, deadline_s=5.0) as source:
-            await until(lambda: done(sink), "the values", 30)
+            await until(lambda: done(sink), "the values")
             return sink, source.figures()
 
     return asyncio.run(run())

@@ -13,7 +13,8 @@ from kazoo.client import KazooClient
 from sources.leases import AGENTS, LEASES, Leases
 from sources.session import Session
 from sources.sharing import Group, Network
-from tests.sources.helpers import registry, until
+from tests.sources.helpers import registry
+from tests.waiting import until
 
 pytestmark = pytest.mark.stack
 FAR = frozenset(Group(f"c{i % 7}", f"10.7.{i // 200}.{i % 200 + 1}") for i in range(1_200))
@@ -130,7 +131,7 @@ def test_what_somebody_deletes_is_taken_again(tree: str) -> None:
             for path in (f"{LEASES}/10.7.7.7,shop", "/artimon/polling"):
                 with registry(tree) as client:
                     await asyncio.to_thread(client.delete, path, -1, True)
-                await until(lambda: len(there(tree)) == 3, f"what {path} held", 20)
+                await until(lambda: len(there(tree)) == 3, f"what {path} held")
             assert a.leases.counts()["held"] == 2
 
     def there(tree: str) -> list[str]:

@@ -25,9 +25,9 @@ from tests.sources.helpers import (
     register,
     registry,
     running,
-    until,
 )
 from tests.sources.test_artimon_source import up_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.stack
 

@@ -18,8 +18,8 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, genera
 from artimon.model.labels import parse_canonical
 from sources.prometheus_source import ACCEPT
 from tests.sources.exporters import Labels, Prometheus, get, node_exporter, page, prometheus
-from tests.sources.helpers import HOST, KeepingSink, running, until
-from tests.waiting import eventually
+from tests.sources.helpers import HOST, KeepingSink, running
+from tests.waiting import eventually, until
 
 NOWHERE = "127.0.0.1:1"
 OURS = {"host", "context"}

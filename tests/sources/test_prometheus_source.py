@@ -16,7 +16,8 @@ from artimon.model.values import Value
 from sources.artimon_source import ArtimonSource
 from tests.security.certificates import Authority
 from tests.sources.bean_server import BeanServer, Serve, bean_server, saying
-from tests.sources.helpers import HOST, KeepingSink, running, until
+from tests.sources.helpers import HOST, KeepingSink, running
+from tests.waiting import until
 
 NOWHERE = "127.0.0.1:1"
 AGENT = f"agent/{HOST}/agent1"
@@ -60,7 +61,7 @@ class World:
         return found[-1][2] if found else None
 
     async def polled(self, name: str, value: float | None, what: str = "") -> None:
-        await until(lambda: self.history(name) and self.last(name) == value, what or f"{name} = {value}", 30)
+        await until(lambda: self.history(name) and self.last(name) == value, what or f"{name} = {value}")
 
     async def says(self, text: str, name: str, value: float) -> None:
         """Let it say something else, until that was polled."""

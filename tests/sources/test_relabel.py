@@ -18,7 +18,8 @@ from sources.binding import bind
 from sources.reading import ReadingMaker, Schema, Variable
 from sources.relabel import ACTIONS, Rule, RuleError, Rules, make_rule
 from tests.sources.bean_server import bean_server
-from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint, register, registry, running, until
+from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint, register, registry, running
+from tests.waiting import until
 
 LABELS = {"job": "web", "code": "500", "le": "+Inf"}
 

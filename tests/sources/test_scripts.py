@@ -21,7 +21,8 @@ from artimon.model.values import Value
 from sources.artimon_source import ArtimonSource
 from sources.script import Script
 from sources.script_source import run_script
-from tests.sources.helpers import HOST, KeepingSink, running, until
+from tests.sources.helpers import HOST, KeepingSink, running
+from tests.waiting import eventually, until
 
 NOWHERE = "127.0.0.1:1"
 SOURCE, AGENT = f"script/{HOST}/job", f"agent/{HOST}/agent1"
@@ -130,7 +131,7 @@ def test_bad_runs_are_counted_and_named_and_nothing_of_them_is_taken(tmp_path: P
         async with running(NOWHERE, tmp_path / "agent", sink, sources=file, period_ms=500) as source:
             for number, (reason, _, text) in enumerate(BAD):
                 about = f"script bad{number}: {reason}: "
-                await until(lambda: named(source, about), about, 30)  # noqa: B023
+                await until(lambda: named(source, about), about)  # noqa: B023
                 assert named(source, text), text
             counts = source.figures()["poll_errors"]
             assert counts.keys() == {reason for reason, _, _ in BAD}
@@ -147,16 +148,14 @@ def test_its_whole_process_group_is_killed_at_the_deadline(tmp_path: Path, outpu
     code = PIDS.format(path=str(pids)) + output + ("time.sleep(600)" if output else "")
 
     async def test(source: ArtimonSource, sink: KeepingSink) -> None:
-        await until(lambda: pids.exists() and len(pids.read_text().split()) >= 2, "a run that came so far", 60)
+        await until(lambda: pids.exists() and len(pids.read_text().split()) >= 2, "a run that came so far")
         first = [int(pid) for pid in pids.read_text().split()[:2]]
-        await until(lambda: not any(_alive(pid) for pid in first), "the end of both", 60)
+        await until(lambda: not any(_alive(pid) for pid in first), "the end of both")
         await until(lambda: source.figures()["poll_errors"].get("timeout"), "the deadline")
 
     with_script(tmp_path, code, test, deadline="1s")
     left = [int(pid) for pid in pids.read_text().split()]
-    deadline = SYSTEM_CLOCK.monotonic() + 10
-    while any(_alive(pid) for pid in left):
-        assert SYSTEM_CLOCK.monotonic() < deadline, "a process outlives the agent"
+    eventually(lambda: not any(_alive(pid) for pid in left), "the end of what the agent started")
 
 
 def test_who_escapes_with_the_output_does_not_hold_up_the_agent(tmp_path: Path) -> None:
@@ -168,10 +167,10 @@ def test_who_escapes_with_the_output_does_not_hold_up_the_agent(tmp_path: Path) 
     code = f"import subprocess, sys\nprint({child}.pid, file=open({str(pids)!r}, 'a'))\n"
 
     async def test(source: ArtimonSource, sink: KeepingSink) -> None:
-        await until(lambda: pids.exists() and pids.read_text(), "a run that came so far", 60)
-        await until(lambda: source.figures()["poll_errors"].get("timeout", 0) >= 1, "the deadline", 30)
+        await until(lambda: pids.exists() and pids.read_text(), "a run that came so far")
+        await until(lambda: source.figures()["poll_errors"].get("timeout", 0) >= 1, "the deadline")
         before, runs = len(os.listdir("/proc/self/fd")), len(pids.read_text().split())
-        await until(lambda: len(pids.read_text().split()) >= runs + 4, "four more", 60)
+        await until(lambda: len(pids.read_text().split()) >= runs + 4, "four more")
         assert len(os.listdir("/proc/self/fd")) <= before + 4, "each run would keep two"
 
     try:

@@ -15,7 +15,8 @@ from artimon.stack import jars
 from artimon.stack.java import find_java
 from sources.jmx_rule_file import rule_set
 from tests.sockets import free_port
-from tests.sources.helpers import HOST, KeepingSink, running, until
+from tests.sources.helpers import HOST, KeepingSink, running
+from tests.waiting import until
 
 DRIVER = """
 import sys
@@ -67,6 +68,6 @@ async def polled(folder: Path, port: int) -> KeepingSink:
     target = {"context": "spark", "url": f"http://127.0.0.1:{port}/jolokia", "rules": ["spark"]}
     file.write_text(json.dumps({"jolokia": [target]}))
     async with running("127.0.0.1:1", folder / "agent", sink, sources=file, deadline_s=5.0) as source:
-        await until(lambda: any("streaming.latency" in t for t, *_ in sink.samples()), "the streaming query", 60)
+        await until(lambda: any("streaming.latency" in t for t, *_ in sink.samples()), "the streaming query")
         assert source.figures()["refused"] == {}
     return sink

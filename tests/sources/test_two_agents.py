@@ -148,13 +148,13 @@ def shared_out(fleet: list[Process]) -> None:
 
     def settled() -> bool:
         since = monotonic()
-        eventually(lambda: all_polled(fleet, since, 3), "three polls of every endpoint", 30)
+        eventually(lambda: all_polled(fleet, since, 3), "three polls of every endpoint")
         found = pollers(fleet, since)
         return all(len(one) == 1 for one in found) and len(set().union(*found)) == 2
 
-    eventually(settled, "the endpoints to be shared out", 60)
+    eventually(settled, "the endpoints to be shared out")
     since = monotonic()
-    eventually(lambda: all_polled(fleet, since, 4), "four more polls", 30)
+    eventually(lambda: all_polled(fleet, since, 4), "four more polls")
     found = pollers(fleet, since)
     assert {len(one) for one in found} == {1}
     assert found[0::INSTANCES] == found[1::INSTANCES]
@@ -183,12 +183,12 @@ def test_an_agent_that_is_killed_is_followed_by_the_other(fleet: list[Process], 
     for process in fleet:
         process.book.add_to_integer_var("late", {}, 7)
     since = monotonic()
-    eventually(lambda: all_polled(fleet, since, 4), "polls of what came late", 30)
+    eventually(lambda: all_polled(fleet, since, 4), "polls of what came late")
     first.signal(signal.SIGKILL)
     killed = monotonic()
-    eventually(lambda: all_polled(fleet, killed + 0.1, 1), "everybody to be polled again", 30)
+    eventually(lambda: all_polled(fleet, killed + 0.1, 1), "everybody to be polled again")
     since = monotonic()
-    eventually(lambda: all_polled(fleet, since, 3, second.name), "three polls by the other", 30)
+    eventually(lambda: all_polled(fleet, since, 3, second.name), "three polls by the other")
     never_mixed(fleet, 1)
     born_once(first, second)
 
@@ -197,7 +197,7 @@ def test_an_agent_that_was_killed_goes_on_where_it_was(fleet: list[Process], sta
     """Its earlier session is not over; what left meanwhile has ended, and nothing else."""
     killed = start("one")
     since = monotonic()
-    eventually(lambda: all_polled(fleet, since, 2), "two polls of every endpoint", 30)
+    eventually(lambda: all_polled(fleet, since, 2), "two polls of every endpoint")
     killed.signal(signal.SIGKILL)
     killed.end()
     gone = fleet[0]
@@ -206,8 +206,8 @@ def test_an_agent_that_was_killed_goes_on_where_it_was(fleet: list[Process], sta
         client.delete(gone.node)
     again = start("one")
     since = monotonic()
-    eventually(lambda: again.ended, "the end of what left", 30)
-    eventually(lambda: all_polled(fleet[1:], since, 3), "three polls of the others", 30)
+    eventually(lambda: again.ended, "the end of what left")
+    eventually(lambda: all_polled(fleet[1:], since, 3), "three polls of the others")
     assert {source for source in again.ended if not source.startswith("agent/")} == {f"c0/{HOST}/0"}
     born_once(killed, again)
 
@@ -219,9 +219,9 @@ def test_an_agent_that_was_cut_off_never_polls_beside_the_one_that_took_over(fle
     shared_out(fleet)
     first.signal(signal.SIGSTOP)
     since = monotonic()
-    eventually(lambda: all_polled(fleet, since + 0.1, 2), "the other to take over", 30)
+    eventually(lambda: all_polled(fleet, since + 0.1, 2), "the other to take over")
     since = monotonic()
-    eventually(lambda: all_polled(fleet, since, 2, second.name), "all to be polled by the other", 30)
+    eventually(lambda: all_polled(fleet, since, 2, second.name), "all to be polled by the other")
     first.signal(signal.SIGCONT)
     shared_out(fleet)
     never_mixed(fleet, 2)
@@ -234,11 +234,11 @@ def test_an_agent_that_leaves_hands_over_and_gets_its_own_back(fleet: list[Proce
     shared_out(fleet)
     first.end()
     since = monotonic()
-    eventually(lambda: all_polled(fleet, since, 3, second.name), "all to be polled by the other", 30)
+    eventually(lambda: all_polled(fleet, since, 3, second.name), "all to be polled by the other")
     for process in fleet:
         process.book.add_to_integer_var("late", {}, 7)
     since = monotonic()
-    eventually(lambda: all_polled(fleet, since, 4), "polls of what came late", 30)
+    eventually(lambda: all_polled(fleet, since, 4), "polls of what came late")
     again = start("one")
     shared_out(fleet)
     never_mixed(fleet, 2)

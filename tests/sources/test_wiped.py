@@ -19,8 +19,8 @@ from artimon.model.registration import zookeeper_client
 from artimon.stack.stack import Stack
 from bookkeeper.registration import Registration
 from sources.leases import AGENTS, LEASES
-from tests.sources.helpers import HOST, Application, KeepingSink, registry, running, until
-from tests.waiting import eventually
+from tests.sources.helpers import HOST, Application, KeepingSink, registry, running
+from tests.waiting import eventually, until
 
 pytestmark = pytest.mark.stack
 MANY = 3_000
@@ -58,7 +58,7 @@ def wait_until_there(zookeeper: str, paths: Sequence[str]) -> None:
     """Over one session, so that the server's count of transactions stays small."""
     with registry(zookeeper) as client:
         for path in paths:
-            eventually(partial(client.exists, path), f"{path} to come back", 60)
+            eventually(partial(client.exists, path), f"{path} to come back")
 
 
 def wipe(stack: Stack) -> None:
@@ -79,11 +79,11 @@ def test_everybody_comes_back_to_a_zookeeper_without_data(zookeeper_stack: Stack
         await app.do("add orders 1")
         with registered(zookeeper, "/wiped-test"):
             async with running(zookeeper, tmp_path / "data", sink, session_s=2.0) as artimon:
-                await until(lambda: sink.last(source).get("orders") == 1, "the first poll", 30)
+                await until(lambda: sink.last(source).get("orders") == 1, "the first poll")
                 await asyncio.to_thread(busy, zookeeper)
                 await asyncio.to_thread(wipe, zookeeper_stack)
                 await app.do("add orders 1")
-                await until(lambda: sink.last(source)["orders"] == 2, "polls to go on", 30)
+                await until(lambda: sink.last(source)["orders"] == 2, "polls to go on")
                 nodes = ["/wiped-test-app", "/wiped-test-part", "/artimon/contexts/wiped"]
                 nodes += [f"{AGENTS}/agent1", f"{LEASES}/127.0.0.1,wiped"]
                 await asyncio.to_thread(wait_until_there, zookeeper, nodes)
@@ -107,7 +107,7 @@ def test_a_process_is_found_and_polled_by_ipv6(tree: str, tmp_path: Path, monkey
         app = Application(tree, "six", tmp_path / "run")
         await app.do("add orders 6")
         async with running(tree, tmp_path / "data", sink):
-            await until(lambda: sink.last(source).get("orders") == 6, "the first poll", 30)
+            await until(lambda: sink.last(source).get("orders") == 6, "the first poll")
             with registry(tree) as client:
                 (node,) = await asyncio.to_thread(client.get_children, "/artimon/contexts/six")
                 leases: Any = await asyncio.to_thread(client.get_children, LEASES)

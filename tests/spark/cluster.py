@@ -54,10 +54,10 @@ class Cluster:
         port = self.master.rsplit(":", 1)[1]
         ui = ("--webui-port", str(free_port()))
         self._spark("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", port, *ui)
-        eventually(lambda: "New state: ALIVE" in self.log("master"), "the master", 60)
+        eventually(lambda: "New state: ALIVE" in self.log("master"), "the master")
         for number in range(workers):
             self.workers.append(self.add_worker(number))
-        eventually(lambda: self.log("master").count("Registering worker") == workers, "the workers", 60)
+        eventually(lambda: self.log("master").count("Registering worker") == workers, "the workers")
 
     def add_worker(self, number: int) -> subprocess.Popen[bytes]:
         name = f"worker-{number}"
@@ -139,6 +139,6 @@ def running_driver(command: Sequence[str], log: Path, more: Mapping[str, str]) -
         process.terminate()
         process.wait(30)
         # spark-submit is the JVM: the Python driver, its child, must notice and go, too
-        eventually(lambda: not alive_in_group(process.pid), "the end of everything that the driver started", 60)
+        eventually(lambda: not alive_in_group(process.pid), "the end of everything that the driver started")
     finally:
         kill_group(process)

@@ -60,8 +60,8 @@ def test_two_shards_get_their_part(
             sender.numbers(f"s{n}/h/0", 20, n, copies=1 + n % 2)
         sender.send_bytes(b"garbage")
         sender.numbers("last/h/0", 3)
-        eventually(lambda: all(s.next.get(key) == 17 for s in shards for key in s.next), "all offsets", 60)
-        eventually(lambda: is_exact(sender, shards), "every row", 60)
+        eventually(lambda: all(s.next.get(key) == 17 for s in shards for key in s.next), "all offsets")
+        eventually(lambda: is_exact(sender, shards), "every row")
     assert [s.repeated for s in shards] == [5, 5]
     assert [s.dead for s in shards] == [1, 1]
     assert all(s.rows for s in shards)
@@ -74,17 +74,17 @@ def test_a_shard_that_restarts_empty_is_filled_again(
     for n in range(40):
         sender.numbers(f"s{n}/h/0", 5, n)
     with buckets_query(config, session, client) as query:
-        eventually(lambda: is_exact(sender, shards), "both full", 60)
+        eventually(lambda: is_exact(sender, shards), "both full")
         shards[0].stop(client)
         shards[0].forget()
         for n in range(40, 45):
             sender.numbers(f"s{n}/h/0", 5, n)
-        eventually(lambda: max(shards[1].next.values()) == 45, "the other goes on", 60)
+        eventually(lambda: max(shards[1].next.values()) == 45, "the other goes on")
         shards[0].start(client)
         for n in range(45, 50):
             sender.numbers(f"s{n}/h/0", 5, n)
-        eventually(lambda: is_exact(sender, shards), "both full again", 60)
-        eventually(lambda: query.figures().get("lagging") == [], "nobody lags", 30)
+        eventually(lambda: is_exact(sender, shards), "both full again")
+        eventually(lambda: query.figures().get("lagging") == [], "nobody lags")
 
 
 def test_a_shard_that_was_down_from_the_start_joins(
@@ -94,9 +94,9 @@ def test_a_shard_that_was_down_from_the_start_joins(
     for n in range(10):
         sender.numbers(f"s{n}/h/0", 5, n)
     with buckets_query(config, session, client):
-        eventually(lambda: bool(shards[0].next) and max(shards[0].next.values()) == 10, "the one that is up", 60)
+        eventually(lambda: bool(shards[0].next) and max(shards[0].next.values()) == 10, "the one that is up")
         shards[1].start(client)
-        eventually(lambda: is_exact(sender, shards), "both", 60)
+        eventually(lambda: is_exact(sender, shards), "both")
 
 
 def test_all_shards_restart_empty(
@@ -105,14 +105,14 @@ def test_all_shards_restart_empty(
     for n in range(10):
         sender.numbers(f"s{n}/h/0", 5, n)
     with buckets_query(config, session, client):
-        eventually(lambda: is_exact(sender, shards), "both full", 60)
+        eventually(lambda: is_exact(sender, shards), "both full")
         for shard in shards:
             shard.stop(client)
             shard.forget()
         for shard in shards:
             shard.start(client)
         sender.numbers("more/h/0", 5)
-        eventually(lambda: is_exact(sender, shards), "both full again", 90)
+        eventually(lambda: is_exact(sender, shards), "both full again")
 
 
 def test_no_shard_is_waited_for(
@@ -122,5 +122,5 @@ def test_no_shard_is_waited_for(
     late = RecordingShard("0", ["0"])
     with buckets_query(config, session, client):
         late.start(client)
-        eventually(lambda: is_exact(sender, [late]), "the shard that came late", 60)
+        eventually(lambda: is_exact(sender, [late]), "the shard that came late")
     late.stop(client)

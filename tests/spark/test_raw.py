@@ -141,7 +141,7 @@ def read_letters(config: SparkConfig, count: int) -> list[tuple[bytes | None, di
             found.extend((r.value, dict(r.headers)) for r in records)
         return len(found) >= count
 
-    eventually(poll, "dead letters", 20)
+    eventually(poll, "dead letters")
     consumer.close()
     return found
 
@@ -200,7 +200,7 @@ def test_a_driver_that_was_overtaken_begins_again(config: SparkConfig, session: 
     with raw_query(config, session, hold) as zombie:
         eventually(held.is_set, "files written")
         with raw_query(other, session, name="raw-2") as query:
-            eventually(reached(query, 1), "the other's append", 50)
+            eventually(reached(query, 1), "the other's append")
         go_on.set()
         sender.numbers("a/h/0", 5, 50)
         eventually(reached(zombie, 2), "the first driver goes on")

@@ -149,5 +149,5 @@ def test_above_half_of_the_quota_the_oldest_read_messages_go(config: SparkConfig
     assert retention.trim() == {}, "not twice before Kafka has looked"
     assert [starts(config)[p] for p in (0, 1)] == [cuts[0], cuts[1]]
     topic = Topic(config.kafka, config.samples_topic)
-    eventually(lambda: topic.sizes(PARTITIONS).total <= quota / 2 + 2 * 1_048_576, "Kafka deletes the segments", 60)
+    eventually(lambda: topic.sizes(PARTITIONS).total <= quota / 2 + 2 * 1_048_576, "Kafka deletes the segments")
     topic.close()

@@ -89,7 +89,7 @@ def test_an_application_that_the_cluster_ended_is_noticed() -> None:
     watch = watched(context, stop)
     assert watch.alive()
     context.stopped = True
-    eventually(lambda: not watch.alive(), "the end", 10)
+    eventually(lambda: not watch.alive(), "the end")
     stop.set()
 
 

@@ -114,7 +114,7 @@ def test_nothing_outlives_up_that_was_killed_and_the_next_one_starts(tmp_path: P
                 state = read_state(tmp_path)
                 return state is not None and state.pid == supervisor and state.parts[0].state == "healthy"
 
-            eventually(healthy, "health", 60)
+            eventually(healthy, "health")
             state = read_state(tmp_path)
             assert state is not None
             os.kill(process.pid, number)

@@ -28,7 +28,7 @@ from artimon.model.values import Kind, ValueType
 from pipeline.spark.shards import ShardDirectory, ShardsUnknown
 from tests.varstore.feeding import Feed, Log, reference, table
 from tests.varstore.worlds import Row, announce, print_of, text_of
-from tests.waiting import eventually
+from tests.waiting import LIMIT_S, eventually
 from varstore.cluster import membership as membership_of
 from varstore.cluster.client import StoreUnavailable, VarstoreClient
 from varstore.cluster.directory import Directory, Place
@@ -217,7 +217,7 @@ class Cluster:
         wrong = [p for p, cells in expected.items() if found[p] != cells]
         return f"{len(wrong)} series differ: {found[wrong[0]]} for {expected[wrong[0]]}" if wrong else ""
 
-    def check(self, seconds: float = 30.0) -> None:
+    def check(self, seconds: float = LIMIT_S) -> None:
         """With nothing more to come the answer becomes what it must be."""
 
         deadline = monotonic() + seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -18,6 +18,7 @@ from artimon.model.windows.reducing import Windows
 from artimon.model.windows.rolling_increase import ROLLING
 from bookkeeper.framed import ConnectionLost, FramedClient, FramedServer
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
+from tests.waiting import eventually
 from varstore.answers import parts, pushdown
 from varstore.answers.waiting import Cancelled, DeadlinePassed, Waiting
 from varstore.service import ShardService, idl
@@ -58,14 +59,6 @@ def port(service: ShardService) -> Iterator[int]:
     server.stop()
 
 
-def until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether it came to be so in time."""
-    end, pause = time.monotonic() + seconds, threading.Event()
-    while not condition() and time.monotonic() < end:
-        pause.wait(0.01)
-    return condition()
-
-
 def heavy(windows: Windows) -> bytes:
     request = AggregateRequest(ALL, GRID, windows, "sum", ("part",), deadline_ms=60_000)
     return json.dumps(request.to_json()).encode()
@@ -79,19 +72,19 @@ def test_work_ends_when_the_client_goes_away(windows: Windows, way: str, service
 
     def ask() -> None:
         try:
-            client.call("aggregate", heavy(windows), timeout=0.4 if way == "close" else 30.0)
+            client.call("aggregate", heavy(windows), timeout=1.0 if way == "close" else 30.0)
         except Exception as error:
             failed.append(error)
 
     asking = threading.Thread(target=ask)
     asking.start()
-    assert until(lambda: service.working == 1, 5.0)
+    eventually(lambda: service.working == 1, "its work")
     if way == "abort":
         client.abort()
-    asking.join(5.0)
+    asking.join(60.0)
     assert failed
     assert way == "close" or isinstance(failed[0], ConnectionLost)
-    assert until(lambda: service.figures()["cancelled"] == 1, 1.0)
+    eventually(lambda: service.figures()["cancelled"] == 1, "the end of it", 5.0)
     assert service.working == 0
     before = time.process_time()
     threading.Event().wait(0.3)

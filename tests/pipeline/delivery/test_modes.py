@@ -18,8 +18,9 @@ from pipeline.delivery.modes import UNLOGGED
 from pipeline.log.log import Log
 from pipeline.log.recovery import segments_in
 from pipeline.sites.links import Site
-from tests.pipeline.helpers import Told, entry, ids_in, polled, wait_until
+from tests.pipeline.helpers import Told, entry, ids_in, polled
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics, read_topic
+from tests.waiting import eventually
 
 
 @contextmanager
@@ -47,10 +48,10 @@ def test_disk_failover_uses_the_log_only_while_no_collector_works(tmp_path: Path
     prefix = own_topics(kafka)
     with agent(prefix, tmp_path, zookeeper, "disk-failover") as one:
         with collector(zookeeper, kafka, prefix):
-            wait_until(lambda: figure(one, "collectors_up") == 1, "it is known")
+            eventually(lambda: figure(one, "collectors_up") == 1, "it is known")
             # a broker that is slow with its new topic lets some fall into the log first; those are sent from there
-            wait_until(lambda: _direct(one, 20), "accepted means that Kafka has it", 60)
-            wait_until(lambda: figure(one, "pending_batches") == 0, "what was in the log is sent", 40)
+            eventually(lambda: _direct(one, 20), "accepted means that Kafka has it")
+            eventually(lambda: figure(one, "pending_batches") == 0, "what was in the log is sent")
             before = figure(one, "failed_over_batches")
             assert len(ids_in(tmp_path / "log")) <= before, "what went past the log is not in it"
         logged = set(ids_in(tmp_path / "log"))
@@ -59,8 +60,8 @@ def test_disk_failover_uses_the_log_only_while_no_collector_works(tmp_path: Path
         assert figure(one, "failed_over_batches") == before + 10
         assert figure(one, "pending_batches") == 10
         with collector(zookeeper, kafka, prefix, id=f"{prefix}-2"):
-            wait_until(lambda: figure(one, "pending_batches") == 0, "the log is sent, and needs no ack", 40)
-            wait_until(lambda: _direct(one, 3), "and then it is past the log again", 40)
+            eventually(lambda: figure(one, "pending_batches") == 0, "the log is sent, and needs no ack")
+            eventually(lambda: _direct(one, 3), "and then it is past the log again")
     found = read_topic(kafka, f"{prefix}.samples")
     lanes: dict[int, list[int]] = {}
     for _, _, _, value in found:
@@ -85,9 +86,9 @@ def test_no_number_is_given_twice_though_the_log_never_saw_it(tmp_path: Path, zo
     with collector(zookeeper, kafka, prefix):
         for delivery in ("disk-failover", "disk-failover", "end-to-end", "end-to-end"):
             with agent(prefix, tmp_path, zookeeper, delivery, level="kafka") as one:
-                wait_until(lambda one=one: figure(one, "collectors_up") == 1, "it is known")  # type: ignore[misc]
+                eventually(lambda one=one: figure(one, "collectors_up") == 1, "it is known")  # type: ignore[misc]
                 accept(one, 6)
-                wait_until(lambda one=one: figure(one, "pending_batches") == 0, "sent")  # type: ignore[misc]
+                eventually(lambda one=one: figure(one, "pending_batches") == 0, "sent")  # type: ignore[misc]
     assert not (tmp_path / "log" / UNLOGGED).exists()
     ids: set[BatchId] = set(deduplicated(kafka, f"{prefix}.samples"))
     assert len(ids) == 24
@@ -107,7 +108,7 @@ def test_best_effort_is_bounded_and_counts_what_it_gives_up(tmp_path: Path, zook
         lost = figure(one, "lost_batches")["full"]
         assert 0 < lost < count
         with collector(zookeeper, kafka, prefix):
-            wait_until(lambda: figure(one, "pending_batches") == 0, "what is left is sent", 40)
+            eventually(lambda: figure(one, "pending_batches") == 0, "what is left is sent")
     headers = [verify(value) for value in deduplicated(kafka, f"{prefix}.samples").values()]
     kept = [header for header in headers if header.source.startswith("source-")]
     assert len(kept) + lost >= count

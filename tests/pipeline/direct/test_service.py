@@ -25,7 +25,8 @@ from pipeline.direct.reader import Reader
 from pipeline.direct.roll import RollConfig
 from pipeline.direct.service import DirectConfig, run_direct_collector
 from pipeline.direct.store import open_store
-from tests.pipeline.helpers import polled, wait_until
+from tests.pipeline.helpers import polled
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -117,7 +118,7 @@ def test_everything_is_in_the_folder_once_and_the_log_empties(
     with agent(tmp_path, chroot) as one, collector("c", chroot, folder, scheme):
         for n in range(40):
             one.intake.accept_now([polled(f"source-{n % 7}", 100, announce=n < 7)])
-        wait_until(lambda: pending(one) == 0, "all are acked")
+        eventually(lambda: pending(one) == 0, "all are acked")
         assert one.figures()["resent_batches"] == 0
     ids, reader = stored(folder)
     assert len(ids) == reader.report.batches == 40
@@ -138,7 +139,7 @@ def test_an_open_file_acks_nothing_at_any_level(tmp_path: Path, chroot: str, fol
     """Level `kafka` takes an answer for an ack; here the answer says only where the batch will stand."""
     with agent(tmp_path, chroot, "kafka") as one, collector("c", chroot, folder, Scheme.ROLL, 3600.0):
         one.intake.accept_now([polled("a")])
-        wait_until(lambda: sent(one) == 1, "it has a position")
+        eventually(lambda: sent(one) == 1, "it has a position")
         assert pending(one) == 1
 
 
@@ -162,9 +163,9 @@ def killed_in_the_middle(data: Path, chroot: str, folder: str, scheme: Scheme) -
         try:
             for n in range(20):
                 one.intake.accept_now([polled(f"source-{n % 5}", 50)])
-            wait_until(lambda: sent(one) == 20 or pending(one) == 0, "all have positions", 40)
+            eventually(lambda: sent(one) == 20 or pending(one) == 0, "all have positions")
             if scheme is Scheme.LENGTH:
-                wait_until(lambda: pending(one) == 0, "acked before the file is closed", 20)
+                eventually(lambda: pending(one) == 0, "acked before the file is closed")
             else:
                 assert pending(one) == 20, "an unclosed file acks nothing"
         finally:
@@ -172,8 +173,8 @@ def killed_in_the_middle(data: Path, chroot: str, folder: str, scheme: Scheme) -
         with collector("second", chroot, folder, scheme):
             for n in range(10):
                 one.intake.accept_now([polled(f"source-{n % 5}", 50)])
-            wait_until(lambda: pending(one) == 0, "all are acked", 60)
-            wait_until(lambda: not foreign(folder, "second"), "what the dead one left is taken care of")
+            eventually(lambda: pending(one) == 0, "all are acked")
+            eventually(lambda: not foreign(folder, "second"), "what the dead one left is taken care of")
         resent = one.figures()["resent_batches"]
     ids, _ = stored(folder)
     assert len(ids) == 30
@@ -192,17 +193,17 @@ def test_hdfs_down_for_a_while_loses_nothing(tmp_path: Path, chroot: str, folder
     """Scenarios 17 and 21: while the NameNode is down agents keep what they have, and it drains when it is back."""
     with agent(tmp_path, chroot) as one, collector("c", chroot, folder, Scheme.ROLL):
         one.intake.accept_now([polled("a")])
-        wait_until(lambda: pending(one) == 0, "the way is open")
+        eventually(lambda: pending(one) == 0, "the way is open")
         hdfs_stack.stop_part("namenode")
         try:
             for n in range(30):
                 one.intake.accept_now([polled(f"source-{n}", 20)])
-            wait_until(lambda: sent(one) > 0 or bool(one.figures()["nacks"]), "they reach the collector")
+            eventually(lambda: sent(one) > 0 or bool(one.figures()["nacks"]), "they reach the collector")
             assert pending(one) == 30, "nothing is acked meanwhile"
         finally:
             hdfs_stack.start_part("namenode")
             hdfs_stack.wait_healthy(90)
-        wait_until(lambda: pending(one) == 0, "it drains", 90)
+        eventually(lambda: pending(one) == 0, "it drains")
     assert len(stored(folder)[0]) == 31
 
 
@@ -213,7 +214,7 @@ def test_scenario_17_stop_is_bounded_while_hdfs_is_down(
     with agent(tmp_path, chroot) as one:
         with collector("c", chroot, folder, Scheme.ROLL, 3600.0):
             one.intake.accept_now([polled("a")])
-            wait_until(lambda: sent(one) == 1, "it waits in an open file")
+            eventually(lambda: sent(one) == 1, "it waits in an open file")
             hdfs_stack.stop_part("namenode")
             began = monotonic()
         try:
@@ -222,7 +223,7 @@ def test_scenario_17_stop_is_bounded_while_hdfs_is_down(
             hdfs_stack.start_part("namenode")
             hdfs_stack.wait_healthy(90)
         with collector("d", chroot, folder, Scheme.ROLL):
-            wait_until(lambda: pending(one) == 0, "sent again to another one", 60)
+            eventually(lambda: pending(one) == 0, "sent again to another one")
 
 
 def test_scenario_42_zookeeper_gone_and_wiped(tmp_path: Path, zookeeper: str, chroot: str, folder: str) -> None:
@@ -235,7 +236,7 @@ def test_scenario_42_zookeeper_gone_and_wiped(tmp_path: Path, zookeeper: str, ch
             root = chroot[len(zookeeper) :]
             client.delete(f"{root}/artimon/acks", recursive=True)
             one.intake.accept_now([polled("b")])
-            wait_until(lambda: pending(one) == 0, "all are acked", 40)
+            eventually(lambda: pending(one) == 0, "all are acked")
             nodes = client.get_children(f"{root}/artimon/acks")
             assert len(nodes) == 1
             assert json.loads(client.get(f"{root}/artimon/acks/{nodes[0]}")[0])["cluster"] == folder

@@ -18,7 +18,8 @@ from pipeline.direct.reader import Reader
 from pipeline.direct.roll import RollConfig
 from pipeline.direct.stream import Stream
 from tests.pipeline.direct.stores import FaultyStore
-from tests.pipeline.helpers import samples, wait_until
+from tests.pipeline.helpers import samples
+from tests.waiting import eventually
 
 Made = tuple[BatchHeader, bytes]
 
@@ -99,11 +100,11 @@ def test_acked_on_close_and_rename_only(make: Make, store: FaultyStore) -> None:
     store.go.clear()
     one.put(*map(batch, range(4)))
     one.stream.roll()
-    wait_until(lambda: "write" in store.done, "written")
+    eventually(lambda: "write" in store.done, "written")
     assert one.verdict() == (set(), set())
     store.slow = {"rename"}
     store.go.set()
-    wait_until(lambda: one.acked == set(one.at), "closed and renamed")
+    eventually(lambda: one.acked == set(one.at), "closed and renamed")
     assert found(store) == one.acked
     assert store.listing(OPEN) == []
 
@@ -122,7 +123,7 @@ def test_scenario_18_rotation_while_an_append_is_slow(make: Make, store: FaultyS
     assert 0 < len(one.at) < 40
     assert all(reason.startswith("full:") for reason in one.refused)
     store.go.set()
-    wait_until(lambda: one.acked == set(one.at), "all that was taken is acked")
+    eventually(lambda: one.acked == set(one.at), "all that was taken is acked")
     assert found(store) == one.acked
     assert one.stream.figures()["rolls"] >= len(one.at) / 3
 
@@ -135,32 +136,32 @@ def test_scenario_14_a_failed_roll_acks_nothing_and_the_next_file_only_its_own(
     store.failing = {call}
     one.put(*map(batch, range(3)))
     one.stream.roll()
-    wait_until(lambda: one.again == set(one.at), "named lost")
+    eventually(lambda: one.again == set(one.at), "named lost")
     store.failing = set()
-    wait_until(lambda: not one.stream._refuse(1), "the pause is over")
+    eventually(lambda: not one.stream._refuse(1), "the pause is over")
     first = set(one.at)
     one.put(*map(batch, range(3, 6)))
     one.stream.roll()
-    wait_until(lambda: len(one.acked) == 3, "the next file is closed")
+    eventually(lambda: len(one.acked) == 3, "the next file is closed")
     assert one.again == first
     assert one.acked == set(one.at) - first
     one.put(*map(batch, range(3)))
     one.stream.roll()
-    wait_until(lambda: found(store) == {batch(n)[0].id for n in range(6)}, "sent again, stored once")
+    eventually(lambda: found(store) == {batch(n)[0].id for n in range(6)}, "sent again, stored once")
 
 
 def test_scenario_17_the_store_down_at_open_loses_nothing_and_stops_in_time(make: Make, store: FaultyStore) -> None:
     one = make()
     store.failing = {"create"}
     one.put(*map(batch, range(3)))
-    wait_until(lambda: bool(one.stream.problem), "it says so")
+    eventually(lambda: bool(one.stream.problem), "it says so")
     one.put(batch(3))
     assert one.refused[0].startswith("store:")
     store.failing = set()
     one.stream.roll()
-    wait_until(lambda: one.acked == set(one.at), "what waited in memory is written")
+    eventually(lambda: one.acked == set(one.at), "what waited in memory is written")
     store.failing = {"create"}
-    wait_until(lambda: not one.stream._refuse(1), "it takes again")
+    eventually(lambda: not one.stream._refuse(1), "it takes again")
     one.put(batch(5))
     began = monotonic()
     one.stream.stop(0.5)
@@ -172,9 +173,9 @@ def test_a_store_that_stays_away_gives_the_batches_back_to_the_agents(make: Make
     one = make(open_s=0.2)
     store.failing = {"create"}
     one.put(batch(0))
-    wait_until(lambda: one.again == set(one.at), "another collector may have it")
+    eventually(lambda: one.again == set(one.at), "another collector may have it")
     store.failing = set()
-    wait_until(lambda: not one.stream._refuse(1), "it takes again by itself")
+    eventually(lambda: not one.stream._refuse(1), "it takes again by itself")
 
 
 def test_scenario_17_a_hanging_append_does_not_hold_up_the_stop(make: Make, store: FaultyStore) -> None:
@@ -191,12 +192,12 @@ def test_scenario_17_a_hanging_append_does_not_hold_up_the_stop(make: Make, stor
 def test_committed_length_acks_before_the_file_is_closed(make: Make, store: FaultyStore) -> None:
     one = make(Scheme.LENGTH)
     one.put(*map(batch, range(3)))
-    wait_until(lambda: one.acked == set(one.at), "the durable length covers them")
+    eventually(lambda: one.acked == set(one.at), "the durable length covers them")
     assert len(store.listing(OPEN)) == 1
     assert found(store) == one.acked, "a reader reads what is durable of an open file"
     store.failing = {"sync"}
     one.put(batch(3))
-    wait_until(lambda: one.again == {batch(3)[0].id}, "the rest is lost")
+    eventually(lambda: one.again == {batch(3)[0].id}, "the rest is lost")
     assert len(one.acked) == 3
 
 
@@ -211,7 +212,7 @@ def test_a_thread_of_a_stream_survives_a_defect(make: Make, store: FaultyStore) 
 
     store.create = broken  # type: ignore[method-assign,assignment]
     one.put(batch(0))
-    wait_until(lambda: one.stream.worn, "given up")
+    eventually(lambda: one.stream.worn, "given up")
     assert boom.is_set()
     assert one.again == set(one.at)
 

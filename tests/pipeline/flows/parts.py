@@ -16,7 +16,7 @@ from pipeline.flows.flow import Flow
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Part, Registry
 from pipeline.flows.spi import ChannelFull, Figures, SinkFailed
-from tests.pipeline.helpers import wait_until
+from tests.waiting import eventually
 
 
 def event(n: int, size: int = 0) -> Event:
@@ -122,5 +122,5 @@ def until_full(put: Callable[[int], None]) -> int:
 
 def eventually_has(sink: ListSink, numbers: Sequence[int], seconds: float = 20.0) -> None:
     """Return once the sink has exactly these, in order."""
-    wait_until(lambda: len(sink.numbers) >= len(numbers), f"{len(numbers)} events", seconds)
+    eventually(lambda: len(sink.numbers) >= len(numbers), f"{len(numbers)} events", seconds)
     assert sink.numbers == list(numbers)

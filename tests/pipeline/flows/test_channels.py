@@ -19,7 +19,8 @@ from pipeline.flows.event import Parcel
 from pipeline.flows.spi import ChannelFailed
 from pipeline.flows.transaction import WrongPhase
 from tests.pipeline.flows.parts import event, numbers_of, parcel, until_full
-from tests.pipeline.helpers import FastFiles, wait_until
+from tests.pipeline.helpers import FastFiles
+from tests.waiting import eventually
 
 Branches = dict[str, BranchPolicy]
 
@@ -222,7 +223,7 @@ def test_a_take_wakes_on_data_and_on_stop(make: Make) -> None:
     thread = threading.Thread(target=take)
     thread.start()
     channel.put([parcel(1)], 30.0)
-    wait_until(lambda: found == [[1]], "the first take")
+    eventually(lambda: found == [[1]], "the first take")
     channel.stop(5.0)
     thread.join(20)
     assert found == [[1], "the channel is closed"]

@@ -19,7 +19,8 @@ from pipeline.log.records import BadPayload, decode_cursor, encode_cursor
 from pipeline.log.recovery import segment_path, segments_in
 from tests.pipeline.crash_files import CrashFiles
 from tests.pipeline.flows.parts import event, numbers_of, parcel
-from tests.pipeline.helpers import FastFiles, wait_until
+from tests.pipeline.helpers import FastFiles
+from tests.waiting import eventually
 
 BRANCHES = {"a": BranchPolicy(), "b": BranchPolicy()}
 
@@ -191,7 +192,7 @@ def test_scenario_33_what_was_had_long_ago_is_known_when_its_segment_is_gone(tmp
     for n in range(20):
         channel.put([foreign(n, 1500)], 30.0)
         channel.take(1, 5.0).commit()
-    wait_until(lambda: segments_in(tmp_path)[0] > 1, "the first segment is deleted")
+    eventually(lambda: segments_in(tmp_path)[0] > 1, "the first segment is deleted")
     channel.stop(30.0)
     channel = opened(tmp_path)
     channel.put([foreign(n, 1500) for n in range(21)], 30.0)
@@ -211,7 +212,7 @@ def test_power_fails_and_every_identity_that_was_had_is_known(tmp_path: Path, se
         if rng.random() < 0.9:
             channel.take(1, 5.0).commit()
     if seed == 0:
-        wait_until(lambda: segments_in(tmp_path / "log")[0] > 1, "the first segment is deleted")
+        eventually(lambda: segments_in(tmp_path / "log")[0] > 1, "the first segment is deleted")
     files.power_off(tmp_path / "log", tmp_path / "after", rng)
     channel.stop(30.0)
     after = opened(tmp_path / "after")

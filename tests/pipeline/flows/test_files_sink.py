@@ -98,7 +98,7 @@ def test_files_roll_by_size_by_age_and_when_there_are_too_many(tmp_path: Path, s
     assert [lines(store, k) for k in "abc"] == [["a"], ["b"], ["c"]]
     old = sink(tmp_path / "s2", store.uri, roll_s=0.1, path="old")
     old.deliver([sealed("x")])
-    eventually(lambda: finished(store, "old"), "it rolls by itself", 10)
+    eventually(lambda: finished(store, "old"), "it rolls by itself")
     old.stop(5)
 
 
@@ -241,7 +241,7 @@ def test_a_file_of_the_last_run_is_finished_though_nothing_comes(tmp_path: Path,
     files.deliver([sealed("1")])
     killed(files)
     again = sink(tmp_path / "s", store.uri)
-    eventually(lambda: lines(store) == ["1"], "it is finished", 10)
+    eventually(lambda: lines(store) == ["1"], "it is finished")
     again.stop(5)
 
 
@@ -303,6 +303,6 @@ def test_on_hdfs_with_a_kill_between(tmp_path: Path, hdfs: str) -> None:
         return True
 
     parcel = sealed("2")
-    eventually(delivered, "the old file is finished", 90)
+    eventually(delivered, "the old file is finished")
     again.stop(20)
     assert lines(store) == ["1", "2"]

@@ -20,7 +20,7 @@ from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Part
 from pipeline.flows.spi import ChannelFull, SinkFailed
 from tests.pipeline.flows.parts import Sinks, eventually_has, flow, numbers_of, parcel, registry, until_full
-from tests.pipeline.helpers import wait_until
+from tests.waiting import eventually
 
 PLAIN = """
 [[flow]]
@@ -60,13 +60,13 @@ def test_a_sink_that_fails_is_tried_again_until_it_takes_them(tmp_path: Path, de
     running = plain(tmp_path, sinks, delivery)
     for n in range(20):
         running.put([parcel(n)])
-    wait_until(lambda: sinks["one"].calls > 3, "tries")
+    eventually(lambda: sinks["one"].calls > 3, "tries")
     assert any("down" in text for text in running.figures()["problems"])
     sinks["one"].up()
     eventually_has(sinks["one"], range(20))
     running.put([parcel(20)])
     eventually_has(sinks["one"], range(21))
-    wait_until(lambda: not running.figures()["problems"], "no problem any more")
+    eventually(lambda: not running.figures()["problems"], "no problem any more")
     running.stop()
 
 
@@ -89,7 +89,7 @@ def test_disk_failover_goes_straight_while_the_sink_works(tmp_path: Path) -> Non
         running.put([parcel(3)])
         return bool(running.figures()["channel"]["direct"] > 1)
 
-    wait_until(straight_again, "direct delivery again")
+    eventually(straight_again, "direct delivery again")
     assert sinks["one"].numbers == sorted(sinks["one"].numbers)
     running.stop()
 
@@ -151,7 +151,7 @@ def test_pause_and_drain(tmp_path: Path) -> None:
     running = plain(tmp_path, sinks)
     running.pause()
     running.put([parcel(1)])
-    wait_until(lambda: running.figures()["runners"]["sink sink"]["paused"], "paused")
+    eventually(lambda: running.figures()["runners"]["sink sink"]["paused"], "paused")
     running.close_front()
     with pytest.raises(ChannelFull):
         running.put([parcel(2)])
@@ -198,7 +198,7 @@ def test_scenario_37_branches_go_on_without_one_that_is_dead(tmp_path: Path, del
     sinks["b"].up()
     sinks["c"].up()
     eventually_has(sinks["b"], range(101))
-    wait_until(lambda: sinks["c"].numbers[-1:] == [100], "the optional branch follows")
+    eventually(lambda: sinks["c"].numbers[-1:] == [100], "the optional branch follows")
     assert len(sinks["c"].numbers) == len(set(sinks["c"].numbers))
     running.stop()
 
@@ -242,7 +242,7 @@ def test_failover_goes_on_with_the_next_and_back(tmp_path: Path) -> None:
         running.put([parcel(9)])
         return sinks["a"].numbers[-1] == 9
 
-    wait_until(back, "the first sink again")
+    eventually(back, "the first sink again")
     assert running.figures()["sinks"]["failover"]["sinks"]["a"]["failures"] == 1
     running.stop()
 
@@ -256,13 +256,13 @@ def test_balance_uses_all_and_leaves_out_those_that_fail(tmp_path: Path, kind: s
     while not (sinks["a"].numbers and sinks["b"].numbers):
         running.put([parcel(count)])
         count += 1
-        wait_until(lambda: running.waiting == 0, "delivered")
+        eventually(lambda: running.waiting == 0, "delivered")
         assert count < 1000
     sinks["a"].down()
     before = len(sinks["a"].numbers)
     for n in range(count, count + 10):
         running.put([parcel(n)])
-    wait_until(lambda: len(sinks["a"].numbers) + len(sinks["b"].numbers) == count + 10, "all")
+    eventually(lambda: len(sinks["a"].numbers) + len(sinks["b"].numbers) == count + 10, "all")
     assert len(sinks["a"].numbers) == before
     assert sorted(sinks["a"].numbers + sinks["b"].numbers) == list(range(count + 10))
     running.stop()
@@ -313,7 +313,7 @@ def ticking(running: Flow, until: Any, what: str) -> None:
         running.tick()
         return bool(until())
 
-    wait_until(ready, what)
+    eventually(ready, what)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -372,7 +372,7 @@ def test_fault_29_a_source_that_had_nothing_for_long_is_polled_at_once_when_it_w
     text = PLAIN.format(delivery="best-effort", channel="").replace('name = "plain"', 'name = "plain"\nidle_s = 60')
     running = built(text.replace('"api"', '"sleepy"'), tmp_path, sinks, Component("sleepy", NoOptions, build))
     running.start()
-    wait_until(lambda: len(polls) == 1, "the first poll")
+    eventually(lambda: len(polls) == 1, "the first poll")
     there.set()
     made[0].wake()
     eventually_has(sinks["one"], [0], seconds=20)
@@ -387,7 +387,7 @@ def test_fault_23_stop_ends_in_bounded_time_whatever_hangs(tmp_path: Path) -> No
     running = built(text, tmp_path, sinks)
     running.start()
     running.put([parcel(1)])
-    wait_until(sinks["one"].entered.is_set, "the sink hangs")
+    eventually(sinks["one"].entered.is_set, "the sink hangs")
     began = monotonic()
     problems = running.stop()
     assert monotonic() - began < 15
@@ -396,7 +396,7 @@ def test_fault_23_stop_ends_in_bounded_time_whatever_hangs(tmp_path: Path) -> No
     assert sinks["one"].stopped == 1  # stopping goes on past what failed
     sinks["one"].gate.set()  # what was left behind comes back: it must not commit
     again = plain(tmp_path, sinks)
-    wait_until(lambda: sinks["one"].numbers[-1:] == [1] and again.waiting == 0, "the event")
+    eventually(lambda: sinks["one"].numbers[-1:] == [1] and again.waiting == 0, "the event")
     again.stop()
 
 
@@ -416,7 +416,7 @@ def test_stop_waits_for_no_take_that_waits_for_data(
         durable = "best-effort" if channel == "memory" else "end-to-end"
         running = plain(tmp_path, sinks, durable, f'[flow.channel]\ntype = "{channel}"\n')
     running.put([parcel(1)])
-    wait_until(lambda: not running.waiting and all(sink.numbers == [1] for sink in sinks.values()), "it has arrived")
+    eventually(lambda: not running.waiting and all(sink.numbers == [1] for sink in sinks.values()), "it has arrived")
     began = monotonic()
     assert running.stop(60.0) == []
     assert monotonic() - began < 30
@@ -477,7 +477,7 @@ type = "list"
 """
     running = flow(text, tmp_path, sinks)
     running.start()
-    wait_until(lambda: len(sinks["one"].parcels) == 1, "events")
+    eventually(lambda: len(sinks["one"].parcels) == 1, "events")
     from pipeline.flows.event import events_of
 
     first, second = events_of(sinks["one"].parcels[0])

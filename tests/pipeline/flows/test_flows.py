@@ -22,7 +22,7 @@ from pipeline.flows.spi import ChannelFull, FlowError
 from pipeline.plane.commands import Mode
 from pipeline.plane.runtime import Flows as PlaneFlows
 from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel
-from tests.pipeline.helpers import wait_until
+from tests.waiting import eventually
 
 
 def one(name: str, id: str = "one", **more: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def flows(tmp_path: Path, sinks: Sinks) -> Iterator[Flows]:
 
 def running(flows: Flows, *names: str) -> None:
     """Wait until exactly these run."""
-    wait_until(
+    eventually(
         lambda: {r["name"]: r["state"] for r in flows.report()} == dict.fromkeys(names, "running"), f"{names} run"
     )
 
@@ -114,18 +114,18 @@ def test_a_new_flow_that_cannot_start_is_an_error_and_the_others_run(flows: Flow
             flows.change([one("good"), bad])
         assert "bad" in flows.fault()
         assert flows.flow("good").state == "running"
-    wait_until(lambda: flows.fault() == "", "the port is free again", 60)
+    eventually(lambda: flows.fault() == "", "the port is free again")
 
 
 def test_modes(flows: Flows, sinks: Sinks) -> None:
     running(flows, "fixed")
     flows.set_mode(Mode.PAUSED)
     flow = flows.flow("fixed")
-    wait_until(lambda: all(r["paused"] for r in flow.figures()["runners"].values()), "paused")
+    eventually(lambda: all(r["paused"] for r in flow.figures()["runners"].values()), "paused")
     flow.put([parcel(1)])
     assert flows.waiting() == 1
     flows.set_mode(Mode.DRAINING)
-    wait_until(lambda: flows.waiting() == 0, "drained")
+    eventually(lambda: flows.waiting() == 0, "drained")
     with pytest.raises(ChannelFull):
         flow.put([parcel(2)])
     flows.set_mode(Mode.RUNNING)
@@ -145,7 +145,7 @@ def test_one_flow_that_hangs_takes_no_time_from_the_others(flows: Flows, sinks: 
     running(flows, "fixed", "hangs", "fine")
     sinks["hangs"].gate.clear()
     flows.flow("hangs").put([parcel(1)])
-    wait_until(sinks["hangs"].entered.is_set, "it hangs")
+    eventually(sinks["hangs"].entered.is_set, "it hangs")
     began = monotonic()
     problems = flows.stop(8.0)
     assert monotonic() - began < 20
@@ -163,9 +163,9 @@ def test_the_supervisor_is_watched_too(flows: Flows, monkeypatch: pytest.MonkeyP
 
     with monkeypatch.context() as patch:
         patch.setattr(Flow, "tick", die)
-        wait_until(lambda: not any(t.name == "flows" for t in threading.enumerate()), "the supervisor is dead")
+        eventually(lambda: not any(t.name == "flows" for t in threading.enumerate()), "the supervisor is dead")
     assert flows.figures()["supervisor_restarts"] == 1
-    wait_until(lambda: any(t.name == "flows" for t in threading.enumerate()), "another one")
+    eventually(lambda: any(t.name == "flows" for t in threading.enumerate()), "another one")
 
 
 def test_scenario_41_thousands_of_batches_leave_nothing_behind(flows: Flows, sinks: Sinks) -> None:
@@ -177,7 +177,7 @@ def test_scenario_41_thousands_of_batches_leave_nothing_behind(flows: Flows, sin
     def many(first: int) -> tuple[int, int, int]:
         for n in range(first, first + 800, 50):
             flow.put([parcel(m) for m in range(n, n + 50)])
-        wait_until(lambda: flow.waiting == 0, "delivered", 60)
+        eventually(lambda: flow.waiting == 0, "delivered")
         assert len(sink.parcels) == 800
         assert numbers_of(sink.parcels[-1:]) == [first + 799]
         sink.parcels.clear()
@@ -202,7 +202,7 @@ def test_an_agents_process_runs_the_flows_of_a_file_beside_its_polls(tmp_path: P
     command += ["--data", str(tmp_path / "data"), "--flows", str(file), "--health", str(health), "--no-host-metrics"]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         try:
-            wait_until(lambda: delivered(health) == 10, "all delivered", 100)
+            eventually(lambda: delivered(health) == 10, "all delivered")
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
         finally:

@@ -10,8 +10,8 @@ from artimon.stack.topics import Topic, make_topics
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.flow import Flow
 from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel
-from tests.pipeline.helpers import wait_until
 from tests.pipeline.kafka_helpers import APPEND_TIME, collector, deduplicated, own_topics
+from tests.waiting import eventually
 
 RECEIVER = """
 [[flow]]
@@ -50,8 +50,8 @@ def test_a_sender_finds_the_members_of_a_group_and_goes_on_with_another(tmp_path
     receivers = {name: started(RECEIVER.format(agent=name), tmp_path, sinks, name, zookeeper) for name in names}
     sender = started(SENDER.format(group="tier-2"), tmp_path, sinks, "agent-1", zookeeper)
     sender.put([parcel(1)])
-    wait_until(lambda: sender.waiting == 0, "delivered", 60)
-    wait_until(lambda: sender.figures()["sinks"]["sink"]["agents"] == 2, "both are known", 60)
+    eventually(lambda: sender.waiting == 0, "delivered")
+    eventually(lambda: sender.figures()["sinks"]["sink"]["agents"] == 2, "both are known")
     first = next(name for name in names if sinks[name].numbers)
     other = next(name for name in names if name != first)
     assert receivers[first].stop() == []
@@ -70,7 +70,7 @@ def test_events_go_to_kafka_through_the_collectors(tmp_path: Path, zookeeper: st
         sender = started(SENDER.format(group="collectors"), tmp_path, sinks, "agent-1", zookeeper)
         for n in range(10):
             sender.put([parcel(n)])
-        wait_until(lambda: sender.waiting == 0, "all in Kafka", 90)
+        eventually(lambda: sender.waiting == 0, "all in Kafka")
         sender.stop()
     found = deduplicated(kafka, f"{prefix}.events")
     assert [id.sequence for id in sorted(found)] == list(range(10))

@@ -11,8 +11,8 @@ from pipeline.flows.channels.kafka import KafkaChannel, KafkaOptions
 from pipeline.flows.event import Parcel
 from pipeline.flows.spi import ChannelFailed, ChannelFull
 from tests.pipeline.flows.parts import numbers_of, parcel
-from tests.pipeline.helpers import wait_until
 from tests.pipeline.kafka_helpers import own_topics
+from tests.waiting import eventually
 
 
 class Opened:
@@ -47,7 +47,7 @@ def taken(channel: KafkaChannel, count: int) -> list[Parcel]:
             found.extend(take.parcels)
         return len(found) >= count
 
-    wait_until(more, f"{count} parcels", 90)
+    eventually(more, f"{count} parcels")
     return found
 
 
@@ -63,7 +63,7 @@ def test_puts_takes_rollbacks_and_restarts(opened: Opened) -> None:
         first = channel.take(10, 2.0)
         return bool(first)
 
-    wait_until(some, "the first take", 90)
+    eventually(some, "the first take")
     with pytest.raises(ChannelFailed, match="neither committed nor rolled back"):
         channel.take(1, 0.0)
     ids = [p.id for p in first.parcels]
@@ -91,7 +91,7 @@ def test_what_was_not_committed_comes_to_the_next_owner_and_a_failed_commit_is_s
         take = old.take(10, 2.0)
         return bool(take)
 
-    wait_until(some, "the first take", 90)
+    eventually(some, "the first take")
     old._consumer.close(autocommit=False)  # the broker takes it out of the group
     new = opened()
     assert numbers_of(taken(new, 2)) == [1, 2]

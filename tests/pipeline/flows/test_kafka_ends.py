@@ -73,7 +73,7 @@ def drain(source: KafkaSource, into: Into, count: int) -> list[bytes]:
         source.poll(into)
         return len(into.events) >= count
 
-    eventually(enough, f"{count} events", 30, pause=0.01)
+    eventually(enough, f"{count} events", pause=0.01)
     return sorted(event.body for event in into.events)
 
 
@@ -85,7 +85,7 @@ def test_messages_as_events_once_through_refusals_and_kills(kafka: str, prefix: 
     source.start()
     into.full = True
     with pytest.raises(ChannelFull):
-        eventually(lambda: source.poll(into), "something to put", 30)
+        eventually(lambda: source.poll(into), "something to put")
     into.full, into.crash = False, True
     with pytest.raises(KeyboardInterrupt):
         source.poll(into)
@@ -120,7 +120,7 @@ def test_batches_keep_identity_and_bytes_from_sink_to_source(kafka: str, prefix:
     source.start()
     produce(kafka, f"{prefix}.events", [b"no batch"])
     assert drain(source, into, 4) == [b"0", b"1", b"2", b"3"]
-    eventually(lambda: source.poll(into) or source.figures().get("bad") == 1, "what is no batch is counted", 30)
+    eventually(lambda: source.poll(into) or source.figures().get("bad") == 1, "what is no batch is counted")
     assert {id: p.data for id, p in into.arrived.items()} == {verify(p.data or b"").id: p.data for p in parcels}
     source.stop(2)
 

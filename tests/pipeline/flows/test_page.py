@@ -17,7 +17,7 @@ from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel
 from pipeline.flows.flow import Flow
 from pipeline.flows.registry import Part, Registry
-from tests.pipeline.helpers import wait_until
+from tests.waiting import eventually
 
 PAGE = (Path(__file__).parents[3] / "docs" / "flows.md").read_text()
 
@@ -43,7 +43,7 @@ def test_the_code_runs_and_its_component_is_found(tmp_path: Path) -> None:
     flow = Flow(config, Context("agent", "", "", tmp_path, registry))
     flow.start()
     flow.put([Parcel((Event({}, b"one"),)), Parcel((Event({}, b""),)), Parcel((Event({}, b"two"),))])
-    wait_until(lambda: flow.waiting == 0, "delivered")
+    eventually(lambda: flow.waiting == 0, "delivered")
     assert flow._sinks["sink"].heard == ["ONE?", "TWO?"]
     assert flow.figures()["runners"]["sink sink"]["rejected"] == 1
     flow.stop()

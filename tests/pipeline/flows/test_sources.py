@@ -27,7 +27,7 @@ from pipeline.flows.sources.syslog import frames, parse
 from pipeline.flows.sources.thrift import EventsClient, EventsRefused
 from pipeline.flows.spi import ChannelFull
 from pipeline.idl import collector_idl
-from tests.pipeline.helpers import wait_until
+from tests.waiting import eventually
 
 
 class Into:
@@ -53,7 +53,7 @@ class Into:
         return [event.body for event in self.events]
 
     def wait(self, count: int) -> list[bytes]:
-        wait_until(lambda: len(self.events) >= count, f"{count} events", 20)
+        eventually(lambda: len(self.events) >= count, f"{count} events")
         return self.bodies
 
 
@@ -119,7 +119,7 @@ def test_a_peer_that_brings_nothing_or_no_end_is_left(source: Made, into: Into) 
     netcat = source("netcat", idle_s=0.2, connections=2)
     with connect(netcat) as sock:
         assert sock.recv(1) == b""
-    wait_until(lambda: netcat.figures()["connections"] == 0, "it is gone", 10)
+    eventually(lambda: netcat.figures()["connections"] == 0, "it is gone")
     assert netcat.figures()["idle_connections"] == 1
 
 
@@ -127,7 +127,7 @@ def test_no_more_connections_than_allowed(source: Made) -> None:
     netcat = source("netcat", connections=1)
     with connect(netcat) as first:
         first.sendall(b"x\n")
-        wait_until(lambda: netcat.figures()["connections"] == 1, "one connection", 10)
+        eventually(lambda: netcat.figures()["connections"] == 1, "one connection")
         with connect(netcat) as second:
             assert second.recv(1) == b""
     assert netcat.figures()["connections_refused"] == 1
@@ -230,7 +230,7 @@ def test_a_body_that_no_batch_can_hold_is_refused(source: Made, into: Into) -> N
 def test_a_program_that_runs_for_long_is_started_again(source: Made, into: Into) -> None:
     running = source("exec", command=["/bin/sh", "-c", "echo a; echo b >&2; exit 3"], headers={"p": "sh"})
     assert set(into.wait(2)) == {b"a"}
-    wait_until(lambda: "ended with 3: b" in "".join(running.figures()["problems"]), "its end is told", 10)
+    eventually(lambda: "ended with 3: b" in "".join(running.figures()["problems"]), "its end is told")
     assert into.events[0].headers == {"p": "sh"}
 
 
@@ -254,7 +254,7 @@ def test_both_streams(source: Made, into: Into) -> None:
 
 def test_a_program_that_is_not_there(source: Made) -> None:
     running = source("exec", command=["/nowhere/at-all"])
-    wait_until(lambda: "No such file" in "".join(running.figures()["problems"]), "it is told", 10)
+    eventually(lambda: "No such file" in "".join(running.figures()["problems"]), "it is told")
 
 
 def test_what_a_program_started_ends_with_the_source_though_the_program_is_gone(source: Made, into: Into) -> None:
@@ -262,7 +262,7 @@ def test_what_a_program_started_ends_with_the_source_though_the_program_is_gone(
     child = int(into.wait(1)[0])
     running.stop(6.0)
     assert not running._thread.is_alive()
-    wait_until(lambda: not Path(f"/proc/{child}").exists() or "Z" in _state(child), "it has ended", 10)
+    eventually(lambda: not Path(f"/proc/{child}").exists() or "Z" in _state(child), "it has ended")
 
 
 def _state(pid: int) -> str:
@@ -275,7 +275,7 @@ def _state(pid: int) -> str:
 def test_what_stands_on_the_error_stream_waits_for_room_too(source: Made, into: Into) -> None:
     into.full = True
     running = source("exec", command=["/bin/sh", "-c", "echo late >&2"], errors=True, every_s=600)
-    wait_until(lambda: running.figures().get("refused", 0) >= 6, "it was refused for more than a second", 20)
+    eventually(lambda: running.figures().get("refused", 0) >= 6, "it was refused for more than a second")
     into.full = False
     assert into.wait(1) == [b"late"]
 
@@ -317,7 +317,7 @@ def test_a_channel_with_a_defect_ends_no_thread(source: Made, into: Into) -> Non
     into.parcels = Broken()  # type: ignore[assignment]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.sendto(b"<34>one", ("127.0.0.1", udp.port))
-        wait_until(lambda: udp.figures().get("lost") == 1, "it is counted", 10)
+        eventually(lambda: udp.figures().get("lost") == 1, "it is counted")
         into.parcels = real
         sock.sendto(b"<34>two", ("127.0.0.1", udp.port))
     assert into.wait(1) == [b"two"]
@@ -404,7 +404,7 @@ def test_large_calls_wait_with_their_senders(source: Made, into: Into, name: str
     server = source(name, held_bytes=1024 * 1024)
     with into._lock, ThreadPoolExecutor(8) as pool:
         sent = [pool.submit(SEND[name], server.port, n) for n in range(8)]
-        wait_until(lambda: server._server.budget.waiting == 7, "all but one wait", 20)
+        eventually(lambda: server._server.budget.waiting == 7, "all but one wait")
         assert server._server.budget.used < 2**20
         into._lock.release()
         try:

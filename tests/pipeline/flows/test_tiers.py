@@ -26,7 +26,7 @@ from pipeline.flows.spi import ChannelFull, SinkFailed
 from pipeline.idl import collector_idl
 from tests.faults.namenode_proxy import NameNodeProxy
 from tests.pipeline.flows.parts import Sinks, context, event, eventually_has, flow, numbers_of, parcel, until_full
-from tests.pipeline.helpers import wait_until
+from tests.waiting import eventually
 
 TIER = """
 [[flow]]
@@ -92,8 +92,8 @@ def test_tiers_fill_from_the_end_and_drain_in_order(tmp_path: Path) -> None:
     client = Client(first)
     for _ in range(5):
         assert client.send() == ""
-    wait_until(lambda: second.waiting == 5, "the second tier has them")
-    wait_until(lambda: first.waiting == 0, "and the first has forgotten them")
+    eventually(lambda: second.waiting == 5, "the second tier has them")
+    eventually(lambda: first.waiting == 0, "and the first has forgotten them")
     while not (reason := client.send()):
         assert client.next < 200
     assert reason.startswith("full: quota")  # a clear error, and nothing of the call is kept
@@ -103,7 +103,7 @@ def test_tiers_fill_from_the_end_and_drain_in_order(tmp_path: Path) -> None:
     assert second.waiting + first.waiting >= refused_at  # some stand in both: taken there, not yet forgotten here
     assert second.waiting > 15
     assert first.waiting > 15
-    wait_until(lambda: any("full" in text for text in first.figures()["problems"]), "the first tier says so")
+    eventually(lambda: any("full" in text for text in first.figures()["problems"]), "the first tier says so")
     assert sinks["one"].numbers == []
 
     sinks["one"].up()
@@ -111,7 +111,7 @@ def test_tiers_fill_from_the_end_and_drain_in_order(tmp_path: Path) -> None:
         client.send()
     eventually_has(sinks["one"], range(client.next), seconds=60)
     assert [p.data for p in sinks["one"].parcels] == [message(n) for n in range(client.next)]
-    wait_until(lambda: first.waiting == second.waiting == 0, "empty")
+    eventually(lambda: first.waiting == second.waiting == 0, "empty")
     assert first.stop() == []
     assert second.stop() == []
 
@@ -133,7 +133,7 @@ def test_tiers_fill_and_drain_into_hdfs(tmp_path: Path, hdfs: str) -> None:
     for _ in range(20):
         while client.send():
             pass
-    wait_until(lambda: first.waiting == second.waiting == 0, "everything is delivered", 90)
+    eventually(lambda: first.waiting == second.waiting == 0, "everything is delivered")
     assert first.stop() == []
     assert second.stop() == []
     store = open_store(folder)
@@ -162,7 +162,7 @@ def test_tiers_survive_restarts_in_the_middle(tmp_path: Path) -> None:
     sinks["one"].down()
     second = tier(tmp_path, sinks, "agent-2", port=port)
     first = tier(tmp_path, sinks, "agent-1", to(second))
-    wait_until(lambda: first.waiting == 0, "over the hop")
+    eventually(lambda: first.waiting == 0, "over the hop")
     second.stop()
     sinks["one"].up()
     second = tier(tmp_path, sinks, "agent-2", port=port)
@@ -233,7 +233,7 @@ to = ["127.0.0.1:{port}"]
         first.start()
         for n in range(5):
             first.put([parcel(n)])
-        wait_until(lambda: first.waiting == 0, "all over the hop", 60)
+        eventually(lambda: first.waiting == 0, "all over the hop")
         assert counts["lost"] == 3
         eventually_has(sinks["one"], range(5))
         first.stop()
@@ -256,7 +256,7 @@ def test_scenario_34_a_peer_that_does_not_answer_costs_a_deadline_and_no_more(tm
         for _ in range(10):
             assert client.send() == ""
         eventually_has(sinks["one"], range(10), seconds=60)
-        wait_until(lambda: first.figures()["sinks"]["sink"]["sent"] == 10, "ten acked")
+        eventually(lambda: first.figures()["sinks"]["sink"]["sent"] == 10, "ten acked")
         first.stop()
     second.stop()
 
@@ -287,10 +287,10 @@ def test_the_end_of_the_flow_can_be_waited_for(tmp_path: Path) -> None:
     first = tier(tmp_path, sinks, "agent-1", to(second, 'ack = "terminal"'))
     client = Client(first)
     client.send()
-    wait_until(lambda: second.waiting == 1, "taken by the second")
+    eventually(lambda: second.waiting == 1, "taken by the second")
     assert first.waiting == 1
     sinks["one"].up()
-    wait_until(lambda: first.waiting == 0, "acked by the end")
+    eventually(lambda: first.waiting == 0, "acked by the end")
     assert sinks["one"].numbers == [0]
     first.stop()
     second.stop()

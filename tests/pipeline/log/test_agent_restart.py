@@ -7,7 +7,8 @@ from pathlib import Path
 from artimon.model.batch import BatchId
 from pipeline.agent import Agent, AgentConfig
 from pipeline.log.audit import read_accepted
-from tests.pipeline.helpers import MINUTE, polled, wait_until
+from tests.pipeline.helpers import MINUTE, polled
+from tests.waiting import eventually
 
 NOWHERE = "127.0.0.1:1"
 
@@ -34,7 +35,7 @@ def test_old_before_new_and_everything_counted_once(tmp_path: Path) -> None:
     fill(second, 5, 40)  # accepted before anything old was read
     assert not waiting(second)
     second.start()
-    wait_until(lambda: not second.figures()["recovering"], "the old log has been read")
+    eventually(lambda: not second.figures()["recovering"], "the old log has been read")
     numbers = [id.sequence for id in waiting(second)]
     assert numbers == list(range(45)), "in order, none missing, none twice"
     assert second.figures()["pending_batches"] == 45

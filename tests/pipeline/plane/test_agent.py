@@ -12,7 +12,8 @@ from pipeline.plane.commands import Mode
 from pipeline.plane.document import ConfigError
 from pipeline.plane.tree import PlaneError
 from tests.pipeline.helpers import polled
-from tests.pipeline.plane.world import Operator, new_name, running, serving, wait_until
+from tests.pipeline.plane.world import Operator, new_name, running, serving
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -35,11 +36,11 @@ def test_a_push_is_applied_reported_and_kept_for_a_start_without_zookeeper(
     name, group = new_name(), new_name()
     operator.push(f"group/{group}", quota="100MiB", poll="30s")
     with running(name, tmp_path, zookeeper, groups=(group,)) as agent:
-        wait_until(lambda: agent.log.quota_bytes == 100 * 2**20, "the group's quota is in force")
+        eventually(lambda: agent.log.quota_bytes == 100 * 2**20, "the group's quota is in force")
         stamp = operator.push(f"agent/{name}", quota="200MiB")
-        wait_until(lambda: agent.log.quota_bytes == 200 * 2**20, "the agent's own goes over it")
+        eventually(lambda: agent.log.quota_bytes == 200 * 2**20, "the agent's own goes over it")
         wanted = f"group/{group}@1 {stamp}"
-        wait_until(lambda: operator.report(name).get("config", {}).get("good") == wanted, "it is reported as good")
+        eventually(lambda: operator.report(name).get("config", {}).get("good") == wanted, "it is reported as good")
         assert operator.report(name)["config"]["running"] == wanted
     with running(name, tmp_path, "127.0.0.1:1", groups=(group,)) as agent:
         assert agent.log.quota_bytes == 200 * 2**20, "at once, from the disk"
@@ -56,16 +57,16 @@ def test_what_cannot_be_used_is_refused_and_the_last_one_goes_on(
         operator.push(scope, poll="soon")
     operator.push(scope, quota="100MiB")
     with running(name, tmp_path, zookeeper) as agent:
-        wait_until(lambda: agent.plane.figures()["good"] == f"{scope}@1", "the first is good")
+        eventually(lambda: agent.plane.figures()["good"] == f"{scope}@1", "the first is good")
         operator.push(scope, quota="200MiB", delivery="best-effort")  # an agent of an older version, say
         agent.runtime._appliers.pop("delivery", None)
-        wait_until(lambda: bool(operator.report(name)["config"]["refused"]), "it says why")
+        eventually(lambda: bool(operator.report(name)["config"]["refused"]), "it says why")
         told = operator.report(name)["config"]
         assert "delivery" in told["refused"]
         assert (told["wanted"], told["running"]) == (f"{scope}@2", f"{scope}@1")
         assert agent.log.quota_bytes == 100 * 2**20, "nothing of it was applied"
         operator.push(scope, quota="300MiB")
-        wait_until(lambda: agent.log.quota_bytes == 300 * 2**20, "a better one is taken")
+        eventually(lambda: agent.log.quota_bytes == 300 * 2**20, "a better one is taken")
 
 
 def test_a_version_that_fails_while_it_is_applied_or_tried_is_rolled_back(
@@ -83,17 +84,17 @@ def test_a_version_that_fails_while_it_is_applied_or_tried_is_rolled_back(
             polls.append(value)
 
         agent.runtime.on_setting("poll", poll)
-        wait_until(lambda: agent.plane.figures()["good"] == f"{scope}@1", "the first is good")
+        eventually(lambda: agent.plane.figures()["good"] == f"{scope}@1", "the first is good")
         operator.push(scope, quota="200MiB", poll="7s")
-        wait_until(lambda: "no thread for that" in agent.plane.figures()["refused"], "it is refused")
+        eventually(lambda: "no thread for that" in agent.plane.figures()["refused"], "it is refused")
         assert agent.log.quota_bytes == 100 * 2**20, "what was applied before it failed is taken back"
         assert polls[-1] == 60_000
         fault: list[str] = []
         agent.runtime._fault = lambda: fault[0] if fault else ""
         operator.push(scope, quota="300MiB")
-        wait_until(lambda: agent.log.quota_bytes == 300 * 2**20, "the third is tried")
+        eventually(lambda: agent.log.quota_bytes == 300 * 2**20, "the third is tried")
         fault.append("a flow does not start")
-        wait_until(lambda: agent.log.quota_bytes == 100 * 2**20, "and taken back")
+        eventually(lambda: agent.log.quota_bytes == 100 * 2**20, "and taken back")
         assert "a flow does not start" in agent.plane.figures()["refused"]
 
 
@@ -103,33 +104,33 @@ def test_drain_pause_resume_and_roll(tmp_path: Path, zookeeper: str, operator: O
     operator.push(f"agent/{name}", collectors=[group])
     with serving(operator.client, new_name(), group) as store, running(name, tmp_path, zookeeper) as agent:
         paused = operator.give(name, "pause")
-        wait_until(lambda: operator.answer(name, paused) is not None, "it is paused")
+        eventually(lambda: operator.answer(name, paused) is not None, "it is paused")
         for number in range(5):
             agent.intake.accept_now([polled(f"source-{number}")])
         assert agent.figures()["pending_batches"] == 5
         assert store.messages == 0, "a paused agent sends nothing"
         segment = agent.log.first_segment
         rolled = operator.give(name, "roll")
-        wait_until(lambda: operator.answer(name, rolled) is not None, "it rolled")
+        eventually(lambda: operator.answer(name, rolled) is not None, "it rolled")
         drain = operator.give(name, "drain")
-        wait_until(lambda: operator.answer(name, drain) is not None, "it is drained")
+        eventually(lambda: operator.answer(name, drain) is not None, "it is drained")
         answer = operator.answer(name, drain)
         assert answer is not None
         assert answer.state == "done"
         assert store.messages == 5
         list(agent.sink.replay())
-        wait_until(lambda: agent.log.first_segment > segment, "the rolled segment is gone")
+        eventually(lambda: agent.log.first_segment > segment, "the rolled segment is gone")
         assert agent.plane.mode is Mode.DRAINING
     with running(name, tmp_path, "127.0.0.1:1") as agent:
         assert agent.plane.mode is Mode.DRAINING, "also after a restart, without ZooKeeper"
     with running(name, tmp_path, zookeeper) as agent:
         again = operator.give(name, "drain", id=drain)
         resume = operator.give(name, "resume")
-        wait_until(lambda: operator.answer(name, resume) is not None, "it is resumed")
+        eventually(lambda: operator.answer(name, resume) is not None, "it is resumed")
         assert agent.plane.mode is Mode.RUNNING
         assert operator.answer(name, again) == answer, "the old answer, and nothing done"
         late = operator.give(name, "pause", patience_ms=-1)
-        wait_until(lambda: operator.answer(name, late) is not None, "it is answered")
+        eventually(lambda: operator.answer(name, late) is not None, "it is answered")
         expired = operator.answer(name, late)
         assert expired is not None
         assert expired.state == "expired"
@@ -141,14 +142,14 @@ def test_agents_use_collectors_by_group_and_preference(tmp_path: Path, zookeeper
     name, first, second = new_name(), new_name(), new_name()
     operator.push(f"agent/{name}", collectors=[first, second])
     with running(name, tmp_path, zookeeper) as agent:
-        wait_until(lambda: agent.plane.figures()["good"] == f"agent/{name}@1", "it knows its groups")
+        eventually(lambda: agent.plane.figures()["good"] == f"agent/{name}@1", "it knows its groups")
         with serving(operator.client, new_name(), second) as other:
             with serving(operator.client, new_name(), first) as preferred:
-                wait_until(lambda: agent.figures()["collectors"] >= 2, "both are known")
+                eventually(lambda: agent.figures()["collectors"] >= 2, "both are known")
                 agent.intake.accept_now([polled("source-1")])
-                wait_until(lambda: preferred.messages == 1, "it goes to the preferred group")
+                eventually(lambda: preferred.messages == 1, "it goes to the preferred group")
             agent.intake.accept_now([polled("source-1")])
-            wait_until(lambda: other.messages == 1, "and to the other one while that is gone")
+            eventually(lambda: other.messages == 1, "and to the other one while that is gone")
 
 
 def test_two_pushes_at_once_do_not_lose_one(operator: Operator) -> None:

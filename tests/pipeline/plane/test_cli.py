@@ -13,7 +13,8 @@ from typer.testing import CliRunner, Result
 
 from artimon.cli import app
 from pipeline.plane import decide
-from tests.pipeline.plane.world import Operator, new_name, running, wait_until
+from tests.pipeline.plane.world import Operator, new_name, running
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -99,7 +100,7 @@ def test_agents_of_two_clusters_and_one_that_does_not_answer(tmp_path: Path, chr
             rows[:] = json.loads(ask("agents", "--clusters", str(file), "--json").stdout)["agents"]
             return sum(row["mode"] == "running" for row in rows) == 2
 
-        wait_until(told, "both are there and have reported")
+        eventually(told, "both are there and have reported")
         assert {(row["cluster"], row["agent"], row["live"]) for row in rows} == {
             ("paris", names[0], True),
             ("paris", "elsewhere", False),

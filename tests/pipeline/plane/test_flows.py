@@ -14,7 +14,8 @@ from artimon.model.clock import SYSTEM_CLOCK
 from pipeline.agent import Agent, AgentConfig
 from pipeline.flows.flows import Flows, open_flows
 from pipeline.plane import decide
-from tests.pipeline.plane.world import Operator, new_name, wait_until
+from tests.pipeline.plane.world import Operator, new_name
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -69,21 +70,21 @@ def test_a_pushed_flow_runs_changes_and_goes(tmp_path: Path, zookeeper: str) -> 
 
     with with_flows(name, tmp_path / "agent", zookeeper) as (agent, flows):
         push(tail("a", source, target))
-        wait_until(lambda: len(arrived(target)) == 2, "its lines arrive")
-        wait_until(lambda: [flow["name"] for flow in operator.report(name).get("flows", [])] == ["a"], "it is reported")
+        eventually(lambda: len(arrived(target)) == 2, "its lines arrive")
+        eventually(lambda: [flow["name"] for flow in operator.report(name).get("flows", [])] == ["a"], "it is reported")
         kept = flows.flow("a")
         push(tail("a", source, target), {**tail("b", source, target), "sink": {"type": "null"}})
-        wait_until(lambda: agent.plane.figures()["good"] == f"agent/{name}@2", "a second flow runs beside it")
+        eventually(lambda: agent.plane.figures()["good"] == f"agent/{name}@2", "a second flow runs beside it")
         assert flows.flow("a") is kept, "what did not change was left alone"
         push(tail("a", source, target, colour="red"))
-        wait_until(lambda: "colour" in agent.plane.figures()["refused"], "an unknown option is refused")
+        eventually(lambda: "colour" in agent.plane.figures()["refused"], "an unknown option is refused")
         assert flows.flow("a") is kept
         push(tail("a", source, target, prefix="other"))
-        wait_until(lambda: agent.plane.figures()["good"] == f"agent/{name}@4", "the changed one runs, b is gone")
+        eventually(lambda: agent.plane.figures()["good"] == f"agent/{name}@4", "the changed one runs, b is gone")
         with source.open("a") as file:
             file.write("three\n")
-        wait_until(lambda: len(arrived(target)) == 3, "it goes on where it was")
+        eventually(lambda: len(arrived(target)) == 3, "it goes on where it was")
         assert sorted(flows._all()) == ["a"]
     with with_flows(name, tmp_path / "agent", "127.0.0.1:1") as (agent, flows):
-        wait_until(lambda: sorted(flows._all()) == ["a"], "without ZooKeeper it runs what it ran")
+        eventually(lambda: sorted(flows._all()) == ["a"], "without ZooKeeper it runs what it ran")
     operator.close()

@@ -8,7 +8,8 @@ import pytest
 
 from pipeline.collectors import Collectors, Endpoint, Mode
 from pipeline.plane.tree import PlaneError
-from tests.pipeline.plane.world import Operator, new_name, running, wait_until
+from tests.pipeline.plane.world import Operator, new_name, running
+from tests.waiting import eventually
 
 
 @pytest.mark.stack
@@ -19,14 +20,14 @@ def test_members_are_found_and_remembered(tmp_path: Path, zookeeper: str) -> Non
         followed.start()
         assert followed.problem
         serving = agent.plane.directory.serve(group, "tier2-1", Endpoint("10.0.0.7", 4141))
-        wait_until(lambda: dict(followed.found()) == {"tier2-1": Endpoint("10.0.0.7", 4141)}, "the member is known")
+        eventually(lambda: dict(followed.found()) == {"tier2-1": Endpoint("10.0.0.7", 4141)}, "the member is known")
         serving.stop()
-        wait_until(lambda: not operator.client.exists(f"/artimon/groups/{group}/tier2-1"), "it is gone")
+        eventually(lambda: not operator.client.exists(f"/artimon/groups/{group}/tier2-1"), "it is gone")
         assert followed.found(), "an empty group is not believed"
         with pytest.raises(PlaneError):
             agent.plane.directory.members("10.0.0.7:4141")
         agent.plane.wake()
-        wait_until(lambda: group in (tmp_path / "plane" / "plane.json").read_text(), "it is on the disk")
+        eventually(lambda: group in (tmp_path / "plane" / "plane.json").read_text(), "it is on the disk")
     with running(name, tmp_path, "127.0.0.1:1") as agent:
         assert agent.plane.directory.members(group) == {"tier2-1": Endpoint("10.0.0.7", 4141)}
     operator.close()

@@ -15,7 +15,8 @@ from artimon.stack.stack import Stack
 from pipeline.plane import decide
 from tests.pipeline.helpers import polled
 from tests.pipeline.plane.wire import Wire
-from tests.pipeline.plane.world import Operator, new_name, running, serving, wait_until
+from tests.pipeline.plane.world import Operator, new_name, running, serving
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -58,15 +59,15 @@ def test_scenario_42_zookeeper_killed(tmp_path: Path, zookeeper_stack: Stack, ch
     name, group = new_name(), new_name()
     operator.push(f"agent/{name}", collectors=[group], quota="100MiB")
     with serving(operator.client, new_name(), group) as store, running(name, tmp_path, chroot) as agent:
-        wait_until(lambda: agent.figures()["collectors_up"] == 1, "it knows the collector")
-        wait_until(lambda: agent.plane.figures()["good"] == f"agent/{name}@1", "and its configuration")
+        eventually(lambda: agent.figures()["collectors_up"] == 1, "it knows the collector")
+        eventually(lambda: agent.plane.figures()["good"] == f"agent/{name}@1", "and its configuration")
         zookeeper_stack.kill_part("zookeeper")
         try:
             for number in range(20):
                 agent.intake.accept_now([polled(f"source-{number}")])
-            wait_until(lambda: agent.figures()["pending_batches"] == 0, "data flows without ZooKeeper")
+            eventually(lambda: agent.figures()["pending_batches"] == 0, "data flows without ZooKeeper")
             assert store.messages == 20
-            wait_until(lambda: "not reachable" in agent.plane.problem, "it says so")
+            eventually(lambda: "not reachable" in agent.plane.problem, "it says so")
             agent.stop()
             with running(name, tmp_path, chroot) as again:
                 assert again.log.quota_bytes == 100 * 2**20
@@ -74,10 +75,10 @@ def test_scenario_42_zookeeper_killed(tmp_path: Path, zookeeper_stack: Stack, ch
                 again.intake.accept_now([polled("source-1")])
                 zookeeper_stack.start_part("zookeeper")
                 zookeeper_stack.wait_healthy(60.0, ["zookeeper"])
-                wait_until(lambda: operator.client.connected, "ZooKeeper is back", 30)
+                eventually(lambda: operator.client.connected, "ZooKeeper is back")
                 operator.push(f"agent/{name}", collectors=[group], quota="200MiB")
-                wait_until(lambda: again.log.quota_bytes == 200 * 2**20, "a push is taken", 40)
-                wait_until(lambda: "config" in operator.report(name), "and the agent is seen again", 40)
+                eventually(lambda: again.log.quota_bytes == 200 * 2**20, "a push is taken")
+                eventually(lambda: "config" in operator.report(name), "and the agent is seen again")
         finally:
             zookeeper_stack.start_part("zookeeper")
             zookeeper_stack.wait_healthy(60.0, ["zookeeper"])
@@ -90,15 +91,15 @@ def test_scenario_42_zookeeper_wiped(tmp_path: Path, chroot: str, operator: Oper
     for megabytes in (100, 101, 102):
         operator.push(f"agent/{name}", collectors=[group], quota=f"{megabytes}MiB")
     with serving(operator.client, new_name(), group) as store, running(name, tmp_path, chroot) as agent:
-        wait_until(lambda: agent.plane.figures()["good"] == f"agent/{name}@3", "it runs the third version")
-        wait_until(lambda: agent.figures()["collectors_up"] == 1, "it knows the collector")
+        eventually(lambda: agent.plane.figures()["good"] == f"agent/{name}@3", "it runs the third version")
+        eventually(lambda: agent.figures()["collectors_up"] == 1, "it knows the collector")
         wipe(operator.client)
-        wait_until(lambda: "config" in operator.report(name), "it registers again")
+        eventually(lambda: "config" in operator.report(name), "it registers again")
         agent.intake.accept_now([polled("source-1")])
-        wait_until(lambda: store.messages == 1, "data flows")
+        eventually(lambda: store.messages == 1, "data flows")
         assert agent.log.quota_bytes == 102 * 2**20
         assert operator.push(f"agent/{name}", collectors=[group], quota="50MiB").number == 1
-        wait_until(lambda: agent.log.quota_bytes == 50 * 2**20, "a new lineage counts")
+        eventually(lambda: agent.log.quota_bytes == 50 * 2**20, "a new lineage counts")
 
 
 @pytest.mark.slow
@@ -113,17 +114,17 @@ def test_scenario_42_cut_off_from_zookeeper_past_its_session(
     operator.push(f"agent/{name}", collectors=[group])
     try:
         with serving(operator.client, new_name(), group) as store, running(name, tmp_path, cut_off) as agent:
-            wait_until(lambda: agent.figures()["collectors_up"] == 1, "it knows the collector")
-            wait_until(lambda: "config" in operator.report(name), "it is seen")
+            eventually(lambda: agent.figures()["collectors_up"] == 1, "it knows the collector")
+            eventually(lambda: "config" in operator.report(name), "it is seen")
             wire.cut()
-            wait_until(lambda: not operator.report(name), "its session ends", 40)
+            eventually(lambda: not operator.report(name), "its session ends")
             agent.intake.accept_now([polled("source-1")])
-            wait_until(lambda: store.messages == 1, "data flows")
+            eventually(lambda: store.messages == 1, "data flows")
             late, kept = operator.give(name, "pause", patience_ms=1), operator.give(name, "roll")
             wire.heal()
-            wait_until(lambda: operator.answer(name, kept) is not None, "it does what it was told", 60)
+            eventually(lambda: operator.answer(name, kept) is not None, "it does what it was told")
             answers = [operator.answer(name, id) for id in (late, kept)]
             assert [answer.state for answer in answers if answer] == ["expired", "done"]
-            wait_until(lambda: "config" in operator.report(name), "it is seen again")
+            eventually(lambda: "config" in operator.report(name), "it is seen again")
     finally:
         wire.close()

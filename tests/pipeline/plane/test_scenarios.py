@@ -16,7 +16,8 @@ from artimon.model.codec import verify
 from pipeline.agent import Agent, AgentConfig
 from pipeline.plane import decide
 from tests.pipeline.helpers import polled
-from tests.pipeline.plane.world import Operator, Store, new_name, running, serving, wait_until
+from tests.pipeline.plane.world import Operator, Store, new_name, running, serving
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -62,10 +63,10 @@ def test_scenario_20_stop_is_bounded_with_a_dead_peer_and_bad_names(
     ):
         agent = Agent(AgentConfig(name, tmp_path, zookeeper, "kafka"))
         agent.start()
-        wait_until(lambda: agent.figures()["collectors"] >= 2, "it knows both")
+        eventually(lambda: agent.figures()["collectors"] >= 2, "it knows both")
         for number in range(8):
             agent.intake.accept_now([polled(f"source-{number}")])
-        wait_until(lambda: agent.figures()["carried_bytes"] > 0, "calls are under way")
+        eventually(lambda: agent.figures()["carried_bytes"] > 0, "calls are under way")
         assert stop_of(agent) < STOP_S
     again = Agent(AgentConfig(name, tmp_path, "no-such-host.invalid:2181", "kafka"))
     again.start()
@@ -78,13 +79,13 @@ def test_scenario_24_no_collector_can_be_resolved(tmp_path: Path, zookeeper: str
     name, group = new_name(), new_name()
     operator.push(f"agent/{name}", collectors=[group])
     with registered(operator, "no-such-host.invalid", 4141, group), running(name, tmp_path, zookeeper) as agent:
-        wait_until(lambda: agent.plane.figures()["good"] == f"agent/{name}@1", "it knows its group")
+        eventually(lambda: agent.plane.figures()["good"] == f"agent/{name}@1", "it knows its group")
         for number in range(10):
             agent.intake.accept_now([polled(f"source-{number}")])
-        wait_until(lambda: agent.figures()["collectors"] > agent.figures()["collectors_up"], "it was tried")
+        eventually(lambda: agent.figures()["collectors"] > agent.figures()["collectors_up"], "it was tried")
         assert (agent.figures()["acked_batches"], agent.figures()["pending_batches"]) == (0, 10)
         with serving(operator.client, new_name(), group) as store:
-            wait_until(lambda: agent.figures()["pending_batches"] == 0, "all are acked")
+            eventually(lambda: agent.figures()["pending_batches"] == 0, "all are acked")
             assert store.messages == 10
 
 
@@ -125,7 +126,7 @@ def test_scenario_36_reconfigured_live_and_stopped_just_after_its_start(
                 for source in range(5):
                     agent.intake.accept_now([polled(f"source-{source}", 50)])
                     accepted += 1
-            wait_until(lambda: agent.log.quota_bytes == 111 * 2**20, "the last version runs")
+            eventually(lambda: agent.log.quota_bytes == 111 * 2**20, "the last version runs")
         for _ in range(4):
             agent = Agent(AgentConfig(name, tmp_path, zookeeper, "kafka"))
             agent.start()
@@ -133,5 +134,5 @@ def test_scenario_36_reconfigured_live_and_stopped_just_after_its_start(
             accepted += 1
             assert stop_of(agent) < STOP_S
         with running(name, tmp_path, zookeeper) as agent:
-            wait_until(lambda: len(ledger.ids) == accepted, "every accepted batch came")
-            wait_until(lambda: agent.figures()["pending_batches"] == 0, "and is acked")
+            eventually(lambda: len(ledger.ids) == accepted, "every accepted batch came")
+            eventually(lambda: agent.figures()["pending_batches"] == 0, "and is acked")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from pipeline.idl import collector_idl
 from pipeline.plane import decide
 from pipeline.plane.commands import Answer, Command
 from pipeline.plane.tree import Tree
-from tests.pipeline import helpers
 
 
 class Store:
@@ -83,11 +82,6 @@ class Operator:
 
     def report(self, agent: str) -> dict[str, Any]:
         return self.tree.agents().get(agent, {})
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
-    """As of the transport's helpers, with the patience that a busy machine needs."""
-    helpers.wait_until(condition, what, seconds)
 
 
 def new_name() -> str:

@@ -13,9 +13,10 @@ from kazoo.client import KazooClient
 from pipeline.acks import AckState, PartitionState
 from pipeline.agent import Agent, AgentConfig
 from pipeline.sites.handover import Handover, HandoverConfig
-from tests.pipeline.helpers import polled, wait_until
+from tests.pipeline.helpers import polled
 from tests.pipeline.kafka_helpers import deduplicated, read_topic
 from tests.pipeline.sites.test_links import Centre, centres
+from tests.waiting import eventually
 
 __all__ = ["centres"]
 pytestmark = pytest.mark.stack
@@ -57,21 +58,21 @@ def test_handed_over_with_the_same_bytes_and_gone_on_with_after_a_restart(
         with source.collector():
             for n in range(12):
                 one.intake.accept_now([polled(f"source-{n % 4}", 5, announce=n < 4)])
-            wait_until(lambda: one.figures()["pending_batches"] == 0, "in the source's Kafka")
+            eventually(lambda: one.figures()["pending_batches"] == 0, "in the source's Kafka")
             with target.collector():
                 with handover(source, target) as running:
-                    wait_until(lambda: len(running.samples.sent()) == 12, "handed to the target", 40)
-                    wait_until(lambda: running.series.figures()["messages"] == 4, "announcements too", 20)
+                    eventually(lambda: len(running.samples.sent()) == 12, "handed to the target")
+                    eventually(lambda: running.series.figures()["messages"] == 4, "announcements too")
                     assert not any(running.samples.figures()["until"].values()), "nothing is acked"
                 with handover(source, target) as running:
-                    wait_until(lambda: len(running.samples.sent()) == 12, "not acked: handed over again", 40)
+                    eventually(lambda: len(running.samples.sent()) == 12, "not acked: handed over again")
                     publish(target, client, running, 1000)
-                    wait_until(lambda: sum(running.samples.figures()["until"].values()) == 12, "acked", 40)
-                    wait_until(lambda: running.samples._saved == running.samples.handing.until, "kept")
+                    eventually(lambda: sum(running.samples.figures()["until"].values()) == 12, "acked")
+                    eventually(lambda: running.samples._saved == running.samples.handing.until, "kept")
                 one.intake.accept_now([polled("source-9", 5)])
-                wait_until(lambda: one.figures()["pending_batches"] == 0, "one more")
+                eventually(lambda: one.figures()["pending_batches"] == 0, "one more")
                 with handover(source, target) as running:
-                    wait_until(lambda: running.samples.figures()["messages"] == 1, "only that one", 40)
+                    eventually(lambda: running.samples.figures()["messages"] == 1, "only that one")
     finally:
         one.stop()
         client.stop()

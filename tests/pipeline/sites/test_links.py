@@ -16,8 +16,9 @@ from artimon.stack.topics import Topic, make_topics
 from pipeline.acks import AckState, PartitionState
 from pipeline.agent import Agent, AgentConfig
 from pipeline.sites.links import Site, join_figures, parse_sites
-from tests.pipeline.helpers import polled, wait_until
+from tests.pipeline.helpers import polled
 from tests.pipeline.kafka_helpers import APPEND_TIME, collector, deduplicated, read_topic
+from tests.waiting import eventually
 
 PATIENCE, RETURN = 1.0, 1.0
 
@@ -96,25 +97,25 @@ def test_a_site_goes_and_comes_back_and_each_batch_is_at_one_of_them(
     with agent(tmp_path, near, far) as one:
         with near.collector():
             accept(one, 8, announce=True)
-            wait_until(lambda: len(one._sender.sent()) == 8, "sent to the near site")
+            eventually(lambda: len(one._sender.sent()) == 8, "sent to the near site")
         accept(one, 6)
         with far.collector():
-            wait_until(lambda: len(one._sender.sent()) == 14, "the others go to the far one", 40)
-            wait_until(lambda: far.named() == 8, "and what their series are called", 20)
+            eventually(lambda: len(one._sender.sent()) == 14, "the others go to the far one")
+            eventually(lambda: far.named() == 8, "and what their series are called")
     assert near.stored().isdisjoint(far.stored())
     assert len(far.stored()) == 6
     with agent(tmp_path, near, far) as one:
         assert figure(one, "pending_batches") >= 14
         with far.collector():
             accept(one, 4)
-            wait_until(lambda: len(far.stored()) == 10, "a restart remembers where its lanes are", 40)
+            eventually(lambda: len(far.stored()) == 10, "a restart remembers where its lanes are")
             with near.collector():
-                wait_until(lambda: set(figure(one, "site_lanes").values()) == {"near"}, "they come back", 40)
+                eventually(lambda: set(figure(one, "site_lanes").values()) == {"near"}, "they come back")
                 accept(one, 5)
-                wait_until(lambda: len(near.stored()) == 13, "to the near site again", 40)
+                eventually(lambda: len(near.stored()) == 13, "to the near site again")
                 near.ack(one)
                 far.ack(one)
-                wait_until(lambda: figure(one, "pending_batches") == 0, "all are acked, each by its own site", 40)
+                eventually(lambda: figure(one, "pending_batches") == 0, "all are acked, each by its own site")
     assert len(near.stored() | far.stored()) == len(near.stored()) + len(far.stored()) == 23
 
 
@@ -124,15 +125,15 @@ def test_an_operator_releases_a_lane(tmp_path: Path, centres: tuple[Centre, Cent
     with agent(tmp_path, near, far) as one:
         with near.collector():
             accept(one, 8)
-            wait_until(lambda: len(one._sender.sent()) == 8, "sent")
+            eventually(lambda: len(one._sender.sent()) == 8, "sent")
         with far.collector():
             accept(one, 8)
-            wait_until(lambda: len(far.stored()) == 8, "the far one is in use", 40)
+            eventually(lambda: len(far.stored()) == 8, "the far one is in use")
             lanes = sorted({id.lane for id in near.stored()})
             assert figure(one, "sites")["near"]["bound"]
             for lane in lanes:
-                wait_until(lambda lane=lane: "released" not in (told := one._links.release(lane)) and told != "", "")  # type: ignore[misc,union-attr]
-            wait_until(lambda: near.stored() <= far.stored(), "what the near one may still have goes too", 40)
+                eventually(lambda lane=lane: "released" not in (told := one._links.release(lane)) and told != "", "")  # type: ignore[misc,union-attr]
+            eventually(lambda: near.stored() <= far.stored(), "what the near one may still have goes too")
             assert figure(one, "released_batches") == 8
             assert not figure(one, "sites")["near"]["bound"]
     assert not (near.stored() - far.stored())
