@@ -109,4 +109,4 @@ def crooked(serve: Callable[[socket.socket], None]) -> Iterator[str]:
         for sock in connections:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-        thread.join(5)
+        thread.join(60)

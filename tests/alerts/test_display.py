@@ -54,10 +54,10 @@ def test_the_display_is_bounded_and_counts_what_it_leaves_out(rules: int, alerts
 def client(zookeeper: str) -> Iterator[KazooClient]:
     """A client of a folder of its own."""
     root = zookeeper_client(zookeeper)
-    root.start(timeout=15)
+    root.start(timeout=60)
     root.ensure_path("/h6.display")
     made = zookeeper_client(f"{zookeeper}/h6.display")
-    made.start(timeout=15)
+    made.start(timeout=60)
     yield made
     root.delete("/h6.display", recursive=True)
     for one in (made, root):

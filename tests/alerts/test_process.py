@@ -102,7 +102,7 @@ def test_an_endpoint_goes_down_and_comes_back(
     infos = (SeriesInfo(UP, ValueType.INTEGER, Kind.GAUGE),)
     cluster.announce(SeriesBlock(source_of("0"), 0, 1, infos))
     client = zookeeper_client(cluster.zookeeper)
-    client.start(timeout=15)
+    client.start(timeout=60)
     with running(config, clock):
         eventually(lambda: config.health is not None and config.health.exists())
         minute(1)

@@ -180,7 +180,7 @@ def test_a_server_that_trickles_is_cut_off(world: World, monkeypatch: pytest.Mon
         sender = world.sender(address)
         finished = threading.Thread(target=sender.round, daemon=True)
         finished.start()
-        finished.join(10)
+        finished.join(60)
         ended.set()
         assert not finished.is_alive()
     assert world.database.counts()["pending"] == 1

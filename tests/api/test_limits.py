@@ -89,7 +89,7 @@ def test_who_sends_slowly_is_closed(sent: bytes, told: bytes) -> None:
     with served(limits=replace(LIMITS, body_s=0.3, header_s=0.3)) as client:
         began = SYSTEM_CLOCK.monotonic()
         assert everything(client.raw(sent))[: len(told) or None] == told
-        assert 0.2 < SYSTEM_CLOCK.monotonic() - began < 5
+        assert 0.2 < SYSTEM_CLOCK.monotonic() - began < 20
         assert alive(client)
 
 
@@ -130,7 +130,7 @@ def test_a_query_that_takes_too_long_ends_and_gives_its_turn_back() -> None:
         assert client.get("/api/status").status == 200
         assert not store.finished.acquire(blocking=False)
         store.release.set()
-        assert store.finished.acquire(timeout=10)
+        assert store.finished.acquire(timeout=60)
         assert client.ask(FETCH).status == 200
 
 
@@ -138,7 +138,7 @@ def test_a_busy_server_says_when_to_come_again() -> None:
     store = HeldStore()
     with served(store, replace(LIMITS, running=1, wait_s=0.2)) as client, ThreadPoolExecutor(1) as threads:
         held = threads.submit(client.ask, FETCH)
-        assert store.entered.acquire(timeout=10)
+        assert store.entered.acquire(timeout=60)
         busy = client.ask(FETCH)
         assert busy.status == 503
         assert "wait_s = 0.2 s" in busy.error
@@ -169,7 +169,7 @@ def test_a_client_that_leaves_frees_its_turn() -> None:
     store = HeldStore()
     with served(store, replace(LIMITS, running=1, wait_s=10)) as client:
         leaving = client.raw(b"GET /api/query?q=fetch(%27heat%27) HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert store.entered.acquire(timeout=10)
+        assert store.entered.acquire(timeout=60)
         leaving.close()
         assert client.get("/api/names").status == 200
         store.release.set()
@@ -179,7 +179,7 @@ def test_so_many_wait_and_no_more() -> None:
     store = HeldStore()
     with served(store, replace(LIMITS, running=2, waiting=1)) as client, ThreadPoolExecutor(8) as threads:
         running = [threads.submit(client.ask, FETCH) for _ in range(2)]
-        assert all(store.entered.acquire(timeout=10) for _ in running)
+        assert all(store.entered.acquire(timeout=60) for _ in running)
         others = [threads.submit(client.ask, FETCH) for _ in range(4)]
         refused = [other for other in others if _settles(other)]
         store.release.set()

@@ -235,7 +235,7 @@ def test_half_a_frame_and_silence_are_cut() -> None:
         for sent in (half, b"\0", b""):
             began = SYSTEM_CLOCK.monotonic()
             assert reply_to(client, sent) == b""
-            assert 0.2 < SYSTEM_CLOCK.monotonic() - began < 5
+            assert 0.2 < SYSTEM_CLOCK.monotonic() - began < 20
 
 
 def test_who_does_not_read_is_cut_and_its_room_given_back() -> None:

@@ -78,13 +78,13 @@ def test_the_command_answers_without_any_server_and_ends_by_sigterm(tmp_path: Pa
             for _ in range(3):
                 began = SYSTEM_CLOCK.monotonic()
                 status = client.get("/api/status")
-                assert SYSTEM_CLOCK.monotonic() - began < 3
+                assert SYSTEM_CLOCK.monotonic() - began < 10
                 assert status.status == 200
                 assert status.json["healthy"] is False
                 assert "the shards" in status.json["problems"][-1]
             began = SYSTEM_CLOCK.monotonic()
             assert "the alerts" in client.get("/api/alerts").json["problem"]
-            assert SYSTEM_CLOCK.monotonic() - began < 3
+            assert SYSTEM_CLOCK.monotonic() - began < 10
             assert client.get("/").status == 200
             with FramedClient(idl().Matrix, "127.0.0.1", figures["thrift_port"], 20) as matrices:
                 with pytest.raises(idl().Refused, match="ZooKeeper") as caught:

@@ -46,7 +46,7 @@ def test_questions_go_on_and_status_is_in_time(
         try:
             for _ in range(3):
                 seconds, status = took_s(client, "/api/status")
-                assert (seconds < 3, status) == (True, 200)
+                assert (seconds < 10, status) == (True, 200)
             eventually(lambda: took_s(client, "/api/names")[0] < 1)  # once the loss is noticed nothing waits for it
             assert client.get("/api/names").status == 200
             after = client.ask(TEXT, time_ms=then)

@@ -74,7 +74,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subproces
     process = application(APPLICATION, tmp_path_factory.mktemp("app"), ARTIMON_ZOOKEEPER="127.0.0.1:1")
     yield process, int(hear(process))
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
 
 
 @contextlib.contextmanager

@@ -105,7 +105,7 @@ def client(server: FramedServer, timeout: float = 5.0) -> FramedClient:
 
 
 def raw(server: FramedServer) -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", server.port), timeout=5)
+    sock = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
@@ -141,7 +141,7 @@ def test_oneway_calls(idl: Any) -> None:
     """No reply, and the next call is not confused."""
     with serving(idl) as (server, handler), client(server) as calls:
         assert calls.note("x") is None
-        assert handler.noted.wait(5)
+        assert handler.noted.wait(60)
         assert calls.blob(1) == b"x"
 
 
@@ -226,7 +226,7 @@ def test_small_frames_cannot_declare_much(idl: Any, server: FramedServer, bomb: 
             assert sock.recv(1) == b""
         except ConnectionResetError:
             pass
-    assert perf_counter() - started < 2.0
+    assert perf_counter() - started < 15.0
     eventually(lambda: server.broken == 1)
     with client(server) as calls:
         calls.nothing()
@@ -242,7 +242,7 @@ def test_text_in_a_map_of_numbers(idl: Any, server: FramedServer) -> None:
 
 def test_half_a_frame_is_closed_at_its_deadline(idl: Any, server: FramedServer) -> None:
     """Trickling does not extend it: the deadline is for the whole request."""
-    call = encode_call(idl.Echo, "blob", (1,), 1)
+    call = encode_call(idl.Echo, "numbers", (dict.fromkeys(range(200), "x"),), 1)
     with raw(server) as sock:
         started = perf_counter()
         pause = threading.Event()
@@ -250,11 +250,11 @@ def test_half_a_frame_is_closed_at_its_deadline(idl: Any, server: FramedServer) 
             for i in range(len(call) - 1):
                 sock.sendall(call[i : i + 1])
                 pause.wait(0.1)
-                if perf_counter() - started > 3.0:
+                if perf_counter() - started > 30.0:
                     break
         except OSError:
             pass
-        assert perf_counter() - started < 2.0
+        assert perf_counter() - started < 15.0
     with client(server) as calls:
         calls.nothing()
 
@@ -281,7 +281,7 @@ def test_a_full_server_gives_the_place_of_the_longest_idle(idl: Any) -> None:
             assert calls.blob(1) == b"x"
             assert first.recv(1) == b""
         handler.gate.set()
-        waiting.join(5)
+        waiting.join(60)
         assert answers == [1]
         second.settimeout(0.05)
         with pytest.raises(TimeoutError):
@@ -325,7 +325,7 @@ def test_bad_replies(idl: Any, reply: bytes) -> None:
         thread.start()
         with pytest.raises((ConnectionLost, FrameError)):
             FramedClient(idl.Echo, "127.0.0.1", listener.getsockname()[1], 5.0).nothing()
-        thread.join(5)
+        thread.join(60)
 
 
 def test_a_reply_that_is_too_long(idl: Any) -> None:
@@ -345,7 +345,7 @@ def test_stop_is_bounded_and_waits_for_running_requests(idl: Any) -> None:
         eventually(lambda: any(not c.idle for c in server._connections))
         threading.Timer(0.1, handler.gate.set).start()
         server.stop(timeout=5.0)
-        waiting.join(5)
+        waiting.join(60)
         assert answers == [1]
     with serving(idl) as (server, _), client(server) as calls:
         failed: list[BaseException] = []
@@ -361,8 +361,8 @@ def test_stop_is_bounded_and_waits_for_running_requests(idl: Any) -> None:
         eventually(lambda: any(not c.idle for c in server._connections))
         started = perf_counter()
         server.stop(timeout=0.1)
-        assert perf_counter() - started < 2.0
-        waiting.join(5)
+        assert perf_counter() - started < 15.0
+        waiting.join(60)
         assert failed
 
 

@@ -165,7 +165,7 @@ def test_polls_during_writes_are_whole(book: Bookkeeper) -> None:
         last = value
     stop.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert last > 1
 
 

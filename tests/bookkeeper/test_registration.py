@@ -134,7 +134,7 @@ def test_a_dead_client_is_replaced(zk: KazooClient, zookeeper: str, context: str
     dead.stop()
     eventually(lambda: one._client is not dead and zk.exists(path))
     one.stop()
-    thread.join(15)
+    thread.join(60)
     assert not thread.is_alive()
     assert zk.exists(path) is None
 
@@ -147,7 +147,7 @@ def test_zookeeper_that_comes_late_and_goes(
     started = perf_counter()
     for i in range(1000):
         book.add_to_integer_var("n", {"i": str(i)}, 1)
-    assert perf_counter() - started < 5.0
+    assert perf_counter() - started < 9.0
     zookeeper_stack.start_part("zookeeper")
     zookeeper_stack.wait_healthy(60)
     node = eventually(lambda: nodes_if_possible(zk, context))[0]
@@ -200,7 +200,7 @@ def test_exit_serves_one_more_poll(zk: KazooClient, zookeeper: str, context: str
     assert values == {("n", "{}"): 42}
     assert who.instance == "0"
     end(process)
-    assert perf_counter() - polled < 3.0
+    assert perf_counter() - polled < 4.9, "without a poll it waits for 5 s"
 
 
 def test_exit_without_a_poller_is_bounded(zk: KazooClient, zookeeper: str, context: str, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_exit_without_a_poller_is_bounded(zk: KazooClient, zookeeper: str, conte
     started = perf_counter()
     say(process, "")
     end(process)
-    assert 4.0 < perf_counter() - started < 9.0
+    assert 4.0 < perf_counter() - started < 20.0
 
 
 def wait_until_gone(zk: KazooClient, context: str, node: Node) -> None:
@@ -240,7 +240,7 @@ def test_workers_ended_by_sigterm_keep_their_numbers(
     assert total == 4
     for worker in workers:
         worker.kill()
-        worker.communicate(timeout=10)
+        worker.communicate(timeout=60)
 
 
 FORKING = """
@@ -279,7 +279,7 @@ def test_a_forked_child_never_touches_its_parents_session(
     assert zk.exists(paths[0]).ephemeralOwner == parent
     assert rows(both[0].port)[1]["n", "{}"] == 2
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
 
 
 MULTIPROCESSING = """

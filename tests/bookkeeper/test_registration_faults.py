@@ -57,7 +57,7 @@ def registering(zookeeper: str, path: str) -> Iterator[Registration]:
         yield one
     finally:
         one.stop()
-        thread.join(15)
+        thread.join(60)
 
 
 def owner(zk: KazooClient, path: str) -> int:

@@ -253,9 +253,9 @@ def test_at_the_end_of_the_stack(book: Bookkeeper) -> None:
         sys.setrecursionlimit(limit)
     assert handle.get() == counted[0] > 50
     locked: list[bool] = []
-    thread = threading.Thread(target=lambda: locked.append(book.lock.acquire(timeout=5)))
+    thread = threading.Thread(target=lambda: locked.append(book.lock.acquire(timeout=60)))
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert locked == [True]
 
 

@@ -40,7 +40,7 @@ def together(work: Callable[[int], Any]) -> list[Any]:
     barrier = threading.Barrier(THREADS)
 
     def run(i: int) -> None:
-        barrier.wait(10)
+        barrier.wait(60)
         results[i] = work(i)
 
     threads = [threading.Thread(target=run, args=(i,)) for i in range(THREADS)]

@@ -141,9 +141,9 @@ def test_threads_share_a_timer(book: Bookkeeper) -> None:
     def work() -> None:
         for _ in range(50):
             with timer:
-                barrier.wait(10)
+                barrier.wait(60)
                 with timer:
-                    barrier.wait(10)
+                    barrier.wait(60)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -299,7 +299,7 @@ def test_an_end_in_another_context_is_left_out(book: Bookkeeper) -> None:
     timer.__enter__()
     thread = threading.Thread(target=timer.__exit__, args=(None, None, None))
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert seen(timer)[0] == 0
     timer.__exit__(None, None, None)
     assert seen(timer)[0] == 1

@@ -124,7 +124,7 @@ def test_the_example_under_a_real_server(tmp_path: Path) -> None:
 
     def get(port: int, path: str) -> str:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
                 return str(answer.read().decode())
         except OSError as error:
             return str(error)

@@ -40,7 +40,7 @@ def behind(net: Network, data: Path, zookeeper: str, kafka: str, pause: float = 
             yield agent, prefix
     finally:
         stop.set()
-        thread.join(15)
+        thread.join(60)
 
 
 def is_proven(agent: Remote, kafka: str, prefix: str, seconds: float) -> None:

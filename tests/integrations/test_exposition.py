@@ -39,7 +39,7 @@ def server(book: Bookkeeper) -> Iterator[exposition.Server]:
 def get(port: int, path: str = "/metrics", **headers: str) -> tuple[str, bytes]:
     """Content type and body."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.headers["Content-Type"], answer.read()
 
 

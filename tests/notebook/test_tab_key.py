@@ -94,7 +94,7 @@ except KeyboardInterrupt:
     import threading
     threads = [t for t in threading.enumerate() if "own-function" in t.name]
     for one_thread in threads:
-        one_thread.join(10)
+        one_thread.join(60)
     left = [t.name for t in threads if t.is_alive()]
     print(json.dumps([left, one.query("fetch('x').at('now')").latest()]))
 """

@@ -90,7 +90,7 @@ def collector(
         yield stop
     finally:
         stop.set()
-        thread.join(15)
+        thread.join(60)
         assert not thread.is_alive(), "the collector did not stop in time"
 
 

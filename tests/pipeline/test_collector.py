@@ -160,7 +160,7 @@ def test_beyond_its_bytes_it_says_full(kafka: str) -> None:
     first: list[Any] = []
     thread = threading.Thread(target=lambda: first.extend(tested.send([message(0, 0)])))
     thread.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     refused = tested.send([bytes(HELD_BYTES)])[0]
     assert refused.reason.startswith("full:")
     leave.set()
@@ -183,7 +183,7 @@ def test_without_kafka_it_waits_says_so_and_stops(tmp_path: Path, zookeeper: str
     eventually(starting, "health says what it waits for")
     assert zk.exists(f"{COLLECTORS_PATH}/waiting") is None, "agents are not told of a collector that cannot carry"
     stop.set()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 

@@ -112,11 +112,11 @@ def test_the_budget_of_a_server_is_first_come_first_served() -> None:
             pass
     assert order == [], "what is small does not overtake"
     budget.give(90)
-    threads[0].join(10)
-    threads[1].join(10)
+    threads[0].join(60)
+    threads[1].join(60)
     assert sorted(order) == [0, 1]
     budget.give(65)
-    threads[2].join(10)
+    threads[2].join(60)
     assert order[2:] == [2], "more than the limit goes alone"
 
 

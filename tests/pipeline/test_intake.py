@@ -234,7 +234,7 @@ def test_figures_and_a_bounded_stop_with_nobody_there(tmp_path: Path) -> None:
     assert figures["oldest_unacked_ms"] >= 0
     began = time.monotonic()
     agent.stop()
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
     again = Agent(AgentConfig(AGENT, tmp_path, NOWHERE))
     assert again.figures()["pending_batches"] == 1
     again.log.close()

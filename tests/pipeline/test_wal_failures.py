@@ -26,7 +26,7 @@ def test_accepted_batches_survive_a_power_failure(tmp_path: Path, seed: int) -> 
     wal = open_log(tmp_path / "log", told, files=files, segment=2500)
     accepted = []
     for number in range(rng.randrange(1, 20)):
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
         accepted = list(told.ids)
         wal.note(RecordType.ACKED, encode_acked([]))
         if rng.random() < 0.3:
@@ -53,7 +53,7 @@ def test_nothing_is_told_or_answered_before_fsync(tmp_path: Path) -> None:
     told, files = Told(), Watching()
     wal = open_log(tmp_path, told, files=files)
     before = files.fsyncs
-    wal.append([entry(wal, 0, 0)]).result(10)
+    wal.append([entry(wal, 0, 0)]).result(60)
     assert files.fsyncs > before
     assert seen[-1] == 0
     assert len(told.ids) == 1
@@ -68,7 +68,7 @@ def test_one_fsync_serves_all_that_wait(tmp_path: Path) -> None:
 
     class Slow(FastFiles):
         def fsync(self, descriptor: int) -> None:
-            gate.wait(10)
+            gate.wait(60)
 
     gate.set()
     wal = open_log(tmp_path, files=Slow())
@@ -76,7 +76,7 @@ def test_one_fsync_serves_all_that_wait(tmp_path: Path) -> None:
     futures: list[Future[list[Place]]] = [wal.append([entry(wal, 0, number)]) for number in range(100)]
     gate.set()
     for future in futures:
-        future.result(10)
+        future.result(60)
     assert wal.fsyncs <= 3
     wal.close()
 
@@ -86,11 +86,11 @@ def test_a_failed_fsync_is_never_retried_as_good(tmp_path: Path) -> None:
     files, told = CrashFiles(), Told()
     wal = open_log(tmp_path, told, files=files)
     epoch = wal.epoch
-    wal.append([entry(wal, 0, 0)]).result(10)
+    wal.append([entry(wal, 0, 0)]).result(60)
     good = list(told.ids)
     files.fail_fsync = files.fsyncs + 1
     with pytest.raises(LogFailed):
-        wal.append([entry(wal, 0, 1)]).result(10)
+        wal.append([entry(wal, 0, 1)]).result(60)
     count = files.fsyncs
     assert wal.problem
     with pytest.raises(SinkRefused, match="restart"):
@@ -102,7 +102,7 @@ def test_a_failed_fsync_is_never_retried_as_good(tmp_path: Path) -> None:
     assert [header.id for header, _ in again.recovered.batches][:1] == good
     if (tmp_path / "failed").exists():
         pytest.fail("the note must be settled")
-    again.append([entry(again, 0, again.next_sequences[0])]).result(10)
+    again.append([entry(again, 0, again.next_sequences[0])]).result(60)
     again.close()
     assert len(set(ids_in(tmp_path))) == len(ids_in(tmp_path))
     assert epoch is not None
@@ -125,10 +125,10 @@ def test_the_note_of_a_failed_fsync_cuts_what_was_never_accepted(tmp_path: Path)
     files = FailOnce()
     wal = open_log(tmp_path, told, files=files)
     epoch = wal.epoch
-    wal.append([entry(wal, 0, 0)]).result(10)
+    wal.append([entry(wal, 0, 0)]).result(60)
     files.armed = True
     with pytest.raises(LogFailed):
-        wal.append([entry(wal, 0, 1)]).result(10)
+        wal.append([entry(wal, 0, 1)]).result(60)
     wal.close()
     assert len(ids_in(tmp_path)) == 2, "the page cache still shows it"
     again = open_log(tmp_path)
@@ -142,12 +142,12 @@ def test_a_full_disk_refuses_and_resumes(tmp_path: Path) -> None:
     """Half a write is cut back at once, so that nothing that comes later stands behind garbage."""
     files, told = CrashFiles(), Told()
     wal = open_log(tmp_path, told, files=files)
-    wal.append([entry(wal, 0, 0)]).result(10)
+    wal.append([entry(wal, 0, 0)]).result(60)
     files.full = True
     with pytest.raises(SinkRefused, match="No space left"):
-        wal.append([entry(wal, 0, 1)]).result(10)
+        wal.append([entry(wal, 0, 1)]).result(60)
     files.full = False
-    wal.append([entry(wal, 0, 1)]).result(10)
+    wal.append([entry(wal, 0, 1)]).result(60)
     wal.close()
     again = open_log(tmp_path)
     assert [header.id.sequence for header, _ in again.recovered.batches] == [0, 1]
@@ -160,14 +160,14 @@ def test_a_disk_full_at_a_new_segment_refuses_and_resumes(tmp_path: Path) -> Non
     wal = open_log(tmp_path, told, files=files, segment=2500)
     number = 0
     while len(segments_in(tmp_path)) < 2:
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
         number += 1
     for _ in range(3):
         files.full = True
         with pytest.raises(SinkRefused):
-            wal.append([entry(wal, 0, number) for _ in range(6)]).result(10)
+            wal.append([entry(wal, 0, number) for _ in range(6)]).result(60)
         files.full = False
-    wal.append([entry(wal, 0, number)]).result(10)
+    wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
     again = open_log(tmp_path)
     assert [header.id.sequence for header, _ in again.recovered.batches] == list(range(number + 1))
@@ -188,7 +188,7 @@ def test_notes_of_acks_survive_a_restart(tmp_path: Path) -> None:
     told = Told()
     wal = open_log(tmp_path, told)
     for number in range(3):
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
     wal.note(RecordType.ACKED, encode_acked([told.ids[1]]))
     wal.close()
     again = open_log(tmp_path)
@@ -201,7 +201,7 @@ def test_a_record_that_rots_on_the_disk_is_not_sent(tmp_path: Path) -> None:
 
     told = Told()
     wal = open_log(tmp_path, told)
-    wal.append([entry(wal, 0, 0)]).result(10)
+    wal.append([entry(wal, 0, 0)]).result(60)
     place = told.placed[0][1]
     path = next(tmp_path.glob("*.wal"))
     with path.open("r+b") as file:
@@ -217,7 +217,7 @@ def test_a_record_that_rots_holds_up_no_younger_segment(tmp_path: Path) -> None:
     told = Told()
     wal = open_log(tmp_path, told, segment=2500)
     for number in range(12):
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
     place, rest = told.placed[0][1], [place for _, place in told.placed[1:]]
     path = segment_path(tmp_path, place.segment)
     with path.open("r+b") as file:
@@ -244,6 +244,6 @@ def test_a_listener_that_fails_does_not_stop_the_log(tmp_path: Path) -> None:
 
     wal = open_log(tmp_path, listener)  # type: ignore[arg-type]
     for number in range(3):
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
     eventually(lambda: len(told.ids) == 3, "the listener was told of all")
     wal.close()

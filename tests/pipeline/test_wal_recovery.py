@@ -29,7 +29,7 @@ def fill(folder: Path, count: int) -> tuple[list[int], list[BatchId], int]:
     wal = open_log(folder, told)
     epoch = wal.epoch
     for number in range(count):
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
     starts = [place.offset - RECORD_BYTES for _, place in told.placed]
     return [*starts, segment_path(folder, 1).stat().st_size], told.ids, epoch
@@ -45,7 +45,7 @@ def goes_on(wal: Log, folder: Path) -> None:
     number = wal.next_sequences[lane]
     fresh = entry(wal, lane, number)
     assert fresh.header.id not in survivors(wal)
-    wal.append([fresh]).result(10)
+    wal.append([fresh]).result(60)
     before = [*survivors(wal), fresh.header.id]
     epoch = wal.epoch
     wal.close()
@@ -159,7 +159,7 @@ def rolled(folder: Path, batches: int = 12) -> list[BatchId]:
     told = Told()
     wal = open_log(folder, told, segment=2500)
     for number in range(batches):
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
     assert len(segments_in(folder)) > 3
     return told.ids
@@ -281,7 +281,7 @@ def test_the_epoch_stays_over_clean_restarts(tmp_path: Path) -> None:
         wal = open_log(tmp_path)
         epochs.add(wal.epoch)
         assert wal.next_sequences == [number, 0]
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
         wal.close()
     assert len(epochs) == 1
 
@@ -296,7 +296,7 @@ def test_a_second_process_is_refused_and_told_by_whom(tmp_path: Path) -> None:
     assert outcome.returncode != 0
     assert "LogLocked" in outcome.stderr
     assert str(os.getpid()) in outcome.stderr
-    wal.append([entry(wal, 0, 0)]).result(10)
+    wal.append([entry(wal, 0, 0)]).result(60)
     wal.close()
 
 
@@ -314,7 +314,7 @@ def test_quota_refuses_whole_calls_and_resumes(tmp_path: Path) -> None:
     wal = open_log(tmp_path, told, quota=6000, segment=2000)
     number = 0
     while wal.used_bytes < 5000:
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
         number += 1
     assert len(told.ids) == number
     with pytest.raises(SinkRefused, match="quota"):
@@ -323,7 +323,7 @@ def test_quota_refuses_whole_calls_and_resumes(tmp_path: Path) -> None:
         wal.append([entry(wal, 0, number), entry(wal, 0, number + 1)])
     wal.release([place for _, place in told.placed])
     eventually(lambda: wal.used_bytes < 4000, "done segments are deleted")
-    wal.append([entry(wal, 0, number)]).result(10)
+    wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
 
 
@@ -331,11 +331,11 @@ def test_segments_go_oldest_first_and_only_when_done(tmp_path: Path) -> None:
     told = Told()
     wal = open_log(tmp_path, told, segment=2500)
     for number in range(12):
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
     first = [place for _, place in told.placed if place.segment == 1]
     rest = [place for _, place in told.placed if place.segment != 1]
     wal.release(rest)
-    wal.append([entry(wal, 0, 12)]).result(10)
+    wal.append([entry(wal, 0, 12)]).result(60)
     assert segments_in(tmp_path)[0] == 1, "a later segment tells what became of the batches of this one"
     wal.release(first)
     eventually(lambda: len(segments_in(tmp_path)) == 1, "all but the open segment are deleted")

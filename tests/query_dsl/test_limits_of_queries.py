@@ -89,7 +89,7 @@ def test_time_is_over_while_the_store_still_works() -> None:
     began = monotonic()
     with pytest.raises(LimitExceeded, match=r"longer than its limit of 0.2 s \(seconds\)"):
         evaluate(parse("fetch('x')"), slow, NOW, limits=Limits(seconds=0.2))
-    assert monotonic() - began < 5
+    assert monotonic() - began < 15
     slow.go.set()
 
 
@@ -97,7 +97,7 @@ def test_an_event_ends_a_question_that_is_under_way() -> None:
     slow, stop = Slow(), threading.Event()
 
     def later() -> None:
-        slow.asked.wait(10)
+        slow.asked.wait(60)
         stop.set()
 
     threading.Thread(target=later, daemon=True).start()

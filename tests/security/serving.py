@@ -79,6 +79,6 @@ def write_tokens(path: Path, *lines: str) -> None:
 
 
 def raw(server: FramedServer) -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    sock = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock

@@ -23,7 +23,7 @@ Labels = frozenset[tuple[str, str]]
 
 def get(url: str, accept: str = "*/*") -> tuple[bytes, str]:
     """Body and content type."""
-    with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=10) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=60) as answer:
         return answer.read(), answer.headers.get("Content-Type", "")
 
 

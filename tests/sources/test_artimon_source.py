@@ -202,7 +202,7 @@ def test_a_program_that_lives_for_a_moment_is_found_and_counted(tree: str, tmp_p
                 started = SYSTEM_CLOCK.monotonic()
                 process = await asyncio.create_subprocess_exec(sys.executable, "-c", BRIEF, env=environment)
                 assert await process.wait() == 0
-                assert SYSTEM_CLOCK.monotonic() - started < 6.0
+                assert SYSTEM_CLOCK.monotonic() - started < 30.0
             await until(lambda: len(lives(sink, source)) == 5, "five lives")
         assert lives(sink, source) == [7] * 5
 

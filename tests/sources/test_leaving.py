@@ -94,18 +94,18 @@ def quiet_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 def test_an_agent_that_stops_hears_out_who_said_goodbye(tree: str, tmp_path: Path) -> None:
-    """The agent would ask it 6 s later whether it is gone; it stops long before. Nobody vanished, then or after."""
+    """The agent would ask it 40 s later whether it is gone; it stops long before. Nobody vanished, then or after."""
 
     async def run() -> None:
         sink, source = KeepingSink(), f"bye/{HOST}/0"
         app = Application(tree, "bye", tmp_path / "run")
         await app.do("add orders 1")
-        async with running(tree, tmp_path / "data", sink, goodbye_s=6.0):
+        async with running(tree, tmp_path / "data", sink, goodbye_s=40.0):
             await until(lambda: sink.last(source).get("orders") == 1, "the first poll")
             await app.do("add orders 41")
             await app.leave()
             began = SYSTEM_CLOCK.monotonic()
-        assert SYSTEM_CLOCK.monotonic() - began < 4
+        assert SYSTEM_CLOCK.monotonic() - began < 30
         values = [value for text, _, _, value in sink.samples(source) if text.startswith("orders")]
         assert values[-2:] == [42, None]
         again = KeepingSink()

@@ -67,7 +67,7 @@ def agents(tree: str, tmp_path: Path) -> Iterator[Callable[[str], Polling]]:
     yield start
     for one in started:
         one.process.kill()
-        one.process.wait(15)
+        one.process.wait(60)
 
 
 def test_ten_thousand_endpoints_are_polled_by_one_agent_each(tree: str, agents: Callable[[str], Polling]) -> None:

@@ -157,7 +157,7 @@ def test_a_process_that_hangs_costs_its_deadline() -> None:
 
     began = SYSTEM_CLOCK.monotonic()
     assert asyncio.run(failure(hang, deadline_s=0.2)) == "timeout"
-    assert SYSTEM_CLOCK.monotonic() - began < 5
+    assert SYSTEM_CLOCK.monotonic() - began < 20
 
 
 def test_half_a_frame_and_silence_is_a_timeout() -> None:

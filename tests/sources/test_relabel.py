@@ -135,7 +135,7 @@ def test_a_pattern_that_would_take_others_for_ever_takes_no_time() -> None:
     slow = rule(source_labels=["x"], regex="(a*)*b", action="keep")
     began = SYSTEM_CLOCK.monotonic()
     assert Rules([slow]).apply("n", {"x": "a" * 100_000}, Counter()) is None
-    assert SYSTEM_CLOCK.monotonic() - began < 5
+    assert SYSTEM_CLOCK.monotonic() - began < 20
 
 
 def _schema(*labels: dict[str, str]) -> Schema:

@@ -114,10 +114,10 @@ class Agent:
             self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
         try:
-            self._process.wait(15)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(15)
+            self._process.wait(60)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def registered(zookeeper: str, path: str) -> Iterator[None]:
     finally:
         one.stop()
         other.stop()
-        thread.join(15)
+        thread.join(60)
         client.stop()
         client.close()
 

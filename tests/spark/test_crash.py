@@ -39,7 +39,7 @@ def application(config: SparkConfig, point: str, nth: int) -> Iterator[subproces
     finally:
         process.terminate()
         try:
-            process.wait(15)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             raise

@@ -46,7 +46,7 @@ def test_nothing_outlives_a_supervisor_that_crashed(tmp_path: Path, number: int)
         forked = int(note.read_text())
         assert not gone(part)
         process.send_signal(number)
-        process.wait(timeout=10)
+        process.wait(timeout=60)
     eventually(lambda: gone(part) and gone(forked), "the end of both processes")
 
 
@@ -59,7 +59,7 @@ def test_what_an_earlier_supervisor_left_is_killed(tmp_path: Path) -> None:
         assert left.poll() is None
         write_state(tmp_path, StackState(1, 0.0, {}, {}, [part]))
         assert kill_stale(tmp_path) == ["a"]
-        assert left.wait(timeout=10) == -signal.SIGKILL
+        assert left.wait(timeout=60) == -signal.SIGKILL
 
 
 def test_one_stack_a_folder(tmp_path: Path) -> None:

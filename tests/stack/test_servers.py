@@ -34,13 +34,13 @@ def artimon(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_zookeeper_keeps_its_nodes_through_a_kill(zookeeper_stack: Stack) -> None:
     path = f"/test-{uuid.uuid4()}"
     client = KazooClient(zookeeper_stack.zookeeper)
-    client.start(timeout=10)
+    client.start(timeout=60)
     client.create(path, b"kept")
     client.stop()
     assert zookeeper_stack.kill("zookeeper")
     zookeeper_stack.wait_healthy(60)
     client = KazooClient(zookeeper_stack.zookeeper)
-    client.start(timeout=10)
+    client.start(timeout=60)
     assert client.get(path)[0] == b"kept"
     client.stop()
 

@@ -42,7 +42,7 @@ def made(
     topic_id = id_of(kafka, f"{prefix}.samples")
     with chroot(zookeeper, f"/{prefix}") as place, VarstoreClient(place) as store:
         client = zookeeper_client(place)
-        client.start(timeout=15)
+        client.start(timeout=60)
         membership_of.propose(client, Membership(tuple(members), replicas))
         cluster = Cluster(place, kafka, prefix, topic_id, folder, client, store, options)
         cluster.start(*members)

@@ -212,7 +212,7 @@ def test_readers_see_whole_cells_while_ranges_arrive(shard: Shard) -> None:
     for at in range(0, 400, 4):
         shard.feed(range_of(log, at, at + 4))
     done.set()
-    reader.join(10)
+    reader.join(60)
     assert len(answers) > 1
     for answer in answers:
         got = {name: answer.statistics[name].ravel() for name in STATISTICS}

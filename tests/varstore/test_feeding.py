@@ -145,7 +145,7 @@ def test_a_peer_that_dies_while_it_is_copied_from_leaves_nothing_behind(pair: Wo
 
 def test_a_shard_that_hangs_is_waited_for_once(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other gets its data at the same time, and what comes later at once."""
-    monkeypatch.setattr(feeding, "SEND_TIMEOUT_S", 0.6)
+    monkeypatch.setattr(feeding, "SEND_TIMEOUT_S", 2.0)
     feeding._client.cache_clear()
     hang, zero = threading.Event(), pair.shards["0"].shard
     real = zero.feed
@@ -160,7 +160,7 @@ def test_a_shard_that_hangs_is_waited_for_once(pair: World, monkeypatch: pytest.
     for _ in range(5):
         pair.send(1)
         pair.feed.micro_batch()
-    assert monotonic() - began < 2
+    assert monotonic() - began < 8, "five rounds that wait take 10 s"
     assert pair.shards["1"].shard.positions() == {Partition("topic-one", p): n for p, n in pair.log.ends().items()}
     assert set(pair.feed.progress.figures(0)["problems"]) == {"0"}
     hang.set()

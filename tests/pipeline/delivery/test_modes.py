@@ -143,7 +143,7 @@ def test_a_log_in_memory_is_a_log_like_any_other(tmp_path: Path) -> None:
     folder = tmp_path / "memory"
     files, told = MemoryFiles(folder), Told()
     wal = Log(folder, "agent-1", 2, told, files=files, host="here", segment_bytes=2_000)
-    places = [wal.append([entry(wal, n % 2, n // 2)]).result(10)[0] for n in range(12)]
+    places = [wal.append([entry(wal, n % 2, n // 2)]).result(60)[0] for n in range(12)]
     assert [wal.read(place) for place in places] == [one.payload for one, _ in told.placed]
     assert len(segments_in(folder, files)) > 1
     wal.release(places)

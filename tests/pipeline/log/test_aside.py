@@ -36,7 +36,7 @@ def filled(folder: Path, batches: int = 4) -> Told:
     told = Told()
     wal = open_log(folder, told)
     for number in range(batches):
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
     return told
 
@@ -78,7 +78,7 @@ def test_set_aside_is_durable_counted_and_not_sent_after_a_restart(tmp_path: Pat
     told = Told()
     wal = open_log(tmp_path, told)
     for number in range(3):
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
     place = told.placed[1][1]
     assert wal.set_aside([(place, "damaged: digest")]) == [place]
     assert wal.gauge().errors == 1
@@ -219,13 +219,13 @@ def _wrong_digest(folder: Path) -> None:
     one = entry(wal, 0, 4)
     payload = bytearray(one.payload)
     payload[-1] ^= 1
-    wal.append([replace(one, payload=bytes(payload))]).result(10)
+    wal.append([replace(one, payload=bytes(payload))]).result(60)
     wal.close()
 
 
 def test_verify_while_in_use_takes_what_is_being_written_for_no_damage(tmp_path: Path) -> None:
     wal = open_log(tmp_path)
-    wal.append([entry(wal, 0, 0)]).result(10)
+    wal.append([entry(wal, 0, 0)]).result(60)
     with segment_path(tmp_path, 1).open("ab") as file:
         file.write(b"half")
     found = RUN.invoke(app, ["wal", "verify", str(tmp_path), "--json"])

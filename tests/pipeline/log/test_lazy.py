@@ -23,7 +23,7 @@ def filled(folder: Path, batches: int = 12) -> list[BatchId]:
     told = Told()
     wal = open_log(folder, told, segment=SEGMENT)
     for number in range(batches):
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
     assert len(segments_in(folder)) > 3
     return told.ids
@@ -46,7 +46,7 @@ def test_accepts_before_it_has_read_what_it_holds(tmp_path: Path) -> None:
     wal = opened(tmp_path, told)
     assert not wal.complete
     assert wal.next_sequences == [12, 0]
-    wal.append([entry(wal, 0, 12)]).result(10)
+    wal.append([entry(wal, 0, 12)]).result(60)
     assert wal.recover()
     assert wal.complete
     assert [header.id for header, _ in wal.recovered.batches] == ids
@@ -59,7 +59,7 @@ def test_nothing_is_deleted_before_it_was_read(tmp_path: Path) -> None:
     filled(tmp_path)
     wal = opened(tmp_path)
     before = segments_in(tmp_path)
-    wal.append([entry(wal, 0, 12)]).result(10)
+    wal.append([entry(wal, 0, 12)]).result(60)
     wal.tidy()
     assert segments_in(tmp_path) == before
     wal.recover()
@@ -73,7 +73,7 @@ def test_what_a_later_segment_says_of_an_old_batch_counts(tmp_path: Path) -> Non
     told = Told()
     wal = open_log(tmp_path, told, segment=SEGMENT)
     for number in range(12):
-        wal.append([entry(wal, 0, number)]).result(10)
+        wal.append([entry(wal, 0, number)]).result(60)
     wal.note(RecordType.ACKED, encode_acked([told.ids[0], told.ids[11]]))
     wal.close()
     wal = opened(tmp_path)
@@ -89,7 +89,7 @@ def test_damage_in_an_old_segment_begins_a_new_epoch_while_in_use(tmp_path: Path
     flip(path, 200)
     wal = opened(tmp_path)
     old = wal.epoch
-    wal.append([entry(wal, 0, 12)]).result(10)
+    wal.append([entry(wal, 0, 12)]).result(60)
     wal.recover()
     assert wal.epoch != old
     assert "damage set aside" in wal.new_epoch_because
@@ -97,7 +97,7 @@ def test_damage_in_an_old_segment_begins_a_new_epoch_while_in_use(tmp_path: Path
     found = [header.id for header, _ in wal.recovered.batches]
     assert len(found) == len(ids) - 1
     late = entry(wal, 0, 0)
-    wal.append([late]).result(10)
+    wal.append([late]).result(60)
     wal.close()
     assert list((tmp_path / "damaged").iterdir())
     again = opened(tmp_path)

@@ -79,6 +79,6 @@ def test_of_two_moves_from_one_state_one_wins() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert len(won) == 1
         assert batch.state is TABLE[State.SENT, won[0]]
