@@ -52,7 +52,7 @@ def test_a_sender_finds_the_members_of_a_group_and_goes_on_with_another(tmp_path
     sender.put([parcel(1)])
     eventually(lambda: sender.waiting == 0, "delivered")
     eventually(lambda: sender.figures()["sinks"]["sink"]["agents"] == 2, "both are known")
-    first = next(name for name in names if sinks[name].numbers)
+    first = eventually(lambda: next((name for name in names if sinks[name].numbers), ""), "it is received")
     other = next(name for name in names if name != first)
     assert receivers[first].stop() == []
     sender.put([parcel(2)])
