@@ -12,30 +12,30 @@ from typing import Any
 from artimon.model.clock import Clock
 from artimon.model.protocols import Sink
 from sources.config import SourceConfig
-from sources.delivery import Delivery
-from sources.descriptors import raise_limit
-from sources.discovery import Discovery
-from sources.dropin import DropinFolder
-from sources.figures import Figures
-from sources.follower import Shared
-from sources.following import Following
-from sources.foreign import Foreign, SourcesConfig
-from sources.gathering import Gathering
-from sources.host import Host
-from sources.interfaces import own_networks
-from sources.leases import Leases
-from sources.local import LocalSource
-from sources.names import Placement
-from sources.owners import Owners
-from sources.placement import read_rules
-from sources.poller import Limits
-from sources.reading import ReadingMaker, Variable
-from sources.relabel import RuleBook
+from sources.dropin.folder import DropinFolder
+from sources.foreign.foreign import Foreign, SourcesConfig
+from sources.local.host import Host
+from sources.local.source import LocalSource
+from sources.processes.following import Following
+from sources.registry.discovery import Discovery
+from sources.registry.groups import group_of
+from sources.registry.interfaces import own_networks
+from sources.registry.leases import Leases
+from sources.registry.session import Session
 from sources.schedule import Pace, phase_ms
-from sources.session import Session
-from sources.sharing import group_of
-from sources.status import Statuses
-from sources.store import SeriesStore
+from sources.series.keeping import Keeping
+from sources.series.reading import ReadingMaker, Variable
+from sources.series.relabel import RuleBook
+from sources.series.store import SeriesStore
+from sources.shared.delivery import Delivery
+from sources.shared.figures import Figures
+from sources.shared.gathering import Gathering
+from sources.shared.limits import Limits, raise_limit
+from sources.shared.owners import Owners
+from sources.shared.placement import Placement
+from sources.shared.placement_rules import read_rules
+from sources.shared.shared import Shared
+from sources.shared.status import Statuses
 
 log = logging.getLogger(__name__)
 _SELF_PHASE = 0.25
@@ -58,7 +58,9 @@ class ArtimonSource:
             config.folder / "names.json", rules, clock, hostname=hostname or socket.gethostname()
         )
         self._statuses = Statuses(config.folder / "vanished.json", config.vanished_ms)
-        self._delivery = Delivery(Gathering(sink), self._store, self._figures, clock, RuleBook(named.rules))
+        self._delivery = Delivery(
+            Gathering(sink), self._store, self._figures, clock, RuleBook(named.rules), Keeping(config.keep)
+        )
         self._session = Session(config.zookeeper, config.session_s)
         self._leases = Leases(
             self._session,
@@ -166,7 +168,7 @@ class ArtimonSource:
         if self._dropin is not None:
             variables += self._dropin.variables(now_ms)
         variables += self._foreign.variables()
-        await asyncio.to_thread(self._statuses.save)
+        await self._statuses.save()
         return variables
 
     async def _stop(self) -> None:
@@ -180,7 +182,7 @@ class ArtimonSource:
         if self._dropin is not None:
             self._dropin.close()
         await self._store.flush()
-        await asyncio.to_thread(self._statuses.save)
+        await self._statuses.save()
 
     def _spawn(self, work: Any, name: str) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bookkeeper.secure import Security
-from sources.jmx_target import JmxTarget
+from sources.jmx.target import JmxTarget
+from sources.series.keeping import KeepRule
 
 MEBIBYTE = 1 << 20
 
@@ -49,6 +50,8 @@ class SourceConfig:
     """Per bean server."""
     sources: Path | None = None
     """File that names Prometheus pages, bean servers and scripts, and rules for all series: docs/foreign.md."""
+    keep: tuple[KeepRule, ...] = ()
+    """Classes of retention by name; what no rule fits is of the class `default`."""
 
     session_s: float = 10.0
     """ZooKeeper notices after this time that an agent was killed or cut off."""

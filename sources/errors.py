@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+EXAMPLE = 200
+"""Characters of what was wrong that are shown."""
+
 
 class SourceError(RuntimeError):
     """Base of this package's errors."""
@@ -77,3 +82,18 @@ class FileRefused(SourceError):
 
     def __str__(self) -> str:
         return self.text
+
+
+class Faults:
+    """What was left out of one poll: counts by reason, and one example of each."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+
+    def add(self, reason: str, text: str, count: int = 1) -> None:
+        self.counts[reason] += count
+        self.examples.setdefault(reason, text[:EXAMPLE])
+
+    def __len__(self) -> int:
+        return len(self.counts)

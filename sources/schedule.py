@@ -1,13 +1,16 @@
 """When a source is polled: at a phase of its own early in each period, so that each bucket gets exactly one sample.
 
-Pure functions of epoch milliseconds. A bucket of `period` that ends at e covers (e - period, e].
+Functions of epoch milliseconds, pure but for `until`. A bucket of `period` that ends at e covers (e - period, e].
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import xxhash
+
+from artimon.model.clock import Clock
 
 FIRST = 0.5 / 60
 LAST = 9.5 / 60
@@ -51,12 +54,20 @@ def announce_day(now_ms: int, key: str) -> int:
 PATIENT = 3
 """So many polls in a row may fail before an endpoint is asked less often."""
 MOST_PERIODS = 8
+LONGEST_S = 30.0
+"""The clock is looked at this often at least while a tick is waited for."""
 
 
 def wait_s(now_ms: int, tick_ms: int, most_ms: int) -> float:
     """Seconds until a tick. 0 when it has come, and when it is more than `most_ms` ahead, farther than it was planned:
     the wall clock was set back, and there are other ticks now."""
     return 0.0 if tick_ms - now_ms > most_ms else max(0.0, (tick_ms - now_ms) / 1000)
+
+
+async def until(tick_ms: int, clock: Clock, most_ms: Callable[[], int]) -> None:
+    """Wait for a tick as `wait_s` has it, never long at a time: the clock may be set, and `most_ms` may change."""
+    while (left := wait_s(clock.now_ms(), tick_ms, most_ms())) > 0:
+        await asyncio.sleep(min(left, LONGEST_S))
 
 
 def periods_until_next(failures: int, endpoint: str) -> int:

@@ -25,6 +25,7 @@ from bookkeeper.service import idl
 from bookkeeper.wire import HEADER, encode_message
 from sources.artimon_source import ArtimonSource
 from sources.config import SourceConfig
+from tests.waiting import LIMIT_S
 
 REPLY = 2
 HOST = "web1"
@@ -191,12 +192,12 @@ class Application:
 
     async def leave(self) -> None:
         """End in order, as at the end of a program; returns once the process has ended."""
-        await asyncio.to_thread(self._process.communicate, None, 20)
+        await asyncio.to_thread(self._process.communicate, None, LIMIT_S)
 
     def kill(self) -> None:
         """End at once, without a word."""
         self._process.kill()
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=LIMIT_S)
 
 
 @contextlib.asynccontextmanager
@@ -216,5 +217,5 @@ async def running(zookeeper: str, data: Path, sink: KeepingSink, **settings: Any
         yield source
     finally:
         stop.set()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(LIMIT_S):
             await task

@@ -187,7 +187,12 @@ def test_the_host_and_the_agent_are_sources_too(tree: str, tmp_path: Path) -> No
     asyncio.run(run())
 
 
-BRIEF = "import bookkeeper; bookkeeper.add_to_integer_var('brief.runs', {}, 7)"
+BRIEF = """
+import bookkeeper
+from bookkeeper import endpoint
+endpoint.REACH_S = endpoint.REGISTER_S = endpoint.FOUND_S = 20.0  # on a busy machine, too, it is the order that counts
+bookkeeper.add_to_integer_var("brief.runs", {}, 7)
+"""
 
 
 def test_a_program_that_lives_for_a_moment_is_found_and_counted(tree: str, tmp_path: Path) -> None:
@@ -202,7 +207,7 @@ def test_a_program_that_lives_for_a_moment_is_found_and_counted(tree: str, tmp_p
                 started = SYSTEM_CLOCK.monotonic()
                 process = await asyncio.create_subprocess_exec(sys.executable, "-c", BRIEF, env=environment)
                 assert await process.wait() == 0
-                assert SYSTEM_CLOCK.monotonic() - started < 30.0
+                assert SYSTEM_CLOCK.monotonic() - started < 60.0
             await until(lambda: len(lives(sink, source)) == 5, "five lives")
         assert lives(sink, source) == [7] * 5
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, Value, ValueType, double_to_cell
-from sources.binding import bind
-from sources.births import Known, Seen, births
-from sources.reading import Reading, Schema
-from sources.series import SourceSeries
+from sources.series.binding import bind
+from sources.series.births import Known, Seen, births
+from sources.series.reading import Reading, Schema
+from sources.series.series import SourceSeries
 
 
 @dataclass

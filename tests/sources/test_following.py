@@ -14,18 +14,19 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from bookkeeper import Bookkeeper
 from bookkeeper.framed import FramedServer
 from bookkeeper.service import Identity, Service, idl
-from sources.address import Endpoint
 from sources.config import SourceConfig
-from sources.delivery import Delivery
-from sources.figures import Figures
-from sources.follower import Follower, Shared
-from sources.following import Following
-from sources.names import Placement
-from sources.owners import Owners
-from sources.poller import Limits
-from sources.sharing import Group, group_of
-from sources.status import Statuses
-from sources.store import SeriesStore
+from sources.processes.follower import Follower
+from sources.processes.following import Following
+from sources.registry.address import Endpoint
+from sources.registry.groups import Group, group_of
+from sources.series.store import SeriesStore
+from sources.shared.delivery import Delivery
+from sources.shared.figures import Figures
+from sources.shared.limits import Limits
+from sources.shared.owners import Owners
+from sources.shared.placement import Placement
+from sources.shared.shared import Shared
+from sources.shared.status import Statuses
 from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint
 from tests.waiting import until
 

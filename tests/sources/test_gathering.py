@@ -9,8 +9,9 @@ import pytest
 
 from artimon.model.batch import Polled, Samples
 from artimon.model.protocols import SinkRefused
-from sources.gathering import MOST_SAMPLES, Gathering
-from sources.poller import Limits, Poller
+from sources.processes.poller import Poller
+from sources.shared.gathering import MOST_SAMPLES, Gathering
+from sources.shared.limits import Limits
 from tests.sources.helpers import answering, columns, endpoint
 from tests.sources.test_poller import UUID, VALUES, poller
 

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 import pytest
 from kazoo.client import KazooClient
 
-from sources.leases import AGENTS, LEASES, Leases
-from sources.session import Session
-from sources.sharing import Group, Network
+from sources.registry.groups import Group, Network
+from sources.registry.leases import AGENTS, LEASES, Leases
+from sources.registry.session import Session
 from tests.sources.helpers import registry
 from tests.waiting import until
 

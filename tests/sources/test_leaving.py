@@ -174,6 +174,18 @@ def test_without_zookeeper_an_endpoint_of_an_earlier_run_is_not_called_down(tree
     asyncio.run(run())
 
 
+@contextlib.asynccontextmanager
+async def succession(
+    tree: str, folder: Path, context: str, sink: KeepingSink
+) -> AsyncIterator[tuple[ArtimonSource, Process, Process]]:
+    """A process that is polled, with 1 order, and one that is to take its place, with 2."""
+    async with processes(tree, context, 1, 2) as (old, new):
+        await old.begin()
+        async with running(tree, folder / "data", sink) as artimon:
+            await until(lambda: sink.last(f"{context}/{HOST}/0").get("orders") == 1, "the first poll")
+            yield artimon, old, new
+
+
 @pytest.mark.usefixtures("quiet_log")
 def test_a_rival_that_claims_the_source_while_its_end_is_said(tree: str, tmp_path: Path) -> None:
     """What the new process says comes after the end of the old one, and no problem stays."""
@@ -181,22 +193,19 @@ def test_a_rival_that_claims_the_source_while_its_end_is_said(tree: str, tmp_pat
     async def run() -> None:
         sink, context = HoldingSink(), "rival"
         source = f"{context}/{HOST}/0"
-        async with processes(tree, context, 1, 2) as (old, new):
-            await old.begin()
-            async with running(tree, tmp_path / "data", sink) as artimon:
-                await until(lambda: sink.last(source).get("orders") == 1, "the first poll")
-                await old.listening.aclose()
-                await old.unregister()
-                await until(lambda: sink.holds, "the end of the old process on its way")
-                await new.begin()
-                await until(lambda: owner_of(artimon, source) == new.uuid, "the new process to speak for the source")
-                sink.go.set()
-                await until(lambda: sink.last(source).get("orders") == 2, "a poll of the new process")
-                await until(lambda: not artimon.figures()["problems"], "no problem to be left")
-                count = len(sink.samples(source))
-                await until(lambda: len(sink.samples(source)) > count + 1, "more polls")
-                assert [value for *_, value in sink.samples(source)][-2:] == [2, 2]
-                assert not artimon.figures()["problems"]
+        async with succession(tree, tmp_path, context, sink) as (artimon, old, new):
+            await old.listening.aclose()
+            await old.unregister()
+            await until(lambda: sink.holds, "the end of the old process on its way")
+            await new.begin()
+            await until(lambda: owner_of(artimon, source) == new.uuid, "the new process to speak for the source")
+            sink.go.set()
+            await until(lambda: sink.last(source).get("orders") == 2, "a poll of the new process")
+            await until(lambda: not artimon.figures()["problems"], "no problem to be left")
+            count = len(sink.samples(source))
+            await until(lambda: len(sink.samples(source)) > count + 1, "more polls")
+            assert [value for *_, value in sink.samples(source)][-2:] == [2, 2]
+            assert not artimon.figures()["problems"]
 
     asyncio.run(run())
 
@@ -208,20 +217,17 @@ def test_the_old_process_never_ends_the_series_of_the_new_one(tree: str, tmp_pat
     async def run() -> None:
         sink, context = KeepingSink(), "turn"
         source = f"{context}/{HOST}/0"
-        async with processes(tree, context, 1, 2) as (old, new):
-            await old.begin()
-            async with running(tree, tmp_path / "data", sink) as artimon:
-                await until(lambda: sink.last(source).get("orders") == 1, "the first poll")
-                lock: Any = artimon._store.get(source).lock
-                async with lock:
-                    await old.listening.aclose()
-                    await old.unregister()
-                    await until(lambda: lock._waiters, "the old process to wait for its turn")
-                    await new.begin()
-                    await until(lambda: owner_of(artimon, source) == new.uuid, "the new process to own the source")
-                await until(lambda: sink.last(source).get("orders") == 2, "a poll of the new process")
-                assert None not in [value for *_, value in sink.samples(source)]
-                await until(lambda: not artimon.figures()["problems"], "no problem to be left")
+        async with succession(tree, tmp_path, context, sink) as (artimon, old, new):
+            lock: Any = artimon._store.get(source).lock
+            async with lock:
+                await old.listening.aclose()
+                await old.unregister()
+                await until(lambda: lock._waiters, "the old process to wait for its turn")
+                await new.begin()
+                await until(lambda: owner_of(artimon, source) == new.uuid, "the new process to own the source")
+            await until(lambda: sink.last(source).get("orders") == 2, "a poll of the new process")
+            assert None not in [value for *_, value in sink.samples(source)]
+            await until(lambda: not artimon.figures()["problems"], "no problem to be left")
 
     asyncio.run(run())
 
@@ -232,22 +238,19 @@ def test_of_two_processes_of_one_instance_only_the_owner_is_named(tree: str, tmp
     async def run() -> None:
         sink, context = KeepingSink(), "once"
         source = f"{context}/{HOST}/0"
-        async with processes(tree, context, 1, 2) as (old, new):
-            await old.begin()
-            async with running(tree, tmp_path / "data", sink) as artimon:
-                await until(lambda: sink.last(source).get("orders") == 1, "the first poll")
-                await old.listening.aclose()
-                await new.begin()
-                await until(lambda: sink.last(source).get("orders") == 2, "a poll of the new process")
-                errors = artimon.figures()["poll_errors"].get("refused", 0)
-                await until(lambda: artimon.figures()["poll_errors"].get("refused", 0) > errors + 1, "old znode polled")
-                assert names_twice(artimon) == []
-                ups = len(up_of(sink, context))
-                await until(lambda: len(up_of(sink, context)) > ups + 1, "the agent's reports")
-                assert artimon.figures()["refused"] == {}
-                assert up_of(sink, context)[-2:] == [1, 1]
-                assert artimon.figures()["endpoints_down"] == 0
-                await old.unregister()
-                await until(lambda: not artimon.figures()["problems"], "no problem to be left")
+        async with succession(tree, tmp_path, context, sink) as (artimon, old, new):
+            await old.listening.aclose()
+            await new.begin()
+            await until(lambda: sink.last(source).get("orders") == 2, "a poll of the new process")
+            errors = artimon.figures()["poll_errors"].get("refused", 0)
+            await until(lambda: artimon.figures()["poll_errors"].get("refused", 0) > errors + 1, "old znode polled")
+            assert names_twice(artimon) == []
+            ups = len(up_of(sink, context))
+            await until(lambda: len(up_of(sink, context)) > ups + 1, "the agent's reports")
+            assert artimon.figures()["refused"] == {}
+            assert up_of(sink, context)[-2:] == [1, 1]
+            assert artimon.figures()["endpoints_down"] == 0
+            await old.unregister()
+            await until(lambda: not artimon.figures()["problems"], "no problem to be left")
 
     asyncio.run(run())

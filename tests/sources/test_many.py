@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.loads.endpoints import endpoints
-from sources.address import Endpoint
+from sources.registry.address import Endpoint
 from tests.bookkeeper.polling import REPOSITORY
 from tests.sources.helpers import registry
 from tests.waiting import eventually

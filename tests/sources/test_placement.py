@@ -12,10 +12,10 @@ from typing import TypeVar
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK, ManualClock
-from sources.address import parse_endpoint
 from sources.errors import AddressError, RulesError
-from sources.names import RETRY_MS, Placement
-from sources.placement import Rule, labels_by_rule, labels_of_name, read_rules
+from sources.registry.address import parse_endpoint
+from sources.shared.placement import RETRY_MS, Placement
+from sources.shared.placement_rules import Rule, labels_by_rule, labels_of_name, read_rules
 
 T = TypeVar("T")
 UUID = "01234567-89ab-cdef-0123-456789abcdef"

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.labels import parse_canonical
-from sources.binding import bind
-from sources.reading import ReadingMaker, Schema, Variable
-from sources.relabel import ACTIONS, Rule, RuleError, Rules, make_rule
-from tests.sources.bean_server import bean_server
+from sources.series.binding import bind
+from sources.series.reading import ReadingMaker, Schema, Variable
+from sources.series.relabel import ACTIONS, Rule, RuleError, Rules, make_rule
 from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint, register, registry, running
+from tests.sources.jmx.bean_server import bean_server
 from tests.waiting import until
 
 LABELS = {"job": "web", "code": "500", "le": "+Inf"}

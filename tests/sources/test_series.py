@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import sources.binding
+import sources.series.binding
 from artimon.model.batch import MAX_BLOCK, MAX_SAMPLES, Polled, Samples, SeriesBlock
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, Value
-from sources import state
-from sources.binding import bind
 from sources.errors import StateError
-from sources.reading import Reading, ReadingMaker, Schema, Variable
-from sources.series import FORGET_MS, Placed, Prepared, SourceSeries
-from sources.store import SeriesStore
+from sources.series import state
+from sources.series.binding import bind
+from sources.series.reading import Reading, ReadingMaker, Schema, Variable
+from sources.series.series import FORGET_MS, Placed, Prepared, SourceSeries
+from sources.series.store import SeriesStore
+from tests.waiting import until
 
 AUTOMATIC = {"context": "shop", "instance": "0", "host": "web1"}
 UUID = bytes(range(16))
@@ -107,7 +109,7 @@ def test_any_other_change_of_type_is_refused_counted_and_named(first: Value, sec
 
 
 def test_a_fingerprint_with_two_texts_is_refused_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources.binding, "fingerprint", lambda text: 42)
+    monkeypatch.setattr(sources.series.binding, "fingerprint", lambda text: 42)
     process = Process(SourceSeries("s"))
     process.poll(10_000, a=1)
     placed, prepared = process.poll(20_000, a=2, b=100)
@@ -320,6 +322,40 @@ def test_the_store_forgets_sources_that_ended_long_ago(tmp_path: Path) -> None:
     late.load([], 30_000 + 9 * 86_400_000)
     assert not list(late)
     assert not list(tmp_path.iterdir())
+
+
+def test_who_is_stopped_while_it_writes_forgets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer is cancelled in the middle of a file, and what it had not come to is written at the end."""
+    began, go = threading.Event(), threading.Event()
+
+    def slow(path: Path, data: bytes, sync: bool = False) -> None:
+        began.set()
+        go.wait(60)
+        write(path, data, sync)
+
+    write = state.write
+    monkeypatch.setattr(state, "write", slow)
+
+    async def run() -> None:
+        store = SeriesStore(tmp_path, 100)
+        store.load([], 0)
+        for name in "ab":
+            Process(store.get(name)).poll(10_000, a=1)
+            store.touch(store.get(name))
+        writer = asyncio.create_task(store.write_forever())
+        await until(began.is_set)
+        writer.cancel()
+        end = asyncio.create_task(store.flush())
+        await asyncio.sleep(0)
+        assert not writer.done(), "its file has one writer"
+        go.set()
+        await end
+
+    asyncio.run(run())
+    again = SeriesStore(tmp_path, 100)
+    again.load([], 20_000)
+    assert sorted((series.name, series.live) for series in again) == [("a", 1), ("b", 1)]
+    assert not list(tmp_path.glob("*.new"))
 
 
 def test_the_log_alone_is_enough_when_the_state_is_lost() -> None:

@@ -13,12 +13,12 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import ValueType
 from bookkeeper.turns import MAX_MEMO
-from sources import memo
-from sources.binding import bind
-from sources.interfaces import own_networks
-from sources.reading import Reading, Schema
-from sources.series import Placed, SourceSeries
-from sources.sharing import Group, Members, Network, Sharing
+from sources.processes import memo
+from sources.registry.groups import Group, Members, Network, Sharing
+from sources.registry.interfaces import own_networks
+from sources.series.binding import bind
+from sources.series.reading import Reading, Schema
+from sources.series.series import Placed, SourceSeries
 
 
 def nets(*texts: str) -> frozenset[Network]:

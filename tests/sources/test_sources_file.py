@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from artimon.cli import app
 from sources.errors import SourcesFileError, TargetError
-from sources.prometheus_target import Job, parse_address
-from sources.sources_file import JOB, RULE, SCRIPT, SourcesFile, parse_sources, parse_targets, read_sources
+from sources.foreign.sources_file import JOB, RULE, SCRIPT, SourcesFile, parse_sources, parse_targets, read_sources
+from sources.prometheus.target import Job, parse_address
 
 GOOD = """\
 prometheus:

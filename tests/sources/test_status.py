@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sources.owners import Owners
-from sources.status import POLL_MS, POLL_SAMPLES, UP, Statuses
+from sources.shared.owners import Owners
+from sources.shared.status import POLL_MS, POLL_SAMPLES, UP, Statuses
 
 HOUR = 3_600_000
 LABELS = {"context": "shop", "host": "web1", "instance": "0"}
@@ -31,7 +31,7 @@ def test_what_vanished_is_down_for_an_hour_also_after_a_restart(tmp_path: Path) 
     first.polled("shop/web1/0", LABELS, True, 1, 1)
     first.polled("shop/web1/1", {**LABELS, "instance": "1"}, True, 1, 1)
     first.vanished("shop/web1/0", LABELS, 1_000)
-    first.save()
+    asyncio.run(first.save())
     again = Statuses(path, HOUR)
     again.load()
     assert said(again, 1_000 + HOUR) == {UP: 0}
@@ -42,9 +42,9 @@ def test_what_comes_back_or_leaves_in_order_is_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "v.json"
     statuses = Statuses(path, HOUR)
     statuses.vanished("a", LABELS, 1_000)
-    statuses.save()
+    asyncio.run(statuses.save())
     statuses.polled("a", LABELS, True, 1, 1)
-    statuses.save()
+    asyncio.run(statuses.save())
     again = Statuses(path, HOUR)
     again.load()
     assert said(again, 2_000) == {}

@@ -18,7 +18,7 @@ from artimon.model.registration import Registration as PlatformRegistration
 from artimon.model.registration import zookeeper_client
 from artimon.stack.stack import Stack
 from bookkeeper.registration import Registration
-from sources.leases import AGENTS, LEASES
+from sources.registry.leases import AGENTS, LEASES
 from tests.sources.helpers import HOST, Application, KeepingSink, registry, running
 from tests.waiting import eventually, until
 

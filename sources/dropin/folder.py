@@ -1,0 +1,241 @@
+"""The folder of drop-in files: read once a period, each file a source `file/<host>/<name without suffix>`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from artimon.model.clock import Clock
+from artimon.model.protocols import SinkRefused
+from artimon.model.values import Kind
+from sources.dropin.disk import FileLimits, list_folder, stem_of
+from sources.dropin.file import DropinFile, Look, nothing, refusals
+from sources.dropin.owners import META, SeriesOwners
+from sources.dropin.reader import MAX_NAMED, Columns, Refusals
+from sources.dropin.take import deliver, take
+from sources.errors import FileRefused
+from sources.schedule import Pace, next_tick, until
+from sources.series.reading import Variable
+from sources.series.series import SourceSeries
+from sources.shared.delivery import Delivery
+from sources.shared.owners import Owners
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+READ_DEADLINE_S = 30.0
+"""A file system that hangs for longer is left alone until it answers."""
+
+
+class Hanging(RuntimeError):
+    """The thread waits for the file system."""
+
+
+class _AlwaysThere:
+    """Speaks for the sources of drop-in files: a process of the same name is refused."""
+
+    async def answers(self, sure: bool) -> bool:  # noqa: ARG002
+        return True
+
+    def supersede(self) -> None:
+        """Never happens: it always answers."""
+
+
+class DropinFolder:
+    """Polls one folder. Event loop only, but for reading files, which has a thread of its own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        delivery: Delivery,
+        owners: Owners,
+        labels: Mapping[str, str],
+        limits: FileLimits | None = None,
+    ) -> None:
+        """`labels`: placement of this host."""
+        self.folder, self._delivery, self._owners = folder, delivery, owners
+        self._labels, self._limits = dict(labels), limits or FileLimits()
+        self._files: dict[str, DropinFile] = {}
+        self._named: dict[str, int] = {}
+        self._owner = _AlwaysThere()
+        self._series_owners = SeriesOwners()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dropin")
+        self._busy: asyncio.Future[Any] | None = None
+
+    async def resume(self) -> None:
+        """Follow the files of the last run, so that those which are gone end; ends what this host no longer names."""
+        for series in self._sources():
+            self._series_owners.learn(series)
+            await asyncio.sleep(0)
+        for series in self._delivery.store:
+            name = series.meta.get(META)
+            if not isinstance(name, str) or not series.live:
+                continue
+            if series.name == self._source(name):
+                await self._open(name)
+                continue
+            try:
+                await self._delivery.end(series)
+            except SinkRefused:
+                continue
+
+    async def run(self, clock: Clock, pace: Pace) -> None:
+        """For ever; whatever is wrong with one poll, the next one is made all the same."""
+        await self.resume()
+        tick = next_tick(clock.now_ms(), *pace())
+        while True:
+            await until(tick, clock, lambda: 2 * pace()[1])
+            try:
+                await self.poll()
+                self._delivery.figures.problem("dropin", "")
+            except Exception as error:
+                log.exception("drop-in files of %s", self.folder)
+                self._delivery.figures.internal("dropin", self.folder, error)
+            tick = next_tick(clock.now_ms(), *pace())
+
+    def close(self) -> None:
+        """Read no more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def variables(self, now_ms: int) -> Iterator[Variable]:
+        """What the agent says of each file; at most `limits.files` of them have one."""
+        for name, file in self._files.items():
+            labels = {**self._labels, "file": name}
+            if file.mtime_ms is not None:
+                age = max(0, now_ms - file.mtime_ms)
+                yield Variable(
+                    "artimon.dropin.age.ms", labels, age, Kind.GAUGE, "ms", "Time since the file was written"
+                )
+            yield Variable(
+                "artimon.dropin.lines.accepted", labels, file.accepted, Kind.COUNTER, "", "Lines that became samples"
+            )
+            yield Variable(
+                "artimon.dropin.lines.refused", labels, file.refused, Kind.COUNTER, "", "Lines that were not taken"
+            )
+
+    # --- one poll
+
+    async def poll(self) -> int:
+        """Look at every file once: samples accepted."""
+        known, figures = frozenset(self._files), self._delivery.figures
+        try:
+            listing = await self._in_thread(lambda: list_folder(self.folder, known, self._limits.files))
+        except (FileRefused, Hanging) as error:
+            figures.problem("dropin folder", str(error))
+            return 0
+        figures.problem("dropin folder", listing.problem)
+        samples = 0
+        for name in listing.names:
+            samples += await self._poll_file(name)
+        for name in sorted(set(self._files) | set(self._named)):
+            if name not in listing.names and listing.whole:
+                await self._gone(name)
+        self._series_owners.trim(self._sources())
+        return samples
+
+    def _sources(self) -> list[SourceSeries]:
+        """Those of drop-in files, of this run and of earlier ones."""
+        return [series for series in self._delivery.store if META in series.meta]
+
+    async def _poll_file(self, name: str) -> int:
+        try:
+            file = await self._open(name)
+            look = await self._in_thread(file.look)
+            return await self._take(name, file, look)
+        except FileNotFoundError:
+            await self._gone(name)
+        except FileRefused as error:
+            if name in self._files:
+                self._files[name].read_again()
+            self._tell(name, refusals(error.reason, error.text))
+        except (SinkRefused, Hanging) as error:
+            log.warning("%s: %s", name, error)
+        except Exception as error:  # whatever is wrong with this one, the others go on
+            log.exception("%s", name)
+            self._delivery.figures.poll_errors["internal"] += 1
+            self._tell(name, refusals("internal", f"{self.folder / name}: {type(error).__name__}: {error}"))
+        return 0
+
+    async def _open(self, name: str) -> DropinFile:
+        """The file of that name. FileRefused if its name cannot be used, or a process speaks for its source."""
+        if name in self._files:
+            return self._files[name]
+        source = self._source(name)
+        if not await self._owners.claim(source, self._owner, sure=True):
+            raise FileRefused("same source twice", f"{self.folder / name}: a process speaks for {source}: rename it")
+        series = self._delivery.store.get(source)
+        series.sync = True
+        if series.meta != {META: name}:
+            series.meta, series.changed = {META: name}, True
+        self._series_owners.learn(series)
+        automatic = {**self._labels, "context": stem_of(name)}
+        rules = self._delivery.rules.for_source(source)
+        file = DropinFile(self.folder / name, series, automatic, self._limits, self._series_owners, rules)
+        self._files[name] = file
+        return file
+
+    def _source(self, name: str) -> str:
+        return f"file/{self._labels['host']}/{stem_of(name)}"
+
+    async def _take(self, name: str, file: DropinFile, look: Look) -> int:
+        columns = look.columns
+        file.mtime_ms = look.mtime_ms
+        if columns is None:
+            file.unchanged()
+            await self._end_missing(file)
+            return 0
+
+        def tell(told: Columns) -> None:
+            self._tell(name, told.refused)
+
+        return await take(file, look, columns, self._delivery, self._series_owners, self._in_thread, tell)
+
+    async def _gone(self, name: str) -> None:
+        """One poll without the file; after some its series end, and it is forgotten."""
+        self._tell(name, Refusals())
+        file = self._files.get(name)
+        if file is None:
+            return
+        file.gone()
+        try:
+            await self._end_missing(file)
+        except SinkRefused:
+            return
+        if not file.series.live:
+            self._owners.release(file.series.name, self._owner)
+            self._delivery.rules.forget(file.series.name)
+            del self._files[name]
+
+    async def _end_missing(self, file: DropinFile) -> None:
+        """Say which series were missing for too long. SinkRefused: not said."""
+        await deliver(file, nothing(file.ended()), self._delivery, self._delivery.clock.now_ms())
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        """What `work` returns. Hanging: the file system does not answer, or has not answered the last time."""
+        if self._busy is not None and not self._busy.done():
+            raise Hanging(f"{self.folder}: the file system does not answer")
+        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        self._busy = future
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), READ_DEADLINE_S)
+        except TimeoutError:
+            raise Hanging(f"{self.folder}: the file system did not answer within {READ_DEADLINE_S:g} s") from None
+
+    # --- what is wrong
+
+    def _tell(self, name: str, refused: Refusals) -> None:
+        """Name what is wrong with a file from now on; nothing if nothing is."""
+        figures, path = self._delivery.figures, self.folder / name
+        texts = [f"{path}:{one.line}: {one.text}" if one.line else one.text for one in refused.named]
+        total = sum(refused.counts.values())
+        if total > sum(one.line > 0 for one in refused.named) and len(texts) == MAX_NAMED:
+            texts.append(f"{path}: {total:,} lines refused in all")
+        for i in range(max(len(texts), self._named.pop(name, 0))):
+            figures.problem(f"dropin {name} {i}", texts[i] if i < len(texts) else "")
+        figures.refuse(f"dropin {name}", Counter(refused.counts))
+        if texts:
+            self._named[name] = len(texts)

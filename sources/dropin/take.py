@@ -1,0 +1,49 @@
+"""From what a look at lines found to the log: for drop-in files, and for scripts that write the same lines."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from sources.dropin.file import DropinFile, Look
+from sources.dropin.owners import SeriesOwners
+from sources.dropin.reader import Columns
+from sources.series.series import Taken
+from sources.shared.delivery import Delivery
+
+Result = TypeVar("Result")
+
+
+class InThread(Protocol):
+    """Runs work beside the event loop."""
+
+    def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]: ...
+
+
+async def take(
+    file: DropinFile,
+    look: Look,
+    columns: Columns,
+    delivery: Delivery,
+    owners: SeriesOwners,
+    in_thread: InThread,
+    tell: Callable[[Columns], None],
+) -> int:
+    """Samples accepted of what a look found in `columns`; `tell` hears all that was refused. SinkRefused: none."""
+    now_ms = delivery.clock.now_ms()
+    row = await file.settle(columns, now_ms)
+    taken = await in_thread(lambda: file.select(columns, row, now_ms))
+    file.seen(row, columns.complete)
+    tell(columns)
+    delivery.rules.acted(file.series.name, file.rules, file.acted)
+    begun = file.begun(taken)
+    samples = await deliver(file, replace(taken, ended=file.ended()), delivery, now_ms)
+    owners.take(begun, file.series)
+    file.taken(look, samples, now_ms)
+    return samples
+
+
+async def deliver(file: DropinFile, taken: Taken, delivery: Delivery, now_ms: int) -> int:
+    """Samples accepted. SinkRefused: none."""
+    return await delivery.take(file.series, lambda: file.series.prepare_taken(taken, now_ms))

@@ -1,0 +1,32 @@
+"""What all that polls in an agent has in common, whatever it polls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from artimon.model.clock import Clock
+from sources.config import SourceConfig
+from sources.registry.address import Endpoint
+from sources.shared.delivery import Delivery
+from sources.shared.figures import Figures
+from sources.shared.limits import Limits
+from sources.shared.owners import Owners
+from sources.shared.placement import Placement
+from sources.shared.status import Statuses
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """One for each agent."""
+
+    config: SourceConfig
+    clock: Clock
+    limits: Limits
+    delivery: Delivery
+    placement: Placement
+    owners: Owners
+    statuses: Statuses
+    figures: Figures
+    sure: Callable[[Endpoint], bool] = lambda _: True
+    """Whether this agent polls an endpoint beyond doubt."""
