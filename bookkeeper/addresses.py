@@ -17,6 +17,8 @@ class Addresses(NamedTuple):
     advertise: str
     bind_port: int = 0
     advertise_port: int = 0
+    ignored: str = ""
+    """What was set to be advertised and has no address."""
 
 
 def choose(zookeeper: str, advertise: str | None, bind: str | None) -> Addresses:
@@ -30,8 +32,10 @@ def choose(zookeeper: str, advertise: str | None, bind: str | None) -> Addresses
     host, advertise_port = split(advertise or "", 0)
     own, bind_port = split(bind or "", 0)
     source = source_address(zookeeper)
-    told = (address_of(host) if host else None) or source or address_of(socket.gethostname()) or LOOPBACK
-    return Addresses([own] if own else [told, source or LOOPBACK], told, bind_port, advertise_port)
+    named = address_of(host) if host else None
+    told = named or source or address_of(socket.gethostname()) or LOOPBACK
+    ignored = host if named is None else ""
+    return Addresses([own] if own else [told, source or LOOPBACK], told, bind_port, advertise_port, ignored)
 
 
 def address_of(name: str) -> str | None:

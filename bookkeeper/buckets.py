@@ -75,7 +75,7 @@ class Histograms:
 
     def observe(self, histogram: Histogram, value: float) -> None:
         """What `histogram.observe` does when the short way does not apply."""
-        self._variables.write(lambda: self._observe(histogram, finite(value)), None)
+        self._variables.write(lambda: self._observe(histogram, finite(value)), None, histogram)
 
     def _observe(self, histogram: Histogram, value: float) -> None:
         with self._variables.lock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from typing import Protocol
 
 from bookkeeper.labels import LabelError, shown, validate_labels, validate_name
 
@@ -26,6 +27,23 @@ class VariableRefused(ValueError):
         return self.text
 
 
+class Named(Protocol):
+    """What a refusal can tell of: a variable or a histogram."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+
+def told_of(named: Named, error: VariableRefused) -> VariableRefused:
+    """A refused value with the variable that it was for."""
+    if error.reason != "value":
+        return error
+    return VariableRefused(error.reason, f"{named.name} {shown(named.labels)}: {error.text}")
+
+
 def checked(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Name and labels as plain texts, validated; a copy, as the caller may change its own mapping afterwards."""
     try:
@@ -33,10 +51,17 @@ def checked(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     except LabelError as error:
         raise VariableRefused("name", str(error)) from None
     try:
-        copied = dict(validate_labels(dict(labels)))
+        copied = dict(validate_labels(_copied(labels)))
     except Exception as error:  # a mapping of the application may raise anything
         raise VariableRefused("labels", f"{plain}: {error}") from None
     return plain, {str.__str__(label): str.__str__(value) for label, value in copied.items()}
+
+
+def _copied(labels: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return dict(labels)
+    except (TypeError, ValueError):
+        raise LabelError(f'labels {shown(labels)}: give a dict of texts, as in {{"host": "a"}}') from None
 
 
 def whole(value: object) -> int:
@@ -76,7 +101,7 @@ def truth(value: object) -> bool:
 def text(value: object, limit: int, what: str) -> str:
     """A plain str of at most `limit` bytes of UTF-8; `what` names it in the refusal."""
     if not issubclass(type(value), str):  # unlike isinstance this asks nothing of the object
-        raise VariableRefused("value", f"{what} {shown(value)} is a {type(value).__name__}: give a str")
+        raise VariableRefused("value", f"{what} {shown(value)} is of type {type(value).__name__}: give a str")
     try:
         plain = str.__str__(value)
         size = len(plain.encode("utf-8"))

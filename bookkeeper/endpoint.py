@@ -142,6 +142,8 @@ class Endpoint:
         identity = service.Identity(self.uuid, now_ms(), settings.context, name)
         handler = service.Service(self._variables, identity)
         where = addresses.choose(settings.zookeeper, settings.advertise, settings.bind)
+        if where.ignored:
+            log.warning("%.80r cannot be advertised, it has no address: %s is", where.ignored, where.advertise)
         shown = security() if settings.secure_polls else None
         user = digest(settings.zookeeper_auth) if settings.zookeeper_auth else ""
         server = _listen(framed, service.idl().Bookkeeper, handler, where, shown)

@@ -37,7 +37,7 @@ def shown(value: object) -> str:
 def validate_name(name: str) -> str:
     """The variable name itself if it is allowed: `[a-zA-Z_][a-zA-Z0-9_.:/-]*`, at most 255 bytes; else LabelError."""
     if not issubclass(type(name), str):  # unlike isinstance this asks nothing of the object
-        raise LabelError(f"variable name {shown(name)} is a {type(name).__name__}: give a str")
+        raise LabelError(f"variable name {shown(name)} is of type {type(name).__name__}: give a str")
     if not _NAME.fullmatch(name):
         raise LabelError(
             f"variable name {name!r:.80}: begin with a letter or _, then use letters, digits, and _ . : / - only"
@@ -73,7 +73,7 @@ def validate_label(label: str, value: str) -> None:
     if len(label) > LABEL_NAME_BYTES:
         raise LabelError(f"label name {label!r:.80}… has {len(label)} bytes: use at most {LABEL_NAME_BYTES}")
     if not issubclass(type(value), str):
-        raise LabelError(f"label {label!r} has the value {shown(value)}, a {type(value).__name__}: give a str")
+        raise LabelError(f"label {label!r} has the value {shown(value)} of type {type(value).__name__}: give a str")
     if len(value) * 4 > VALUE_BYTES or not value.isascii():
         _validate_length(label, value)
 

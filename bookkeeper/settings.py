@@ -123,7 +123,7 @@ def checked(what: str, name: str) -> str:
     """`name` itself if it may stand in a path of ZooKeeper, else SettingsError."""
     problem = ""
     if not isinstance(name, str):
-        raise SettingsError(f"{what} {name!r:.80} is a {type(name).__name__}: give a str")
+        raise SettingsError(f"{what} {name!r:.80} is of type {type(name).__name__}: give a str")
     if not name or name in (".", ".."):
         problem = "give it a name"
     elif any(_bad(character) for character in name):

@@ -24,7 +24,19 @@ from bookkeeper.cells import (
     Integer,
     String,
 )
-from bookkeeper.checks import STRING_BYTES, VariableRefused, checked, finite, real, text, truth, whole, word
+from bookkeeper.checks import (
+    STRING_BYTES,
+    Named,
+    VariableRefused,
+    checked,
+    finite,
+    real,
+    text,
+    told_of,
+    truth,
+    whole,
+    word,
+)
 from bookkeeper.labels import shown
 from bookkeeper.placing import MAX_NAMES, Placing
 from bookkeeper.table import REFUSED, SERIES, SERIES_PER_NAME, AnyCell
@@ -82,31 +94,31 @@ class Variables(Placing):
 
     def add_integer(self, cell: Integer, offset: int) -> int:
         """What `cell.add` does when the short way does not apply."""
-        return self.write(lambda: self._add_integer(cell, whole(offset)), 0)
+        return self.write(lambda: self._add_integer(cell, whole(offset)), 0, cell)
 
     def set_integer(self, cell: Integer, value: int) -> None:
         """What `cell.set` does when the short way does not apply."""
-        self.write(lambda: self._set_integer(cell, whole(value)), None)
+        self.write(lambda: self._set_integer(cell, whole(value)), None, cell)
 
     def add_double(self, cell: Double, offset: float) -> float:
         """What `cell.add` does when the short way does not apply."""
-        return self.write(lambda: self._add(cell, finite(offset), 0.0), 0.0)
+        return self.write(lambda: self._add(cell, finite(offset), 0.0), 0.0, cell)
 
     def set_double(self, cell: Double, value: float) -> None:
         """What `cell.set` does when the short way does not apply."""
-        self.write(lambda: self.store(cell, real(value)), None)
+        self.write(lambda: self.store(cell, real(value)), None, cell)
 
     def set_boolean(self, cell: Boolean, value: bool) -> None:
         """Sets a BOOLEAN."""
-        self.write(lambda: self.store(cell, truth(value)), None)
+        self.write(lambda: self.store(cell, truth(value)), None, cell)
 
     def set_string(self, cell: String, value: str) -> None:
         """Sets a STRING."""
-        self.write(lambda: self.store(cell, text(value, STRING_BYTES, "value")), None)
+        self.write(lambda: self.store(cell, text(value, STRING_BYTES, "value")), None, cell)
 
-    def write(self, action: Callable[[], Result], otherwise: Result) -> Result:
-        """What `action` returns; `otherwise` if it was refused or nothing counts in this process. Raises only in strict
-        mode."""
+    def write(self, action: Callable[[], Result], otherwise: Result, of: Named) -> Result:
+        """What `action`, a write of the variable `of`, returns; `otherwise` if it was refused or nothing counts in this
+        process. Raises only in strict mode."""
         if not self._resolved:
             self.resolve()
         if self.off:
@@ -114,7 +126,7 @@ class Variables(Placing):
         try:
             result = action()
         except VariableRefused as error:
-            self.refuse(error)
+            self.refuse(told_of(of, error))
             return otherwise
         except Exception as error:  # out of memory or of stack, or a defect here: not the application's problem
             self.refuse(VariableRefused("internal", f"{type(error).__name__}: {error}"))

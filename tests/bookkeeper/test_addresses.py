@@ -13,6 +13,7 @@ HERE = "127.0.0.1:2181"
 LOCAL = ["127.0.0.1", "127.0.0.1"]
 OUT = "203.0.113.9"
 SIX = "2001:db8::1"
+NOBODY = "no.such.name.invalid"
 
 
 @pytest.mark.parametrize(
@@ -26,9 +27,9 @@ SIX = "2001:db8::1"
         pytest.param(SIX, "::", Addresses(["::"], SIX), id="ipv6_bare"),
         pytest.param("[2001:db8:0::1]", None, Addresses([SIX, "127.0.0.1"], SIX), id="ipv6_one_form"),
         pytest.param("localhost", None, Addresses(LOCAL, "127.0.0.1"), id="name_becomes_address"),
-        pytest.param("0.0.0.0", None, Addresses(LOCAL, "127.0.0.1"), id="nobody_in_particular"),
-        pytest.param("::", "::", Addresses(["::"], "127.0.0.1"), id="nobody_in_particular_ipv6"),
-        pytest.param("no.such.name.invalid", None, Addresses(LOCAL, "127.0.0.1"), id="no_address"),
+        pytest.param("0.0.0.0", None, Addresses(LOCAL, "127.0.0.1", ignored="0.0.0.0"), id="nobody_in_particular"),
+        pytest.param("::", "::", Addresses(["::"], "127.0.0.1", ignored="::"), id="nobody_in_particular_ipv6"),
+        pytest.param(NOBODY, None, Addresses(LOCAL, "127.0.0.1", ignored=NOBODY), id="no_address"),
     ],
 )  # fmt: skip
 def test_what_is_advertised_is_an_address(advertise: str | None, bind: str | None, expected: Addresses) -> None:

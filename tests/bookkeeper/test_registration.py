@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,22 +23,7 @@ from tests.bookkeeper.polling import CONTEXTS, Node, application, end, hear, nod
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture
-def zk(zookeeper: str) -> Iterator[KazooClient]:
-    """A client of the tests' own."""
-    client = KazooClient(zookeeper)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
-
-
-@pytest.fixture
-def context() -> str:
-    """A context that no other test uses."""
-    return f"test-{uuid.uuid4().hex[:8]}"
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -107,6 +93,25 @@ def test_a_node_of_a_foreign_session_is_replaced(zk: KazooClient, book: Bookkeep
     transaction.create(path, b"foreign", ephemeral=True)
     assert not [result for result in transaction.commit() if isinstance(result, Exception)]
     eventually(lambda: (stat := zk.exists(path)) is not None and stat.ephemeralOwner == ours)
+
+
+def test_a_clock_that_jumps_changes_nothing(
+    zk: KazooClient, book: Bookkeeper, context: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hours forth and back, in the middle of all: the same node, the same birth, and a node that is lost comes back."""
+    book.add_to_integer_var("n", {}, 1)
+    node = registered(zk, context)
+    born = rows(node.port)[0].birth_ms
+    for hours in (5, -30):
+        seconds = hours * 3600
+        with monkeypatch.context() as jumped:
+            jumped.setattr(time, "time_ns", lambda real=time.time_ns, by=seconds: real() + by * 10**9)
+            jumped.setattr(time, "time", lambda real=time.time, by=seconds: real() + by)
+            zk.delete(f"{CONTEXTS}/{context}/{node.name}")
+            eventually(lambda: nodes(zk, context) == [node])
+            who, values = rows(node.port)
+            assert (who.birth_ms, values) == (born, {("n", "{}"): 1})
+            assert abs(who.time_ms - time.time_ns() // 10**6) < HOUR_MS
 
 
 def test_an_expired_session_registers_anew(zk: KazooClient, zookeeper: str, book: Bookkeeper, context: str) -> None:

@@ -31,22 +31,6 @@ sys.stdin.readline()
 """
 
 
-@pytest.fixture
-def zk(zookeeper: str) -> Iterator[KazooClient]:
-    """A client of the tests' own."""
-    client = KazooClient(zookeeper, timeout=30)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
-
-
-@pytest.fixture
-def context() -> str:
-    """A context that no other test uses."""
-    return f"test-{uuid.uuid4().hex[:8]}"
-
-
 @contextlib.contextmanager
 def registering(zookeeper: str, path: str) -> Iterator[Registration]:
     """A registration with the shortest session that the server grants."""

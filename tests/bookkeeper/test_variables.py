@@ -187,6 +187,29 @@ def test_strict_mode_raises() -> None:
     assert caught.value.reason == "name"
 
 
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda b: b.add_to_integer_var("a.b", {"k": "v"}, 1.5), "a.b {'k': 'v'}: 1.5 is no integer"),
+        (lambda b: b.double("a.d", {}).add(float("nan")), "a.d {}: adding nan"),
+        (lambda b: b.set_boolean_var("a.t", {}, 1), "a.t {}: 1 is no boolean"),
+        (lambda b: b.set_string_var("a.s", {}, 5), "a.s {}: value 5 is of type int: give a str"),
+        (lambda b: b.histogram("a.h", {"k": "v"}).observe("x"), "a.h {'k': 'v'}: 'x' is no number"),
+        (
+            lambda b: b.add_to_integer_var("a.b", {"status": 200}, 1),
+            "a.b: label 'status' has the value 200 of type int",
+        ),
+        (lambda b: b.add_to_integer_var("a.b", "host", 1), "a.b: labels 'host': give a dict of texts"),
+        (lambda b: b.add_to_integer_var("a.b", 7, 1), "a.b: labels 7: give a dict of texts"),
+        (lambda b: b.add_to_integer_var(b"a", {}, 1), "variable name b'a' is of type bytes: give a str"),
+    ],
+)
+def test_a_refusal_names_the_variable_and_what_is_wrong(call: Callable[[Bookkeeper], object], told: str) -> None:
+    with pytest.raises(VariableRefused) as caught:
+        call(Bookkeeper(online=False, strict=True))
+    assert str(caught.value).startswith(told)
+
+
 def test_integer_becomes_double_once(book: Bookkeeper) -> None:
     """The value goes along; afterwards integers are refused and the old handle cannot split the variable."""
     old = bookkeeper.integer("n", {"a": "1"})
