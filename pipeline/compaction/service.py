@@ -93,17 +93,18 @@ class _Life:
             self._clock.wait(stop, self._interval_s)
 
     def tell(self, health: HealthFile) -> None:
-        """A problem with the table is told, and is no reason to begin the process again; a thread that hangs is."""
-        problem, given_up = self._problem, self._compactor.given_up()
+        """A problem with the table is told, and is no reason to begin the process again; a thread that hangs is. A
+        first turn with a backlog of hours to do is as well as any other, once it knows what there is to do."""
+        problem, given_up, done = self._problem, self._compactor.given_up(), self._compactor.figures()
         figures = {
-            **self._compactor.figures(),
+            **done,
             "problems": [text for text in (problem, *given_up[:TOLD]) if text and self._tried],
-            "failing_ms": round((self._clock.monotonic() - self._fine_at) * 1000) if problem else 0,
+            "failing_ms": round((self._clock.monotonic() - self._fine_at) * 1000) if problem and self._tried else 0,
             "last_problem": self._last_problem,
             **usage(),
         }
         silent_s = self._compactor.silent_s()
-        if not self._tried:
+        if not self._tried and not done["settled_ms"]:
             health.write("starting", problem, **figures)
         elif silent_s > HUNG_S + self._interval_s:
             health.write("failing", f"nothing has happened for {silent_s:.0f} s", **figures)

@@ -15,12 +15,12 @@ BUFFER = 4 * 1024 * 1024
 
 class RangeReader(io.RawIOBase):
     """A file read through one buffer, which `load` fills with the range that is about to be used: one request to HDFS
-    for a whole row group, not one for each column. Used by one thread."""
+    for a whole row group, not one for each column. Used by one thread; `opened` is the file of another reader."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, opened: RangeReader | None = None) -> None:
         super().__init__()
         self.uri = uri
-        self._file = files.open_reader(uri)
+        self._file: Any = opened._file if opened else files.open_reader(uri)
         self._size, self._at = int(self._file.size), 0
         self._start, self._data = 0, b""
 
@@ -29,13 +29,19 @@ class RangeReader(io.RawIOBase):
         self._data = b""
         self._start, self._data = start, self._fetch(start, length)
 
+    @property
+    def held(self) -> int:
+        """Bytes of what was loaded."""
+        return len(self._data)
+
+    def holds(self, start: int, length: int) -> bool:
+        """Whether this range was loaded."""
+        return self._start <= start and start + length <= self._start + len(self._data)
+
     def read(self, size: int = -1) -> bytes:
         length = self._size - self._at if size < 0 else min(size, self._size - self._at)
         offset = self._at - self._start
-        if not 0 <= offset <= offset + length <= len(self._data):
-            data = self._fetch(self._at, length)
-        else:
-            data = self._data[offset : offset + length]
+        data = self._data[offset : offset + length] if self.holds(self._at, length) else self._fetch(self._at, length)
         self._at += len(data)
         return data
 

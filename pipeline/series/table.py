@@ -241,7 +241,7 @@ def read_span(uri: str, low: int, high: int) -> Any:
         raise UnknownColumns(f"{uri} has columns that this program does not know and would lose: {', '.join(unknown)}")
     parts = []
     for group in range(reader.groups):
-        least, most = reader.bounds(group)["series"]
+        least, most = reader.bounds(group, ["series"])["series"]
         if least <= high and most >= low:
             rows = reader.read(group, SERIES_SCHEMA.names)
             series = rows.column("series").to_numpy()

@@ -27,11 +27,14 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.leases import read_whole, reading
 from artimon.model.registration import zookeeper_client
 from pipeline.spark.table import FILE_SCHEMA, TableError, first_line, raw_uri
+from query_dsl.history.assembling import assemble
 from query_dsl.history.files import Pruned, Wanted, prune
-from query_dsl.history.local import LOOK_S, LocalReader, Progress, no_progress
+from query_dsl.history.gathering import Gathering
+from query_dsl.history.local import LocalReader, Progress, no_progress
 from query_dsl.history.question import NO_LIMIT, SAMPLES, SERIES, HistoryError, HistoryInterrupted, Question, question
-from query_dsl.history.result import HistoryAnswer, Touched, assemble
+from query_dsl.history.result import HistoryAnswer, Touched
 from query_dsl.history.series import Found, find_series
+from query_dsl.history.tasks import LOOK_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,11 +122,12 @@ class History:
                 pruned = prune(table, wanted)
                 if engine == "spark" or (engine == "auto" and pruned.size > LOCAL_BYTES):
                     rows, touched = self._through_spark(uri, pruned, wanted, asked, progress, ended)
+                    rows = assemble(rows, found, wanted)
                 else:
-                    rows, touched = _locally(uri, pruned, wanted, asked, progress, ended)
+                    rows, touched = _locally(uri, pruned, found, wanted, asked, progress, ended)
                 if ended.is_set():
                     raise HistoryInterrupted("reading the history was interrupted")
-                return _answer(rows, found, wanted, touched)
+                return _answer(rows, found, touched)
 
             return read_whole(uri, answer, zookeeper)
 
@@ -269,22 +273,28 @@ def _wanted(found: Found, asked: Question) -> Wanted:
 
 
 def _locally(
-    uri: str, pruned: Pruned, wanted: Wanted, asked: Question, progress: Progress, stop: threading.Event
+    uri: str,
+    pruned: Pruned,
+    found: Found,
+    wanted: Wanted,
+    asked: Question,
+    progress: Progress,
+    stop: threading.Event,
 ) -> tuple[Any, Touched]:
     reader = LocalReader(uri, wanted, asked, stop)
-    rows = reader.read(pruned.files, progress)
+    rows = Gathering(reader, found, wanted, stop).table(pruned.files, progress)
     paths = tuple(file.path for file in pruned.files)
     return rows, Touched("local", len(paths), pruned.of_files, reader.touched, pruned.of_bytes, paths)
 
 
-def _answer(rows: Any, found: Found, wanted: Wanted, touched: Touched) -> HistoryAnswer:
+def _answer(rows: Any, found: Found, touched: Touched) -> HistoryAnswer:
     notes = [
         f"engine {touched.engine}: {touched.files:,} of {touched.of_files:,} files,"
         f" {touched.bytes:,} of {touched.of_bytes:,} bytes"
     ]
     if found.aside:
         notes.append(f"{len(found.aside)} fingerprints that stand for two texts are set aside with their samples")
-    return HistoryAnswer(assemble(rows, found, wanted), found.table, touched, tuple(notes))
+    return HistoryAnswer(rows, found.table, touched, tuple(notes))
 
 
 # --- Spark

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,9 @@ from deltalake import DeltaTable
 Ints = npt.NDArray[np.int64]
 
 BOUNDS = ("source", "series", "time")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+STAMP = pa.timestamp("us", tz="UTC")
+SLACK_US = 1000
+"""Delta's times are cut to milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,52 +67,62 @@ class Wanted:
         series = self.series[low:high]
         return bool(((series >= least[1]) & (series <= most[1])).any())
 
-    def rows(self, source: Ints, series: Ints, time_us: Ints) -> tuple[Ints, Ints]:
-        """Of these rows those that are wanted, and the number of the pair of each."""
-        rows = np.flatnonzero((time_us > self.after_us) & (time_us <= self.until_us) & np.isin(source, self._sources))
-        pairs = self._pairs(source[rows], series[rows])
-        return rows[pairs >= 0], pairs[pairs >= 0]
+    def rows(self, source: Ints, series: Ints, time_us: Ints) -> tuple[Ints | None, Ints]:
+        """Of these rows those that are wanted, None for all of them, and the number of the pair of each."""
+        starts = run_starts(source, series)
+        pairs = self._pairs(source[starts], series[starts])
+        of_rows = np.repeat(pairs, np.diff(starts, append=len(source)))
+        if not len(of_rows) or ((pairs >= 0).all() and self.after_us < time_us.min() <= time_us.max() <= self.until_us):
+            return None, of_rows
+        rows = np.flatnonzero((of_rows >= 0) & (time_us > self.after_us) & (time_us <= self.until_us))
+        return rows, of_rows[rows]
 
     def _pairs(self, source: Ints, series: Ints) -> Ints:
         """(n,) number of each pair, -1 for what is none. Sources come in runs: files are sorted by them."""
         found = np.full(len(source), -1, np.int64)
-        ends = np.append(np.flatnonzero(source[1:] != source[:-1]) + 1, len(source))
-        start = 0
-        for end in ends.tolist() if len(source) else ():
+        starts = run_starts(source)
+        ends = np.append(starts[1:], len(source))
+        known = np.isin(source[starts], self._sources)
+        for start, end in zip(starts[known].tolist(), ends[known].tolist(), strict=True):
             low, high = np.searchsorted(self.source, [source[start], source[start] + 1])
             run = slice(start, end)
             at = np.minimum(np.searchsorted(self.series[low:high], series[run]), high - low - 1)
             found[run] = np.where(self.series[low:high][at] == series[run], low + at, -1)
-            start = end
         return found
+
+
+def run_starts(*columns: npt.NDArray[Any]) -> Ints:
+    """Numbers of the rows, of columns of equal length, that differ from the row before; the first one does."""
+    rows = len(columns[0])
+    differs = np.ones(min(rows, 1), np.bool_)
+    if rows > 1:
+        differs = np.concatenate([differs, np.logical_or.reduce([column[1:] != column[:-1] for column in columns])])
+    starts: Ints = np.flatnonzero(differs)
+    return starts
 
 
 def prune(table: DeltaTable, wanted: Wanted) -> Pruned:
     """The files that can hold a wanted row, in the order of their paths. One without statistics can."""
     actions = pa.table(table.get_add_actions(flatten=True))
     columns = {name: actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")}
-    columns |= {
-        name: actions.column(name).to_pylist() if name in actions.column_names else [None] * len(actions)
-        for side in ("min", "max")
-        for name in (f"{side}.{bound}" for bound in BOUNDS)
-    }
+    told = [_told(actions, f"{side}.{bound}") for side in ("min", "max") for bound in BOUNDS]
     kept = []
-    for row in zip(*columns.values(), strict=True):
-        path, size, rows, *told = row
-        if None in told:
+    for path, size, rows, *bounds in zip(*columns.values(), *told, strict=True):
+        least, most = bounds[:3], bounds[3:]
+        if None in bounds:
             kept.append(RawFile(path, size, rows or 0))
-        elif wanted.may_hold(_numbers(told[:3], 0), most := _numbers(told[3:], 1000)):
-            kept.append(RawFile(path, size, rows or 0, most[2]))
+        elif wanted.may_hold(least, newest := [*most[:2], most[2] + SLACK_US]):
+            kept.append(RawFile(path, size, rows or 0, newest[2]))
     sizes = columns["size_bytes"]
     return Pruned(tuple(sorted(kept, key=lambda file: file.path)), len(sizes), sum(sizes))
 
 
-def _numbers(told: Sequence[Any], slack_us: int) -> tuple[int, int, int]:
-    """Bounds as numbers; Delta's times are cut to milliseconds."""
-    return told[0], told[1], microseconds(told[2]) + slack_us
-
-
-def microseconds(moment: datetime) -> int:
-    """Epoch microseconds of a time with a zone."""
-    since = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+def _told(actions: Any, name: str) -> list[Any]:
+    """A column of Delta's statistics, times in us; nothing but None if there is no such column."""
+    if name not in actions.column_names:
+        return [None] * len(actions)
+    column = actions.column(name)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(STAMP).cast(pa.int64())
+    told: list[Any] = column.to_pylist()
+    return told

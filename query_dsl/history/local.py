@@ -1,25 +1,36 @@
-"""Reads the pruned files in this process, without Spark: row group after row group, some files at once."""
+"""Reads the pruned files in this process, without Spark: row group after row group, by some threads at once."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.series.parquet import GroupReader
 from pipeline.spark.table import FILE_SCHEMA
-from query_dsl.history.files import BOUNDS, Ints, RawFile, Wanted, microseconds
+from query_dsl.history.files import BOUNDS, STAMP, Ints, RawFile, Wanted
 from query_dsl.history.question import HistoryInterrupted, Question
+from query_dsl.history.shares import Share, shares_of
+from query_dsl.history.tasks import Done, TaskPool
 
-THREADS = 4
 VALUES = ("birth", "future", "integer", "double", "boolean", "string")
-LOOK_S = 0.2
+COLUMNS = ("time", *VALUES)
+Rows = npt.NDArray[np.int32]
 Progress = Callable[[float, str], None]
 """Called now and then with the part that is done, 0 to 1, and what that is."""
+
+
+class Picked(NamedTuple):
+    """Wanted rows of a row group, None for all of them; (rows,) number of the pair and time in us of each."""
+
+    rows: Rows | None
+    pairs: Ints
+    time_us: Ints
 
 
 def no_progress(_done: float, _text: str) -> None:
@@ -37,7 +48,7 @@ class LocalReader:
         """Bytes of column chunks that were fetched."""
 
     def read(self, files: Sequence[RawFile], progress: Progress = no_progress) -> Any:
-        """Rows as BOUNDS, VALUES and `pair` (number in `wanted`), in no order. Raises TooMuchHistory,
+        """Rows as `time`, VALUES and `pair` (number in `wanted`), in no order. Raises TooMuchHistory,
         HistoryInterrupted, OSError (FileNotFoundError for a file that is gone)."""
         parts: list[Any] = []
         self.each(files, parts.append, progress)
@@ -46,81 +57,98 @@ class LocalReader:
     def each(self, files: Sequence[RawFile], take: Callable[[Any], None], progress: Progress = no_progress) -> None:
         """Have `take` called with the rows of one row group after another, by several threads, in no order: no more
         than these are held. Raises as `read`, and what `take` raises."""
-        given_up = threading.Event()
-        total = sum(file.size for file in files) or 1
-        done = 0
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="history") as pool:
-            waiting: dict[Future[None], RawFile] = {
-                pool.submit(self._file, file, given_up, take): file for file in files
-            }
-            try:
-                while waiting:
-                    ready, _ = wait(waiting, LOOK_S, FIRST_COMPLETED)
-                    if self._stop.is_set():
-                        raise HistoryInterrupted("reading the history was interrupted")
-                    for future in ready:
-                        done += waiting.pop(future).size
-                        future.result()
-                    progress(done / total, f"{len(files) - len(waiting)} of {len(files)} files")
-            finally:  # whatever ended it: threads look at it between two row groups
-                given_up.set()
-                pool.shutdown(wait=False, cancel_futures=True)
+
+        def work(share: Share, ended: threading.Event) -> None:
+            for part in self._parts(share, ended):
+                take(part)
+
+        self.shares(files, work, progress)
 
     def stream(self, files: Sequence[RawFile]) -> Iterator[Any]:
         """As `read`, in this thread: the rows of one row group after another, and no more are held."""
         for file in files:
-            yield from self._parts(file, self._stop)
+            for share in self._shares(file):
+                share.hold()
+                yield from self._parts(share, self._stop)
+                self.count(share.reader)
             if self._stop.is_set():
                 raise HistoryInterrupted("reading the history was interrupted")
 
-    def _file(self, file: RawFile, given_up: threading.Event, take: Callable[[Any], None]) -> None:
-        for part in self._parts(file, given_up):
-            take(part)
+    def shares(
+        self, files: Sequence[RawFile], work: Callable[[Share, threading.Event], None], progress: Progress
+    ) -> None:
+        """Have `work` called with every share that may hold a wanted row, by several threads; the event says that its
+        results are not wanted any more. Raises as `read`, and what `work` raises."""
+        pool = TaskPool(self._stop)
 
-    def _parts(self, file: RawFile, given_up: threading.Event) -> Iterator[Any]:
-        reader = GroupReader(f"{self._uri}/{file.path}")
-        for group in range(reader.groups):
-            if given_up.is_set():
-                break
-            bounds = reader.bounds(group)
-            if all(name in bounds for name in BOUNDS) and not self._may_hold(bounds):
-                continue
-            part = self._group(reader, group)
-            if part is not None:
-                yield part
-        with self._lock:
-            self.touched += reader.touched
+        def begin(file: RawFile) -> Done:
+            shares = self._shares(file)
+            if not shares:
+                return Done(file.size)
+            done = go_on(shares[0])  # at once: of small files there is no other, and few are open at a time
+            return Done(done.size, tuple(partial(go_on, share) for share in shares[1:]))
 
-    def _may_hold(self, bounds: dict[str, tuple[Any, Any]]) -> bool:
-        least, most = ([bounds[name][side] for name in BOUNDS] for side in (0, 1))
-        return self._wanted.may_hold([*least[:2], microseconds(least[2])], [*most[:2], microseconds(most[2])])
+        def go_on(share: Share) -> Done:
+            if not pool.ended.is_set():
+                share.hold()
+                work(share, pool.ended)
+                self.count(share.reader)
+            return Done(share.size)
 
-    def _group(self, reader: GroupReader, group: int) -> Any:
-        """The wanted rows of a row group; None if there are none, and then its values are not fetched."""
+        total, text = sum(file.size for file in files) or 1, f"of {len(files):,} files"
+        pool.run([partial(begin, file) for file in files], lambda size: progress(size / total, text))
+
+    def look(self, reader: GroupReader, group: int) -> Picked | None:
+        """Which rows of a row group are wanted, None if there are none. Raises TooMuchHistory."""
         keys = reader.read(group, BOUNDS)
-        source = keys.column("source").to_numpy().astype(np.int64)
-        rows, pairs = self._wanted.rows(source, keys.column("series").to_numpy(), numbers(keys.column("time")))
-        if not len(rows):
+        source, series, time = (plain(keys.column(name)) for name in BOUNDS)
+        rows, pairs = self._wanted.rows(source, series, time)
+        if not len(pairs):
             return None
         with self._lock:
-            self._samples += len(rows)
+            self._samples += len(pairs)
             if self._samples > self._question.samples:
                 raise self._question.too_many_samples()
-        values = reader.read(group, VALUES).select(VALUES)
-        if len(rows) < len(keys):
-            taken = pa.array(rows)
-            keys, values = keys.take(taken), values.take(taken)
-        table = keys
-        for name, column in zip(VALUES, values.columns, strict=True):
-            table = table.append_column(name, column)
-        return table.append_column("pair", pa.array(pairs))
+        return Picked(None, pairs, time) if rows is None else Picked(rows.astype(np.int32), pairs, time[rows])
+
+    def count(self, reader: GroupReader) -> None:
+        """Add what it has fetched."""
+        with self._lock:
+            self.touched += reader.touched
+        reader.touched = 0
+
+    def _shares(self, file: RawFile) -> list[Share]:
+        return shares_of(f"{self._uri}/{file.path}", file, self._wanted)
+
+    def _parts(self, share: Share, ended: threading.Event) -> Iterator[Any]:
+        for group in share.groups:
+            if ended.is_set():
+                break
+            picked = self.look(share.reader, group)
+            if picked is not None:
+                yield fetch(share.reader, group, picked.rows).append_column("pair", pa.array(picked.pairs))
 
 
-def numbers(column: Any) -> Ints:
-    """Epoch microseconds of a column of times."""
-    whole: Ints = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
-    return whole
+def fetch(reader: GroupReader, group: int, rows: Rows | None) -> Any:
+    """`time` and VALUES of these rows of a row group, or of all."""
+    table = reader.read(group, COLUMNS).select(COLUMNS)
+    return table if rows is None else table.take(pa.array(rows))
+
+
+def plain(column: Any) -> Any:
+    """A column of numbers or times without nulls as numpy sees it, times as epoch microseconds; not copied."""
+    whole = whole_of(column)
+    if pa.types.is_timestamp(whole.type):
+        whole = whole.cast(STAMP).view(pa.int64())
+    return whole.to_numpy()
+
+
+def whole_of(column: Any) -> Any:
+    """A column as one array."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
 
 
 def _empty() -> Any:
-    return pa.schema([*(FILE_SCHEMA.field(name) for name in (*BOUNDS, *VALUES)), ("pair", pa.int64())]).empty_table()
+    return pa.schema([*(FILE_SCHEMA.field(name) for name in COLUMNS), ("pair", pa.int64())]).empty_table()

@@ -10,13 +10,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from artimon.model.values import Value
 from query_dsl.errors import QueryError
-from query_dsl.history.files import Ints, Wanted
-from query_dsl.history.series import Found
 from query_dsl.tree.timing import format_time
 
 if TYPE_CHECKING:
@@ -38,7 +35,6 @@ RESULT_SCHEMA = pa.schema(
         ("string", pa.utf8()),
     ]
 )
-RUN_ROWS = 8
 COLUMNS = ("series", "source", "time", "birth", "type", "value")
 
 
@@ -131,45 +127,6 @@ class HistoryAnswer:
 
     def __repr__(self) -> str:
         return f"<history: {len(self):,} samples of {len(self.series):,} series; {'; '.join(self.notes)}>"
-
-
-def assemble(rows: Any, found: Found, wanted: Wanted) -> Any:
-    """RESULT_SCHEMA from what an engine read: the columns of the raw table and `pair`, in any order."""
-    number = wanted.order[rows.column("pair").to_numpy()]
-    stamps = {name: rows.column(name).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()) for name in ("time", "birth")}
-    order = _order(number, stamps["time"].to_numpy(), stamps["birth"].to_numpy())
-    taken = pa.array(order)
-    coded = [_coded(found.table.column(name), number[order]) for name in ("text", "source_name")]
-    times = [stamps[name].take(taken).cast(pa.timestamp("us", tz="UTC")).cast(TIME) for name in ("time", "birth")]
-    rest = [rows.column(field.name).take(taken).cast(field.type) for field in RESULT_SCHEMA if _is_plain(field)]
-    return pa.table([*coded, *times, *rest], schema=RESULT_SCHEMA).combine_chunks()
-
-
-def _order(number: Ints, time: Ints, birth: Ints) -> Ints:
-    """Row numbers in the order of (number, time, birth). Rows come in runs of a series whose times rise: they are moved
-    as wholes if that gives the order, and sorted one by one if not."""
-    starts = np.flatnonzero(np.diff(number, prepend=-1)) if len(number) else number
-    if len(starts) * RUN_ROWS < len(number):
-        runs = np.lexsort((time[starts], number[starts]))
-        lengths = np.diff(starts, append=len(number))[runs]
-        order: Ints = np.repeat(starts[runs] - (np.cumsum(lengths) - lengths), lengths) + np.arange(len(number))
-        columns = number[order], time[order], birth[order]
-        (n, t, b), (m, u, c) = ([column[:-1] for column in columns], [column[1:] for column in columns])
-        if bool(((m > n) | (u > t) | ((u == t) & (c >= b))).all()):
-            return order
-    return np.lexsort((birth, time, number))
-
-
-def _is_plain(field: Any) -> bool:
-    return field.name in ("future", *TYPES)
-
-
-def _coded(texts: Any, rows: Any) -> Any:
-    """Dictionary codes: texts[rows], each distinct text once."""
-    whole = texts.combine_chunks().dictionary_encode()
-    whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
-    codes = np.asarray(whole.indices)[rows].astype(np.int32)
-    return pa.DictionaryArray.from_arrays(pa.array(codes), whole.dictionary)
 
 
 def _plain(value: Value | None) -> Value | None:

@@ -79,7 +79,7 @@ def _rows(uri: str, matchers: tuple[Matcher, ...]) -> list[Any]:
     reader = GroupReader(uri)
     parts = []
     for group in range(reader.groups):
-        bounds = reader.bounds(group).get("name")
+        bounds = reader.bounds(group, ["name"]).get("name")
         if bounds is None or _may_hold(matchers, *bounds):
             parts.append(_fitting(reader.read(group, SERIES_SCHEMA.names).cast(SERIES_SCHEMA), matchers))
     return parts

@@ -1,0 +1,63 @@
+"""Tasks bring more tasks; whatever ends them is said, and the rest is given up."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from query_dsl.history.question import HistoryInterrupted
+from query_dsl.history.tasks import Done, Task, TaskPool
+
+
+def splitting(size: int, done: list[int]) -> Task:
+    """A task that does one and leaves the rest to two others."""
+
+    def task() -> Done:
+        done.append(1)
+        rest = size - 1
+        return Done(1, tuple(splitting(part, done) for part in (rest // 2, rest - rest // 2) if part))
+
+    return task
+
+
+def test_all_are_done_and_counted() -> None:
+    done: list[int] = []
+    told: list[int] = []
+    TaskPool(threading.Event()).run([splitting(50, done), splitting(7, done)], told.append)
+    assert len(done) == told[-1] == 57
+    assert told == sorted(told)
+
+
+def test_none() -> None:
+    told: list[int] = []
+    TaskPool(threading.Event()).run([], told.append)
+    assert told == []
+
+
+def test_an_error_ends_the_others() -> None:
+    pool = TaskPool(threading.Event())
+
+    def waits() -> Done:
+        assert pool.ended.wait(60)
+        return Done(1)
+
+    def fails() -> Done:
+        raise FileNotFoundError("gone")
+
+    with pytest.raises(FileNotFoundError, match="gone"):
+        pool.run([waits, waits, fails, *[waits] * 20], lambda _: None)
+    assert pool.ended.is_set()
+
+
+def test_stopping_interrupts() -> None:
+    stop = threading.Event()
+    pool = TaskPool(stop)
+
+    def stops() -> Done:
+        stop.set()
+        pool.ended.wait(60)
+        return Done(1)
+
+    with pytest.raises(HistoryInterrupted):
+        pool.run([stops], lambda _: None)
