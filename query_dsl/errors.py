@@ -74,3 +74,8 @@ def near(word: str, known: Iterable[str], limit: int = 3) -> str:
     if not found and len(word) >= 3:
         found = [k for k in pool if word.lower() in k.lower()][:limit]
     return f"; near: {', '.join(found)}" if found else ""
+
+
+def list_of(known: Iterable[str]) -> str:
+    """`; there are: a, b, c`, where nothing comes near."""
+    return f"; there are: {', '.join(known)}"

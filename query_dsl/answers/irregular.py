@@ -6,17 +6,14 @@ samples is a few array operations, whatever the number of series.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from artimon.model.values import ValueType
-from query_dsl.answers.matrix import Keyed, Scalar, json_value, typed
-from query_dsl.errors import QueryError
+from query_dsl.answers.keyed import Keyed, Scalar, json_value, typed
 from query_dsl.running.cells import Bools, Cells, Ints, Key, Types
 
 if TYPE_CHECKING:
@@ -147,13 +144,6 @@ class Irregular(Keyed):
         cells = self.cells[self.span(i)][None, :]
         return Cells(self.types[i : i + 1], cells, np.ones(cells.shape, np.bool_))
 
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def __iter__(self) -> Iterator[tuple[str, list[tuple[int, Scalar]]]]:
-        """(series, samples) in canonical order."""
-        return ((name, self.tolist(i)) for i, name in enumerate(self.series))
-
     def __eq__(self, other: object) -> bool:
         """Equal series, types, times and values (NaN equals NaN); notes do not count."""
         if not isinstance(other, Irregular):
@@ -247,27 +237,9 @@ class Irregular(Keyed):
 
     # -- other forms
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready: times in epoch ms; NaN "NaN", infinities "Infinity" and "-Infinity"; integers exact."""
-        return {
-            "complete": self.complete,
-            "partial": self.partial,
-            "notes": list(self.notes),
-            "series": [
-                {
-                    "name": key.name,
-                    "labels": dict(key.labels),
-                    "type": ValueType(int(self.types[i])).name,
-                    "times": self.times_of(i),
-                    "values": [json_value(v) for v in self.row(i).tolist()],
-                }
-                for i, key in enumerate(self.keys)
-            ],
-        }
-
-    def to_json(self, indent: int | None = None) -> str:
-        """`to_dict` as JSON text."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
+    def _points_of(self, i: int) -> dict[str, Any]:
+        values = [json_value(v) for v in self.row(i).tolist()]
+        return {"type": ValueType(int(self.types[i])).name, "times": self.times_of(i), "values": values}
 
     def to_arrow(self) -> Any:
         """An Arrow table, a row a sample: series, time (UTC), and a nullable column of each type."""
@@ -280,14 +252,6 @@ class Irregular(Keyed):
         from query_dsl.answers.irregular_forms import pandas_frame
 
         return pandas_frame(self)
-
-    def to_polars(self) -> Any:
-        """A polars.DataFrame with the columns of `to_arrow`. Raises QueryError if Polars is not installed."""
-        try:
-            polars: Any = import_module("polars")
-        except ImportError:
-            raise QueryError("Polars is not installed: pip install polars, or use to_arrow or to_pandas") from None
-        return polars.from_arrow(self.to_arrow())
 
     def __repr__(self) -> str:
         from query_dsl.answers.irregular_forms import text_table

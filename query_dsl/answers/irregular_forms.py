@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from query_dsl.answers.irregular import Irregular
-from query_dsl.answers.matrix import Scalar
+from query_dsl.answers.keyed import Scalar
 from query_dsl.answers.render import printable
 from query_dsl.running.cells import BOOLEAN, DOUBLE, INTEGER, STRING
 from query_dsl.tree.timing import format_time

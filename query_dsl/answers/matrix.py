@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,47 +10,13 @@ import numpy.typing as npt
 
 from artimon.model.grid import Grid
 from artimon.model.values import ValueType
-from query_dsl.errors import QueryError
+from query_dsl.answers.keyed import Keyed, Scalar, json_value, typed
 from query_dsl.running.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Key, Types, as_floats
-from query_dsl.tree.selector import series_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from query_dsl.answers.origin import Origin
-
-Scalar = int | float | bool | str | None
-
-
-class Keyed:
-    """Series by their keys: what every answer has, on a grid or not."""
-
-    __slots__ = ()
-    keys: tuple[Key, ...]
-
-    @property
-    def labels(self) -> list[dict[str, str]]:
-        """Labels of each series, without the name."""
-        return [dict(key.labels) for key in self.keys]
-
-    @property
-    def names(self) -> list[str]:
-        """Name of each series; "" where an operation dropped it."""
-        return [key.name for key in self.keys]
-
-    @property
-    def series(self) -> list[str]:
-        """`name{label="value"}` of each series."""
-        return [series_text(key.name, dict(key.labels)) for key in self.keys]
-
-    def find(self, **labels: str) -> int:
-        """Row of the one series that has these labels; LookupError if there is none or more than one."""
-        rows = [i for i, key in enumerate(self.keys) if all(key.get(k) == v for k, v in labels.items())]
-        if len(rows) != 1:
-            raise LookupError(
-                f"{len(rows)} series have {series_text('', labels)}; there are {', '.join(self.series[:20])}"
-            )
-        return rows[0]
 
 
 class Matrix(Keyed):
@@ -148,13 +111,6 @@ class Matrix(Keyed):
             for end, value in zip(self.times, self.tolist(i), strict=True):
                 yield labels, end, value
 
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def __iter__(self) -> Iterator[tuple[str, list[Scalar]]]:
-        """(series, values) in canonical order."""
-        return ((name, self.tolist(i)) for i, name in enumerate(self.series))
-
     def __eq__(self, other: object) -> bool:
         """Equal series, types, grid, mask and values (NaN equals NaN); notes do not count."""
         if not isinstance(other, Matrix):
@@ -176,31 +132,13 @@ class Matrix(Keyed):
         return Matrix(self.keys, self.grid, column, self.strings, self.notes, *flags, query, self.origin)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready: NA is None, NaN "NaN", infinities "Infinity" and "-Infinity"; integers exact."""
-        return {
-            "grid": {
-                "start_ms": self.grid.start_ms,
-                "end_ms": self.grid.end_ms,
-                "step_ms": self.grid.step_ms,
-                "n": self.grid.n,
-            },
-            "complete": self.complete,
-            "partial": self.partial,
-            "notes": list(self.notes),
-            "series": [
-                {
-                    "name": key.name,
-                    "labels": dict(key.labels),
-                    "type": ValueType(int(self.types[i])).name,
-                    "values": [json_value(v) for v in self.tolist(i)],
-                }
-                for i, key in enumerate(self.keys)
-            ],
-        }
+        """As every answer, and the grid."""
+        grid = self.grid
+        at = {"start_ms": grid.start_ms, "end_ms": grid.end_ms, "step_ms": grid.step_ms, "n": grid.n}
+        return {"grid": at, **super().to_dict()}
 
-    def to_json(self, indent: int | None = None) -> str:
-        """`to_dict` as JSON text."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
+    def _points_of(self, i: int) -> dict[str, Any]:
+        return {"type": ValueType(int(self.types[i])).name, "values": [json_value(v) for v in self.tolist(i)]}
 
     def to_pandas(self) -> pd.DataFrame:
         """A frame: index = ends of the buckets (UTC), a nullable column a series; pd.NA is missing, NaN stays NaN."""
@@ -234,14 +172,6 @@ class Matrix(Keyed):
         names = self.series
         return pa.table(columns, names=["__time__" if "time" in names else "time", *names])
 
-    def to_polars(self) -> Any:
-        """The table of `to_arrow` as a polars.DataFrame. QueryError if Polars is not installed."""
-        try:
-            polars: Any = import_module("polars")
-        except ImportError:
-            raise QueryError("Polars is not installed: pip install polars, or use to_arrow or to_pandas") from None
-        return polars.from_arrow(self.to_arrow())
-
     def plot(self, ax: Any = None, *, title: str | None = None, legend: int = 12, **line: Any) -> Any:
         """Draw a line a series and return matplotlib's Axes; missing values are gaps. See query_dsl/answers/plot.py."""
         from query_dsl.answers.plot import plot_matrix
@@ -257,25 +187,6 @@ class Matrix(Keyed):
         from query_dsl.answers.render import render_html
 
         return render_html(self)
-
-
-def typed(kind: int, cells: Ints, strings: tuple[str, ...]) -> npt.NDArray[Any]:
-    """Cells of one type as that type: int64, float64, bool, or objects (str)."""
-    if kind == DOUBLE:
-        return np.asarray(np.ascontiguousarray(cells).view(np.float64))
-    if kind == BOOLEAN:
-        booleans: npt.NDArray[Any] = cells.astype(np.bool_)
-        return booleans
-    if kind == STRING:
-        return np.asarray(np.array([*strings, ""], object)[np.clip(cells, 0, len(strings))])
-    return np.asarray(cells)
-
-
-def json_value(value: Scalar) -> Scalar:
-    """As JSON has it: NaN and infinities as texts."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 def _comparable(values: list[Scalar]) -> list[str]:

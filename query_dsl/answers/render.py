@@ -7,7 +7,8 @@ import math
 import textwrap
 import unicodedata
 
-from query_dsl.answers.matrix import Matrix, Scalar
+from query_dsl.answers.keyed import Scalar
+from query_dsl.answers.matrix import Matrix
 from query_dsl.tree.selector import series_text
 from query_dsl.tree.timing import format_duration, format_time
 

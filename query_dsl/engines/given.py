@@ -11,6 +11,7 @@ from artimon.model.labels import canonical
 from artimon.model.series import NAME, Series
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, Value, ValueType, type_of
 from query_dsl.errors import QueryError
+from query_dsl.tree.literals import plain
 from query_dsl.tree.selector import parse_selector
 from query_dsl.tree.timing import parse_instant
 
@@ -34,10 +35,12 @@ def read_series(
     """QueryError says which series and sample is wrong, and how to write it."""
     name, labels = _named(text)
     samples: list[tuple[int, int, ValueType, Value]] = []
-    points = list(given)
+    points = [_point(text, number, point) for number, point in enumerate(given)]
     born = _births(text, births, len(points))
-    for number, point in enumerate(points):
-        time, value = _point(text, number, point)
+    doubles = any(isinstance(value, float) for _, value in points)
+    for number, (time, value) in enumerate(points):
+        if doubles and type(value) is int:  # 46.5, 23, 42: a list of numbers, not of two types
+            value = float(value)
         if value is None:
             samples.append((time, 0, ValueType.ENDED, 0))
         else:
@@ -65,7 +68,7 @@ def _point(text: str, number: int, point: object) -> tuple[int, Value | None]:
     where = f"sample {number} of {text}"
     if isinstance(point, str) or not isinstance(point, Sequence) or len(point) != 2:
         raise QueryError(f"{where} is {point!r:.80}: write (time, value)")
-    time, value = point
+    time, value = map(plain, point)
     if value is not None and not isinstance(value, bool | int | float | str):
         raise QueryError(
             f"{where} has the value {value!r:.80}: use a number, a text, True or False, or None where the series ends"

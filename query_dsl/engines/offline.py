@@ -159,10 +159,10 @@ def offline(
 ) -> OfflineStore:
     """A store of these samples: series such as 'temp{rack="r1"}' to lists of (time, value), in any order.
 
-    Times are epoch milliseconds, ISO 8601 or datetimes. Values are int (INTEGER), float (DOUBLE), bool or str; None
-    says that the series ended then, as does `ended` (a time for each series). `step` is that of a fetch. `kinds`:
-    counter, gauge or unknown; `births`: the time at which the count of a series began, or a list with one a sample.
-    QueryError names what is wrong."""
+    Times are epoch milliseconds, ISO 8601 or datetimes. Values are int (INTEGER), float (DOUBLE; one of them
+    makes all numbers of its series DOUBLE), bool or str; None says that the series ended then, as does `ended` (a time
+    for each series). `step` is that of a fetch. `kinds`: counter, gauge or unknown; `births`: the time at which the
+    count of a series began, or a list with one a sample. QueryError names what is wrong."""
     return OfflineStore(read_all(series, kinds, births, ended), parse_duration(step, "step"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from query_dsl.errors import QueryError, near
+from query_dsl.errors import QueryError, list_of
 from query_dsl.functions.deviation import DEVIATION
 from query_dsl.functions.fills import FILLS
 from query_dsl.functions.filters import FILTERS
@@ -17,6 +17,7 @@ from query_dsl.functions.presence import PRESENCE
 from query_dsl.functions.reducers import REDUCERS
 from query_dsl.functions.registry import Entry, Step
 from query_dsl.functions.transforms import TRANSFORMS
+from query_dsl.tree.habits import elsewhere
 from query_dsl.tree.names import read_only_table
 
 MAP_STEPS: Mapping[str, Step] = read_only_table(DEVIATION)
@@ -54,11 +55,11 @@ def entry_of(family: str, name: str) -> Entry:
     if found is not None:
         return found
     known = list(TABLES[family])
-    elsewhere = [other for other, table in TABLES.items() if name in table and other != family]
-    if elsewhere:
-        what = " and a ".join(_WORDS[o] for o in elsewhere)
+    others = [other for other, table in TABLES.items() if name in table and other != family]
+    if others:
+        what = " and a ".join(_WORDS[o] for o in others)
         raise QueryError(f"{name} is no {_WORDS[family]} but a {what}").about(name)
-    hint = near(name, known) or f"; there are: {', '.join(known)}"
+    hint = elsewhere(name, known) or list_of(known)
     raise QueryError(f"unknown {_WORDS[family]} {name!r:.80}{hint}").about(name)
 
 

@@ -96,7 +96,8 @@ def run(expr: Expr, context: Context) -> Matrix | Irregular:
         else:
             value = _run(expr.node, grid, context)
         if not isinstance(value, Matrix | Irregular):
-            raise QueryError("the query is a plain value: begin with fetch('NAME'), and do not end with .scalar()")
+            problem = QueryError("the query is a plain value: begin with fetch('NAME'), and do not end with .scalar()")
+            raise problem if expr.node.span is None else problem.at(expr.node.span[0], None, expr.node.span[1])
     except QueryError as problem:
         _place(problem, expr)
         raise

@@ -172,10 +172,11 @@ def _blame(matcher: Matcher, context: Context) -> str:
     if matcher.label == NAME:
         known = store.names()
         what = _NOT_NAMED.get(matcher.op, "no name fits {text}").format(value=matcher.value, text=matcher_text(matcher))
-        return what + (near(matcher.value, known) or ("; there are no variables at all" if not known else ""))
+        hint = near(matcher.value, known) or near(matcher.value.rstrip("."), known) or _some(known)
+        return what + (hint or "; there are no variables at all")
     labels = store.label_values(None)
     if matcher.label not in labels:
-        return f"no series has the label {matcher.label!r}{near(matcher.label, labels)}"
+        return f"no series has the label {matcher.label!r}{near(matcher.label, labels) or _some(labels)}"
     values = store.label_values(matcher.label)
     return f"no series fits {matcher_text(matcher)}{near(matcher.value, values) or _some(values)}"
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from artimon.model.grid import Grid
 from artimon.model.windows.frames import Frame, totals
 from query_dsl.answers.irregular import Irregular
-from query_dsl.answers.matrix import typed
+from query_dsl.answers.keyed import typed
 from query_dsl.errors import QueryError
 from query_dsl.running.calling import WATCH, Failed, Watch, call_within
 from query_dsl.running.cells import BOOLEAN, INTEGER, STRING, Bools, Cells, Ints, Key, as_floats

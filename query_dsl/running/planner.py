@@ -261,5 +261,8 @@ def _between(start_ms: int, end: Instant, ring: Ring, step: int, now_ms: int) ->
         )
         notes = (f"the grid ends at {format_time(moved)}, not at {format_time(asked)}: {why}",)
     if moved <= start_ms:
-        raise QueryError(f"between: no bucket of {format_duration(step)} ends in the range yet")
+        raise QueryError(
+            f"between: no bucket of {format_duration(step)} ends in the range yet; the newest that has settled ends at "
+            f"{format_time(ring.newest_ms)}"
+        )
     return Grid(moved, step, -(-(moved - start_ms) // step)), notes

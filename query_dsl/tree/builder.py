@@ -20,7 +20,8 @@ from query_dsl.functions.registry import given
 from query_dsl.functions.tables import MAP_STEPS, STEPS, entry_of
 from query_dsl.tree import nodes
 from query_dsl.tree.arguments import own_arguments, read_labels, read_match, read_rules
-from query_dsl.tree.literals import checked_literal
+from query_dsl.tree.habits import elsewhere
+from query_dsl.tree.literals import checked_literal, plain
 from query_dsl.tree.names import look_up, named_function
 from query_dsl.tree.nodes import Node, Own
 from query_dsl.tree.printer import print_node
@@ -45,9 +46,11 @@ class Expr:
     __array_ufunc__ = None  # numpy arrays leave the operators to us
     __hash__ = object.__hash__
 
-    if TYPE_CHECKING:  # methods made from the entries of functions
-
-        def __getattr__(self, name: str) -> Callable[..., Expr]: ...
+    def __getattr__(self, name: str) -> Callable[..., Expr]:
+        """Of what is not there: methods are made from the entries of functions (query_dsl/tree/shortcuts.py)."""
+        known = [method for method in dir(type(self)) if not method.startswith("_")]
+        hint = "" if name.startswith("_") else elsewhere(name, known)
+        raise AttributeError(f"a query has no method {name!r}{hint}", name=name, obj=self)
 
     def __init__(
         self,
@@ -247,7 +250,9 @@ class Expr:
 
     def _step(self, family: str, name: object, args: Sequence[object], named: dict[str, object]) -> Expr:
         if not isinstance(name, str):
-            raise QueryError(f"{family} takes the name of a function in quotes, not {name!r:.80}").about(name)
+            example = next(iter(STEPS[family].values())).example
+            wanted = f"the name of a function in quotes, as in {example}"
+            raise QueryError(f"{family} takes {wanted}, not {name!r:.80}").about(name)
         entry_of(family, name)
         entry = STEPS[family][name]
         count = len(entry.operands)
@@ -372,6 +377,12 @@ class Expr:
     def __neg__(self) -> Expr:
         return self._wrap(nodes.negate(self.node))
 
+    def __abs__(self) -> Expr:
+        return self.map("abs")
+
+    def __round__(self, digits: int = 0) -> Expr:
+        return self.map("round", digits)
+
     def __bool__(self) -> NoReturn:
         raise QueryError(
             "a query is neither true nor false before it runs: combine with & | ~, write (a > 1) & (a < 5) for a "
@@ -482,9 +493,7 @@ def operand_of(value: object, op: str) -> Expr:
     """An expression, or a plain value as one. QueryError for anything else."""
     if isinstance(value, Expr):
         return value
-    item = getattr(value, "item", None)
-    if callable(item) and getattr(value, "shape", None) == ():
-        value = item()
+    value = plain(value)
     if isinstance(value, bool | int | float | str):
         return Expr(nodes.Scalar(checked_literal(value, op)))
     raise QueryError(f"{op} takes a query, a number or a text, not {value!r:.80}").about(value)

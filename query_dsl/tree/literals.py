@@ -21,3 +21,9 @@ def checked_literal(value: Value, what: str) -> Value:
     elif isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
         raise QueryError(f"{what}: a text cannot hold lone surrogates: UTF-8 has no form for them")
     return value
+
+
+def plain(value: object) -> object:
+    """A scalar of numpy as Python has it; anything else as it is."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "shape", None) == () else value

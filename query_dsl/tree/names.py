@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
-from query_dsl.errors import QueryError, near
+from query_dsl.errors import QueryError, list_of
+from query_dsl.tree.habits import elsewhere
 from query_dsl.tree.nodes import Own
 
 
@@ -39,7 +40,7 @@ def look_up(table: Mapping[str, E], name: str, what: str, others: Iterable[str] 
     entry = table.get(name)
     if entry is None:
         known = [*table, *others]
-        hint = near(name, known) or f"; there are: {', '.join(known)}"
+        hint = elsewhere(name, known) or list_of(known)
         raise QueryError(f"unknown {what} {name!r}{hint}").about(name)
     return entry
 

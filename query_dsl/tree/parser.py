@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import FunctionType, MappingProxyType
 
-from query_dsl.errors import QueryError, near
+from query_dsl.errors import QueryError, list_of, near
 from query_dsl.functions.tables import STEPS
 from query_dsl.tree import nodes
 from query_dsl.tree.builder import Expr, apply, operand_of
+from query_dsl.tree.habits import elsewhere, promql, syntax_hint
 from query_dsl.tree.prescan import prescan
-from query_dsl.tree.shortcuts import FUNCTIONS, METHODS
+from query_dsl.tree.shortcuts import FUNCTIONS, METHODS, parameters_of
 
 _BINARY: Mapping[type[ast.AST], str] = MappingProxyType(
     {
@@ -85,7 +86,10 @@ def _tree(text: str) -> ast.expr:
     except SyntaxError as problem:
         line, column = (problem.lineno or 2) - 1, (problem.offset or 1) - 1
         position = min(_position(text, line, column), max(0, len(text.rstrip()) - 1))
-        reason = problem.msg.removeprefix("invalid syntax. ")
+        foreign = promql(text)
+        if foreign:
+            raise QueryError(f"not a query: {foreign}", 0, text, len(text)) from None
+        reason = syntax_hint(problem.msg.removeprefix("invalid syntax. "), text, position)
         raise QueryError(f"not a query: {reason}", position, text) from None
     except (ValueError, RecursionError, MemoryError) as problem:
         raise QueryError(f"not a query: {problem or 'too deep'}") from None
@@ -170,10 +174,20 @@ class _Reader:
             case ast.Name(id=name):
                 return self.name(tree, name)
             case ast.Attribute(attr=name):
+                self.refuse_bare_name(tree)
                 told = f"call it: .{name}(…)" if name in METHODS else self.unknown_method(name)
                 raise self.fail_at_end(tree, name, told)
         kind = type(tree.op) if isinstance(tree, ast.UnaryOp) else type(tree)
         raise self.fail(tree, _HINTS.get(kind, "this has no place in a query"))
+
+    def refuse_bare_name(self, tree: ast.Attribute) -> None:
+        """A dotted name that stands where a query should: somebody's variable."""
+        inner = tree.value
+        while isinstance(inner, ast.Attribute):
+            inner = inner.value
+        if isinstance(inner, ast.Name) and inner.id not in FUNCTIONS:
+            name = ast.unparse(tree)
+            raise self.fail(tree, f"unknown name {name!r:.80}: data enters by fetch({name!r:.80})")
 
     def name(self, tree: ast.expr, name: str) -> Expr:
         if name in _NUMBERS:
@@ -191,8 +205,12 @@ class _Reader:
         return self.guarded(tree, apply, op, self.read(tree.left), self.read(tree.comparators[0]))
 
     def unknown_method(self, name: str) -> str:
-        hint = near(name, METHODS) or f"; there are: {', '.join(METHODS)}"
-        return f"unknown function .{name}(){hint}"
+        return f"unknown function .{name}(){elsewhere(name, METHODS) or list_of(METHODS)}"
+
+    def unknown_function(self, name: str) -> str:
+        if name in METHODS:
+            return f"{name} stands behind what it works on: fetch('NAME').{name}(…)"
+        return f"unknown function {name}(){elsewhere(name, FUNCTIONS) or list_of(FUNCTIONS)}"
 
     def call(self, tree: ast.Call) -> Expr:
         match tree.func:
@@ -202,8 +220,7 @@ class _Reader:
                 return self.invoke(tree, name, METHODS[name], [self.read(receiver)])
             case ast.Name(id=name):
                 if name not in FUNCTIONS:
-                    hint = near(name, FUNCTIONS) or f"; there are: {', '.join(FUNCTIONS)}"
-                    raise self.fail(tree.func, f"unknown function {name}(){hint}")
+                    raise self.fail(tree.func, promql(self.text) or self.unknown_function(name))
                 return self.invoke(tree, name, FUNCTIONS[name], [])
         raise self.fail(tree, "only named functions can be called")
 
@@ -263,6 +280,8 @@ class _Reader:
                 node = self.single(tree).node
                 if isinstance(node, nodes.Scalar):
                     return node.value
+            case ast.Call(func=ast.Name(id="own")):  # what prints in place of a function of Python
+                raise self.fail(tree, _HINTS[ast.Lambda])
             case ast.Name() | ast.Attribute():
                 name = ast.unparse(tree)
                 raise self.fail(tree, f'put {name:.80} in quotes: "{name:.80}"')
@@ -283,7 +302,7 @@ class _Reader:
         try:
             signature.bind(*args, **options)
         except TypeError as problem:
-            raise self.fail(tree, f"{name}(): {problem}") from None
+            raise self.fail(tree, f"{name}(): {problem}; it takes {name}{parameters_of(build)}") from None
 
     def inside_selector(self, problem: QueryError, tree: ast.Call) -> QueryError:
         """A place within a selector becomes a place within the query."""

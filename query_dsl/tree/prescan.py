@@ -11,6 +11,19 @@ MAX_LENGTH = 16 * 1024
 MAX_NESTING = 100
 MAX_OPERATORS = 500
 _PAIRS = {")": "(", "]": "[", "}": "{"}
+_LOOKS_LIKE = (
+    dict.fromkeys("\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u00b4", """: write straight quotes, ' or \"""")
+    | dict.fromkeys("\u00a0\u202f\u2009\u200b\ufeff", ": it is a space of another kind, write a plain one")
+    | dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", ": write -")
+    | {
+        "\u00d7": ": write *",
+        "\u00f7": ": write /",
+        "\u2264": ": write <=",
+        "\u2265": ": write >=",
+        "\u2260": ": write !=",
+    }
+)
+"""What word processors make of what was typed."""
 _OPERATORS = frozenset("+-*/%&|~<>=!^@.")
 
 
@@ -57,7 +70,7 @@ class _Scan:
             self.operator(char)
         elif char == "\0" or char == "\\" or not char.isascii():
             # Python would read other forms of a letter as the letter, so that a text is not what it seems
-            raise self.fail("this character has no place in a query", self.at)
+            raise self.fail(f"this character has no place in a query{_LOOKS_LIKE.get(char, '')}", self.at)
 
     def operator(self, char: str) -> None:
         follows = self.at and self.text[self.at - 1] in "<>=!*/" and char in "=*/<>"

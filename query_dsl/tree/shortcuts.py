@@ -26,6 +26,16 @@ _OWN_METHODS = (
 _RULES = {"nulls": "skip", "min_count": None}
 
 
+class _Needed:
+    """Stands for an argument that has no default and follows one that has: the entry says that it is missing."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+_NEEDED = _Needed()
+
+
 def _parameters(entry: Entry, before: Mapping[str, Any], after: Mapping[str, Any]) -> inspect.Signature:
     own = [
         inspect.Parameter(a.name, _POSITIONAL, default=inspect.Parameter.empty if a.required else a.default)
@@ -35,8 +45,7 @@ def _parameters(entry: Entry, before: Mapping[str, Any], after: Mapping[str, Any
     if isinstance(entry, Step):
         first += [inspect.Parameter(name, _POSITIONAL) for name in entry.operands]
     if any(p.default is not inspect.Parameter.empty for p in first):  # no parameter without a default after one with
-        own = [p.replace(kind=_KEYWORD) if p.default is inspect.Parameter.empty else p for p in own]
-        own.sort(key=lambda p: p.kind)
+        own = [p.replace(default=_NEEDED) if p.default is inspect.Parameter.empty else p for p in own]
     rest = [inspect.Parameter(name, _KEYWORD, default=default) for name, default in after.items()]
     every = [inspect.Parameter("self", _POSITIONAL), *first, *own, *rest]
     return inspect.Signature(sorted(every, key=lambda p: p.kind))
@@ -111,10 +120,11 @@ FUNCTIONS: Mapping[str, Callable[..., Expr]] = MappingProxyType(
 
 def described(table: Mapping[str, Callable[..., Expr]]) -> dict[str, str]:
     """Name -> arguments and the first sentence of what it does: what pages and completion show."""
-    return {name: f"{_signature(call)} · {_sentence(call)}" for name, call in table.items()}
+    return {name: f"{parameters_of(call)} · {_sentence(call)}" for name, call in table.items()}
 
 
-def _signature(call: Callable[..., Expr]) -> str:
+def parameters_of(call: Callable[..., Expr]) -> str:
+    """What stands between the brackets of a call, with them."""
     shown = []
     for parameter in inspect.signature(call).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD or parameter.name == "self":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,6 +32,26 @@ def test_types_follow_the_values() -> None:
     )
     found = store.query("fetch('{__name__=~\"[a-z]\"}').range('1m')")
     assert dict(zip(found.names, found.latest(), strict=True)) == {"i": 2**60, "d": 1.5, "b": True, "s": "on", "t": 2.5}
+
+
+def test_one_float_makes_all_numbers_of_its_series_doubles() -> None:
+    """46.5, 23, 42 is a list of numbers, whatever their order; others keep their types, and texts are no numbers."""
+    store = offline({"x": [(MINUTE, 46.5), (2 * MINUTE, 23), (3 * MINUTE, 42)], "y": [(3 * MINUTE, 2**60)]})
+    found = store.query("fetch('{__name__=~\"x|y\"}').range('3m')")
+    assert dict(list(found)) == {"x": [46.5, 23.0, 42.0], "y": [None, None, 2**60]}
+    assert [type(value) for value in found.tolist(0)] == [float] * 3
+    mixed = offline({"x": [(1, "a"), (2, 5), (3, 2.5)]}).query("fetch('x')")
+    assert mixed.latest() == ["a"]
+    assert offline({"x": [(1, True), (2, 2.5)]}).query("fetch('x')").latest() == [True]
+
+
+def test_scalars_of_numpy_and_times_of_pandas() -> None:
+    times = pd.date_range("2026-11-21T13:00:00Z", periods=3, freq="1min")
+    whole = offline({"x": list(zip(times, np.arange(3), strict=True))}).query("fetch('x').range('3m')")
+    assert dict(list(whole)) == {"x": [0, 1, 2]}
+    points: Any = [(np.int64(MINUTE), np.float64(2.5)), (np.int64(2 * MINUTE), np.bool_(True))]
+    assert offline({"x": points[:1]}).query("fetch('x')").latest() == [2.5]
+    assert offline({"x": points[1:]}).query("fetch('x')").latest() == [True]
 
 
 def test_times_of_any_kind() -> None:

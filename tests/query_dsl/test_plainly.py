@@ -148,7 +148,7 @@ def rows(found: Answer) -> list[list[Any]]:
 
 
 def word(value: Any) -> str:
-    from query_dsl.answers.matrix import json_value
+    from query_dsl.answers.keyed import json_value
     from tests.query_dsl.test_golden import _word
 
     return _word(json_value(value))

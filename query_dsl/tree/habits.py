@@ -1,0 +1,183 @@
+"""What people write who know PromQL, pandas or Graphite, and how it is written here. For messages alone: none of it is
+ever run."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from query_dsl.errors import near
+
+_OVER_TIME = re.compile(r"(avg|min|max|sum|count|last|first|quantile|stddev|stdvar|mad)_over_time")
+_CALENDAR = ("minute", "hour", "weekday", "day", "month", "year", "yearday")
+
+
+def _both(here: str) -> str:
+    return f'.{here}(by=["label"]) over series, .map("{here}", "5m") over time'
+
+
+ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {name: _both("mean") for name in ("avg", "average")}
+    | {name: _both("sd") for name in ("std", "stddev", "stdev")}
+    | {name: _both("var") for name in ("stdvar", "variance")}
+    | dict.fromkeys(("percentile", "p95", "p99"), '.quantile(0.95, by=["label"]), .map("quantile", "5m", 0.95)')
+    | {name: f'.calendar("{name}")' for name in _CALENDAR}
+    | {name: f'apply("{here}", a, b), or {sign}' for name, here, sign in (
+        ("plus", "add", "a + b"), ("subtract", "sub", "a - b"), ("minus", "sub", "a - b"), ("times", "mul", "a * b"),
+        ("multiply", "mul", "a * b"), ("divide", "div", "a / b"))}
+    | {
+        "total": _both("sum"),
+        "day_of_week": '.calendar("weekday")',
+        "day_of_month": '.calendar("day")',
+        "day_of_year": '.calendar("yearday")',
+        "deriv": '.derivative("5m")',
+        "diff": ".delta()",
+        "idelta": ".delta()",
+        "per_second": '.rate("5m")',
+        "moving_average": '.map("mean", "5m")',
+        "rolling": '.map("mean", "5m")',
+        "holt_winters": '.holt("1h", alpha=0.5, beta=0.1)',
+        "double_exponential_smoothing": '.holt("1h", alpha=0.5, beta=0.1)',
+        "clamp_min": ".clamp(low, inf)",
+        "clamp_max": ".clamp(-inf, high)",
+        "ln": ".log()",
+        "log2": ".log(base=2)",
+        "log10": ".log(base=10)",
+        "timestamp": ".last_seen()",
+        "absent_over_time": "absent('NAME')",
+        "sort_desc": ".sort(descending=True)",
+        "label_join": '.label_replace("target", "$1", "source", "(.*)")',
+        "groupby": '.sum(by=["label"]), .mean(by=["label"])',
+        "group_by": '.sum(by=["label"]), .mean(by=["label"])',
+        "fillna": '.fill("value", 0)',
+        "ffill": '.fill("previous")',
+        "interpolate": '.fill("linear")',
+        "cumsum": ".integrate()",
+        "alias": '.named("name")',
+        "head": ".limit(10)",
+        "time_shift": '.shift("1w")',
+        "summarize": '.bucketize("mean", "5m")',
+    }
+)  # fmt: skip
+"""Names of other languages -> what is written here."""
+
+
+def elsewhere(name: str, known: Iterable[str] = ()) -> str:
+    """`; here: …` if another language has a function of this name, or of a name that is more like it than all `known`
+    ones; else what comes near of these; else nothing."""
+    over_time = _over_time(name)
+    if over_time is not None:
+        return f'; here: .map("{over_time}", "5m"{", 0.95" if over_time == "quantile" else ""})'
+    pool = list(known)
+    found = difflib.get_close_matches(name.lower(), [*pool, *ELSEWHERE], 1, 0.6)
+    return f"; here: {ELSEWHERE[found[0]]}" if found and found[0] in ELSEWHERE else near(name, pool)
+
+
+def _over_time(name: str) -> str | None:
+    """Our name of PromQL's `NAME_over_time`."""
+    found = _OVER_TIME.fullmatch(name)
+    return None if found is None else _RENAMED.get(found[1], found[1])
+
+
+_RENAMED = MappingProxyType({"avg": "mean", "stddev": "sd", "stdvar": "var"})
+
+_SYNTAX = (
+    ("invalid decimal literal", 'put durations and names that begin with a digit in quotes, as in "5m"'),
+    ("cannot assign", "compare with ==; a single = gives an argument by its name"),
+    ("Maybe you meant '=='", "compare with ==; a single = gives an argument by its name"),
+    ("Perhaps you forgot a comma", "something is missing here: an operator, a comma, a dot or a quote"),
+)
+_SIGNS = MappingProxyType(
+    {
+        "&": "write & for and, | for or, with each comparison in parentheses",
+        "|": "write & for and, | for or, with each comparison in parentheses",
+        "!": "write ~(…) for not",
+        "<>": "write != for not equal",
+        ";": "one query at a time, without ;",
+    }
+)
+
+
+def syntax_hint(message: str, text: str, position: int) -> str:
+    """What Python's message on a text that is no expression means for a query; `position`: where it points to."""
+    for part, hint in _SYNTAX:
+        if part in message:
+            return hint
+    return _SIGNS.get(text[position : position + 2]) or _SIGNS.get(text[position : position + 1]) or message
+
+
+_METRIC = r"[a-zA-Z_:][\w:.]*"
+_SELECTOR = re.compile(rf"({_METRIC}(?:\{{[^{{}}]*\}})?)\s*(?:\[(\d[\w:]*)\])?\s*(?:offset\s+(\d\w*))?")
+_CLASSES = r"(by|without)\s*\(([\w\s,]*)\)"
+_BEFORE = re.compile(rf"([a-z_]+)\s*{_CLASSES}\s*\((.*)\)", re.DOTALL)
+_BEHIND = re.compile(rf"([a-z_]+)\s*\((.*)\)\s*{_CLASSES}", re.DOTALL)
+_CALL = re.compile(r"([a-z_0-9]+)\s*\((.*)\)", re.DOTALL)
+_NUMBER = re.compile(r"([\d.]+)\s*,\s*(.*)", re.DOTALL)
+_REDUCERS = MappingProxyType(
+    {name: name for name in ("sum", "min", "max", "count", "group", "quantile", "topk", "bottomk")} | _RENAMED
+)
+_WINDOWED = ("rate", "increase", "delta", "irate", "changes", "resets")
+_MANY = 4_000
+"""Characters beyond which nobody typed it by hand."""
+_MARKS = re.compile(
+    r"\[\d+(ms|[smhdwy])|\b(by|without|on|ignoring|group_left|group_right)\s*\(|\boffset\s+\d|[\w:.]\{\s*(\w+\s*[=!]|\})"
+)
+
+
+def promql(text: str) -> str:
+    """What to write in place of a text that looks like PromQL, or nothing if it does not."""
+    if len(text) > _MANY or not _MARKS.search(text) or re.search(r"\b(fetch|samples|absent|apply)\s*\(", text):
+        return ""
+    said = translated(text.strip())
+    example = 'fetch(\'NAME{a="b"}\').rate("5m").sum(by=["label"])'
+    return f"this looks like PromQL; write {said}" if said else f"this looks like PromQL; a query reads {example}"
+
+
+def translated(text: str, depth: int = 0) -> str | None:
+    """The query that means a simple text of PromQL: selectors, window functions and aggregations; None for others."""
+    selector = _SELECTOR.fullmatch(text)
+    if selector is not None and selector[2] is None:
+        return _shifted(f"fetch({selector[1]!r})", selector[3])
+    classes, call = _called(text)
+    if call is None or depth > _DEEP:
+        return None
+    name, inner = call
+    number = _NUMBER.fullmatch(inner)
+    before, inner = (f"{number[1]}, ", number[2]) if number is not None else ("", inner)
+    windowed = _SELECTOR.fullmatch(inner)
+    if windowed is not None and windowed[2] is not None and not classes:
+        over = _window(name, windowed[2], before)
+        return over and _shifted(f"fetch({windowed[1]!r}){over}", windowed[3])
+    of = translated(inner.strip(), depth + 1)
+    if of is None:
+        return None
+    if name == "histogram_quantile":
+        return f"{of}.histogram_quantile({before}without=[])"
+    return f"{of}.{_REDUCERS[name]}({before}{classes or 'by=[]'})" if name in _REDUCERS else None
+
+
+_DEEP = 10
+
+
+def _called(text: str) -> tuple[str, tuple[str, str] | None]:
+    """(by=[..] or without=[..] or nothing, (name, what stands between its brackets) or None)."""
+    for pattern, name, inner, word, labels in ((_BEFORE, 1, 4, 2, 3), (_BEHIND, 1, 2, 3, 4)):
+        found = pattern.fullmatch(text)
+        if found is not None:
+            listed = ", ".join(f'"{label.strip()}"' for label in found[labels].split(",") if label.strip())
+            return f"{found[word]}=[{listed}]", (found[name], found[inner].strip())
+    call = _CALL.fullmatch(text)
+    return "", None if call is None else (call[1], call[2].strip())
+
+
+def _window(name: str, window: str, before: str) -> str | None:
+    if name in _WINDOWED:
+        return f'.{name}("{window}")'
+    over_time = _over_time(name)
+    return over_time and f'.map("{over_time}", "{window}"{", " + before.rstrip(", ") if before else ""})'
+
+
+def _shifted(query: str, offset: str | None) -> str:
+    return f'{query}.offset("{offset}")' if offset else query

@@ -1,0 +1,155 @@
+"""Who comes from PromQL, pandas or a word processor is told what to write here."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from query_dsl import QueryError, fetch, offline, parse
+from query_dsl.tree.habits import ELSEWHERE, elsewhere, promql
+
+PROMQL = [
+    ("load", None),
+    ('load{host="h1"}', "fetch('load{host=\"h1\"}')"),
+    ("rate(http.requests[5m])", "fetch('http.requests').rate(\"5m\")"),
+    ('increase(http_requests_total{code=~"5.."}[1h])', 'fetch(\'http_requests_total{code=~"5.."}\').increase("1h")'),
+    ("avg_over_time(load[5m])", 'fetch(\'load\').map("mean", "5m")'),
+    ("quantile_over_time(0.9, load[5m])", 'fetch(\'load\').map("quantile", "5m", 0.9)'),
+    ("sum by (rack) (load)", "fetch('load').sum(by=[\"rack\"])"),
+    ("avg(load) without (host)", "fetch('load').mean(without=[\"host\"])"),
+    ("sum by (dc, rack) (rate(x[5m]))", 'fetch(\'x\').rate("5m").sum(by=["dc", "rack"])'),
+    ("sum(rate(x[5m]))", "fetch('x').rate(\"5m\").sum(by=[])"),
+    ("topk(3, sum by (host) (rate(x[1m])))", 'fetch(\'x\').rate("1m").sum(by=["host"]).topk(3, by=[])'),
+    (
+        "histogram_quantile(0.9, sum by (le) (rate(x_bucket[5m])))",
+        'fetch(\'x_bucket\').rate("5m").sum(by=["le"]).histogram_quantile(0.9, without=[])',
+    ),
+    ("x offset 1d", None),
+    ("rate(x[5m] offset 1d)", 'fetch(\'x\').rate("5m").offset("1d")'),
+    ("count(x) by ()", "fetch('x').count(by=[])"),
+]
+
+
+@pytest.mark.parametrize(("text", "here"), PROMQL)
+def test_simple_promql_is_told_as_a_query(text: str, here: str | None) -> None:
+    """What is told parses, too."""
+    with pytest.raises(QueryError) as caught:
+        parse(text)
+    if here is not None:
+        assert f"this looks like PromQL; write {here}" in caught.value.message
+        assert parse(str(parse(here))).equals(parse(here))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sum by (rack) (a / b)",
+        "a * on(host) group_left(rack) b{x=\"1\"}",
+        "label_replace(up{a=\"b\"}, 'x', '$1', 'y', '(.*)')",
+        "max_over_time(rate(x[5m])[1h:1m])",
+    ],
+)  # fmt: skip
+def test_other_promql_is_recognised(text: str) -> None:
+    with pytest.raises(QueryError, match=r"this looks like PromQL; a query reads fetch\('NAME"):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ["fetch('a') fetch('b')", "fetch('rate(x[5m]) by (a)'", "1 +", "x" * 5_000 + "[5m]"])
+def test_what_is_no_promql_is_not_taken_for_it(text: str) -> None:
+    assert promql(text) == ""
+
+
+def test_every_name_of_elsewhere_is_none_of_ours_and_leads_to_what_there_is() -> None:
+    from query_dsl.functions.operators import OPERATORS
+    from query_dsl.functions.reducers import REDUCERS
+    from query_dsl.tree.shortcuts import FUNCTIONS, METHODS
+
+    known = {*METHODS, *FUNCTIONS, *OPERATORS, *REDUCERS}
+    for name, here in ELSEWHERE.items():
+        assert name not in known
+        for call in re.split(r", (?=\.)", here):
+            if call.startswith("."):
+                parse("fetch('x')" + re.sub("low|high", "0", re.sub(" over .*", "", call)))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("avg", ".mean(by="), ("averge", ".mean(by="), ("stddev_over_time", '.map("sd", "5m")'), ("fillna", ".fill(")],
+)
+def test_names_of_other_languages(name: str, told: str) -> None:
+    assert told in elsewhere(name)
+    for text in (f"fetch('x').{name}('5m')", f"fetch('x').map('{name}', '5m')", f"{name}(fetch('x'))"):
+        with pytest.raises(QueryError) as caught:
+            parse(text)
+        assert told in caught.value.message
+
+
+def test_no_other_name_means_anything_elsewhere() -> None:
+    assert elsewhere("zzz") == ""
+
+
+MARKS = [
+    ("fetch(\u2018load\u2019)", "write straight quotes"),
+    ("fetch('a')\u00a0+ 1", "a space of another kind"),
+    ("fetch('a') \u2212 1", "write -"),
+    ("fetch('a') \u2264 1", "write <="),
+    ("fetch('a') && fetch('b')", "write & for and"),
+    ("fetch('a') || fetch('b')", "| for or"),
+    ("!fetch('a')", "write ~(…) for not"),
+    ("fetch('a') = 5", "compare with =="),
+    ("a = fetch('a')", "compare with =="),
+    ("fetch('a') <> 5", "write != for not equal"),
+    ("fetch('a'); fetch('b')", "one query at a time"),
+    ("fetch('a').rate(5m)", 'in quotes, as in "5m"'),
+    ("fetch('a')fetch('b')", "something is missing here"),
+    ("sum(fetch('a'))", "sum stands behind what it works on: fetch('NAME').sum(…)"),
+    ("disk.used", "unknown name 'disk.used': data enters by fetch('disk.used')"),
+    ("disk.used.rate('5m')", "unknown name 'disk.used': data enters by fetch('disk.used')"),
+    ("fetch('a').topk(by=[])", "it takes topk(k, rank, by=…, without=…)"),
+    ("fetch('a').map(own('f'), '5m')", "own functions exist in Python only"),
+    ("fetch('a').fill(0)", "as in fetch('temperature').fill(\"value\", 0"),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), MARKS)
+def test_what_is_meant_is_told(text: str, told: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse(text)
+    assert told in caught.value.message
+    assert caught.value.position is not None
+
+
+@pytest.mark.parametrize("call", [".ewma('10m', 0.3)", ".holt('1h', 0.5, 0.1)", ".predict_linear('1h', '4h')"])
+def test_arguments_by_position_behind_a_window(call: str) -> None:
+    """In text as in Python; without a window they go by name."""
+    name, rest = call[1:].split("(", 1)
+    assert parse(f"fetch('x'){call}").equals(parse(f"fetch('x').map('{name}', {rest}"))
+    with pytest.raises(QueryError, match=f"{name} needs "):
+        parse(f"fetch('x').{name}('1h')")
+
+
+def test_python_says_what_a_query_does_not_have() -> None:
+    with pytest.raises(AttributeError, match=r"no method 'avg'; here: \.mean"):
+        fetch("x").avg(by=[])
+    with pytest.raises(AttributeError, match="near: median"):
+        fetch("x").medain(by=[])
+    assert not hasattr(fetch("x"), "_repr_png_")
+    assert abs(fetch("x")).equals(fetch("x").abs())
+    assert round(fetch("x"), 1).equals(fetch("x").round(1))
+    assert round(fetch("x")).equals(fetch("x").round())
+
+
+def test_what_there_is_instead_of_a_name() -> None:
+    store = offline({'load{host="h1"}': [(60_000, 1)], "http.requests": [(60_000, 1)]})
+    for text, told in (
+        ("fetch('nothing')", "there are: http.requests, load"),
+        ("fetch('lo.*')", "near: load"),
+        ("fetch('load{zzz=\"1\"}')", "there are: host"),
+    ):
+        with pytest.raises(QueryError) as caught:
+            store.query(text)
+        assert told in caught.value.message
+    with pytest.raises(QueryError, match="plain value") as caught:
+        store.query("1 + 1")
+    assert caught.value.position == 0
