@@ -318,7 +318,7 @@ class Agent:
         try:
             self._audit.add(counted, self._clock.now_ms())
         except OSError as error:
-            log.error("audit: %s", error)  # the next start counts from the log
+            log.error("audit: %s", error)  # it is written with what comes next, or counted by the next start
         self._sender.logged(placed)
 
     # --- what the control plane may do

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -15,17 +13,18 @@ from typing import Any, NamedTuple
 from artimon.model.batch import BatchError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import verify
-from artimon.model.health import HealthFile, Publish, unpublished
-from artimon.model.registration import Registration, zookeeper_client
+from artimon.model.health import Publish, unpublished
+from artimon.model.registration import zookeeper_client
 from artimon.settings import security
 from bookkeeper.framed import FramedServer
 from pipeline.acks import Position
 from pipeline.broker import Broker, BrokerError, Message, Writes
-from pipeline.collectors import COLLECTORS_PATH
 from pipeline.credits import Shares
+from pipeline.holding import Holding
 from pipeline.idl import collector_idl
 from pipeline.placing import message_for
 from pipeline.quota import MESSAGE_OVERHEAD, Quota, watch
+from pipeline.serving import Place, Service
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +34,8 @@ HELD_BYTES = 32 * 1024 * 1024
 and on its way into a request of Kafka's."""
 MAX_MESSAGES = 2_000
 MAX_CONNECTIONS = 1_024
-_HEALTH_S = 1.0
+HEALTH_S = 1.0
+"""How often a collector says how it is."""
 _KAFKA_RETRY_S = 2.0
 
 
@@ -79,7 +79,7 @@ class Collector:
         self._prefix, self._samples_topic = topic_prefix, f"{topic_prefix}.samples"
         self._lock = threading.Lock()
         """Guards the counts below."""
-        self._held = 0
+        self._held = Holding(HELD_BYTES)
         self._shares = Shares(HELD_BYTES)
         self.calls, self.longest_ms, self.busy_ms = 0, 0, 0
         self.batches = self.bytes = self.last_answer_ms = 0
@@ -103,8 +103,8 @@ class Collector:
             many = f"full: {len(messages)} messages in a call, at most {MAX_MESSAGES}"
             return Received([self._nack(many) for _ in messages], [], 0)
         size = sum(map(len, messages))
-        if not self._hold(size):
-            full = f"full: the collector holds {self._held} bytes, at most {HELD_BYTES}"
+        if not self._held.take(size):
+            full = f"full: the collector holds {self._held.bytes} bytes, at most {HELD_BYTES}"
             return Received([self._nack(full) for _ in messages], [], 0)
         received = Received([None] * len(messages), [], size)
         try:
@@ -118,8 +118,8 @@ class Collector:
         """The answers, once Kafka said what became of each message that was written; None: it never will."""
         for _, message in received.good:
             self._settle(message)
+        self._held.give_back(received.held)
         with self._lock:
-            self._held -= received.held
             self.last_answer_ms = self._clock.now_ms()
         if results is not None:
             for (index, message), result in zip(received.good, results, strict=True):
@@ -133,7 +133,7 @@ class Collector:
             return {
                 "batches": self.batches,
                 "bytes": self.bytes,
-                "held_bytes": self._held,
+                "held_bytes": self._held.bytes,
                 "agents": self._shares.agents,
                 "calls": self.calls,
                 "calls_ms": self.busy_ms,
@@ -198,26 +198,19 @@ class Collector:
             self.nacks[reason.split(":", 1)[0]] += 1
         return collector_idl().Answer(False, "", "", -1, -1, reason)
 
-    def _hold(self, size: int) -> bool:
-        with self._lock:
-            if self._held and self._held + size > HELD_BYTES:
-                return False
-            self._held += size
-            return True
 
-
-def server_of(collector: Collector, config: CollectorConfig) -> FramedServer:
+def server_of(collector: Collector, place: Place) -> FramedServer:
     """The server of a collector, with all its limits; not started."""
     return FramedServer(
         collector_idl().Collector,
         collector,
-        config.host,
-        config.port,
+        place.host,
+        place.port,
         max_frame=FRAME_BYTES,
         max_connections=MAX_CONNECTIONS,
         budget=HELD_BYTES,
         security=security(),
-        name=f"collector-{config.id}",
+        name=f"collector-{place.id}",
     )
 
 
@@ -225,41 +218,26 @@ def run_collector(
     config: CollectorConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
     """Serve until `stop`; raises OSError if the port is taken. Kafka and ZooKeeper may come, go and come back."""
-    broker = Broker(config.kafka, clock)
+    broker, topic = Broker(config.kafka, clock), f"{config.topic_prefix}.samples"
     quota = Quota(config.quota_bytes, clock)
     collector = Collector(broker, config.topic_prefix, clock, quota)
-    health = HealthFile(config.health, f"collector-{config.id}", clock, publish)
-    server = server_of(collector, config)
+    service = Service(server_of(collector, config), config, zookeeper_client(config.zookeeper), clock, publish)
     try:
-        port = server.start()
-    except OSError as error:
-        where = f"{config.host}:{config.port}"
-        raise OSError(error.errno, f"collector {config.id} cannot listen on {where}: {error.strerror}") from error
-    zookeeper = zookeeper_client(config.zookeeper)
-    data = json.dumps({"host": config.host, "port": port, "pid": os.getpid()}).encode()
-    registration = Registration(zookeeper, f"{COLLECTORS_PATH}/{config.id}", data)
-    log.info("collector %s serves on %s:%d", config.id, config.host, port)
-    try:
-        zookeeper.start_async()
-        if _wait_for_kafka(broker, quota, config, stop, health, clock):
-            registration.start()
-            topic = f"{config.topic_prefix}.samples"
+        if _wait_for_kafka(broker, quota, topic, stop, service, clock):
+            service.registration.start()
             measuring = (quota, lambda: broker.log_sizes(topic), stop, clock)
             threading.Thread(target=watch, args=measuring, name="quota", daemon=True).start()
-            _watch(collector, quota, registration, port, stop, health, clock)
+            while not stop.is_set():
+                service.tell("ok", [quota.problem], **collector.figures())
+                clock.wait(stop, HEALTH_S)
     finally:
-        registration.stop(2.0)
-        server.stop(2.0)
-        broker.close()
-        zookeeper.stop()
-        zookeeper.close()
+        service.stop(broker.close)
 
 
 def _wait_for_kafka(
-    broker: Broker, quota: Quota, config: CollectorConfig, stop: threading.Event, health: HealthFile, clock: Clock
+    broker: Broker, quota: Quota, topic: str, stop: threading.Event, service: Service, clock: Clock
 ) -> bool:
     """True once Kafka describes the topic and says how large it is; until then no agent is told of this collector."""
-    topic = f"{config.topic_prefix}.samples"
     while not stop.is_set():
         try:
             broker.topic(topic)
@@ -269,25 +247,7 @@ def _wait_for_kafka(
             problem = f"{quota.failure} (it needs Describe on the cluster; ARTIMON_KAFKA_QUOTA=0 means no quota)"
         except BrokerError as error:
             problem = str(error)
-        log.warning("collector %s waits: %s", config.id, problem)
-        health.write("starting", problem)
+        log.warning("collector %s waits: %s", service.id, problem)
+        service.health.write("starting", problem)
         clock.wait(stop, _KAFKA_RETRY_S)
     return False
-
-
-def _watch(
-    collector: Collector,
-    quota: Quota,
-    registration: Registration,
-    port: int,
-    stop: threading.Event,
-    health: HealthFile,
-    clock: Clock,
-) -> None:
-    while not stop.is_set():
-        problem = "" if registration.registered else "not registered in ZooKeeper: agents that start now do not find us"
-        if registration.conflict:
-            problem = "another collector is registered under this id"
-        problems = [quota.problem] if quota.problem else []
-        health.write("ok", problem, port=port, problems=problems, **collector.figures())
-        clock.wait(stop, _HEALTH_S)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import Any, Protocol
 
-from kazoo.client import KazooClient, KazooState
-from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
+from artimon.model.watcher import Watcher
 from pipeline.acks import AckState, Verdict, judge
 from pipeline.collectors import COLLECTORS_PATH, Endpoint, parse_endpoint
 
 log = logging.getLogger(__name__)
 
 ACKS_PATH = "/artimon/acks"
-_POLL_S = 5.0
 
 
 class Informed(Protocol):
@@ -28,55 +27,22 @@ class Informed(Protocol):
     def judged(self, verdict: Verdict[Any]) -> None: ...
 
 
-class Control:
-    """One thread: it looks whenever a watch fires or a session begins, and every 5 s in any case (watches get lost).
+class Control(Watcher):
+    """Tells one sender which collectors there are, and what the acks say of what waits for one.
 
     Precondition of `judge`: what waits is collected before the states are read."""
 
-    def __init__(self, client: KazooClient, sender: Informed, topic: str, poll_s: float = _POLL_S) -> None:
-        self._client, self._sender, self._topic, self._poll_s = client, sender, topic, poll_s
-        self._wake, self._stop = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
-        self.problem = ""
+    def __init__(self, client: KazooClient, sender: Informed, topic: str) -> None:
+        super().__init__(client, "control")
+        self._sender, self._topic = sender, topic
 
-    def start(self) -> None:
-        self._client.add_listener(self._on_state)
-        self._thread.start()
-
-    def stop(self, timeout_s: float = 2.0) -> None:
-        """End the thread; one that hangs in ZooKeeper is left behind."""
-        self._stop.set()
-        self._wake.set()
-        self._client.remove_listener(self._on_state)
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
-
-    def _on_state(self, state: str) -> None:
-        if state == KazooState.CONNECTED:
-            self._wake.set()
-
-    def _on_event(self, _event: Any) -> None:
-        self._wake.set()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._wake.clear()
-            self.look()
-            self._wake.wait(self._poll_s)
-
-    def look(self) -> None:
-        """Once: at the collectors, and at what the acks say of what waits for one. What fails is tried again."""
+    def _look(self) -> None:
         if not self._client.connected:
             self.problem = "ZooKeeper is not reachable: going on with the last known collectors"
             return
-        try:
-            self._sender.update_collectors(self._find_collectors())
-            self._follow_acks()
-            self.problem = ""
-        except (KazooException, OSError, TimeoutError) as error:
-            self.problem = f"ZooKeeper: {type(error).__name__} {error}"
-        except Exception:  # acks that stop silently would fill the disk
-            log.exception("control")
+        self._sender.update_collectors(self._find_collectors())
+        self._follow_acks()
+        self.problem = ""
 
     def _find_collectors(self) -> dict[str, Endpoint]:
         found = {}

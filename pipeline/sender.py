@@ -7,17 +7,14 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from thriftpy2.thrift import TException
-
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
 from artimon.model.ranges import LaneId
-from artimon.settings import security
-from bookkeeper.framed import CallTimeout, FramedClient, FramedError
-from pipeline.acks import Position, Verdict
+from bookkeeper.framed import CallTimeout, FramedClient
+from pipeline.acks import Verdict
 from pipeline.collectors import Endpoint, Mode
-from pipeline.credits import NOT_TOLD
-from pipeline.idl import collector_idl
+from pipeline.connections import CALL_FAILURES, Connections, send
+from pipeline.log.files import passes
 from pipeline.log.log import Entry, Log
 from pipeline.log.records import Place
 from pipeline.log.recovery import Recovery
@@ -136,6 +133,11 @@ class Sender:
         with self._cond:
             return self._tracker.idle(lane)
 
+    def known(self) -> set[Endpoint]:
+        """Where collectors listen, as far as is known."""
+        with self._cond:
+            return self._sending.collectors.known()
+
     def unreached(self, endpoint: Endpoint) -> None:
         """A collector did not answer a call that was not this sender's: leave it alone for a while."""
         with self._cond:
@@ -175,18 +177,17 @@ class Sender:
             }
 
     def _run(self) -> None:
-        clients: dict[Endpoint, FramedClient] = {}
+        connections = Connections()
         while not self._stop:
             group = self._next()
             if group is not None:
                 try:
-                    self._send(group, clients)
+                    self._send(group, connections)
                 except Exception:  # a thread that dies would silently narrow the way
                     log.exception("sender: group of %s", group.lane)
                     with self._cond:
                         self._sending.failed(group, self._clock.monotonic())
-        for client in clients.values():
-            client.close()
+        connections.close()
 
     def _next(self) -> Group | None:
         with self._cond:
@@ -198,7 +199,7 @@ class Sender:
             self._cond.wait(group)
             return None
 
-    def _send(self, group: Group, clients: dict[Endpoint, FramedClient]) -> None:
+    def _send(self, group: Group, connections: Connections) -> None:
         messages, bad = self._read(group)
         if bad:
             with self._cond:
@@ -210,7 +211,7 @@ class Sender:
             call = self._sending.begin(group, sum(map(len, messages)), self._clock.monotonic())
         if call is None:
             return
-        client = _client(clients, call.endpoint)
+        client = connections.to(call.endpoint, self.known)
         answers, late = self._call(client, call, messages)
         if answers is None:
             with self._cond:
@@ -226,11 +227,14 @@ class Sender:
         self._forget(outcome.done)
 
     def _read(self, group: Group) -> tuple[list[bytes], list[Item]]:
+        """The messages, and the items that the disk no longer gives back. Raises OSError if that may pass."""
         messages, bad = [], []
         for item in group.items:
             try:
                 messages.append(self._log.read(item.place))
             except (CorruptRecord, OSError) as error:
+                if passes(error):
+                    raise
                 log.error("batch %s is lost: %s", item.id, error)
                 bad.append(item)
         return messages, bad
@@ -238,13 +242,10 @@ class Sender:
     def _call(self, client: FramedClient, call: Call, messages: list[bytes]) -> tuple[list[Answer] | None, bool]:
         """One call. The answers, or None and whether that is because none came in time."""
         try:
-            answers = [answer_of(raw) for raw in client.call("send", messages, timeout=call.deadline_s)]
-            if len(answers) != len(messages):
-                raise FramedError(f"{len(answers)} answers to {len(messages)} messages")
-        except (FramedError, TException, OSError) as error:
+            return send(client, messages, call.deadline_s), False
+        except CALL_FAILURES as error:
             log.warning("collector %s:%d: %s", call.endpoint.host, call.endpoint.port, error)
             return None, isinstance(error, CallTimeout)
-        return answers, False
 
     def _note(self, notes: Iterable[Note]) -> None:
         for type_, payloads in notes:
@@ -258,22 +259,3 @@ class Sender:
             self._sending.forgotten(done, self._clock.now_ms())
         self._note(notes_of_done(done))
         self._log.release([item.place for item in done])
-
-
-def _client(clients: dict[Endpoint, FramedClient], endpoint: Endpoint) -> FramedClient:
-    client = clients.get(endpoint)
-    if client is None:
-        client = clients[endpoint] = FramedClient(
-            collector_idl().Collector, endpoint.host, endpoint.port, security=security()
-        )
-    return client
-
-
-def answer_of(raw: Any) -> Answer:
-    """What one answer of a collector says."""
-    credit = NOT_TOLD if raw.credit is None else raw.credit
-    if raw.ok:
-        epoch = -1 if raw.leader_epoch is None else raw.leader_epoch
-        return Answer(Position(raw.cluster, raw.topic_id, raw.partition, raw.offset, epoch), credit=credit)
-    reason = raw.reason or "no reason given"
-    return Answer(None, reason, ours=reason.startswith("damaged:"), credit=credit)

@@ -23,6 +23,7 @@ GROUP_BYTES = 4 * 1024 * 1024 - 64 * 1024
 GROUP_COUNT = 2_000
 POISON_TRIES = 40
 """So many refusals of a batch for what it is (some three hours), and it is set aside for a person to look at."""
+_MAX_REASONS = 50
 FULL = "buffer full:"
 """What a collector's reason begins with while Kafka's quota is used up."""
 
@@ -469,6 +470,8 @@ class Tracker:
 
     def _count_nack(self, reason: str) -> None:
         name = reason.split(":", 1)[0][:40]
+        if name not in self.nacks and len(self.nacks) >= _MAX_REASONS:
+            name = "other"  # what a collector says is no reason to grow
         self.nacks[name] = self.nacks.get(name, 0) + 1
 
     def _forget_if_idle(self, lane_id: LaneId) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
-from typing import Any
 
 from kazoo.client import KazooClient, KazooState
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import NodeExistsError, NoNodeError
 
+from artimon.model.watcher import Watcher
 from artimon.settings import zookeeper_auth
 from bookkeeper.registration import access, outlive_data
 
@@ -31,68 +30,35 @@ def zookeeper_client(hosts: str, timeout_s: float = 10.0) -> KazooClient:
     return client
 
 
-class Registration:
-    """Keeps one ephemeral znode in place while started.
+class Registration(Watcher):
+    """Keeps one ephemeral znode in place while started; `stop` deletes it if it is ours and ZooKeeper answers.
 
     A node of the same path that another session owns is taken over once, at the first registration of this object
     (a killed predecessor left it); later such a node means a second living process of the same name: it stays, and
     `conflict` says so.
-    Thread: one, which alone talks to ZooKeeper; the state listener only wakes it. ZooKeeper may be absent at any time.
     """
 
     def __init__(self, client: KazooClient, path: str, data: bytes, check_s: float = _CHECK_S) -> None:
-        self._client, self._path, self._data, self._check_s = client, path, data, check_s
-        self._wake, self._stop = threading.Event(), threading.Event()
+        super().__init__(client, f"register {path}", check_s)
+        self._path, self._data = path, data
         self._registered_once = False
         self.registered = False
         self.conflict = False
-        self._thread = threading.Thread(target=self._run, name=f"register {path}", daemon=True)
-
-    def start(self) -> None:
-        """Begin to register; returns at once."""
-        self._client.add_listener(self._on_state)
-        self._thread.start()
-        self._wake.set()
 
     def update(self, data: bytes) -> None:
         """Change what stands in the node."""
         self._data = data
-        self._wake.set()
-
-    def stop(self, timeout_s: float = 3.0) -> None:
-        """Delete the node if it is ours and ZooKeeper answers; never longer than `timeout_s`."""
-        self._stop.set()
-        self._wake.set()
-        self._client.remove_listener(self._on_state)
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
+        self.wake()
 
     def _on_state(self, state: str) -> None:
-        # kazoo calls this in its own thread, which must not block: waking the other thread is all it does
-        if state == KazooState.CONNECTED:
-            self._wake.set()
-        else:
+        if state != KazooState.CONNECTED:
             self.registered = False
+        super()._on_state(state)
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            if self._client.connected:
-                self._try(self._ensure)
-            self._wake.wait(self._check_s)
-            self._wake.clear()
+    def _look(self) -> None:
         if self._client.connected:
-            self._try(self._remove)
-
-    def _on_event(self, _event: Any) -> None:
-        self._wake.set()
-
-    def _try(self, action: Any) -> None:
-        try:
-            action()
-        except (KazooException, OSError, TimeoutError) as error:
-            log.info("registration of %s waits: %s: %s", self._path, type(error).__name__, error)
-        except Exception:  # the thread must outlive anything a client library raises
-            log.exception("registration of %s", self._path)
+            self._ensure()
+            self.problem = ""
 
     def _ensure(self) -> None:
         try:
@@ -124,10 +90,12 @@ class Registration:
             swap.create(self._path, self._data, ephemeral=True)
             return not any(isinstance(result, Exception) for result in swap.commit())
         except NoNodeError:
-            self._wake.set()  # gone between two looks: look again
+            self.wake()  # gone between two looks: look again
             return False
 
-    def _remove(self) -> None:
+    def _leave(self) -> None:
+        if not self._client.connected:
+            return
         try:
             _, stat = self._client.get(self._path)
             if stat.ephemeralOwner == self._client.client_id[0]:

@@ -20,6 +20,14 @@ def mask_of(vshards: Iterable[int]) -> int:
     return mask
 
 
+def union(masks: Iterable[int]) -> int:
+    """The mask of all virtual shards in any of these masks."""
+    united = 0
+    for mask in masks:
+        united |= mask
+    return united
+
+
 def in_mask(mask: int) -> list[int]:
     """The virtual shards of a mask, ascending."""
     return [vshard for vshard in range(VIRTUAL_SHARDS) if mask >> vshard & 1]

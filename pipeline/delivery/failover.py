@@ -11,18 +11,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from thriftpy2.thrift import TException
-
 from artimon.model.batch import NO_LANE
 from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefused
 from artimon.model.ranges import LaneId
-from bookkeeper.framed import FramedClient, FramedError
 from pipeline.collectors import Endpoint
-from pipeline.idl import collector_idl
+from pipeline.connections import CALL_FAILURES, Connections, send
 from pipeline.log.log import Entry, Log, LogFailed
 from pipeline.log.records import Place
-from pipeline.sender import Sender, answer_of
+from pipeline.sender import Sender
 from pipeline.timer import backoff
 from pipeline.tracker import GROUP_BYTES, GROUP_COUNT, Answer
 
@@ -33,7 +30,6 @@ CALL_S = 10.0
 WAITING_BYTES = 64 * 1024 * 1024
 _LOG_S = 60.0
 _IDLE_S = 1.0
-Clients = dict[Endpoint, FramedClient]
 
 
 @dataclass(slots=True)
@@ -150,7 +146,7 @@ class FailoverLog:
         self._queues[lane].append(part)
 
     def _run(self, lane: int) -> None:
-        clients: Clients = {}
+        connections = Connections()
         while True:
             with self._cond:
                 self._cond.wait_for(lambda: self._queues[lane] or self._stop, _IDLE_S)
@@ -159,12 +155,11 @@ class FailoverLog:
                 parts = self._take(lane)
             if parts:
                 try:
-                    self._deliver(lane, parts, clients)
+                    self._deliver(lane, parts, connections)
                 except Exception as error:  # who waits must be told, and the lane must go on
                     log.exception("lane %d", lane)
                     self._settle(parts, [], SinkRefused(f"a defect of the program: {error!r}"))
-        for client in clients.values():
-            client.close()
+        connections.close()
 
     def _take(self, lane: int) -> list[_Part]:
         """Under `_cond`: what goes in one call."""
@@ -178,9 +173,9 @@ class FailoverLog:
             parts.append(queue.popleft())
         return parts
 
-    def _deliver(self, lane: int, parts: list[_Part], clients: Clients) -> None:
+    def _deliver(self, lane: int, parts: list[_Part], connections: Connections) -> None:
         entries = [entry for part in parts for entry in part.entries]
-        left = self._straight(lane, entries, clients)
+        left = self._straight(lane, entries, connections)
         if not left:
             self._settle(parts, [])
             return
@@ -193,7 +188,7 @@ class FailoverLog:
             self.logged_batches += sum(1 for entry in left if entry.header.id.lane != NO_LANE)
         self._settle(parts, places)
 
-    def _straight(self, lane: int, entries: list[Entry], clients: Clients) -> list[Entry]:
+    def _straight(self, lane: int, entries: list[Entry], connections: Connections) -> list[Entry]:
         """Try a collector; what no broker has said to hold."""
         now, route = self._clock.monotonic(), self._routes[lane]
         first = entries[0].header.id
@@ -202,7 +197,7 @@ class FailoverLog:
         if endpoint is None or not route.direct(now, not self._sender.idle(lane_id), True):
             self._because("no collector" if endpoint is None else "behind what the log holds", len(entries))
             return entries
-        answers = self._ask(clients, endpoint, [entry.payload for entry in entries])
+        answers = self._ask(connections, endpoint, [entry.payload for entry in entries])
         if answers is None:
             route.failed(self._clock.monotonic())
             self._because("no answer", len(entries))
@@ -222,18 +217,14 @@ class FailoverLog:
             )
         return left
 
-    def _ask(self, clients: Clients, endpoint: Endpoint, messages: list[bytes]) -> list[Answer] | None:
+    def _ask(self, connections: Connections, endpoint: Endpoint, messages: list[bytes]) -> list[Answer] | None:
         """One call; None if it was not answered in time."""
-        client = clients.get(endpoint)
-        if client is None:
-            client = clients[endpoint] = FramedClient(collector_idl().Collector, endpoint.host, endpoint.port)
         try:
-            answers = [answer_of(raw) for raw in client.call("send", messages, timeout=CALL_S)]
-        except (FramedError, TException, OSError) as error:
+            return send(connections.to(endpoint, self._sender.known), messages, CALL_S)
+        except CALL_FAILURES as error:
             log.warning("collector %s:%d: %s", endpoint.host, endpoint.port, error)
             self._sender.unreached(endpoint)
             return None
-        return answers if len(answers) == len(messages) else None
 
     def _because(self, reason: str, count: int) -> None:
         with self._cond:

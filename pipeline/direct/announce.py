@@ -25,8 +25,9 @@ class _Group:
     messages: list[bytes] = field(default_factory=list)
     size: int = 0
     done: threading.Event = field(default_factory=threading.Event)
-    failure: str = ""
+    failure: str = "the announcements were not written in time"
     name: str = ""
+    """Where they stand; "" if nobody wrote them."""
 
 
 class Announcements:
@@ -55,8 +56,8 @@ class Announcements:
                     self._write(group)
             finally:
                 self._writing.release()
-        if not group.done.wait(max(0.0, until - self._clock.monotonic())) or group.failure:
-            return [f"store: {group.failure or 'the announcements were not written in time'}"] * len(messages)
+        if not group.done.wait(max(0.0, until - self._clock.monotonic())) or not group.name:
+            return [f"store: {group.failure}"] * len(messages)
         return [Position(self._store.uri, group.name, 0, 0)] * len(messages)
 
     def _write(self, group: _Group) -> None:

@@ -10,12 +10,12 @@ import json
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import Clock
+from artimon.model.watcher import LOST, Watcher
 from pipeline.acks import AckState
 from pipeline.control import ACKS_PATH
 
@@ -44,17 +44,14 @@ class Node:
         self._version: int | None = None
 
     def write(self, state: AckState, closed: bool = False) -> None:
-        """Raises TakenOver; KazooException or TimeoutError if it is not known whether the node says it now."""
+        """Raises TakenOver; `watcher.LOST` if it is not known whether the node says it now, ValueError if what it
+        says already cannot be read."""
         data = document(state, self._writer, closed)
         if self._version is None:
             self._adopt(data)
             return
-        version, self._version = self._version, None  # unknown until the answer is here
         try:
-            stat = self._client.set_async(self._path, data, version).get(timeout=CALL_S)
-            self._version = stat.version
-        except BadVersionError:
-            raise TakenOver(self._path) from None
+            self._change(data, self._version)
         except NoNodeError:  # ZooKeeper was wiped, or lost what it had
             self._create(data)
 
@@ -67,13 +64,12 @@ class Node:
             return
         if json.loads(found).get("writer") != self._writer:
             raise TakenOver(self._path)
-        self._version = stat.version
-        self.write_over(data)
+        self._change(data, stat.version)
 
-    def write_over(self, data: bytes) -> None:
-        version, self._version = self._version, None
+    def _change(self, data: bytes, version: int) -> None:
+        self._version = None  # unknown until the answer is here
         try:
-            self._version = self._client.set_async(self._path, data, version or 0).get(timeout=CALL_S).version
+            self._version = self._client.set_async(self._path, data, version).get(timeout=CALL_S).version
         except BadVersionError:
             raise TakenOver(self._path) from None
 
@@ -85,52 +81,34 @@ class Node:
             raise TakenOver(self._path) from None
 
 
-class Publisher:
-    """One thread: publishes `state()` when woken and every 10 s, and calls `taken` when the stream was taken over."""
+class Publisher(Watcher):
+    """Publishes `state()` when woken, every 10 s, and once more at the end; calls `taken` when the stream was taken
+    over, and publishes nothing more then."""
 
     def __init__(
         self, client: KazooClient, state: Callable[[], AckState], stream: str, taken: Callable[[], None], clock: Clock
     ) -> None:
-        self._client, self._state, self._taken, self._clock = client, state, taken, clock
+        super().__init__(client, f"acks {stream}", EVERY_S)
+        self._state, self._taken, self._clock = state, taken, clock
         self._node = Node(client, stream, stream)
-        self._wake, self._stop = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"acks {stream}", daemon=True)
+        self._lost = False
         self.published = threading.Event()
         """Set once the node is there: from then on positions may be given out."""
         self.problem = "not yet published"
 
-    def start(self) -> None:
-        self._client.add_listener(self._on_state)
-        self._thread.start()
+    def _look(self) -> None:
+        self._publish(closed=False)
+        self._clock.wait(self._stop, LEAST_S)
 
-    def wake(self) -> None:
-        self._wake.set()
+    def _leave(self) -> None:
+        """The last word, if ZooKeeper answers."""
+        if not self._lost:
+            self._publish(closed=True)
 
-    def stop(self, timeout_s: float = 2.0) -> None:
-        """Publish the last word if ZooKeeper answers; never longer than about `timeout_s`."""
-        self._stop.set()
-        self._wake.set()
-        self._client.remove_listener(self._on_state)
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
-
-    def _on_state(self, _state: Any) -> None:
-        self._wake.set()
-
-    def _run(self) -> None:
-        while True:
-            stopping = self._stop.is_set()
-            self._wake.clear()
-            if not self._turn(stopping) or stopping:
-                return
-            self._clock.wait(self._stop, LEAST_S)
-            self._wake.wait(EVERY_S)
-
-    def _turn(self, closed: bool) -> bool:
-        """False once the stream is somebody else's."""
+    def _publish(self, closed: bool) -> None:
         if not self._client.connected:
             self.problem = "ZooKeeper is not reachable: files are written, acks wait"
-            return True
+            return
         try:
             self._node.write(self._state(), closed)
             self.published.set()
@@ -138,10 +116,8 @@ class Publisher:
         except TakenOver as error:
             log.error("%s was taken over: a new stream is begun", error)
             self.problem = "taken over"
+            self._lost = True
+            self._stop.set()
             self._taken()
-            return False
-        except (KazooException, OSError, TimeoutError, ValueError) as error:
+        except (*LOST, ValueError) as error:
             self.problem = f"acks are not published: {type(error).__name__} {error}"
-        except Exception:  # acks that stop silently would fill the agents' disks
-            log.exception("acks")
-        return True

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import random
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.health import HealthFile, Publish, unpublished
-from artimon.model.registration import Registration, zookeeper_client
-from artimon.settings import security
-from bookkeeper.framed import FramedServer
-from pipeline.collector import FRAME_BYTES, HELD_BYTES, MAX_CONNECTIONS, Collector
-from pipeline.collectors import COLLECTORS_PATH
+from artimon.model.health import Publish, unpublished
+from artimon.model.registration import zookeeper_client
+from pipeline.collector import HEALTH_S, Collector, server_of
 from pipeline.direct.broker import DirectBroker
 from pipeline.direct.names import Scheme, stream_name
 from pipeline.direct.roll import RollConfig
 from pipeline.direct.store import open_store
 from pipeline.direct.stream import Stream
 from pipeline.direct.sweep import GRACE_S, SWEEP_FAILURES, Sweeper
-from pipeline.idl import collector_idl
+from pipeline.serving import Service
 
 log = logging.getLogger(__name__)
-
-_HEALTH_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +60,12 @@ def run_direct_collector(
 
     broker = DirectBroker(store, config.topic_prefix, zookeeper, begin, clock)
     collector = Collector(broker, config.topic_prefix, clock)
-    server = FramedServer(
-        collector_idl().Collector,
-        collector,
-        config.host,
-        config.port,
-        max_frame=FRAME_BYTES,
-        max_connections=MAX_CONNECTIONS,
-        budget=HELD_BYTES,
-        name=f"collector-{config.id}",
-        security=security(),
-    )
     try:
-        port = server.start()
-    except OSError as error:
+        service = Service(server_of(collector, config), config, zookeeper, clock, publish, store=store.uri)
+    except OSError:
         broker.close(0.0)
-        where = f"{config.host}:{config.port}"
-        raise OSError(error.errno, f"collector {config.id} cannot listen on {where}: {error.strerror}") from error
-    data = json.dumps({"host": config.host, "port": port, "pid": os.getpid(), "store": store.uri}).encode()
-    registration = Registration(zookeeper, f"{COLLECTORS_PATH}/{config.id}", data)
-    log.info("collector %s serves on %s:%d and writes to %s", config.id, config.host, port, store.uri)
+        raise
+    log.info("collector %s writes to %s", config.id, store.uri)
 
     def own() -> dict[str, Collection[str]]:
         return {broker.stream.name: broker.stream.in_use()}
@@ -95,54 +75,23 @@ def run_direct_collector(
         target=_sweep, args=(sweeper, config.scan_s or 2 * config.roll.seconds, stop, clock), name="sweep", daemon=True
     )
     try:
-        zookeeper.start_async()
         sweeping.start()
-        _watch(
-            collector,
-            broker,
-            registration,
-            port,
-            stop,
-            HealthFile(config.health, f"collector-{config.id}", clock, publish),
-            clock,
-        )
+        _watch(collector, broker, service, stop, clock)
     finally:
-        registration.stop(2.0)
-        server.stop(2.0)
-        broker.close(config.stop_s)
-        zookeeper.stop()
-        zookeeper.close()
+        service.stop(partial(broker.close, config.stop_s))
 
 
-def _watch(
-    collector: Collector,
-    broker: DirectBroker,
-    registration: Registration,
-    port: int,
-    stop: threading.Event,
-    health: HealthFile,
-    clock: Clock,
-) -> None:
+def _watch(collector: Collector, broker: DirectBroker, service: Service, stop: threading.Event, clock: Clock) -> None:
     """Agents are told of this collector once positions may be given out."""
     registering = False
     while not stop.is_set():
         broker.renew()
         if not registering and not broker.starting:
-            registration.start()
+            service.registration.start()
             registering = True
-        problems = [broker.problem] if broker.problem else []
-        problem = "" if registration.registered else "not registered in ZooKeeper: agents that start now do not find us"
-        if registration.conflict:
-            problem = "another collector is registered under this id"
-        health.write(
-            "ok" if registering else "starting",
-            problem,
-            port=port,
-            problems=problems,
-            **collector.figures(),
-            direct=broker.figures(),
-        )
-        clock.wait(stop, _HEALTH_S if registering else 0.1)
+        state = "ok" if registering else "starting"
+        service.tell(state, [broker.problem], **collector.figures(), direct=broker.figures())
+        clock.wait(stop, HEALTH_S if registering else 0.1)
 
 
 def _sweep(sweeper: Sweeper, every_s: float, stop: threading.Event, clock: Clock) -> None:

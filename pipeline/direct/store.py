@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -36,7 +37,8 @@ class Stored(NamedTuple):
 
 
 class Writing(Protocol):
-    """A file that is being written; every method raises StoreError, after which only `abandon` makes sense."""
+    """A file that is being written. Every method but `abandon` raises StoreError, after which only that one makes
+    sense."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -49,7 +51,7 @@ class Writing(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Do nothing more with it; never waits."""
+        """Do nothing more with it; neither waits nor fails."""
         ...
 
 
@@ -294,7 +296,8 @@ class _LocalWriting:
         self._do("closing", self._file.close)
 
     def abandon(self) -> None:
-        self._file.close()
+        with suppress(OSError):
+            self._file.close()
 
     def _do(self, what: str, call: Callable[[], T]) -> T:
         try:

@@ -350,10 +350,7 @@ class Stream:
             self._trouble(str(error))
             self._fail(handle, str(error))
         if handle.writing is not None:
-            try:
-                handle.writing.abandon()
-            except OSError:
-                pass
+            handle.writing.abandon()
         self._changed()
 
     def _fail(self, handle: _Handle, why: str) -> None:

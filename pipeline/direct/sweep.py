@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import Clock
+from artimon.model.watcher import LOST
 from pipeline.acks import AckState
 from pipeline.control import ACKS_PATH
 from pipeline.direct.broker import OWNERS_PATH
@@ -86,7 +87,7 @@ class Sweeper:
         """Stream -> since when its owner has been missing."""
 
     def turn(self) -> Sweep:
-        """Once. Raises StoreError, KazooException, TimeoutError; what was not done is done at the next turn."""
+        """Once. Raises `SWEEP_FAILURES`; what was not done is done at the next turn."""
         done = Sweep()
         known = self._known()
         left: dict[str, list[UnderWay]] = {}
@@ -203,5 +204,5 @@ class Sweeper:
             return []
 
 
-SWEEP_FAILURES = (StoreError, KazooException, OSError, TimeoutError)
+SWEEP_FAILURES = (StoreError, *LOST)
 """What `turn` raises when it is to be tried again."""

@@ -17,7 +17,6 @@ class State(StrEnum):
     IDLE = "idle"
     STARTING = "starting"
     RUNNING = "running"
-    PAUSED = "paused"
     STOPPING = "stopping"
     STOPPED = "stopped"
     ERROR = "error"

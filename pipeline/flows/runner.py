@@ -226,6 +226,8 @@ class SourceRunner(Runner):
 
     def _turn(self) -> None:
         self._there.clear()
+        if self._stop.is_set():  # what was taken away just now may have been its wake
+            return
         self.progress.busy(self._clock.monotonic())
         try:
             more = self._source.poll(self._put)

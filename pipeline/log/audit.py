@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from artimon.model.batch import BatchKind
 from artimon.model.codec import decode_samples, parse_header
+from pipeline.log.files import SYSTEM_FILES
 from pipeline.log.framing import RecordType
 from pipeline.log.minutes import Minutes, minutes_of
 from pipeline.log.records import Place
@@ -23,8 +26,12 @@ from pipeline.log.recovery import records_of, segments_in
 
 __all__ = ["HOUR_MS", "KEEP_HOURS", "Audit", "Minutes", "minutes_of", "read_accepted"]
 
+log = logging.getLogger(__name__)
+
 HOUR_MS = 3_600_000
 KEEP_HOURS = 24
+MOST_OWED = 16 * 1024 * 1024
+"""Bytes that wait for a disk that takes nothing."""
 _POSITION = re.compile(rb"^#,(\d+),(\d+)\n", re.MULTILINE)
 
 
@@ -38,9 +45,12 @@ class Audit:
         self.position = self._find_position()
         self._drop_old(now_ms)
         self._hour = -1
+        self._owed = b""
+        """What the disk did not take."""
 
     def add(self, counted: Sequence[tuple[str, Minutes, Place]], now_ms: int) -> None:
-        """Count entries (source, minutes, place), in log order."""
+        """Count entries (source, minutes, place), in log order. Raises OSError: what could not be written is written
+        with what comes next."""
         lines = io.StringIO()
         writer = csv.writer(lines, lineterminator="\n")
         for source, minutes, place in counted:
@@ -50,9 +60,7 @@ class Audit:
             self.position = (place.segment, place.offset)
         text = lines.getvalue()
         if text:
-            text += f"#,{self.position[0]},{self.position[1]}\n"
-            with (self._folder / f"{now_ms // HOUR_MS * HOUR_MS}.csv").open("ab") as file:
-                file.write(text.encode())  # one write: a kill leaves all of it or, at worst, a part that start cuts off
+            self._append(text, now_ms)
         if now_ms // HOUR_MS != self._hour:
             self._hour = now_ms // HOUR_MS
             self._drop_old(now_ms)
@@ -84,8 +92,30 @@ class Audit:
     def pass_over(self, place: Place, now_ms: int) -> None:
         """What stands up to here has been counted before."""
         self.position = (place.segment, place.offset)
-        with (self._folder / f"{now_ms // HOUR_MS * HOUR_MS}.csv").open("ab") as file:
-            file.write(f"#,{self.position[0]},{self.position[1]}\n".encode())
+        self._append("", now_ms)
+
+    def _append(self, text: str, now_ms: int) -> None:
+        """Lines, and up to where they count. Of a write that fails nothing stays in the file; of one that a kill ends
+        at worst a part, which the next start cuts off."""
+        self._owed += f"{text}#,{self.position[0]},{self.position[1]}\n".encode()
+        if len(self._owed) > MOST_OWED:
+            log.error(
+                "audit: %d bytes could not be written for too long; their samples are not counted", len(self._owed)
+            )
+            self._owed = b""
+            return
+        path = self._folder / f"{now_ms // HOUR_MS * HOUR_MS}.csv"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            end = os.fstat(descriptor).st_size
+            try:
+                SYSTEM_FILES.write(descriptor, end, self._owed)
+            except OSError:
+                os.ftruncate(descriptor, end)
+                raise
+        finally:
+            os.close(descriptor)
+        self._owed = b""
 
     def restart(self) -> None:
         """The log is another one than the position speaks of: count from its beginning."""

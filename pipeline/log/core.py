@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 SEGMENT_BYTES = 64 * 1024 * 1024
 QUOTA_BYTES = 8 * 1024**3
 WAITING_BYTES = 64 * 1024 * 1024
+MAX_BATCHES = 1_000_000
+"""Of one log, not acked: each costs whoever sends it half a KB of memory, however small it is."""
 _NOTES_BYTES = 16 * 1024 * 1024
 
 
@@ -370,6 +372,11 @@ class LogCore:
             raise QuotaFull(
                 f"quota: the log {self.folder} holds {self.used_bytes} of {self.quota_bytes} bytes, not acked; "
                 "see `artimon status` for what does not take them, or raise the quota"
+            )
+        if self.live >= MAX_BATCHES and not beyond_quota:
+            raise QuotaFull(
+                f"quota: the log {self.folder} holds {self.live} batches, not acked; {MAX_BATCHES} are the most, "
+                "whatever their size: see `artimon status` for what does not take them"
             )
 
     def _fitting(self, groups: list[Ticket]) -> tuple[int, int]:

@@ -3,6 +3,7 @@ its place, so nothing in this folder touches the disk but through it."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import mmap
@@ -19,6 +20,14 @@ Whole = bytes | mmap.mmap
 
 class LogError(RuntimeError):
     """Something is wrong with a write-ahead log. The text says what, where and what to do."""
+
+
+_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+
+
+def passes(error: Exception) -> bool:
+    """Whether the machine lacks something for a while (descriptors, memory), and the disk holds what it held."""
+    return isinstance(error, OSError) and error.errno in _PASSING
 
 
 class LogLocked(LogError):

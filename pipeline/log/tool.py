@@ -121,7 +121,9 @@ def inspect(folder: Path, deep: bool = False) -> Report:
     """Look at a folder, whether or not it is in use. `deep`: check the digest of each batch as well. Raises NoLog,
     NewerFormat, OSError."""
     if not folder.is_dir() or not (segments_in(folder) or read_epoch(folder)):
-        raise NoLog(f"{folder} is no log: an agent's lies in `log` of its data folder, that of a flow in `flows/NAME`")
+        raise NoLog(
+            f"{folder} is no log: an agent's lies in `log` of its data folder, that of a flow in `flows/NAME/log`"
+        )
     used_by = holder(folder)
     failure = read_failure(folder)
     found = look(folder, failure)

@@ -28,7 +28,7 @@ class ConfigError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Document:
     """One configuration, checked as far as this module can: `metrics` by name with values of their own types, `flows`
-    by name as they were written (pipeline/flows/config.py checks them)."""
+    by name as they were written (pipeline/flows/config/read.py checks them)."""
 
     metrics: Mapping[str, Any]
     flows: Mapping[str, Mapping[str, Any]]

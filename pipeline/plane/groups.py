@@ -54,7 +54,7 @@ class Directory:
             return dict(self._known)
 
     def refresh(self, watch: Callable[[Any], None]) -> None:
-        """Ask ZooKeeper about every followed group. Raises `tree.LOST`."""
+        """Ask ZooKeeper about every followed group. Raises `watcher.LOST`."""
         with self._lock:
             followed = sorted(self._followed)
         for group in followed:

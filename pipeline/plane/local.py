@@ -21,13 +21,12 @@ class LocalFile:
         self.problem = ""
 
     def read(self) -> Layer | None:
-        """What it says now; None while it cannot be used."""
+        """What it says now; while it cannot be used what it said before, None if nothing, and `problem` says why."""
         try:
             stat = self._path.stat()
             seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            if seen == self._seen:
-                return self._layer
-            self._layer = self._parse()
+            if seen != self._seen:
+                self._layer = self._parse()
             self._seen, self.problem = seen, ""
         except (OSError, ConfigError) as error:
             if self.problem != str(error):

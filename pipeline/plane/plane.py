@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kazoo.client import KazooClient, KazooState
+from kazoo.client import KazooClient
 
 from artimon.model.clock import Clock
+from artimon.model.watcher import LOST, Watcher
 from pipeline.plane import commands, decide
 from pipeline.plane.commands import Answer, Book, Command, Mode
 from pipeline.plane.decide import Act, Configuration, Layer, State, Step
@@ -24,11 +24,11 @@ from pipeline.plane.groups import Directory
 from pipeline.plane.local import LocalFile
 from pipeline.plane.memory import Memory, MemoryFile
 from pipeline.plane.runtime import Runtime
-from pipeline.plane.tree import ANSWERED_MS, LOST, PlaneError, Tree
+from pipeline.plane.tree import ANSWERED_MS, PlaneError, Tree
 
 log = logging.getLogger(__name__)
 
-_POLL_S, _BUSY_S = 5.0, 0.25
+_BUSY_S = 0.25
 REPORT_S = 10.0
 _FLOWS_TOLD = 64
 
@@ -41,10 +41,10 @@ def remembered(folder: Path) -> Document:
         return EMPTY
 
 
-class Plane:
+class Plane(Watcher):
     """`begin` before the agent starts, `start`, `stop`. `publish(report)` puts the report into the agent's znode.
 
-    Threads: `_run` is the only one that decides, writes the memory and calls `runtime`; the listeners only wake it."""
+    Threads: the watcher's, once started, is the only one that decides, writes the memory and calls `runtime`."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class Plane:
         clock: Clock,
         publish: Callable[[dict[str, Any]], None] = lambda _: None,
         local: Path | None = None,
-        poll_s: float = _POLL_S,
     ) -> None:
         """`groups`: those whose configuration the agent takes, later ones over earlier ones. `local`: a file that lies
         under all of them."""
-        self._client, self._agent, self._clock, self._poll_s = client, agent, clock, poll_s
+        super().__init__(client, "control plane")
+        self._agent, self._clock = agent, clock
         self.groups = tuple(groups)
         self._scopes = ("file", *(f"group/{name}" for name in groups), f"agent/{agent}")
         self._tree, self.runtime, self._publish = Tree(client), runtime, publish
@@ -75,10 +75,8 @@ class Plane:
         self._heard: list[Command] = []
         self._replied: dict[str, str] = {}
         self._reported, self._told = -REPORT_S, ""
-        self._wake, self._stop = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="plane", daemon=True)
-        self.problem = self.trouble = ""
-        """Of ZooKeeper; of this agent's own configuration or disk."""
+        self.trouble = ""
+        """Of this agent's own configuration or disk; `problem` is of ZooKeeper."""
 
     def begin(self) -> None:
         """Use what was known last, without ZooKeeper: configuration and mode. Before anything is polled."""
@@ -93,22 +91,6 @@ class Plane:
         self._enter(self._state.running)
         self.trouble = self.trouble or refused
         self.runtime.set_mode(self._book.mode)
-
-    def start(self) -> None:
-        self._client.add_listener(self._on_state)
-        self._thread.start()
-
-    def stop(self, timeout_s: float = 2.0) -> None:
-        """End the thread; one that hangs is left behind."""
-        self._stop.set()
-        self._wake.set()
-        self._client.remove_listener(self._on_state)
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
-
-    def wake(self) -> None:
-        """Look soon."""
-        self._wake.set()
 
     @property
     def mode(self) -> Mode:
@@ -131,7 +113,8 @@ class Plane:
     def problems(self) -> list[str]:
         """What a person should know."""
         found = self.figures()
-        told = [self.problem, self.trouble, self._file.damaged, found["stale"]]
+        local = self._local.problem if self._local is not None else ""
+        told = [self.problem, self.trouble, self._file.damaged, local, found["stale"]]
         if found["refused"]:
             told.append(f"configuration {found['wanted']} is refused ({found['refused']}): {found['running']} runs")
         if self.mode is not Mode.RUNNING:
@@ -140,32 +123,19 @@ class Plane:
 
     # --- the thread
 
-    def _on_state(self, state: str) -> None:
-        if state == KazooState.CONNECTED:
-            self._wake.set()
-
-    def _on_event(self, _event: Any) -> None:
-        self._wake.set()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._wake.clear()
-            try:
-                self._look()
-                self._save()
-                self._turn()
-                self._obey()
-                self._reply()
-                self._report()
-            except LOST as error:
-                self.problem = f"ZooKeeper: {type(error).__name__} {error}"
-            except Exception as error:  # the thread must outlive whatever a part of the agent raises
-                log.exception("plane")
-                self.problem = f"control plane: {error!r}"
-            busy = self._state.trying is not None or self._book.drain is not None
-            self._wake.wait(_BUSY_S if busy else self._poll_s)
-
     def _look(self) -> None:
+        self._hear()
+        self._save()
+        self._turn()
+        self._obey()
+        self._reply()
+        self._report()
+
+    def _pause_s(self) -> float:
+        busy = self._state.trying is not None or self._book.drain is not None
+        return _BUSY_S if busy else super()._pause_s()
+
+    def _hear(self) -> None:
         """What ZooKeeper and the local file say now."""
         found = {} if self._local is None else self._read_file()
         if self._client.connected:

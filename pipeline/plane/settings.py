@@ -75,4 +75,4 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "collectors_mode": one_of("failover", "round-robin", "least-loaded"),
     }
 )
-"""By the name in the table `metrics`. Who applies each: pipeline/plane/appliers.py."""
+"""By the name in the table `metrics`. Who applies each: `Agent._runtime` in pipeline/agent.py, and whoever polls."""

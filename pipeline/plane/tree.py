@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from pipeline.plane.commands import MAX_WAITING, Answer, Command, CommandError, checked_id
 from pipeline.plane.decide import Layer, Stamp
@@ -26,7 +25,6 @@ CALL_S = 5.0
 KEPT_VERSIONS = 50
 ANSWERED_MS = 3_600_000
 """Answered commands stay so long for whoever asks."""
-LOST = (KazooException, KazooTimeoutError, OSError)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 Watch = Callable[[Any], None]
 
@@ -66,8 +64,8 @@ def config_path(scope: str) -> str:
 
 
 class Tree:
-    """Operations on a client that somebody else starts and stops. Raises PlaneError, and `LOST` when ZooKeeper does not
-    answer in time."""
+    """Operations on a client that somebody else starts and stops. Raises PlaneError, and `watcher.LOST` when ZooKeeper
+    does not answer in time."""
 
     def __init__(self, client: KazooClient) -> None:
         self.client = client

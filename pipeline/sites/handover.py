@@ -13,20 +13,18 @@ from typing import Any, Literal
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
-from thriftpy2.thrift import TException
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.registration import zookeeper_client
-from artimon.settings import security
-from bookkeeper.framed import FramedClient, FramedError
+from artimon.model.watcher import LOST
 from pipeline.acks import Sent, Verdict
 from pipeline.broker import Broker, BrokerError
 from pipeline.collectors import Collectors, Endpoint
+from pipeline.connections import CALL_FAILURES, Connections, send
 from pipeline.control import Control
-from pipeline.idl import collector_idl
-from pipeline.sender import answer_of
 from pipeline.sites.handing import Handing, Message, merge_offsets
+from pipeline.tracker import Answer
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +55,12 @@ class OffsetsNode:
         self.path = f"{PATH}/{name}/{topic}/{topic_id}"
 
     def load(self) -> dict[int, int]:
-        """Raises KazooException, TimeoutError."""
+        """Raises `watcher.LOST`, ValueError for what is none."""
         return self._read()[0]
 
     def save(self, until: Mapping[int, int]) -> None:
-        """Never sets an offset back, whoever else hands over the same topic. Raises KazooException, TimeoutError."""
+        """Never sets an offset back, whoever else hands over the same topic. Raises `watcher.LOST`, ValueError for what
+        is none."""
         for _ in range(5):
             known, version = self._read()
             merged = merge_offsets(until, known)
@@ -82,7 +81,10 @@ class OffsetsNode:
             data, stat = self._client.get_async(self.path).get(timeout=ZOOKEEPER_S)
         except NoNodeError:
             return {}, -1
-        return {int(p): int(at) for p, at in json.loads(data)["offsets"].items()}, stat.version
+        try:
+            return {int(p): int(at) for p, at in json.loads(data)["offsets"].items()}, stat.version
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{self.path} in ZooKeeper holds no offsets: {error!r}") from error
 
 
 class TopicHandover:
@@ -101,8 +103,9 @@ class TopicHandover:
         self.handing = Handing()
         self._collectors = Collectors(f"handover-{config.name}")
         self._back: set[int] = set()
+        """Partitions that the consumer is to go back in: whatever else it brings of them until then does not count."""
         self._saved: dict[int, int] = {}
-        self._clients: dict[Endpoint, FramedClient] = {}
+        self._connections = Connections()
         self.messages = self.bytes = 0
         self.problem = "has not begun"
 
@@ -137,14 +140,14 @@ class TopicHandover:
         while not stop.is_set():
             try:
                 self._run(stop)
-            except (KafkaError, BrokerError, KazooException, OSError, TimeoutError, ValueError) as error:
+            except (KafkaError, BrokerError, *LOST, ValueError) as error:
                 self.problem = f"{type(error).__name__}: {error}"
                 log.warning("hand-over of %s waits: %s", self.topic, self.problem)
-            except Exception:  # a hand-over that ends silently would fill the source's Kafka
+            except Exception as error:  # a hand-over that ends silently would fill the source's Kafka
+                self.problem = repr(error)
                 log.exception("hand-over of %s", self.topic)
             self._clock.wait(stop, _RETRY_S)
-        for client in self._clients.values():
-            client.close()
+        self._connections.close()
 
     def _run(self, stop: threading.Event) -> None:
         """As long as the topic is the same; one that was made again has offsets of its own."""
@@ -187,8 +190,8 @@ class TopicHandover:
         size = 0
         for record in records:
             message = Message(record.partition, record.offset)
-            with self._lock:
-                fresh = self.handing.read(message)
+            with self._lock:  # what is to be read again is read from there on, and nothing beyond it before
+                fresh = record.partition not in self._back and self.handing.read(message)
             if not fresh:
                 continue
             if batch and (size + len(record.value or b"") > CALL_BYTES or len(batch) >= CALL_COUNT):
@@ -204,10 +207,11 @@ class TopicHandover:
         while batch and not stop.is_set():
             with self._lock:
                 endpoint = self._collectors.pick(self._clock.monotonic())
-            answers = self._call(endpoint, [data for _, data in batch]) if endpoint else None
+            found = self._call(endpoint, [data for _, data in batch]) if endpoint else None
+            answers: list[Answer | None] = [*found] if found else [None] * len(batch)
             left = []
             with self._lock:
-                for (message, data), answer in zip(batch, answers or [None] * len(batch), strict=True):
+                for (message, data), answer in zip(batch, answers, strict=True):
                     if answer is not None and answer.position is not None:
                         self.handing.placed(message, answer.position, self._on_answer)
                         self.messages, self.bytes = self.messages + 1, self.bytes + len(data)
@@ -222,17 +226,10 @@ class TopicHandover:
             if batch:
                 self._clock.wait(stop, _RETRY_S)
 
-    def _call(self, endpoint: Endpoint, messages: list[bytes]) -> list[Any] | None:
-        client = self._clients.get(endpoint)
-        if client is None:
-            client = self._clients[endpoint] = FramedClient(
-                collector_idl().Collector, endpoint.host, endpoint.port, security=security()
-            )
+    def _call(self, endpoint: Endpoint, messages: list[bytes]) -> list[Answer] | None:
         try:
-            answers = [answer_of(raw) for raw in client.call("send", messages, timeout=CALL_S)]
-            if len(answers) != len(messages):
-                raise FramedError(f"{len(answers)} answers to {len(messages)} messages")
-        except (FramedError, TException, OSError) as error:
+            answers = send(self._connections.to(endpoint, self._known), messages, CALL_S)
+        except CALL_FAILURES as error:
             log.warning("collector %s:%d: %s", endpoint.host, endpoint.port, error)
             with self._lock:
                 self._collectors.failed(endpoint, self._clock.monotonic())
@@ -240,6 +237,10 @@ class TopicHandover:
         with self._lock:
             self._collectors.worked(endpoint)
         return answers
+
+    def _known(self) -> set[Endpoint]:
+        with self._lock:
+            return self._collectors.known()
 
     def _save(self, node: OffsetsNode) -> None:
         with self._lock:

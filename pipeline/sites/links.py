@@ -14,6 +14,7 @@ from artimon.model.clock import Clock
 from artimon.model.registration import zookeeper_client
 from bookkeeper.framed import FramedClient
 from pipeline.collectors import Endpoint, Mode
+from pipeline.connections import CALL_FAILURES
 from pipeline.control import Control
 from pipeline.log.framing import RecordType
 from pipeline.log.log import Entry, Log
@@ -23,7 +24,7 @@ from pipeline.log.segments import CorruptRecord
 from pipeline.sender import Sender
 from pipeline.sending import Call
 from pipeline.sites.binding import SiteBinding
-from pipeline.sites.names import CALL_FAILURES, Names, send_names
+from pipeline.sites.names import Names, send_names
 from pipeline.sites.placing import Placing
 from pipeline.sites.record import load, save
 from pipeline.tracker import Answer, Tracker

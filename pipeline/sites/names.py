@@ -7,13 +7,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from thriftpy2.thrift import TException
-
 from artimon.model.batch import BatchHeader
-from artimon.settings import security
-from bookkeeper.framed import FramedClient, FramedError
 from pipeline.collectors import Endpoint
-from pipeline.idl import collector_idl
+from pipeline.connections import client_of
 
 HELD_BYTES = 64 * 1024 * 1024
 CALL_BYTES, CALL_COUNT = 3 * 1024 * 1024, 1000
@@ -73,15 +69,12 @@ class Names:
 
 
 def send_names(names: Names, site: str, endpoint: Endpoint) -> bool:
-    """Send what the site lacks, one call; True if there may be more. Raises FramedError, TException, OSError."""
+    """Send what the site lacks, one call; True if there may be more. Raises CALL_FAILURES."""
     blocks = names.lacking(site)
     if not blocks:
         return False
-    with FramedClient(collector_idl().Collector, endpoint.host, endpoint.port, security=security()) as client:
+    with client_of(endpoint) as client:
         answers = client.call("send", [data for _, _, data in blocks], timeout=CALL_S)
     taken = [block for block, answer in zip(blocks, answers, strict=False) if answer.ok]
     names.has(site, taken)
     return bool(taken)
-
-
-CALL_FAILURES = (FramedError, TException, OSError)

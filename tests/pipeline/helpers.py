@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from artimon.model.batch import BatchId, Polled, Samples, SeriesBlock, SeriesInfo
 from artimon.model.codec import encode_samples, parse_header
 from artimon.model.values import ValueType
+from pipeline.agent import Agent
 from pipeline.log.files import SystemFiles
 from pipeline.log.framing import RecordType
 from pipeline.log.log import Entry, Log
@@ -40,6 +43,21 @@ def entry(wal: Log, lane: int, sequence: int, count: int = 3, agent: str = AGENT
     id = BatchId(agent, wal.epoch, lane, sequence)
     batch = encode_samples(id, f"source-{lane}", bytes(16), 1, MINUTE - 1000, "default", samples(count))
     return Entry(RecordType.BATCH, batch.header, batch.data, ((MINUTE, count),))
+
+
+@contextmanager
+def started(agent: Agent) -> Iterator[Agent]:
+    """The agent, while it runs."""
+    agent.start()
+    try:
+        yield agent
+    finally:
+        agent.stop()
+
+
+def figure(agent: Agent, name: str) -> Any:
+    """One of its counts."""
+    return agent.figures()[name]
 
 
 class FastFiles(SystemFiles):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
 from kazoo.client import KazooClient
 
 from artimon.model.batch import BatchId
@@ -49,11 +50,18 @@ def _known(consumer: KafkaConsumer, names: list[str], partitions: int) -> bool:
     return True
 
 
+def _partitions(consumer: KafkaConsumer, topic: str) -> list[int]:
+    try:
+        return sorted(consumer.partitions_for_topic(topic) or ())
+    except KafkaError:  # a broker that was stopped a moment ago may not know of itself yet
+        return []
+
+
 def read_topic(kafka: str, topic: str) -> list[tuple[int, int, bytes | None, bytes]]:
     """Everything that stands in a topic now: (partition, offset, key, value), by partition and offset."""
     consumer = KafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False, consumer_timeout_ms=15_000)
     try:
-        parts = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
+        parts = [TopicPartition(topic, p) for p in eventually(lambda: _partitions(consumer, topic), topic)]
         consumer.assign(parts)
         ends = consumer.end_offsets(parts)
         consumer.seek_to_beginning(*parts)

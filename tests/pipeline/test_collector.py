@@ -30,6 +30,7 @@ from tests.model.batches import golden_samples
 from tests.pipeline.helpers import samples
 from tests.pipeline.kafka_helpers import COLLECTOR, collector, own_topics, read_topic
 from tests.waiting import eventually
+from tests.zookeepers import connected
 
 pytestmark = pytest.mark.stack
 
@@ -56,11 +57,8 @@ def registered(zookeeper: KazooClient, id: str) -> dict[str, Any]:
 
 @pytest.fixture
 def zk(zookeeper: str) -> Iterator[KazooClient]:
-    client = KazooClient(zookeeper)
-    client.start(10)
-    yield client
-    client.stop()
-    client.close()
+    with connected(zookeeper) as client:
+        yield client
 
 
 @pytest.fixture

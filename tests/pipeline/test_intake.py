@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from pathlib import Path
 
@@ -176,6 +177,26 @@ def test_the_audit_goes_on_where_it_was_cut(tmp_path: Path) -> None:
         again = Audit(folder, 0)
         again.add(entries, 0)
         assert read_accepted(folder) == expected
+
+
+def test_what_a_full_disk_did_not_take_is_counted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    audit = Audit(tmp_path, 0)
+    audit.add([("s", ((MINUTE, 1),), Place(1, 1, 9))], 0)
+    write = os.pwrite
+
+    def full(descriptor: int, data: memoryview, offset: int) -> int:
+        if len(data) > 5:
+            return write(descriptor, data[:5], offset)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space left"):
+        audit.add([("s", ((MINUTE, 2),), Place(1, 2, 9))], 0)
+    assert read_accepted(tmp_path) == {(MINUTE, "s"): 1}
+    monkeypatch.undo()
+    audit.add([("s", ((MINUTE, 4),), Place(1, 3, 9))], 0)
+    assert read_accepted(tmp_path) == {(MINUTE, "s"): 7}
+    assert Audit(tmp_path, 0).position == (1, 3)
 
 
 def test_old_audit_files_go(tmp_path: Path) -> None:

@@ -200,6 +200,17 @@ def test_a_full_kafka_is_no_fault_of_the_lane() -> None:
     assert tracker.nacks == {"buffer full": 2}
 
 
+def test_whatever_a_collector_says_does_not_grow() -> None:
+    tracker = Tracker()
+    tracker.add(_header(BatchId("a", 1, 0, 0)), Place(0, 0, 10), 0)
+    for n in range(200):
+        group = tracker.take(n * 1e4)
+        if group is not None:
+            tracker.answered(group, [Answer(None, f"buffer full {n}: x")], n * 1e4)
+    assert len(tracker.nacks) == 51
+    assert tracker.nacks["other"] == sum(tracker.nacks.values()) - 50
+
+
 def _header(id: BatchId) -> BatchHeader:
     return encode_samples(id, "s", bytes(16), 0, 0, "default", samples(1)).header
 

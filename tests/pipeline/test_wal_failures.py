@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from artimon.model.protocols import SinkRefused
+from pipeline.log import core
+from pipeline.log.core import QuotaFull
 from pipeline.log.framing import RECORD_BYTES, RecordType
 from pipeline.log.log import LogFailed
 from pipeline.log.records import Place, encode_acked
@@ -172,6 +174,20 @@ def test_a_disk_full_at_a_new_segment_refuses_and_resumes(tmp_path: Path) -> Non
     again = open_log(tmp_path)
     assert [header.id.sequence for header, _ in again.recovered.batches] == list(range(number + 1))
     again.close()
+
+
+def test_a_log_holds_so_many_batches_however_small_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in memory of each has a limit, too; what is acked makes room."""
+    monkeypatch.setattr(core, "MAX_BATCHES", 5)
+    told = Told()
+    wal = open_log(tmp_path, told)
+    for number in range(5):
+        wal.append([entry(wal, 0, number)]).result(60)
+    with pytest.raises(QuotaFull, match="holds 5 batches, not acked; 5 are the most"):
+        wal.append([entry(wal, 0, 5)])
+    wal.release([told.placed[0][1]])
+    wal.append([entry(wal, 0, 5)]).result(60)
+    wal.close()
 
 
 def test_close_writes_what_waits(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from pipeline.acks import Position
 from pipeline.broker import Message, TopicInfo
 from pipeline.collector import Collector
 from pipeline.collectors import Endpoint
+from pipeline.connections import answer_of
 from pipeline.log.records import Place
-from pipeline.sender import answer_of
 from pipeline.sending import Call, Sending
 from pipeline.tracker import Group, Outcome, Tracker
 

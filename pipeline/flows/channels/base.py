@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
 from pipeline.flows.channels.ledger import MAIN, BranchPolicy, Ledger
+from pipeline.flows.channels.seen import Seen
 from pipeline.flows.event import Parcel
 from pipeline.flows.spi import ChannelFailed, Figures, Reader, Take
 from pipeline.flows.transaction import Transaction
@@ -29,7 +30,8 @@ TAKE_BYTES = 4 * 1024 * 1024
 class LedgerChannel(Generic[T]):
     """A channel over a Ledger of items of type T, from which `_read` makes parcels.
 
-    Locks: `_cond` guards the ledger and the counts; no I/O under it. Who waits is woken by put, rollback, stop."""
+    Locks: `_cond` guards the ledger, the identities and the counts; no I/O under it. Who waits is woken by put,
+    rollback and stop."""
 
     def __init__(self, branches: Mapping[str, BranchPolicy] | None, clock: Clock) -> None:
         self._clock = clock
@@ -41,6 +43,8 @@ class LedgerChannel(Generic[T]):
         """Branches whose next take waits for nothing."""
         self._pending: set[BatchId] = set()
         """Some required branch wants them."""
+        self._seen = Seen()
+        """What it has had."""
         self.failure = ""
         """Why it takes nothing more, "" while it works."""
         self.repeats = 0
@@ -76,6 +80,11 @@ class LedgerChannel(Generic[T]):
         """When the oldest parcel that waits came, epoch ms; 0 if none does."""
         with self._cond:
             return self._ledger.oldest_ms()
+
+    def done(self, id: BatchId) -> bool:
+        """Whether every required branch has done with it."""
+        with self._cond:
+            return self._seen.had(id) and id not in self._pending
 
     def figures(self) -> Figures:
         with self._cond:
@@ -126,6 +135,13 @@ class LedgerChannel(Generic[T]):
 
     def _moved(self, branch: str) -> None:
         """A cursor has moved. Not called under `_cond`."""
+
+    def _shut(self) -> None:
+        """Nothing more is taken or given: who waits is told, and what is out was not."""
+        with self._cond:
+            self._open = False
+            self._ledger.rollback_all()
+            self._cond.notify_all()
 
     def _committed(self, branch: str, numbers: Sequence[int]) -> None:
         with self._cond:

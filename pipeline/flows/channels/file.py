@@ -28,7 +28,7 @@ from pipeline.flows.event import Parcel
 from pipeline.flows.numbering import Numbering
 from pipeline.flows.options import Options
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
-from pipeline.log.files import SYSTEM_FILES, Files, LogError
+from pipeline.log.files import SYSTEM_FILES, Files, LogError, passes
 from pipeline.log.framing import RecordType
 from pipeline.log.log import Entry, Log, LogFailed, QuotaFull
 from pipeline.log.records import Place, encode_acked, encode_cursor, encode_forgotten
@@ -85,7 +85,6 @@ class FileChannel(LedgerChannel[Kept]):
         self._numbering = Numbering(agent, source)
         self._cache = Cache(options.cache_bytes)
         self._seen_file = SeenFile(files, folder / "seen")
-        self._seen = Seen()
         self._coming: dict[BatchId, Future[list[Place]]] = {}
         """On their way to the disk."""
         self._end = (0, 0)
@@ -132,10 +131,7 @@ class FileChannel(LedgerChannel[Kept]):
         self._shed()
 
     def stop(self, deadline_s: float) -> None:
-        with self._cond:
-            self._open = False
-            self._ledger.rollback_all()
-            self._cond.notify_all()
+        self._shut()
         if self._log is not None:
             self._log.close(deadline_s)
 
@@ -164,11 +160,6 @@ class FileChannel(LedgerChannel[Kept]):
         """Whether a parcel of this identity is in the channel, or was."""
         with self._cond:
             return self._seen.had(id)
-
-    def done(self, id: BatchId) -> bool:
-        """Whether every required branch has done with it."""
-        with self._cond:
-            return self._seen.had(id) and id not in self._pending
 
     @property
     def waiting(self) -> int:
@@ -288,6 +279,8 @@ class FileChannel(LedgerChannel[Kept]):
             try:
                 parcels.append(cached or Parcel((), kept.id, wal.read(kept.place)))
             except (CorruptRecord, OSError) as error:
+                if passes(error):
+                    raise ChannelFailed(f"{self._folder} cannot be read now: {error}") from error
                 log.error("batch %s is lost: %s", kept.id, error)
                 self.damaged += 1
                 lost.append(index)

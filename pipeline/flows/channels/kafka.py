@@ -18,7 +18,7 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import verify
 from artimon.model.deadline import DeadlineExceeded, within
 from artimon.model.routing import partition_of
-from pipeline.flows.channels.seen import MOST_LANES, Seen
+from pipeline.flows.channels.seen import Seen
 from pipeline.flows.event import Parcel
 from pipeline.flows.numbering import Numbering
 from pipeline.flows.options import Options
@@ -90,8 +90,7 @@ class KafkaChannel:
             for parcel in sealed:
                 if parcel.id is not None:
                     self._seen.add(parcel.id, self._clock.now_ms())
-            if len(self._seen.lanes) > MOST_LANES:
-                self._seen.forget_silent(self._clock.now_ms(), MOST_LANES * 9 // 10)
+            self._seen.stay_small(self._clock.now_ms())
 
     def take(self, most: int, wait_s: float) -> Take:
         """Raises ChannelFailed, also while another take is open."""
@@ -100,15 +99,13 @@ class KafkaChannel:
                 raise ChannelFailed("the channel is closed")
             if self._out:
                 raise ChannelFailed("the last take is neither committed nor rolled back")
-            wait_ms = max(1, round(wait_s * 1000))
-            found = self._call("poll", lambda: self._consumer.poll(timeout_ms=wait_ms, max_records=most), wait_s)
+            found = self._poll(most, wait_s)
             records = [record for part in found.values() for record in part]
             until = {TopicPartition(r.topic, r.partition): r.offset + 1 for r in records}
             for record in records:
                 self._out.setdefault(TopicPartition(record.topic, record.partition), record.offset)
             parcels = [parcel for record in records if (parcel := self._parcel(record)) is not None]
             self.taken += len(parcels)
-            self._look_behind()
         if records and not parcels:  # nothing of it can be read: it is counted, and the rest goes on
             self._commit(until)
         return Take(parcels, lambda: self._commit(until), self._rollback)
@@ -195,11 +192,23 @@ class KafkaChannel:
                 if self._consumer is not None and part in self._consumer.assignment():
                     self._consumer.seek(part, offset)
 
-    def _look_behind(self) -> None:
-        consumer = self._consumer
-        self.waiting = sum(
-            max(0, (consumer.highwater(part) or 0) - consumer.position(part)) for part in consumer.assignment()
-        )
+    def _poll(self, most: int, wait_s: float) -> dict[Any, list[Any]]:
+        """What the consumer brings, by partition. Whatever goes wrong, another one begins at the next take where the
+        commits say: nobody knows how far this one has come, and a call that hangs may still bring something."""
+        try:
+            if self._consumer is None:
+                self._consumer = self._call("opening the consumer", self._new_consumer)
+            consumer, wait_ms = self._consumer, max(1, round(wait_s * 1000))
+            found: dict[Any, list[Any]] = self._call(
+                "poll", lambda: consumer.poll(timeout_ms=wait_ms, max_records=most), wait_s
+            )
+            self.waiting = self._call("looking at the ends", lambda: _behind(consumer))
+            return found
+        except ChannelFailed:
+            broken, self._consumer = self._consumer, None
+            if broken is not None:
+                self._close("consumer", broken, 1.0)
+            raise
 
     def _call(self, what: str, call: Callable[[], T], more_s: float = 0.0) -> T:
         """With a deadline; what goes wrong is a ChannelFailed."""
@@ -242,6 +251,10 @@ class KafkaChannel:
         )
         consumer.subscribe([self._options.topic])
         return consumer
+
+
+def _behind(consumer: Any) -> int:
+    return sum(max(0, (consumer.highwater(part) or 0) - consumer.position(part)) for part in consumer.assignment())
 
 
 def _closed(client: Any, deadline_s: float) -> None:

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from artimon.model.batch import NO_LANE, BatchId
+from artimon.model.batch import NO_LANE
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.flows.channels.base import LedgerChannel
 from pipeline.flows.channels.ledger import BranchPolicy
-from pipeline.flows.channels.seen import MOST_LANES, Seen
 from pipeline.flows.event import Parcel, parcel_bytes
 from pipeline.flows.numbering import Numbering
 from pipeline.flows.options import Options
@@ -39,7 +38,6 @@ class MemoryChannel(LedgerChannel[Parcel]):
         super().__init__(branches, clock)
         self._options = options
         self._numbering = Numbering(agent, source)
-        self._seen = Seen()
         self.lost = 0
         """Parcels that were in it when it stopped."""
 
@@ -68,19 +66,11 @@ class MemoryChannel(LedgerChannel[Parcel]):
         self._shed()
 
     def stop(self, deadline_s: float) -> None:  # noqa: ARG002
-        with self._cond:
-            self._open = False
-            self._ledger.rollback_all()
-            self.lost = len(self._ledger)
-            self._cond.notify_all()
+        self._shut()
+        self.lost = self.waiting
 
     def figures(self) -> Figures:
         return {**super().figures(), "limit_bytes": self._options.bytes, "lost": self.lost}
-
-    def done(self, id: BatchId) -> bool:
-        """Whether every required branch has done with it."""
-        with self._cond:
-            return self._seen.had(id) and id not in self._pending
 
     def _add(self, parcel: Parcel, size: int) -> None:
         """Under `_cond`."""
@@ -92,8 +82,7 @@ class MemoryChannel(LedgerChannel[Parcel]):
         if named.id is not None and named.id.lane != NO_LANE:
             self._pending.add(named.id)
             self._seen.add(named.id, self._clock.now_ms())
-            if len(self._seen.lanes) > MOST_LANES:
-                self._seen.forget_silent(self._clock.now_ms(), MOST_LANES * 9 // 10)
+            self._seen.stay_small(self._clock.now_ms())
 
     def _read(self, items: Sequence[Parcel]) -> tuple[list[Parcel], list[int]]:
         return list(items), []

@@ -44,12 +44,20 @@ class Seen:
         for lane in lanes.lanes():
             self.last_ms.setdefault(lane, now_ms)
 
-    def forget_silent(self, now_ms: int, most: int = MOST_LANES) -> None:
-        """Lanes that have been silent for 90 days, and the most silent ones beyond `most`."""
+    def forget_silent(self, now_ms: int, most: int = MOST_LANES) -> list[LaneId]:
+        """Lanes that have been silent for 90 days, and the most silent ones beyond `most`; which."""
         ranked = sorted(self.last_ms, key=lambda lane: -self.last_ms[lane])
-        for lane in (*ranked[most:], *(x for x in ranked[:most] if self.last_ms[x] < now_ms - FORGET_MS)):
+        silent = [*ranked[most:], *(x for x in ranked[:most] if self.last_ms[x] < now_ms - FORGET_MS)]
+        for lane in silent:
             self.lanes.forget(lane)
             del self.last_ms[lane]
+        return silent
+
+    def stay_small(self, now_ms: int) -> list[LaneId]:
+        """Called after each addition: beyond MOST_LANES a tenth goes at once, so that this is rare; which."""
+        if len(self.last_ms) <= MOST_LANES:
+            return []
+        return self.forget_silent(now_ms, MOST_LANES * 9 // 10)
 
     def encode(self) -> bytes:
         """JSON, behind a line with its xxh3-128."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from artimon.model.batch import BatchId
+from artimon.model.batch import NO_LANE, BatchId
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import parse_header
 from artimon.model.ranges import LaneId, LaneRanges
@@ -69,7 +69,8 @@ class SqlChannel(LedgerChannel[Row]):
         self._turn = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._lock_file: Lock | None = None
-        self._seen = Seen()
+        self._silent: list[LaneId] = []
+        """Forgotten, and still in the database until the next put."""
         self._next = 0
 
     @property
@@ -103,14 +104,12 @@ class SqlChannel(LedgerChannel[Row]):
                     self._ledger.add(row, size, since_ms=now_ms)
                     self._pending.add(row.id)
                     self._seen.add(row.id, now_ms)
+                self._silent += self._seen.stay_small(now_ms)
                 self._cond.notify_all()
         self._shed()
 
     def stop(self, deadline_s: float) -> None:
-        with self._cond:
-            self._open = False
-            self._ledger.rollback_all()
-            self._cond.notify_all()
+        self._shut()
         if self._turn.acquire(timeout=deadline_s):
             try:
                 self._close()
@@ -119,11 +118,6 @@ class SqlChannel(LedgerChannel[Row]):
 
     def figures(self) -> Figures:
         return {**super().figures(), "quota_bytes": self._options.quota_bytes, "lanes_seen": len(self._seen.lanes)}
-
-    def done(self, id: BatchId) -> bool:
-        """Whether every required branch has done with it."""
-        with self._cond:
-            return self._seen.had(id) and id not in self._pending
 
     def _wait_for_room(self, count: int, ends: float) -> None:
         def room() -> bool:
@@ -140,15 +134,16 @@ class SqlChannel(LedgerChannel[Row]):
 
     def _fresh(self, parcels: Sequence[Parcel]) -> list[Parcel]:
         """Those the channel has not had, with identity and bytes."""
-        fresh: dict[BatchId, Parcel] = {}
+        fresh: list[Parcel] = []
+        mine: set[BatchId] = set()
         for parcel in parcels:
-            if parcel.id is not None and (self._seen.had(parcel.id) or parcel.id in fresh):
+            if parcel.id is not None and (self._seen.had(parcel.id) or parcel.id in mine):
                 self.repeats += 1
                 continue
-            sealed = self._numbering.seal(parcel, self._clock.now_ms())
-            if sealed.id is not None:
-                fresh[sealed.id] = sealed
-        return list(fresh.values())
+            fresh.append(self._numbering.seal(parcel, self._clock.now_ms()))
+            if parcel.id is not None and parcel.id.lane != NO_LANE:  # announcements share one, and are never repeats
+                mine.add(parcel.id)
+        return fresh
 
     def _insert(self, parcels: list[Parcel]) -> list[tuple[Row, int]]:
         """All of them in one transaction, with what is known of their lanes."""
@@ -157,18 +152,21 @@ class SqlChannel(LedgerChannel[Row]):
         if not parcels:
             return rows
         with self._transaction() as connection:
+            _forget(connection, self._silent)
             for n, parcel in enumerate(parcels, self._next):
                 data, id = parcel.data or b"", parcel.id
                 if id is None:
                     continue
                 connection.execute("INSERT INTO parcels VALUES (?, ?, ?)", (n, len(data), data))
                 rows.append((Row(n, id), len(data)))
-                self._note_lane(lanes, id)
+                if id.lane != NO_LANE:
+                    self._note_lane(lanes, id)
             for lane, ranges in lanes.items():
                 text = json.dumps(ranges.to_json()[str(lane)])
                 values = (str(lane), text, self._clock.now_ms())
                 connection.execute("INSERT OR REPLACE INTO seen VALUES (?, ?, ?)", values)
         self._next += len(rows)
+        self._silent.clear()
         return rows
 
     def _note_lane(self, lanes: dict[LaneId, LaneRanges], id: BatchId) -> None:
@@ -214,10 +212,7 @@ class SqlChannel(LedgerChannel[Row]):
         for lane, ranges, last_ms in connection.execute("SELECT lane, ranges, last_ms FROM seen"):
             seen.update(LaneRanges.from_json({lane: json.loads(ranges)}), last_ms)
         before = self._clock.now_ms()
-        known = set(seen.last_ms)
-        seen.forget_silent(before)
-        gone = [(str(lane),) for lane in known - set(seen.last_ms)]
-        connection.executemany("DELETE FROM seen WHERE lane = ?", gone)
+        _forget(connection, seen.forget_silent(before))
         with self._cond:
             self._seen = seen
             for n, size, data in connection.execute("SELECT n, size, data FROM parcels ORDER BY n"):
@@ -265,6 +260,10 @@ class SqlChannel(LedgerChannel[Row]):
         if self._lock_file is not None:
             self._lock_file.release()
             self._lock_file = None
+
+
+def _forget(connection: sqlite3.Connection, lanes: Iterable[LaneId]) -> None:
+    connection.executemany("DELETE FROM seen WHERE lane = ?", [(str(lane),) for lane in lanes])
 
 
 def _opened(path: Path, busy_s: float) -> sqlite3.Connection:

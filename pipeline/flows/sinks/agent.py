@@ -10,20 +10,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
-from thriftpy2.thrift import TException
 
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.codec import verify
-from artimon.settings import security
-from bookkeeper.framed import CallTimeout, FramedClient, FramedError
+from bookkeeper.framed import CallTimeout
 from pipeline.collectors import Collectors, Endpoint
+from pipeline.connections import CALL_FAILURES, Connections
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.hop import Discovery, parse_endpoint_text
 from pipeline.flows.numbering import encoded
 from pipeline.flows.options import Options
 from pipeline.flows.spi import Figures, FlowError, SinkFailed
-from pipeline.idl import collector_idl
 from pipeline.plane.groups import Followed
 from pipeline.timer import AdaptiveTimer
 
@@ -69,7 +67,7 @@ class AgentSink:
         self._options, self._context, self._clock = options, context, context.clock
         self._agents = Collectors(context.agent)
         self._timer = AdaptiveTimer(least=options.least_s, most=options.most_s)
-        self._clients: dict[Endpoint, FramedClient] = {}
+        self._connections = Connections()
         self._discovery: Discovery | Followed | None = None
         self._encoded: dict[BatchId, bytes] = {}
         """Bytes of parcels that came without and whose delivery has not ended: they must not change."""
@@ -105,8 +103,7 @@ class AgentSink:
         self._stop.set()
         if self._discovery is not None:
             self._discovery.stop(deadline_s / 2)
-        for client in self._clients.values():
-            client.close()
+        self._connections.close()
 
     def figures(self) -> Figures:
         problem = self._discovery.problem if self._discovery else ""
@@ -197,15 +194,11 @@ class AgentSink:
         return endpoint
 
     def _call(self, endpoint: Endpoint, method: str, argument: Sequence[Any]) -> Any:
-        client = self._clients.get(endpoint)
-        if client is None:
-            client = self._clients[endpoint] = FramedClient(
-                collector_idl().Collector, endpoint.host, endpoint.port, security=security()
-            )
+        client = self._connections.to(endpoint, self._agents.known)
         began = self._clock.monotonic()
         try:
             answers = client.call(method, argument, timeout=self._timer.deadline())
-        except (FramedError, TException, OSError) as error:
+        except CALL_FAILURES as error:
             self.failures[type(error).__name__] += 1
             self._agents.failed(endpoint, self._clock.monotonic())
             if isinstance(error, CallTimeout):

@@ -24,6 +24,7 @@ from pipeline.flows.hop import FLOWS_PATH, parse_id
 from pipeline.flows.options import FramedOptions
 from pipeline.flows.sources.listening import framed_server
 from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
+from pipeline.holding import Holding
 from pipeline.idl import collector_idl
 
 FRAME_BYTES = 4 * 1024 * 1024 + 512 * 1024
@@ -47,7 +48,7 @@ class AgentSource:
         self._done: Callable[[BatchId], bool] = context.shared.get("done", lambda _: False)
         self._put: Put | None = None
         self._lock = threading.Lock()
-        self._held = 0
+        self._held = Holding(options.held_bytes)
         self.messages = self.bytes = 0
         self.nacks: Counter[str] = Counter()
         self._server: FramedServer | None = None
@@ -82,7 +83,7 @@ class AgentSource:
                 "port": self.port,
                 "messages": self.messages,
                 "bytes": self.bytes,
-                "held_bytes": self._held,
+                "held_bytes": self._held.bytes,
                 "nacks": dict(self.nacks),
                 "connections_refused": self._server.refused if self._server else 0,
             }
@@ -92,13 +93,12 @@ class AgentSource:
     def send(self, messages: Sequence[bytes]) -> list[Any]:
         """One answer a message, in order. What is whole is put as one: all of it is kept or none."""
         size = sum(map(len, messages))
-        if len(messages) > MAX_MESSAGES or not self._hold(size):
+        if len(messages) > MAX_MESSAGES or not self._held.take(size):
             return [self._nack("full: more messages or bytes at once than this agent takes") for _ in messages]
         try:
             return self._take(messages)
         finally:
-            with self._lock:
-                self._held -= size
+            self._held.give_back(size)
 
     def delivered(self, ids: Sequence[str]) -> list[bool]:
         """Whether each of these identities is with every sink of this flow."""
@@ -142,13 +142,6 @@ class AgentSource:
         with self._lock:
             self.nacks[reason.split(":", 1)[0]] += 1
         return collector_idl().Answer(False, "", "", -1, -1, reason)
-
-    def _hold(self, size: int) -> bool:
-        with self._lock:
-            if self._held and self._held + size > self._options.held_bytes:
-                return False
-            self._held += size
-            return True
 
     def _register(self) -> None:
         address = self._context.shared.get("zookeeper")

@@ -24,6 +24,7 @@ from pipeline.flows.options import Server
 from pipeline.flows.sources.handing import Handing
 from pipeline.flows.sources.lines import cut_lines
 from pipeline.flows.spi import Figures, Put
+from pipeline.serving import naming_address
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +67,8 @@ class HttpSource:
         options = self._options
         self._handing.open(put)
         handler = type("Handler", (_Handler,), {"source": self, "timeout": options.idle_s})
-        try:
+        with naming_address("source http", options.host, options.port):
             self._server = _Bounded((options.host, options.port), handler, options.connections)
-        except OSError as error:
-            where = f"{options.host}:{options.port}"
-            raise OSError(error.errno, f"source http cannot listen on {where}: {error.strerror}") from error
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="http", daemon=True)
         self._thread.start()
 

@@ -13,7 +13,8 @@ from typing import Any
 from artimon.model.clock import Clock
 from artimon.settings import security
 from bookkeeper.framed import FramedServer
-from pipeline.flows.options import FramedOptions
+from pipeline.flows.options import FramedOptions, Server
+from pipeline.serving import naming_address
 
 log = logging.getLogger(__name__)
 
@@ -27,16 +28,13 @@ worthless, ConnectionAbortedError when it stops."""
 
 
 class ByteServer:
-    """Listens on one port. At most `connections`; beyond them a new one is closed at once. A connection that brings
-    nothing for `idle_s`, or holds more than `most_bytes` without `take` using any, is closed.
+    """Listens on one port. At most `connections` of the options; beyond them a new one is closed at once. A connection
+    that brings nothing for `idle_s`, or holds more than `most_bytes` without `take` using any, is closed.
 
     Locks: `_lock` guards the connections and the counts."""
 
-    def __init__(
-        self, host: str, port: int, take: Take, clock: Clock, *, connections: int, idle_s: float, most_bytes: int
-    ) -> None:
-        self._address, self._take, self._clock = (host, port), take, clock
-        self._most, self._idle_s, self._most_bytes = connections, idle_s, most_bytes
+    def __init__(self, options: Server, take: Take, clock: Clock, most_bytes: int) -> None:
+        self._options, self._take, self._clock, self._most_bytes = options, take, clock, most_bytes
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._threads: set[threading.Thread] = set()
@@ -53,11 +51,9 @@ class ByteServer:
 
     def start(self) -> None:
         """Raises OSError, which names the address."""
-        try:
-            self._listener = socket.create_server(self._address, backlog=min(self._most, 128))
-        except OSError as error:
-            where = f"{self._address[0]}:{self._address[1]}"
-            raise OSError(error.errno, f"cannot listen on {where}: {error.strerror}") from error
+        options = self._options
+        with naming_address("source", options.host, options.port):
+            self._listener = socket.create_server((options.host, options.port), backlog=min(options.connections, 128))
         self._port = int(self._listener.getsockname()[1])
         self._listener.settimeout(_LOOK_S)
         self._accepting = threading.Thread(target=self._accept, name="accept", daemon=True)
@@ -99,7 +95,7 @@ class ByteServer:
     def _admit(self, sock: socket.socket) -> None:
         thread = threading.Thread(target=self._serve, args=(sock,), name="connection", daemon=True)
         with self._lock:
-            if len(self._open) >= self._most:
+            if len(self._open) >= self._options.connections:
                 self.counts["connections_refused"] += 1
                 sock.close()
                 return
@@ -121,7 +117,7 @@ class ByteServer:
         except ValueError as error:
             self._count("bad_connections")
             log.warning("connection closed: %s", error)
-        except (OSError, ConnectionAbortedError):
+        except OSError:
             self._count("broken_connections")
         finally:
             sock.close()
@@ -151,8 +147,8 @@ class ByteServer:
 
     def _receive(self, sock: socket.socket) -> bytes | None:
         """What came, b"" at the end, None if nothing came for too long."""
-        until = self._clock.monotonic() + self._idle_s
-        sock.settimeout(self._idle_s)
+        until = self._clock.monotonic() + self._options.idle_s
+        sock.settimeout(self._options.idle_s)
         with selectors.DefaultSelector() as selector:
             selector.register(sock, selectors.EVENT_READ)
             while not self._stop.is_set():
@@ -191,9 +187,6 @@ def framed_server(
         name=name,
         security=security(),
     )
-    try:
+    with naming_address(f"source {kind}", options.host, options.port):
         server.start()
-    except OSError as error:
-        where = f"{options.host}:{options.port}"
-        raise OSError(error.errno, f"source {kind} cannot listen on {where}: {error.strerror}") from error
     return server

@@ -32,15 +32,7 @@ class NetcatSource:
     def __init__(self, options: NetcatOptions, context: Context) -> None:
         self._options = options
         self._handing = Handing(context.clock)
-        self._server = ByteServer(
-            options.host,
-            options.port,
-            self._take,
-            context.clock,
-            connections=options.connections,
-            idle_s=options.idle_s,
-            most_bytes=2 * options.line_bytes + READ_AHEAD,
-        )
+        self._server = ByteServer(options, self._take, context.clock, 2 * options.line_bytes + READ_AHEAD)
 
     @property
     def port(self) -> int:

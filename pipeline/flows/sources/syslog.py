@@ -17,9 +17,10 @@ from artimon.model.event import MAX_BODY, EventError, check
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event
 from pipeline.flows.options import Server
-from pipeline.flows.sources.handing import Handing, Stopped
+from pipeline.flows.sources.handing import Handing
 from pipeline.flows.sources.listening import ByteServer
 from pipeline.flows.spi import Figures, Put
+from pipeline.serving import naming_address
 
 _NAMED = ("kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp")
 FACILITIES = (*_NAMED, "ntp", "audit", "alert", "clock", *(f"local{n}" for n in range(8)))
@@ -59,15 +60,7 @@ class SyslogSource:
         self._udp: socket.socket | None = None
         self._port = self._overflows = 0
         self._thread: threading.Thread | None = None
-        self._server = ByteServer(
-            options.host,
-            options.port,
-            self._take,
-            context.clock,
-            connections=options.connections,
-            idle_s=options.idle_s,
-            most_bytes=4 * options.bytes + _DATAGRAM,
-        )
+        self._server = ByteServer(options, self._take, context.clock, 4 * options.bytes + _DATAGRAM)
 
     @property
     def port(self) -> int:
@@ -79,14 +72,15 @@ class SyslogSource:
         if self._options.transport == "tcp":
             self._server.start()
             return
-        self._udp = socket.socket(socket.AF_INET6 if ":" in self._options.host else socket.AF_INET, socket.SOCK_DGRAM)
+        host, port = self._options.host, self._options.port
+        self._udp = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            self._udp.bind((self._options.host, self._options.port))
-        except OSError as error:
-            where = f"{self._options.host}:{self._options.port}"
+            with naming_address("source syslog", host, port):
+                self._udp.bind((host, port))
+        except OSError:
             self._udp.close()
             self._udp = None
-            raise OSError(error.errno, f"cannot listen on {where}: {error.strerror}") from error
+            raise
         self._port = int(self._udp.getsockname()[1])
         self._udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
         self._udp.setsockopt(socket.SOL_SOCKET, _RXQ_OVFL, 1)
@@ -148,10 +142,7 @@ class SyslogSource:
             events.append(parse(message))
             if len(events) >= _AT_ONCE:
                 break
-        try:
-            self._handing.until_taken(events)
-        except Stopped:
-            raise ConnectionAbortedError from None
+        self._handing.until_taken(events)
         return used, b""
 
 

@@ -18,7 +18,7 @@ from pipeline.delivery.modes import UNLOGGED
 from pipeline.log.log import Log
 from pipeline.log.recovery import segments_in
 from pipeline.sites.links import Site
-from tests.pipeline.helpers import Told, entry, ids_in, polled
+from tests.pipeline.helpers import Told, entry, figure, ids_in, polled, started
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics, read_topic
 from tests.waiting import eventually
 
@@ -26,16 +26,8 @@ from tests.waiting import eventually
 @contextmanager
 def agent(prefix: str, data: Path, zookeeper: str, delivery: str, **options: Any) -> Iterator[Agent]:
     config = AgentConfig(prefix, data, zookeeper, topic_prefix=prefix, delivery=delivery, **options)  # type: ignore[arg-type]
-    running = Agent(config)
-    running.start()
-    try:
+    with started(Agent(config)) as running:
         yield running
-    finally:
-        running.stop()
-
-
-def figure(one: Agent, name: str) -> Any:
-    return one.figures()[name]
 
 
 def accept(one: Agent, count: int, sources: int = 3, samples: int = 5) -> None:

@@ -9,8 +9,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from artimon.model.batch import BatchId
+from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
+from artimon.model.codec import encode_series
 from artimon.model.event_codec import encode_events
+from artimon.model.values import ValueType
+from pipeline.flows.channels import seen
 from pipeline.flows.channels.file import FileChannel, FileOptions
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.channels.memory import MemoryChannel, MemoryOptions
@@ -207,6 +210,38 @@ def test_a_repeat_is_dropped_and_counted(make: Make) -> None:
     assert channel.waiting == 0
     assert channel.repeats == 2
     assert channel.done(id)
+
+
+def test_announcements_are_never_repeats_though_they_share_an_identity(make: Make) -> None:
+    blocks = [SeriesBlock(f"s{n}", 0, 5, (SeriesInfo("a{}", ValueType.INTEGER),)) for n in range(3)]
+    announced = [encode_series("elsewhere", block) for block in blocks]
+    parcels = [Parcel((), batch.header.id, batch.data) for batch in announced]
+    channel = make()
+    channel.put(parcels[:2], 30.0)
+    channel.put(parcels[2:], 30.0)
+    with channel.take(10, 30.0) as take:
+        assert [parcel.data for parcel in take.parcels] == [parcel.data for parcel in parcels]
+    assert channel.repeats == 0
+
+
+def test_lanes_of_programs_that_are_gone_do_not_pile_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each program that sends brings lanes of its own. The newest are known, also after a restart."""
+    monkeypatch.setattr(seen, "MOST_LANES", 20)
+    ids = [BatchId("elsewhere", epoch, 0, 0) for epoch in range(60)]
+    parcels = [Parcel((), id, encode_events(id, "s", 1, [event(id.epoch)]).data) for id in ids]
+    channel = make()
+    for one in parcels:
+        channel.put([one], 30.0)
+        taken(channel)
+    if not isinstance(channel, FileChannel):  # which forgets them with the segments that brought them
+        assert len(channel._seen.lanes) <= 20
+    channel.put(parcels[-5:], 30.0)
+    assert channel.repeats == 5
+    channel.stop(30.0)
+    if isinstance(channel, SqlChannel):
+        monkeypatch.setattr(seen, "MOST_LANES", 1000)
+        again = make()
+        assert 5 <= len(again._seen.lanes) <= 21, "the database has forgotten them too"
 
 
 def test_a_take_wakes_on_data_and_on_stop(make: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 
@@ -50,6 +51,32 @@ def rest(channel: FileChannel) -> list[Parcel]:
 def foreign(sequence: int, size: int = 0) -> Parcel:
     id = BatchId("elsewhere", 77, 0, sequence)
     return Parcel((), id, encode_events(id, "s", 1, [event(sequence, size)]).data)
+
+
+class NoDescriptors(FastFiles):
+    """While `on` no file can be opened."""
+
+    on = False
+
+    def open(self, path: Path) -> int:
+        if self.on:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().open(path)
+
+
+def test_nothing_is_given_up_for_want_of_descriptors(tmp_path: Path) -> None:
+    channel = opened(tmp_path / "log")
+    channel.put([parcel(1)], 30.0)
+    channel.stop(30.0)
+    files = NoDescriptors()
+    channel = opened(tmp_path / "log", files)
+    files.on = True
+    with pytest.raises(ChannelFailed, match="Too many open files"):
+        channel.take(1, 30.0)
+    files.on = False
+    assert numbers_of(rest(channel)) == [1]
+    assert channel.damaged == 0
+    channel.stop(30.0)
 
 
 @pytest.mark.parametrize("seed", range(8))

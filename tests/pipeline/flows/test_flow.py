@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.event import EventError
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import Context
@@ -18,6 +19,7 @@ from pipeline.flows.flow import Flow
 from pipeline.flows.lifecycle import State
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Part
+from pipeline.flows.runner import SourceRunner
 from pipeline.flows.spi import ChannelFull, SinkFailed
 from tests.pipeline.flows.parts import Sinks, eventually_has, flow, numbers_of, parcel, registry, until_full
 from tests.waiting import eventually
@@ -378,6 +380,29 @@ def test_fault_29_a_source_that_had_nothing_for_long_is_polled_at_once_when_it_w
     eventually_has(sinks["one"], [0], seconds=20)
     assert len(polls) == 2
     running.stop()
+
+
+def test_fault_23_a_stop_that_comes_while_the_source_forgets_its_wake_is_seen() -> None:
+    """Else it would wait for its idle time, and be left behind."""
+
+    class Source(Dying):
+        def poll(self, put: Any) -> bool:
+            del put
+            return False
+
+    class Late(threading.Event):
+        """`stop` comes just before what woke the thread is forgotten."""
+
+        def clear(self) -> None:
+            runner._stop.set()
+            self.set()
+            super().clear()
+
+    runner = SourceRunner("source", Source(), lambda _: None, 3_600.0, 60.0, SYSTEM_CLOCK)
+    runner._there = Late()
+    runner.start()
+    runner._thread.join(60.0)  # type: ignore[union-attr]
+    assert not runner._thread.is_alive()  # type: ignore[union-attr]
 
 
 def test_fault_23_stop_ends_in_bounded_time_whatever_hangs(tmp_path: Path) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from kafka import TopicPartition
+from kafka.errors import KafkaTimeoutError
 
+from artimon.model.batch import BatchId
+from artimon.model.event_codec import encode_events
 from pipeline.flows.channels.kafka import KafkaChannel, KafkaOptions
 from pipeline.flows.event import Parcel
 from pipeline.flows.spi import ChannelFailed, ChannelFull
-from tests.pipeline.flows.parts import numbers_of, parcel
+from tests.pipeline.flows.parts import event, numbers_of, parcel
 from tests.pipeline.kafka_helpers import own_topics
 from tests.waiting import eventually
 
@@ -112,6 +116,52 @@ def test_it_refuses_when_too_much_waits(opened: Opened) -> None:
         channel.put([parcel(1), parcel(2), parcel(3)], 60.0)
     channel.put([parcel(1)], 60.0)
     assert numbers_of(taken(channel, 1)) == [1]
+
+
+class Record(NamedTuple):
+    """As the consumer brings it."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes
+
+
+class Unsteady:
+    """A consumer that has one message, and cannot say where it stands while `fails`."""
+
+    def __init__(self, fails: bool) -> None:
+        self._fails, self._left = fails, [0]
+
+    def poll(self, **_: Any) -> dict[TopicPartition, list[Record]]:
+        id = BatchId("a", 1, 0, 0)
+        value = encode_events(id, "s", 1, [event(7)]).data
+        return {TopicPartition("t", 0): [Record("t", 0, self._left.pop(), value)]} if self._left else {}
+
+    def assignment(self) -> set[TopicPartition]:
+        return {TopicPartition("t", 0)}
+
+    def position(self, _part: TopicPartition) -> int:
+        if self._fails:
+            raise KafkaTimeoutError("no answer")
+        return 1
+
+    def highwater(self, _part: TopicPartition) -> int:
+        return 1
+
+    def close(self, **_: Any) -> None:
+        pass
+
+
+def test_what_a_consumer_brought_that_then_failed_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would be passed over by the next commit, or every later take be refused."""
+    channel = KafkaChannel(KafkaOptions(bootstrap="127.0.0.1:1", topic="t", call_s=60), "a", "f")
+    consumers = [Unsteady(True), Unsteady(False)]
+    monkeypatch.setattr(channel, "_new_consumer", lambda: consumers.pop(0))
+    channel._open = True
+    with pytest.raises(ChannelFailed, match="no answer"):
+        channel.take(10, 0.0)
+    assert numbers_of(channel.take(10, 0.0).parcels) == [7]
 
 
 def test_without_kafka_it_says_so() -> None:

@@ -279,6 +279,8 @@ def test_inspect_shows_what_there_is(tmp_path: Path) -> None:
     shown = RUN.invoke(app, ["wal", "inspect", str(tmp_path)])
     assert shown.exit_code == 0
     assert "refused: too odd" in " ".join(shown.stdout.split())
+    assert "polled from " in shown.stdout
+    assert "--again NAME" in shown.stderr, "and how to bring it back"
     told_json = json.loads(RUN.invoke(app, ["wal", "inspect", str(tmp_path), "--json"]).stdout)
     assert told_json["batches"] == 3
     assert told_json["agent"] == AGENT
@@ -289,6 +291,9 @@ def test_what_is_no_log_is_misuse(tmp_path: Path) -> None:
     for command in (["inspect"], ["verify"], ["repair"]):
         assert RUN.invoke(app, ["wal", *command, str(tmp_path / "empty")]).exit_code == 2
     filled(tmp_path / "log")
+    near = RUN.invoke(app, ["wal", "verify", str(tmp_path)])
+    assert near.exit_code == 2
+    assert f"here: {tmp_path / 'log'}\n" in near.stderr, "it names the log that is below"
     with pytest.raises(NoLog, match="nothing of this name"):
         repair(tmp_path / "log", ["nonsense.batch"], NOW)
 

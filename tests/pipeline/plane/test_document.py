@@ -112,6 +112,12 @@ def test_a_local_file_is_read_again_when_it_changes_and_kept_when_it_breaks(tmp_
     assert second is not None
     assert second.text != first.text
     assert not file.problem
+    path.rename(tmp_path / "away")
+    assert file.read() == second
+    assert "No such file" in file.problem
+    (tmp_path / "away").rename(path)
+    assert file.read() == second
+    assert not file.problem
 
 
 def test_memory_survives_and_damage_is_set_aside(tmp_path: Path) -> None:
@@ -147,3 +153,6 @@ def test_a_disk_that_refuses_leaves_what_runs_as_it_is(tmp_path: Path, monkeypat
     plane._turn()
     assert done == [Mode.RUNNING, 30_000]
     assert plane.figures()["running"] == "file@0"
+    local.write_text("[metrics]\npoll = 'broken'")
+    plane._read_file()
+    assert any("poll" in text for text in plane.problems()), "a file that cannot be used is no secret"

@@ -30,7 +30,7 @@ def with_flows(name: str, folder: Path, zookeeper: str) -> Iterator[tuple[Agent,
     """An agent that runs flows, as `artimon agent` wires it."""
     flows = open_flows(None, name, folder, zookeeper)
     agent = Agent(AgentConfig(name, folder, zookeeper, "kafka"))
-    agent.plane._poll_s = 0.5
+    agent.plane._every_s = 0.5
     agent.runtime.flows = flows
     flows.share("groups", agent.plane.directory)
     flows.start()

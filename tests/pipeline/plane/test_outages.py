@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.pipeline.helpers import polled
 from tests.pipeline.plane.wire import Wire
 from tests.pipeline.plane.world import Operator, new_name, running, serving
 from tests.waiting import eventually
+from tests.zookeepers import own_tree
 
 pytestmark = pytest.mark.stack
 
@@ -24,14 +24,8 @@ pytestmark = pytest.mark.stack
 @pytest.fixture
 def chroot(zookeeper: str) -> Iterator[str]:
     """A tree of its own, so that it can be wiped."""
-    path = f"/t{uuid.uuid4().hex[:10]}"
-    client = KazooClient(zookeeper)
-    client.start(60)
-    client.ensure_path(path)
-    yield zookeeper + path
-    client.delete(path, recursive=True)
-    client.stop()
-    client.close()
+    with own_tree(zookeeper) as place:
+        yield place
 
 
 def wipe(client: KazooClient) -> None:

@@ -19,6 +19,7 @@ from pipeline.idl import collector_idl
 from pipeline.plane import decide
 from pipeline.plane.commands import Answer, Command
 from pipeline.plane.tree import Tree
+from tests.pipeline.helpers import started
 
 
 class Store:
@@ -91,10 +92,7 @@ def new_name() -> str:
 @contextmanager
 def running(name: str, folder: Path, zookeeper: str, **options: Any) -> Iterator[Agent]:
     agent = Agent(AgentConfig(name, folder, zookeeper, options.pop("level", "kafka"), **options))
-    agent.plane._poll_s = 0.5
+    agent.plane._every_s = 0.5
     agent.runtime.on_setting("poll", lambda _: None)
-    agent.start()
-    try:
+    with started(agent):
         yield agent
-    finally:
-        agent.stop()

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kazoo.client import KazooClient
 
+from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.ranges import LaneId, LaneRanges, RangeSet
 from pipeline.acks import Position, Verdict
+from pipeline.collectors import Endpoint
 from pipeline.sites.handing import Handing, Message, merge_offsets
+from pipeline.sites.handover import CALL_BYTES, HandoverConfig, TopicHandover
 from pipeline.sites.verify import UnionError, common, compare
+from pipeline.tracker import Answer
 
 
 def at(offset: int) -> Position:
@@ -21,6 +29,39 @@ def reading(count: int, compacted: bool = False) -> Handing:
     for offset in range(count):
         assert handing.read(Message(0, offset))
     return handing
+
+
+class Record(NamedTuple):
+    """As Kafka's consumer brings it."""
+
+    partition: int
+    offset: int
+    value: bytes
+
+
+class Interrupted(TopicHandover):
+    """While its second call is on its way the other site says that it lost what the first one brought."""
+
+    calls = 0
+
+    def _call(self, endpoint: Endpoint, messages: list[bytes]) -> list[Answer]:
+        del endpoint
+        self.calls += 1
+        if self.calls == 2:
+            self.judged(Verdict(resend=((Message(0, 0), "lost"),)))
+        return [Answer(at(0)) for _ in messages]
+
+
+def test_what_was_on_its_way_when_something_was_lost_is_read_again_too() -> None:
+    """What is left of the poll must not move the hand-over beyond what it goes back to."""
+    config = HandoverConfig("h", "127.0.0.1:1", "127.0.0.1:1", topic_prefix="t")
+    running = Interrupted(config, "samples", KazooClient("127.0.0.1:1"), SYSTEM_CLOCK, False)
+    running.update_collectors({"c": Endpoint("127.0.0.1", 1)})
+    large = bytes(CALL_BYTES // 2 + 1)  # one a call
+    running._hand([Record(0, offset, large) for offset in range(4)], threading.Event())
+    assert running.calls == 3
+    assert running.handing.next_offset(0) == 0
+    assert running.handing.lost == 0
 
 
 @given(st.permutations(range(6)), st.integers(0, 6))

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -16,9 +15,10 @@ from artimon.stack.topics import Topic, make_topics
 from pipeline.acks import AckState, PartitionState
 from pipeline.agent import Agent, AgentConfig
 from pipeline.sites.links import Site, join_figures, parse_sites
-from tests.pipeline.helpers import polled
+from tests.pipeline.helpers import figure, polled, started
 from tests.pipeline.kafka_helpers import APPEND_TIME, collector, deduplicated, read_topic
 from tests.waiting import eventually
+from tests.zookeepers import connected
 
 PATIENCE, RETURN = 1.0, 1.0
 
@@ -60,26 +60,16 @@ class Centre:
 
 @pytest.fixture
 def centres(zookeeper: str, kafka: str) -> Iterator[tuple[Centre, Centre]]:
-    client = KazooClient(zookeeper)
-    client.start(10)
-    yield Centre("near", zookeeper, kafka, client), Centre("far", zookeeper, kafka, client)
-    client.stop()
-    client.close()
+    with connected(zookeeper) as client:
+        yield Centre("near", zookeeper, kafka, client), Centre("far", zookeeper, kafka, client)
 
 
 @contextmanager
 def agent(data: Path, *centres: Centre) -> Iterator[Agent]:
     sites = tuple(centre.site for centre in centres)
-    running = Agent(AgentConfig("a", data, sites[0].zookeeper, sites=sites, patience_s=PATIENCE, return_s=RETURN))
-    running.start()
-    try:
+    config = AgentConfig("a", data, sites[0].zookeeper, sites=sites, patience_s=PATIENCE, return_s=RETURN)
+    with started(Agent(config)) as running:
         yield running
-    finally:
-        running.stop()
-
-
-def figure(one: Agent, name: str) -> Any:
-    return one.figures()[name]
 
 
 def accept(one: Agent, count: int, announce: bool = False) -> None:

@@ -1,0 +1,64 @@
+"""Announcements that share a file, and the node of a stream: nothing is said to be there that may not be."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.handlers.threading import KazooTimeoutError
+
+from artimon.model.clock import SYSTEM_CLOCK
+from pipeline.acks import AckState
+from pipeline.direct.announce import Announcements
+from pipeline.direct.publish import Publisher
+from pipeline.direct.store import LocalStore, Writing
+from tests.waiting import eventually
+
+
+class Defect(LocalStore):
+    """Fails as no store should."""
+
+    def create(self, path: str) -> Writing:
+        raise ZeroDivisionError(path)
+
+
+def test_a_defect_while_a_shared_file_is_written_is_an_answer_to_nobody(tmp_path: Path) -> None:
+    announcements = Announcements(Defect(tmp_path), "stream", SYSTEM_CLOCK)
+    answers: list[Any] = []
+
+    def put() -> None:
+        try:
+            answers.append(announcements.put([b"one"], 120.0)[0])
+        except ZeroDivisionError:
+            answers.append("raised")
+
+    threads = [threading.Thread(target=put) for _ in range(2)]
+    with announcements._writing:  # both come while another file is being written
+        for thread in threads:
+            thread.start()
+        eventually(lambda: len(announcements._gathering.messages) == 2, "both share a file")
+    for thread in threads:
+        thread.join(60.0)
+    assert sorted(answers) == ["raised", "store: the announcements were not written in time"]
+
+
+class Silent:
+    """A ZooKeeper that takes calls, and answers none in time."""
+
+    connected = True
+
+    def get_async(self, _path: str) -> Silent:
+        return self
+
+    def get(self, timeout: float) -> Any:
+        raise KazooTimeoutError(f"{timeout:g} s")
+
+
+def test_a_node_of_which_no_answer_comes_is_not_published_and_said_to_be_so() -> None:
+    client: Any = Silent()
+    publisher = Publisher(client, lambda: AckState("c", "t", "s", 0), "s", lambda: pytest.fail("taken"), SYSTEM_CLOCK)
+    publisher.look()
+    assert not publisher.published.is_set()
+    assert publisher.problem == "acks are not published: KazooTimeoutError 5 s"

@@ -1,0 +1,41 @@
+"""What sinks will never take: kept within a bound, and no longer counted once a person has taken it away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from artimon.model.batch import BatchId
+from pipeline.flows.event import Parcel
+from pipeline.flows.rejected import Rejected
+from tests.pipeline.flows.parts import event
+from tests.pipeline.helpers import FastFiles
+
+
+def named(sequence: int) -> Parcel:
+    return Parcel((event(sequence),), BatchId("a", 1, 0, sequence))
+
+
+def test_whoever_empties_the_folder_lets_it_go_on(tmp_path: Path) -> None:
+    """Two sinks of a flow share a folder, and its bound."""
+    Rejected(tmp_path / "one", FastFiles()).add(named(0), "bad")
+    size = sum(path.stat().st_size for path in (tmp_path / "one").iterdir())
+    one, other = (Rejected(tmp_path / "rejected", FastFiles(), most_bytes=2 * size) for _ in range(2))
+    assert one.count == 0
+    one.add(named(1), "bad")
+    other.add(named(2), "bad")
+    with pytest.raises(OSError, match="look at it and empty it"):
+        one.add(named(3), "bad")
+    assert one.count == other.count == 2
+    for path in (tmp_path / "rejected").iterdir():
+        path.unlink()
+    one.add(named(3), "bad")
+    assert one.count == other.count == 1
+
+
+def test_the_same_parcel_is_there_once(tmp_path: Path) -> None:
+    rejected = Rejected(tmp_path / "rejected", FastFiles())
+    for _ in range(2):
+        rejected.add(named(1), "bad")
+    assert rejected.count == 1
