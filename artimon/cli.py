@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import sys
+from types import ModuleType
 
 import typer
 
@@ -18,6 +20,7 @@ from artimon.commands import (
     direct,
     history,
     processes,
+    query,
     questions,
     shards,
     simulate,
@@ -34,8 +37,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
 )
-for group in (stack, processes, questions, history, deadletter, direct, shards, agents, config, simulate, sites, wal):
-    app.add_typer(group.app)
+PANELS: dict[str, tuple[ModuleType, ...]] = {
+    "On this machine": (stack,),
+    "Ask": (query, questions, history),
+    "Look after": (agents, config, shards, wal, deadletter, direct, sites, simulate),
+    "Run one process": (processes,),
+}
+"""Under which headings `--help` lists the commands."""
+for panel, groups in PANELS.items():
+    for group in groups:
+        for command in (*group.app.registered_commands, *group.app.registered_groups):
+            command.rich_help_panel = panel
+        app.add_typer(group.app)
 
 
 class _Leave:
@@ -53,6 +66,7 @@ class _Leave:
 
 def main() -> None:
     """Entry point. Errors of ours are one line; any other is a defect and keeps its traceback."""
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # a command's own message says what matters
     leave = _Leave()
     atexit.register(leave)  # the first to be registered is the last to be called
     try:

@@ -125,6 +125,7 @@ def agent(
     jmx_rules: Sequence[Path] = (),
     sources: Path | None = None,
     own_networks: Sequence[str] = (),
+    keep: Sequence[str] = (),
     health: Path | None,
     groups: Sequence[str] = ("default",),
     configuration: Path | None = None,
@@ -142,7 +143,8 @@ def agent(
     from pipeline.sites.links import parse_sites
     from sources.artimon_source import ArtimonSource
     from sources.config import SourceConfig
-    from sources.jmx_target import parse_target
+    from sources.jmx.target import parse_target
+    from sources.series.keeping import parse_keep_rules
 
     stop = begin()
     places = parse_sites(sites)
@@ -181,6 +183,7 @@ def agent(
                 jmx_rules=tuple(jmx_rules),
                 sources=sources,
                 own_networks=tuple(own_networks),
+                keep=parse_keep_rules(keep),
                 security=security() if secure_polls() else None,
             ),
             sink,

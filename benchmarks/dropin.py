@@ -19,11 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks.common import CountingSink, Line, line, show
-from sources.delivery import Delivery
-from sources.dropin import DropinFolder
-from sources.figures import Figures
-from sources.owners import Owners
-from sources.store import SeriesStore
+from sources.dropin.folder import DropinFolder
+from sources.series.store import SeriesStore
+from sources.shared.delivery import Delivery
+from sources.shared.figures import Figures
+from sources.shared.owners import Owners
 
 LINES = 100_000
 ROUNDS = 5

@@ -21,17 +21,18 @@ from benchmarks.common import emit
 from benchmarks.loads.endpoints import AGENT, endpoints
 from pipeline.intake import Intake
 from pipeline.log.log import Log
-from sources.address import Endpoint
 from sources.config import SourceConfig
-from sources.delivery import Delivery
-from sources.figures import Figures
-from sources.follower import Follower, Shared
-from sources.gathering import Gathering
-from sources.names import Placement
-from sources.owners import Owners
-from sources.poller import Limits
-from sources.status import Statuses
-from sources.store import SeriesStore
+from sources.processes.follower import Follower
+from sources.registry.address import Endpoint
+from sources.series.store import SeriesStore
+from sources.shared.delivery import Delivery
+from sources.shared.figures import Figures
+from sources.shared.gathering import Gathering
+from sources.shared.limits import Limits
+from sources.shared.owners import Owners
+from sources.shared.placement import Placement
+from sources.shared.shared import Shared
+from sources.shared.status import Statuses
 
 ROUNDS = 5
 LANES = 4

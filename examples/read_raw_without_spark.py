@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import duckdb
 import pyarrow.compute as pc
@@ -38,7 +37,7 @@ def report(hdfs: str, name: str, by: str, start: datetime, end: datetime) -> duc
     # the table of series is small and sorted by name: which series are meant, and which sources report them?
     announced = DeltaTable(f"{hdfs}/artimon/series").to_pyarrow_dataset()
     database.register("announced", announced.scanner(filter=pc.field("name") == name).to_table())
-    wanted: Any = database.execute(FIND, {"name": name, "by": by}).to_arrow_table()
+    wanted = database.sql(FIND, params={"name": name, "by": by}).to_arrow_table()
     # Delta's statistics of source, series and time leave out whole files, Parquet's then row groups
     keys = [pc.field(key).isin(wanted.column(key)) for key in ("source", "series")]
     times = (pc.field("time") > pc.scalar(start)) & (pc.field("time") <= pc.scalar(end))
@@ -49,12 +48,18 @@ def report(hdfs: str, name: str, by: str, start: datetime, end: datetime) -> duc
     return database.sql(SUM_UP)
 
 
+def moment(text: str) -> datetime:
+    """ISO 8601; UTC unless it says otherwise."""
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hdfs", default="hdfs://127.0.0.1:8020")
     parser.add_argument("--name", required=True, help="name of a numeric variable")
     parser.add_argument("--by", default="host", help="a label")
-    parser.add_argument("--end", type=datetime.fromisoformat, default=datetime.now(UTC), help="ISO 8601 with a zone")
+    parser.add_argument("--end", type=moment, default=datetime.now(UTC), help="ISO 8601, UTC unless it says otherwise")
     parser.add_argument("--hours", type=float, default=6)
     given = parser.parse_args()
     rows = report(given.hdfs, given.name, given.by, given.end - timedelta(hours=given.hours), given.end)

@@ -14,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ("scripts/build.lock", "scripts/requirements.lock")
 STAMP = "artimon-stamp"
+STILL_S = 60
+"""A step that takes longer says so, each time."""
 
 sys.path.insert(0, str(ROOT))
 
@@ -40,10 +42,17 @@ def wanted_stamp() -> str:
 
 
 def run(command: Sequence[str | Path], remedy: str) -> None:
-    """Run one step in the checkout. Raises SetupFailed with `remedy`."""
-    done = subprocess.run(list(map(str, command)), cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
-    if done.returncode:
-        raise SetupFailed(f"`{' '.join(map(str, command[:6]))} ...` failed with {done.returncode}: {remedy}")
+    """Run one step in the checkout; while it takes long, say so. Raises SetupFailed with `remedy`."""
+    waited = 0
+    with subprocess.Popen(list(map(str, command)), cwd=ROOT, stdin=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            try:
+                process.wait(STILL_S)
+            except subprocess.TimeoutExpired:
+                waited += STILL_S
+                say(f"still at it, after {waited} s")
+    if process.returncode:
+        raise SetupFailed(f"`{' '.join(map(str, command[:6]))} ...` failed with {process.returncode}: {remedy}")
 
 
 def make_environment(venv: Path) -> None:
@@ -79,7 +88,7 @@ def install(venv: Path) -> None:
         "--disable-pip-version-check",
     ]
     network = "check the network and run ./scripts/setup again"
-    say("installing the pinned Python packages (the first time some minutes; 1 GB, most of it PySpark)")
+    say("installing the pinned Python packages (the first time some minutes; 2 GB on the disk)")
     for pins in PINS:
         run([*pip, "--no-build-isolation", "--no-deps", "--require-hashes", "-r", ROOT / pins], network)
     say("installing artimon and artimon-bookkeeper from this checkout")

@@ -42,7 +42,7 @@ def list_agents(
     rows = [agent_row(cluster, name, report) for cluster, agents in found.items() for name, report in agents.items()]
     if as_json:
         print(json.dumps({"agents": rows}, indent=1))
-    else:
+    elif found:
         _print_agents(rows, many=len(found) > 1)
     if not good or any(row["problems"] for row in rows):
         raise typer.Exit(1)

@@ -24,7 +24,7 @@ ZookeepersOption = Annotated[
     typer.Option("--zookeeper", help="host:port or NAME=host:port; may be repeated (ARTIMON_ZOOKEEPER)."),
 ]
 ClustersOption = Annotated[
-    Path | None, typer.Option("--clusters", help='TOML file with a table [clusters] of NAME = "host:port".')
+    Path | None, typer.Option("--clusters", help='TOML file with a table \\[clusters] of NAME = "host:port".')
 ]
 
 
@@ -80,7 +80,8 @@ def connected(cluster: Cluster) -> Iterator[Tree]:
     from kazoo.handlers.threading import KazooTimeoutError
 
     from artimon.model.registration import zookeeper_client
-    from pipeline.plane.tree import LOST, PlaneError, Tree
+    from artimon.model.watcher import LOST
+    from pipeline.plane.tree import PlaneError, Tree
 
     client = zookeeper_client(cluster.zookeeper)
     try:

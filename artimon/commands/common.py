@@ -15,6 +15,23 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ZookeeperOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_ZOOKEEPER, else the running stack's).")]
 KafkaOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_KAFKA, else the running stack's).")]
 HdfsOption = Annotated[str | None, typer.Option(help="URI (ARTIMON_HDFS, else the running stack's).")]
+DaysOption = Annotated[
+    str,
+    typer.Option(
+        "--keep",
+        help="CLASS=DAYS, by comma: how long each class of samples is kept; * names all others.",
+        callback=lambda text: keep_days(text),
+    ),
+]
+KeepClassOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep-class",
+        help="PATTERN=CLASS: variables whose name fits are kept as `--keep` of the compactor says of the class; may be "
+        "repeated, the first that fits holds.",
+        callback=lambda texts: keep_rules(texts),
+    ),
+]
 HostOption = Annotated[
     str, typer.Option(help="Address to listen on and to be known by; others reach it only where it is not loopback.")
 ]
@@ -68,3 +85,39 @@ def duration(text: str) -> str:
     if not good:
         raise typer.BadParameter(f"{text} is too short: use at least 1s")
     return text
+
+
+def process_name(text: str) -> str:
+    """Refuses at the command line what cannot name a process: it becomes the name of a znode, and of files."""
+    if not text or len(text) > 200 or text in {".", ".."} or not text.isprintable() or set(text) & set("/, "):
+        raise typer.BadParameter(f"{text!r} cannot be a name: use 1 to 200 letters, digits, dots, - and _")
+    return text
+
+
+def process_names(text: str) -> str:
+    """As `process_name`, of several by comma."""
+    for one in text.split(","):
+        process_name(one)
+    return text
+
+
+def keep_days(text: str) -> str:
+    """Refuses at the command line what does not say how long classes of retention are kept."""
+    from pipeline.compaction.config import KeepError, parse_keep
+
+    try:
+        parse_keep(text)
+    except KeepError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    return text
+
+
+def keep_rules(texts: list[str] | None) -> list[str]:
+    """Refuses at the command line what is no rule of retention."""
+    from sources.series.keeping import KeepRuleError, parse_keep_rules
+
+    try:
+        parse_keep_rules(texts or ())
+    except KeepRuleError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    return texts or []

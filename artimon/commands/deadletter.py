@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from artimon.commands.common import DataOption, HdfsOption, JsonOption, KafkaOption, located, say
+from query_dsl.answers.render import printable
 
 if TYPE_CHECKING:
     from pipeline.deadletters import DeadLetters, Letter, Outcome, Wish
@@ -140,11 +141,6 @@ def outcome_line(outcome: Outcome) -> str:
     """What became of one letter."""
     at = f" at {outcome.position.partition}:{outcome.position.offset}" if outcome.position else ""
     return printable(f"{outcome.letter.address}  {outcome.what}{at}{': ' if outcome.detail else ''}{outcome.detail}")
-
-
-def printable(text: str) -> str:
-    """Without what could steer a terminal: names and reasons come from others."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 def _say_counts(counts: dict[str, int], strangers: int, hidden: int) -> None:

@@ -9,14 +9,18 @@ import typer
 
 from artimon.commands.common import (
     DataOption,
+    DaysOption,
     HdfsOption,
     HealthOption,
     HostOption,
     KafkaOption,
+    KeepClassOption,
     QuotaOption,
     ZookeeperOption,
     duration,
     located,
+    process_name,
+    process_names,
 )
 
 app = typer.Typer()
@@ -25,7 +29,7 @@ app = typer.Typer()
 def _bean_servers(texts: list[str] | None) -> list[str]:
     """Refuses at the command line what names no bean server."""
     from sources.errors import TargetError
-    from sources.jmx_target import parse_target
+    from sources.jmx.target import parse_target
 
     try:
         for text in texts or ():
@@ -38,7 +42,7 @@ def _bean_servers(texts: list[str] | None) -> list[str]:
 def _mapping_rules(paths: list[Path] | None) -> list[Path]:
     """Refuses at the command line what is no file of mapping rules, with line and column."""
     from sources.errors import JmxRulesError
-    from sources.jmx_rule_file import read_rules
+    from sources.jmx.rule_file import read_rules
 
     try:
         for path in paths or ():
@@ -52,7 +56,7 @@ def _sources_file(path: Path | None) -> Path | None:
     """Refuses at the command line a file of sources that cannot be used, with line and column; one that does not exist
     may come."""
     from sources.errors import SourcesFileError
-    from sources.sources_file import read_sources
+    from sources.foreign.sources_file import read_sources
 
     try:
         if path is not None:
@@ -101,7 +105,9 @@ def _levels(text: str | None) -> str | None:
 
 @app.command()
 def collector(
-    identity: Annotated[str, typer.Option("--id")] = "collector-0",
+    identity: Annotated[
+        str, typer.Option("--id", help="Name of this collector.", callback=process_name)
+    ] = "collector-0",
     zookeeper: ZookeeperOption = None,
     kafka: KafkaOption = None,
     host: HostOption = "127.0.0.1",
@@ -152,7 +158,7 @@ def collector(
 
 @app.command()
 def agent(
-    name: Annotated[str, typer.Option(help="Name of the agent, for ever the same.")] = "local",
+    name: Annotated[str, typer.Option(help="Name of the agent, for ever the same.", callback=process_name)] = "local",
     zookeeper: ZookeeperOption = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the log and the source's state.")] = None,
     poll: Annotated[str, typer.Option(help="Period of the polls, such as 60s.", callback=duration)] = "60s",
@@ -182,6 +188,7 @@ def agent(
             callback=_networks,
         ),
     ] = None,
+    keep_class: KeepClassOption = None,
     group: Annotated[
         list[str] | None, typer.Option(help="Take the configuration of this group; may be repeated (default: default).")
     ] = None,
@@ -236,6 +243,7 @@ def agent(
         jmx_rules=jmx_rules or (),
         sources=sources,
         own_networks=own_network or (),
+        keep=keep_class or (),
         groups=group or ("default",),
         configuration=config,
         live_first=live_first,
@@ -251,9 +259,15 @@ def agent(
 
 @app.command()
 def shard(
-    identity: Annotated[str, typer.Option("--id")] = "0",
+    identity: Annotated[
+        str, typer.Option("--id", help="Id of this shard, for ever the same.", callback=process_name)
+    ] = "0",
     members: Annotated[
-        str, typer.Option(help="Ids of all shards, by comma, at the very first start; then `artimon shards` says it.")
+        str,
+        typer.Option(
+            help="Ids of all shards, by comma, at the very first start; then `artimon shards` says it.",
+            callback=process_names,
+        ),
     ] = "0",
     zookeeper: ZookeeperOption = None,
     kafka: KafkaOption = None,
@@ -360,20 +374,13 @@ def compactor(
     zookeeper: ZookeeperOption = None,
     hdfs: HdfsOption = None,
     data: Annotated[Path | None, typer.Option(help="Local folder for what does not fit into memory.")] = None,
-    keep: Annotated[
-        str, typer.Option(help="CLASS=DAYS, by comma: how long each class is kept; * names all others.")
-    ] = "*=400",
+    keep: DaysOption = "*=400",
     interval: Annotated[str, typer.Option(help="How often to look at the table.", callback=duration)] = "30s",
     health: HealthOption = None,
 ) -> None:
     """Compact the raw table, remove what has expired, and delete dead files."""
     from artimon import processes
-    from pipeline.compaction.config import KeepError, parse_keep
 
-    try:
-        parse_keep(keep)
-    except KeepError as problem:
-        raise typer.BadParameter(str(problem)) from None
     place = located()
     processes.compactor(
         zookeeper=zookeeper or place.zookeeper,
@@ -443,7 +450,7 @@ def alerts(
     settle: Annotated[
         str, typer.Option(help="How long after its end a bucket counts as settled.", callback=duration)
     ] = "15s",
-    identity: Annotated[str, typer.Option("--id", help="Name of this engine.")] = "alerts",
+    identity: Annotated[str, typer.Option("--id", help="Name of this engine.", callback=process_name)] = "alerts",
     health: HealthOption = None,
 ) -> None:
     """Run the alert engine."""

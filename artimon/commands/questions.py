@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from artimon.commands import query
 from artimon.commands.common import (
     DataOption,
     JsonOption,
@@ -17,7 +16,6 @@ from artimon.commands.common import (
 )
 
 app = typer.Typer()
-app.add_typer(query.app)
 rules_app = typer.Typer(no_args_is_help=True, help="Rule files of alerts.")
 app.add_typer(rules_app, name="rules")
 

@@ -1,4 +1,4 @@
-"""Commands about the shards of the memory store: who they are to be, and what each holds."""
+"""Commands about the shards of the memory store: who they are to be, what each holds, and what each refuses."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from artimon.commands.common import DataOption, JsonOption, ZookeeperOption, located, say
+from query_dsl.answers.render import printable
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -22,20 +23,15 @@ app = typer.Typer()
 shards_app = typer.Typer(no_args_is_help=True, help="The shards of the memory store.")
 app.add_typer(shards_app, name="shards")
 
+ASK_S = 5.0
+
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of a shard, as `artimon shard --id` has it.")]
 
 
 @shards_app.command("list")
 def list_shards(zookeeper: ZookeeperOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Say who the shards are to be, which of them live, and what each holds."""
-    from varstore.cluster.directory import Directory
-
-    with _connected(zookeeper, data) as client:
-        directory = Directory(client)
-        shards = directory.read()
-        if directory.stale or not shards.members:
-            say(f"artimon: {directory.stale or 'there are no shards yet: start one with `artimon shard`'}")
-            raise typer.Exit(1)
+    shards = _read(zookeeper, data)
     found = to_json(shards)
     if as_json:
         print(json.dumps(found, indent=1))
@@ -48,13 +44,14 @@ def list_shards(zookeeper: ZookeeperOption = None, data: DataOption = None, as_j
 def _cells(one: dict[str, Any]) -> list[str]:
     state = "member" if one["member"] else "no member"
     held = f"{one['ready']} of {one['wanted']} virtual shards"
-    more = [f"{one[name]} {name}" for name in ("refilling", "lagging", "extra") if one[name]]
+    more = [f"{one[name]} {name}" for name in ("refilling", "lagging", "lacking", "extra") if one[name]]
     return [f"{one['id']:<8}", f"{state:<9}", f"{one['address'] or 'not there':<21}", held, *more]
 
 
 def to_json(shards: Shards) -> dict[str, Any]:
     """Of every member and every other live shard how many virtual shards it is to hold (`wanted`), holds whole
-    (`ready`), not whole yet (`refilling`), whole but behind (`lagging`), and holds until others have them (`extra`)."""
+    (`ready`), not whole yet (`refilling`), whole but behind (`lagging`), without what Kafka deleted before they had
+    read it (`lacking`), and holds until others have them (`extra`)."""
     membership = shards.membership
     live = {place.id: place for place in shards.live}
     names = [*membership.members, *(name for name in sorted(live) if name not in membership.members)]
@@ -62,20 +59,64 @@ def to_json(shards: Shards) -> dict[str, Any]:
     for name in names:
         place, wanted = live.get(name), membership.wanted(name)
         held, ready, lagging = (place.held, place.ready, place.lagging) if place else (0, 0, 0)
+        lacking = place.lacking if place else 0
         rows.append(
             {
                 "id": name,
                 "member": name in membership.members,
                 "address": f"{place.host}:{place.port}" if place else None,
                 "wanted": wanted.bit_count(),
-                "ready": (ready & wanted).bit_count(),
+                "ready": (ready & ~lacking & wanted).bit_count(),
                 "refilling": (held & ~ready & wanted).bit_count(),
-                "lagging": lagging.bit_count(),
+                "lagging": (lagging & ~lacking).bit_count(),
+                "lacking": lacking.bit_count(),
                 "extra": (held & ~wanted).bit_count(),
             }
         )
     levels = [[level.step_s, level.count] for level in membership.levels]
     return {"replicas": membership.replicas, "levels": levels, "shards": rows}
+
+
+@shards_app.command("limits")
+def limits(zookeeper: ZookeeperOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Say how much room each shard has, and the names of which it refuses series, worst first; exit 1 if a shard does
+    not answer."""
+    from varstore.cluster.peers import PeerFailed, status_of
+
+    found: list[dict[str, Any]] = []
+    for place in _read(zookeeper, data).live:
+        try:
+            found.append(room(status_of(place, ASK_S)))
+        except PeerFailed as problem:
+            found.append({"id": place.id, "problem": str(problem)})
+    if as_json:
+        print(json.dumps({"shards": found}, indent=1))
+    else:
+        print("\n".join(line for one in found for line in room_lines(one)))
+    if not found:
+        say("artimon: no shard is there")
+    raise typer.Exit(1 if not found or any("problem" in one for one in found) else 0)
+
+
+def room(status: dict[str, Any]) -> dict[str, Any]:
+    """Of what a shard says of itself that which is about limits. `refused_names`: (name, series refused); the samples
+    of what is refused are counted since the process began."""
+    wanted = ("slots", "capacity", "memory_limit", "memory_full", "refused", "refused_series", "refused_names")
+    return {"id": status["shard"], **{name: status[name] for name in wanted}}
+
+
+def room_lines(one: dict[str, Any]) -> list[str]:
+    """For people: a line for the shard, one for each name."""
+    if "problem" in one:
+        return [f"{one['id']:<8}  {one['problem']}"]
+    full = " (reached)" if one["memory_full"] else ""
+    head = [
+        f"{one['id']:<8}",
+        f"{one['slots']:,} of {one['capacity']:,} series",
+        f"memory limit {one['memory_limit'] / 2**30:.1f} GiB{full}",
+        f"refused: {one['refused_series']:,} announced series, {one['refused']:,} samples",
+    ]
+    return ["  ".join(head), *(f"{'':<8}  {count:>12,}  {printable(name)}" for name, count in one["refused_names"])]
 
 
 @shards_app.command("add")
@@ -98,6 +139,19 @@ def replicas(
 ) -> None:
     """Say how many shards hold each series."""
     _change(zookeeper, data, lambda membership: membership.replicated(number))
+
+
+def _read(zookeeper: str | None, data: Path | None) -> Shards:
+    """Who there is; ends with a message where nobody can say."""
+    from varstore.cluster.directory import Directory
+
+    with _connected(zookeeper, data) as client:
+        directory = Directory(client)
+        shards = directory.read()
+        if directory.stale or not shards.members:
+            say(f"artimon: {directory.stale or 'there are no shards yet: start one with `artimon shard`'}")
+            raise typer.Exit(1)
+    return shards
 
 
 def _change(zookeeper: str | None, data: Path | None, how: Callable[[Membership], Membership]) -> None:

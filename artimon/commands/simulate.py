@@ -41,7 +41,7 @@ def simulate(
 def _tell(told: dict[str, Any]) -> None:
     figures = told["figures"]
     print(
-        f"{told['seeds']} seeds from {told['first_seed']} in {told['took_s']:.1f} s, {told['seeds_per_s']:.0f} a second"
+        f"{told['seeds']} seeds from {told['first_seed']} in {told['took_s']:.1f} s, {told['seeds_per_s']:.1f} a second"
     )
     print(f"{told['events']} events, {told['virtual_s'] / 86_400:.1f} days of virtual time")
     names = ("batches", "produced", "duplicates", "calls", "appends", "agent_starts", "gaps")

@@ -12,7 +12,9 @@ import typer
 from artimon import settings as settings_module
 from artimon.commands.common import (
     DataOption,
+    DaysOption,
     JsonOption,
+    KeepClassOption,
     duration,
     located,
     say,
@@ -33,6 +35,8 @@ def up(
     ] = 0,
     shards: Annotated[int, typer.Option(min=1, max=64, help="Processes of the memory store.")] = 2,
     replicas: Annotated[int, typer.Option(min=1, max=64, help="How many of them hold each series at first.")] = 1,
+    keep: DaysOption = "*=400",
+    keep_class: KeepClassOption = None,
     base_port: Annotated[
         int | None,
         typer.Option(min=1, max=65_000, help="Free ports from here on (a folder keeps those of its last run)."),
@@ -47,11 +51,14 @@ def up(
     place = located(data)
     if replicas > shards:
         raise typer.BadParameter(f"{replicas} replicas need as many shards")
+    if detach and prove is not None:
+        raise typer.BadParameter("--prove runs in the foreground: leave out --detach")
     store = {"capacity": str(capacity), "shards": str(shards), "replicas": str(replicas)}
-    options = {"poll": poll, "level": level, **store}
-    if detach and prove is None:
+    options = {"poll": poll, "level": level, "keep": keep, "keep_class": "\n".join(keep_class or ()), **store}
+    if detach:
         arguments = ["--data", str(place.data), "--parts", parts, "--poll", poll, "--level", level]
         arguments += [word for name, value in store.items() for word in (f"--{name}", value)]
+        arguments += ["--keep", keep, *(word for rule in keep_class or () for word in ("--keep-class", rule))]
         arguments += [] if base_port is None else ["--base-port", str(base_port)]
         foreground.start_detached(arguments, place.data, say)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,20 +13,22 @@ import typer
 from artimon.commands.common import JsonOption, say
 
 if TYPE_CHECKING:
-    from pipeline.log.tool import Repaired, Report
+    from pipeline.log.tool import Repaired, Report, SegmentReport
 
 app = typer.Typer()
 wal_app = typer.Typer(no_args_is_help=True, help="The write-ahead log of an agent or a flow.")
 app.add_typer(wal_app, name="wal")
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="`log` or `flows/NAME` in the data folder of an agent.")]
+Folder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="`log` or `flows/NAME/log` in the data folder of an agent.")
+]
 GOOD, BAD, MISUSE, NEWER, LOCKED = 0, 1, 2, 3, 4
 
 
 @wal_app.command("inspect")
 def inspect_log(folder: Folder, as_json: JsonOption = False) -> None:
     """Show what a log holds: segments, batches that are not acked, what was set aside. Changes nothing."""
-    report: Report = _asked(lambda: _look(folder, deep=False))
+    report: Report = _asked(folder, lambda: _look(folder, deep=False))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
@@ -40,7 +43,7 @@ def verify_log(
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the digests of the batches.")] = False,
 ) -> None:
     """Check every byte of a log. Changes nothing. Exit code 0: whole; 1: damaged; 2: no log; 3: of a newer program."""
-    report: Report = _asked(lambda: _look(folder, deep=not quick))
+    report: Report = _asked(folder, lambda: _look(folder, deep=not quick))
     trouble = report.trouble
     if as_json:
         print(json.dumps({"folder": str(folder), "good": not trouble, "trouble": trouble, "used_by": report.used_by}))
@@ -49,9 +52,11 @@ def verify_log(
             print(text)
         records = sum(sum(one.records.values()) for one in report.segments)
         say(
-            f"{records} records in {len(report.segments)} segments, "
-            + (f"{len(trouble)} troubles" if trouble else "whole")
+            f"records: {records}, segments: {len(report.segments)}, "
+            + (f"wrong: {len(trouble)}" if trouble else "whole")
         )
+        if trouble:
+            say("the next start, or `artimon wal repair`, sets aside what cannot be read; all else is delivered")
     raise typer.Exit(BAD if trouble else GOOD)
 
 
@@ -66,7 +71,7 @@ def repair_log(
     """Put a log right as the next start of its agent would, keep what is cut, and bring back what was set aside.
 
     The agent must be stopped. Exit code 0: done; 1: the disk refuses; 2: no log; 3: of a newer program; 4: in use."""
-    done: Repaired = _asked(lambda: _repair(folder, again or []))
+    done: Repaired = _asked(folder, lambda: _repair(folder, again or []))
     if as_json:
         print(json.dumps(done.to_json(), indent=2))
     else:
@@ -92,7 +97,7 @@ def _repair(folder: Path, again: list[str]) -> Repaired:
     return repair(folder, again, SYSTEM_CLOCK.now_ms())
 
 
-def _asked(ask: Callable[[], Any]) -> Any:
+def _asked(folder: Path, ask: Callable[[], Any]) -> Any:
     """The answer; a message and an exit code if there is none."""
     from artimon.model.protocols import SinkRefused
     from pipeline.log.files import LogError, LogLocked
@@ -102,39 +107,58 @@ def _asked(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except (LogError, SinkRefused, OSError) as problem:
-        say(f"artimon: {problem}")
+        near = _logs_below(folder) if isinstance(problem, NoLog) else []
+        say(f"artimon: {problem}" + (f"; here: {', '.join(map(str, near))}" if near else ""))
         codes = {LogLocked: LOCKED, NewerFormat: NEWER, NoLog: MISUSE}
         raise typer.Exit(next((code for kind, code in codes.items() if isinstance(problem, kind)), BAD)) from None
 
 
-def _show(report: Report) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _logs_below(data: Path) -> list[Path]:
+    """The logs of an agent's data folder, if it is one."""
+    places = (data / "log", data / "agent" / "log", *sorted(data.glob("flows/*/log")))
+    return [place for place in places if any(place.glob("*.wal"))]
 
-    console = Console()
+
+def _show(report: Report) -> None:
+    from artimon.stack.status_view import table_of
+
     said = report.said
-    console.print(
-        f"{report.folder}: " + (f"agent {said.agent}, epoch {said.epoch}" if said else "no file `epoch`"),
-        highlight=False,
-    )
+    print(f"{report.folder}: " + (f"agent {said.agent}, epoch {said.epoch}" if said else "no file `epoch`"))
     if report.used_by:
-        console.print(f"in use by {report.used_by}", highlight=False)
-    console.print(
+        print(f"in use by {_process(report.used_by)}")
+    print(
         f"not acked: {report.batches} batches ({report.sent} of them in Kafka) of {report.sources} sources, "
-        f"{report.series} announcements",
-        highlight=False,
+        f"{report.series} announcements"
     )
-    table = Table("segment", "bytes", "epoch", "records", "live", "damaged bytes")
-    for one in report.segments:
-        records = ", ".join(f"{count} {name.lower()}" for name, count in one.records.items())
-        damaged = sum(end - at for at, end in one.damage) + one.tail_bytes
-        epoch = "" if one.epoch is None else f"{one.epoch:016x}"
-        table.add_row(f"{one.number:x}", str(one.bytes), epoch, records, str(one.live), str(damaged))
-    console.print(table)
+    if report.oldest_ms is not None and report.newest_ms is not None:
+        print(f"polled from {_time(report.oldest_ms)} to {_time(report.newest_ms)}")
+    table_of(["segment", "bytes", "epoch", "not acked", "damaged bytes", "records"], list(map(_row, report.segments)))
     if report.set_aside:
-        aside = Table("set aside", "bytes", "whole batches", "why")
-        for item in report.set_aside:
-            aside.add_row(f"{item.path.parent.name}/{item.path.name}", str(item.size), str(len(item.batches)), item.why)
-        console.print(aside)
+        aside = [
+            [f"{item.path.parent.name}/{item.path.name}", str(item.size), str(len(item.batches)), item.why]
+            for item in report.set_aside
+        ]
+        table_of(["set aside", "bytes", "whole batches", "why"], aside)
+        say("`artimon wal repair FOLDER --again NAME` brings its whole batches back, while the agent is stopped")
     for text in report.trouble:
-        console.print(text, highlight=False)
+        print(text)
+
+
+def _row(one: SegmentReport) -> list[str]:
+    records = ", ".join(f"{count} {name.lower()}" for name, count in one.records.items())
+    damaged = sum(end - at for at, end in one.damage) + one.tail_bytes
+    epoch = "" if one.epoch is None else f"{one.epoch:016x}"
+    return [f"{one.number:016x}.wal", str(one.bytes), epoch, str(one.live), str(damaged), records]
+
+
+def _process(used_by: str) -> str:
+    """From what its lock says."""
+    try:
+        said = json.loads(used_by)
+        return f"process {said['pid']} on {said['host']}"
+    except (ValueError, KeyError, TypeError):
+        return used_by
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -15,11 +15,12 @@ from artimon.settings import child_environment
 from artimon.stack.errors import NotHealthy, StackError, UnusableFolder
 from artimon.stack.own_stack import StackVariables
 from artimon.stack.process import same_process
-from artimon.stack.runner import now_s
+from artimon.stack.runner import Phase, now_s
 from artimon.stack.stack import UP_S, Stack
 from artimon.stack.state import DataLock, kill_stale, read_state
 
 DOWN_S = 90.0
+_STILL_S = 30.0
 _POLL_S = 0.1
 Say = Callable[[str], None]
 
@@ -55,13 +56,14 @@ def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], in
     try:
         say(f"starting {', '.join(part.name for part in stack.parts)} on {stack.data}")
         stack.start()
-        stack.wait_healthy(UP_S)
+        _wait_healthy(stack, say)
         variables.start()
         _announce(stack, say, now_s() - began)
         if job is None:
             interrupts.asked.wait()
         else:
             code = job(stack, interrupts.asked)
+            sys.stdout.flush()  # what it found stands before what is said of the end, in a file too
     except _Asked:
         code = 0 if job is None else 130
     finally:
@@ -69,6 +71,21 @@ def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], in
         variables.stop()
         _stop(stack, say)
     return code
+
+
+def _wait_healthy(stack: Stack, say: Say) -> None:
+    """As `Stack.wait_healthy`, and says now and then for whom it waits."""
+    deadline = now_s() + UP_S
+    while True:
+        left = deadline - now_s()
+        try:
+            return stack.wait_healthy(min(_STILL_S, left))
+        except NotHealthy as problem:
+            if left <= _STILL_S or not problem.parts.keys() <= {part.name for part in stack.parts}:
+                raise NotHealthy(UP_S, problem.parts) from None
+            begun = [name for name, detail in problem.parts.items() if detail != Phase.WAITING]
+            more = len(problem.parts) - len(begun)
+            say(f"still waiting for {', '.join(begun)}" + (f"; {more} parts start after these" if more else ""))
 
 
 def _stop(stack: Stack, say: Say) -> None:
@@ -86,6 +103,8 @@ def _announce(stack: Stack, say: Say, took_s: float) -> None:
     say(f"up in {took_s:.1f} s; for this machine only, without authentication: not for production")
     for name, value in addresses.items():
         say(f"  {name:<{width}}  {value}")
+    if page := addresses.get("ARTIMON_API"):
+        say(f"the page: {page}/ (first samples within a minute, rates after two)")
     say("`artimon status` says how it is; Ctrl-C stops it")
 
 

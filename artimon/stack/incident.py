@@ -44,10 +44,11 @@ class Drill:
         """Every step has its deadline; the shop runs again in the end, whatever happened."""
         if not self._until(self._shop_is_known, FOUND_S):
             return self._end(f"no series of the shop came within {FOUND_S:.0f} s")
-        self._say("killing the shop")
+        self._say("drill: killing the shop; the mail about it takes two to four minutes")
         self._stack.kill_part(SHOP)
         fired = self._until(lambda: self._count("FIRING") > 0, MAIL_S)
-        self._say("the mail that it is down is there; starting the shop again" if fired else "starting the shop again")
+        told = "the mail that it is down is there" if fired else "there is no mail"
+        self._say(f"{told}; starting the shop again; the mail that it is back takes one to three")
         self._stack.start_part(SHOP)
         if not fired:
             return self._end(f"no mail said within {MAIL_S:.0f} s that the shop is down")

@@ -80,6 +80,8 @@ def buckets_reason(buckets: Figures, young: Iterable[str]) -> str:
 
 def shard_reason(shard: Figures) -> str:
     """Why a shard's hop is unhealthy."""
+    if lacking := shard.get("vshards_lacking"):
+        return f"{lacking} virtual shards lack what Kafka deleted before they read it: their answers are partial"
     missing = shard.get("refilling")
     return f"refilling from Kafka, {missing} batches to go: its answers are partial" if missing else ""
 

@@ -108,6 +108,7 @@ class Agent(OwnPart):
             *("--data", str(context.folder("agent")), "--dropin", str(self._dropin(context))),
             *("--sources", str(context.data / "sources.yaml")),
             *("--poll", option("poll", "60s"), "--level", option("level", "hdfs")),
+            *(word for rule in option("keep_class", "").splitlines() for word in ("--keep-class", rule)),
             *_bean_servers(context),
         ]
 

@@ -75,7 +75,7 @@ class Part:
     jar_sets: tuple[str, ...] = ()  # of jars.lock
     memory_mb: int = 512  # resident limit with all that it forked; above it the part is restarted
     stop_s: float = 10.0  # from SIGTERM to SIGKILL
-    start_s: float = 180.0  # not healthy for so long after the start: it is restarted
+    start_s: float = 600.0  # not healthy for so long after the start: it is restarted; slow is not dead
     hung_s: float = 120.0  # unhealthy for so long after having been healthy: it is restarted
 
     def prepare(self, context: Context) -> list[Command]:  # noqa: ARG002

@@ -20,6 +20,8 @@ SHOT_S = 90.0
 LEAST_BYTES = 20_000
 """A page without a chart or without its tables is smaller."""
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+NAME = "last-run.png"
+"""Git ignores it: a run leaves the checkout as it was. Whoever wants to renew the README's picture copies it there."""
 
 
 class NoScreenshot(StackError):
@@ -41,7 +43,8 @@ def take_screenshot(address: str, question: str, path: Path, settings: Settings)
             *(f"--user-data-dir={profile}", f"--window-size={SIZE[0]},{SIZE[1]}"),
             *(f"--virtual-time-budget={LOAD_MS}", f"--screenshot={shot}", url),
         ]
-        said = _run(command, child_environment(browser.environment))
+        home = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), profile)  # or it leaves files in the user's
+        said = _run(command, child_environment({**browser.environment, **home}))
         if not shot.is_file() or shot.stat().st_size < LEAST_BYTES:
             raise NoScreenshot(f"{browser.path} drew no page of {url}: {said[-300:]}")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,6 +69,7 @@ def _run(command: list[str], environment: dict[str, str]) -> str:
     return done.stderr.strip()
 
 
-def place_for(data: Path) -> Path:
-    """docs/page.png of the checkout; without a checkout beside the stack's data."""
-    return (DOCS if DOCS.is_dir() else data) / "page.png"
+def place_for(data: Path, docs: Path = DOCS) -> Path:
+    """In `docs` of a checkout that can be written; else beside the stack's data."""
+    is_ours = (docs / "page.png").is_file() and os.access(docs, os.W_OK)
+    return (docs if is_ours else data) / NAME

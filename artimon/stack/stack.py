@@ -22,7 +22,7 @@ from artimon.stack.runner import Phase
 from artimon.stack.state import DataLock, PartState, StackState, kill_stale, read_state, write_state
 from artimon.stack.supervisor import Supervisor
 
-UP_S = 180.0
+UP_S = 900.0
 PART_CHANGE_S = 60.0
 
 

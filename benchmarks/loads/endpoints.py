@@ -20,7 +20,7 @@ import numpy as np
 from artimon.model.clock import SYSTEM_CLOCK
 from bookkeeper.service import idl
 from bookkeeper.wire import encode_message
-from sources.address import Endpoint
+from sources.registry.address import Endpoint
 
 PROCESSES = 4
 CONTEXT, AGENT = "bench", "bench"

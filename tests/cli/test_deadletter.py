@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from artimon.cli import app
-from artimon.commands.deadletter import printable
 
 
 @pytest.mark.parametrize(
@@ -34,7 +33,3 @@ def test_nothing_answers() -> None:
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert answer.returncode == 1
     assert "NameNode at hdfs://127.0.0.1:1 is not reachable" in answer.stderr
-
-
-def test_what_others_wrote_cannot_steer_the_terminal() -> None:
-    assert printable("a\x1b[2Jb\nc é") == "a\\x1b[2Jb\\x0ac é"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import typer.main
 
 from artimon.cli import app
 from pipeline.spark.properties import read_properties
+from query_dsl import parse
 from tests.docs.test_architecture import DOCUMENTS, ROOT
 
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
@@ -47,9 +49,14 @@ def words_of(line: str) -> list[str]:
     return words
 
 
+@cache
+def whole_command() -> Any:
+    return typer.main.get_command(app)
+
+
 def problem_of(line: str) -> str:
     """What is wrong with a command line, "" if nothing."""
-    command: Any = typer.main.get_command(app)
+    command = whole_command()
     words = words_of(line)
     while words and getattr(command, "commands", None):
         if words[0].startswith("-") or PLACEHOLDER.match(words[0]):
@@ -72,6 +79,24 @@ def problem_of(line: str) -> str:
 def test_every_command_exists(document: Path) -> None:
     found = {line: problem_of(line) for line in lines_of(document.read_text())}
     assert {line: problem for line, problem in found.items() if problem} == {}
+
+
+SHOWN = re.compile(r"`((?:fetch|samples|absent)\([^`\n…]*)`")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_query_of_a_command_is_one(document: Path) -> None:
+    """So that an operator's line does not end in an error of the language."""
+    asked = [words for words in map(words_of, lines_of(document.read_text())) if words[:1] == ["query"]]
+    for words in asked:
+        for text in (word for word in words[1:] if "(" in word and "…" not in word and "..." not in word):
+            parse(text)
+
+
+@pytest.mark.parametrize("name", ["operations.md", "variables.md"])
+def test_every_expression_to_watch_is_a_query(name: str) -> None:
+    for text in SHOWN.findall((ROOT / "docs" / name).read_text()):
+        parse(text)
 
 
 def test_what_does_not_exist_is_found() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "transport_scenarios.md"
 NAMED = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
+NUMBERED = re.compile(r"^def (test_scenarios?_(\d\d)(?:_and_(\d\d))?_\w+)", re.MULTILINE)
 
 
 def rows() -> dict[int, str]:
@@ -42,3 +43,15 @@ def test_every_named_test_exists() -> None:
         if name not in names_in(ROOT / path)
     ]
     assert missing == []
+
+
+def test_every_test_that_is_named_after_a_scenario_stands_in_its_row() -> None:
+    found = rows()
+    left_out = [
+        f"{number}: {where}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for match in NUMBERED.finditer(path.read_text())
+        for number in filter(None, match.groups()[1:])
+        if (where := f"{path.relative_to(ROOT)}::{match[1]}") not in re.split("[, ]+", found[int(number)])
+    ]
+    assert left_out == []

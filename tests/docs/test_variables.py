@@ -9,9 +9,9 @@ from pathlib import Path
 from artimon.model.own import PROCESS
 from artimon.model.own_tables import TABLES
 from artimon.stack import lag
-from sources.foreign import RULE_SERIES
-from sources.status import POLL_MS, POLL_SAMPLES, UP
-from tests.sources.dropin_world import LABELS, T, World
+from sources.foreign.foreign import RULE_SERIES
+from sources.shared.status import POLL_MS, POLL_SAMPLES, UP
+from tests.sources.dropin.world import LABELS, T, World
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "variables.md"
 ROW = re.compile(r"^\| `([\w.]+)` \| (.*?) \| (.*?) \| (\w+) \| (.*?) \|$", re.MULTILINE)

@@ -13,7 +13,7 @@ from artimon.settings import child_environment
 from bookkeeper import Bookkeeper, exposition
 from bookkeeper.openmetrics import render
 from tests.programs import require
-from tests.sources.exporters import Labels, prometheus
+from tests.sources.prometheus.exporters import Labels, prometheus
 from tests.waiting import eventually
 
 OWN = {"up", "scrape_duration_seconds", "scrape_samples_scraped", "scrape_samples_post_metric_relabeling",

@@ -13,6 +13,7 @@ from kazoo.client import KazooClient
 from artimon.model.own_process import CONTEXT
 from tests.bookkeeper.polling import Node, application, connect, end, hear, nodes, rows, say
 from tests.waiting import eventually
+from tests.zookeepers import connected
 
 SCRIPT = """
 import sys, threading, time
@@ -38,11 +39,8 @@ REFUSALS = "import bookkeeper; print(bookkeeper.refusals(), flush=True)"
 
 @pytest.fixture
 def client(zookeeper: str) -> Iterator[KazooClient]:
-    made = KazooClient(zookeeper)
-    made.start(10)
-    yield made
-    made.stop()
-    made.close()
+    with connected(zookeeper) as client:
+        yield client
 
 
 @pytest.fixture

@@ -15,10 +15,11 @@ from bookkeeper import service
 from bookkeeper.framed import FramedServer
 from bookkeeper.secure import Security
 from bookkeeper.variables import Variables
-from sources.address import Endpoint
 from sources.config import SourceConfig
 from sources.errors import PollError
-from sources.poller import Limits, Poller
+from sources.processes.poller import Poller
+from sources.registry.address import Endpoint
+from sources.shared.limits import Limits
 from tests.pipeline.helpers import polled
 from tests.pipeline.plane.world import Operator, new_name, running, serving
 from tests.security.certificates import Authority, Pair

@@ -20,6 +20,7 @@ from bookkeeper.variables import Variables
 from pipeline.plane.access import open_nodes
 from tests.pipeline.plane.world import Operator, new_name, running
 from tests.waiting import eventually
+from tests.zookeepers import own_tree
 
 pytestmark = pytest.mark.stack
 
@@ -38,14 +39,8 @@ def auth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture
 def chroot(zookeeper: str, auth: str) -> Iterator[str]:
-    path = f"/s{uuid.uuid4().hex[:10]}"
-    client = KazooClient(zookeeper, auth_data=[("digest", auth)])
-    client.start(60)
-    client.ensure_path(path)
-    yield zookeeper + path
-    client.delete(path, recursive=True)
-    client.stop()
-    client.close()
+    with own_tree(zookeeper, auth_data=[("digest", auth)]) as place:
+        yield place
 
 
 def anonymous(place: str) -> KazooClient:

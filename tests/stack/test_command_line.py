@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,20 @@ def test_every_process_is_started_with_flags_that_its_command_has(part: OwnPart,
     parsed = commands[name].make_context(name, arguments).params
     assert parsed["health"] == context.health(part.name)
     assert parsed.get("zookeeper", "127.0.0.1:2181") == "127.0.0.1:2181"
+
+
+def test_what_up_is_told_of_retention_reaches_agent_and_compactor(tmp_path: Path) -> None:
+    rules = [r"debug\..*=debug", "a b=c"]
+    context = replace(full_context(tmp_path), options={"keep": "debug=7,*=30", "keep_class": "\n".join(rules)})
+    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    told = {}
+    for part in OWN:
+        if part.name in ("agent", "compactor"):
+            argv = part.command(context).argv
+            name, *arguments = argv[argv.index("artimon.cli") + 1 :]
+            told[name] = commands[name].make_context(name, arguments).params
+    assert told["agent"]["keep_class"] == rules
+    assert told["compactor"]["keep"] == "debug=7,*=30"
 
 
 def test_default_ports_are_all_different() -> None:

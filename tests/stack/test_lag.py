@@ -108,6 +108,11 @@ CASES: list[Any] = [
         "shard-0: in memory: refilling from Kafka, 12 batches to go: its answers are partial",
         id="a shard refills",
     ),
+    pytest.param(
+        {"shard_0": {"vshards_lacking": 64}},
+        "shard-0: in memory: 64 virtual shards lack what Kafka deleted before they read it: their answers are partial",
+        id="a shard lacks what nobody sends again",
+    ),
 ]
 
 

@@ -1,0 +1,80 @@
+"""The limits that the documents state are those of the code."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from artimon.model.batch import MAX_BYTES, MAX_SAMPLES
+from artimon.model.routing import DEFAULT_LANES
+from artimon.stack.topics import TOPICS
+from pipeline.collector import FRAME_BYTES
+from pipeline.compaction import plan
+from pipeline.log.core import QUOTA_BYTES
+from pipeline.spark import pace
+from pipeline.spark.config import SparkConfig
+from pipeline.spark.state import FORGET_MS
+from query_dsl.history import question
+from sources.config import SourceConfig
+from sources.series.keeping import MAX_CLASSES
+from tests.docs.test_architecture import ROOT
+from varstore.buckets import DEFAULT_CAPACITY
+from varstore.series import limits
+
+DAY_MS = 86_400_000
+
+
+def default(config: type, name: str) -> int:
+    """What a field of a dataclass is unless it is told."""
+    found: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(config)}
+    return int(found[name])
+
+
+OPERATIONS = {
+    "batch": f"{MAX_SAMPLES:,} samples, {MAX_BYTES // 1024} KiB",
+    "series of one source": f"{default(SourceConfig, 'max_series'):,}",
+    "log of an agent": f"{QUOTA_BYTES // 2**30} GiB",
+    "lanes of an agent": f"{DEFAULT_LANES}",
+    "partitions of the topic": f"{TOPICS[0].partitions}, for ever",
+    "call to a collector": f"{FRAME_BYTES / 2**20:g} MiB",
+    "messages of an append": f"{default(SparkConfig, 'raw_messages'):,}",
+    "age of a batch": f"{FORGET_MS // DAY_MS} days before its append",
+    "Kafka keeps what the table holds": f"{default(SparkConfig, 'kafka_keep_s') // 3600} h",
+    "series of a shard": f"at most {DEFAULT_CAPACITY:,}",
+    "series of one name in a shard": f"{limits.SERIES_A_NAME:,} (`--name-limit`)",
+    "classes of retention": f"{MAX_CLASSES}",
+    "history in one answer": f"{question.SAMPLES:,} samples, {question.SERIES:,} series",
+    "live files": f"{pace.HOUR_FILES} in the open hour, {plan.HOUR_FILES} in a closed hour, {plan.DAY_FILES} in a day",
+}
+VARSTORE = {
+    "series of one name": f"{limits.SERIES_A_NAME:,} (`artimon shard --name-limit`)",
+    "label names": f"{limits.LABELS:,}",
+    "memory": f"{limits.MEMORY_SHARE:.0%}".replace("%", " %"),
+}
+PROMISED = {"open hour": (pace.HOUR_FILES, 480), "closed hour": (plan.HOUR_FILES, 4), "day": (plan.DAY_FILES, 8)}
+
+
+def rows(path: str) -> dict[str, str]:
+    """First cell -> second cell of every row of the table under "Limits"."""
+    text = (ROOT / "docs" / path).read_text().split("\n## Limits\n")[1].split("\n## ")[0]
+    found = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    return {cells[0].strip(): cells[1].strip() for cells in found[2:]}
+
+
+@pytest.mark.parametrize(("path", "known"), [("operations.md", OPERATIONS), ("varstore.md", VARSTORE)])
+def test_limits_are_those_of_the_code(path: str, known: dict[str, str]) -> None:
+    told = rows(path)
+    assert {what: told.get(what) for what, limit in known.items() if limit not in told.get(what, "")} == {}
+
+
+def test_operations_states_no_other_limits() -> None:
+    assert set(rows("operations.md")) == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("period", PROMISED)
+def test_live_files_stay_within_what_was_promised(period: str) -> None:
+    """These figures are a promise to readers of the table; they do not move with the code."""
+    limit, promised = PROMISED[period]
+    assert limit <= promised

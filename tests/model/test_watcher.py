@@ -1,0 +1,107 @@
+"""artimon.model.watcher: the thread that looks at ZooKeeper, without one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import ConnectionLoss
+from kazoo.handlers.threading import KazooTimeoutError
+
+from artimon.model.watcher import Watcher
+from tests.waiting import eventually
+
+HOUR_S = 3_600.0
+
+
+class Counting(Watcher):
+    """Counts its looks; each does what `act` does."""
+
+    def __init__(self, act: Callable[[], None] = lambda: None) -> None:
+        super().__init__(KazooClient("127.0.0.1:1"), "counting", HOUR_S)
+        self.looks, self.left = 0, 0
+        self._act = act
+
+    def _look(self) -> None:
+        self.looks += 1
+        self._act()
+        self.problem = ""
+
+    def _leave(self) -> None:
+        self.left += 1
+
+
+class Late(threading.Event):
+    """`stop` is called just before the thread forgets what woke it."""
+
+    stop: threading.Event
+
+    def clear(self) -> None:
+        self.stop.set()
+        self.set()
+        super().clear()
+
+
+def test_it_looks_when_woken_when_a_watch_fires_and_when_the_session_changes_and_leaves_once() -> None:
+    watcher = Counting()
+    watcher.start()
+
+    def session(state: str) -> None:
+        for listener in watcher._client.state_listeners:
+            listener(state)
+
+    happenings: list[Callable[[], None]] = [
+        lambda: None,
+        watcher.wake,
+        lambda: watcher._on_event(None),
+        lambda: session(KazooState.CONNECTED),
+        lambda: session(KazooState.SUSPENDED),
+    ]
+    for looks, happens in enumerate(happenings, start=1):
+        happens()
+        eventually(partial(lambda wanted: watcher.looks == wanted, looks), f"look {looks}")
+    watcher.stop(60.0)
+    assert (watcher.looks, watcher.left) == (5, 1)
+    assert not watcher._client.state_listeners
+
+
+def test_a_stop_that_comes_while_the_thread_forgets_what_woke_it_is_seen() -> None:
+    watcher = Counting()
+    watcher._wake = late = Late()
+    late.stop = watcher._stop
+    watcher.start()
+    watcher._thread.join(60.0)
+    assert not watcher._thread.is_alive()
+    assert watcher.left == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        pytest.param(ConnectionLoss("gone"), "ZooKeeper: ConnectionLoss gone", id="connection_lost"),
+        pytest.param(KazooTimeoutError(), "ZooKeeper: KazooTimeoutError ", id="no_answer_in_time"),
+        pytest.param(ZeroDivisionError("x"), "counting: ZeroDivisionError('x')", id="anything_else"),
+    ],
+)
+def test_a_look_that_fails_says_so_and_the_next_one_follows(error: Exception, problem: str) -> None:
+    faults = [error]
+
+    def act() -> None:
+        if faults:
+            raise faults.pop()
+
+    watcher = Counting(act)
+    watcher.look()
+    assert watcher.problem == problem
+    watcher.look()
+    assert watcher.problem == ""
+    assert watcher.looks == 2
+
+
+def test_one_that_was_never_started_stops_at_once() -> None:
+    watcher = Counting()
+    watcher.stop()
+    assert watcher.left == 0
