@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from artimon.model.batch import BatchError
 from artimon.model.feed import GROUP_CHANGED
 from artimon.model.ranges import LaneId, LaneRanges
-from artimon.model.vshards import from_hex, in_mask, to_hex
+from artimon.model.vshards import from_hex, in_mask, to_hex, union
 from varstore.images.frames import Frame, ImageError
 
 FORGET_LANE_MS = 97 * 24 * 3600 * 1000
@@ -32,10 +32,20 @@ class Partition(NamedTuple):
     partition: int
 
 
+class Lost(NamedTuple):
+    """Offsets [start, until) that Kafka deleted before a group had read them."""
+
+    start: int
+    until: int
+    known_ms: int = 0
+    """The greatest append time that was applied when the next batch was; 0: none was yet. What is lost was appended
+    before that, or little later."""
+
+
 @dataclass(slots=True, eq=False)
 class Group:
-    """Invariant: of the virtual shards in `vshards` every batch below `positions` has been applied or was a repeat, and
-    its number stands in `lanes`.
+    """Invariant: of the virtual shards in `vshards` every batch below `positions` that is not `lost` has been applied
+    or was a repeat, and its number stands in `lanes`.
 
     `lanes` is shared by all partitions of all topics: what agents send again to a topic made anew is a repeat."""
 
@@ -53,14 +63,39 @@ class Group:
     """Whether it holds all that its positions promise: False while older periods are still to come."""
     forgot_ms: int = 0
     """Append time at which lanes were last looked through."""
+    lost: dict[Partition, Lost] = field(default_factory=dict)
+    """What it never got and Kafka no longer has, until that is found elsewhere, or to be lost for everybody. Of several
+    ranges of a partition all that lies between them too."""
 
     def next_offset(self, key: Partition) -> int:
         return self.positions.get(key, 0)
 
+    def lose(self, key: Partition, until: int) -> None:
+        """Kafka no longer has what lies below `until`. What is lost already is lost once."""
+        start = self.next_offset(key)
+        self.lost[key] = Lost(min(start, self.lost[key].start) if key in self.lost else start, until)
+
+    def forget_lost(self, append_ms: int, reach_ms: int) -> None:
+        """A batch was appended at `append_ms`. What was lost `reach_ms` before is of no bucket any more."""
+        for key, lost in list(self.lost.items()):
+            if not lost.known_ms:
+                self.lost[key] = lost._replace(known_ms=append_ms)
+            elif append_ms - lost.known_ms > reach_ms:
+                del self.lost[key]
+
+    def go_back(self, key: Partition, offset: int) -> None:
+        """The log was cut: what stands at `offset` and above is new. What was lost before is lost all the same,
+        whatever has its offsets now."""
+        self.positions[key] = offset
+        if key in self.lost:
+            start, until, known_ms = self.lost[key]
+            self.lost[key] = Lost(min(start, offset), min(until, offset), known_ms)
+
     def copy(self, vshards: int) -> Group:
         """The same for some of its virtual shards; nothing is shared with this one."""
         positions, last_ms, epochs = dict(self.positions), dict(self.last_ms), dict(self.epochs)
-        return Group(vshards, positions, self.lanes.copy(), last_ms, epochs, self.ready, self.forgot_ms)
+        lanes, lost = self.lanes.copy(), dict(self.lost)
+        return Group(vshards, positions, lanes, last_ms, epochs, self.ready, self.forgot_ms, lost)
 
     def forget_lanes(self, append_ms: int) -> None:
         """Once a day of append time: lanes that were silent too long."""
@@ -72,9 +107,10 @@ class Group:
             self.lanes.forget(lane)
 
     def equals(self, other: Group, topic_id: str) -> bool:
-        """Whether both may become one: they stand at the same offsets of the topic that is read, and have seen the same
-        batches. (Offsets of topics that are gone do not matter then.)"""
-        return self.ready == other.ready and self._of(topic_id) == other._of(topic_id) and self.lanes == other.lanes
+        """Whether both may become one: they stand at the same offsets of the topic that is read, have seen the same
+        batches and lack the same. (Offsets of topics that are gone do not matter then.)"""
+        alike = self.ready == other.ready and self.lost == other.lost
+        return alike and self._of(topic_id) == other._of(topic_id) and self.lanes == other.lanes
 
     def _of(self, topic_id: str) -> dict[int, int]:
         return {key.partition: at for key, at in self.positions.items() if key.topic_id == topic_id and at}
@@ -96,6 +132,7 @@ class Group:
             "vshards": to_hex(self.vshards),
             "positions": [[*key, at] for key, at in sorted(self.positions.items())],
             "ready": self.ready,
+            **({"lost": [[*key, *lost] for key, lost in sorted(self.lost.items())]} if self.lost else {}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -117,6 +154,7 @@ class Group:
             {LaneId.parse(lane): int(at) for lane, at in data["lanes_last_ms"].items()},
             {Partition(str(topic), int(p)): int(epoch) for topic, p, epoch in data.get("epochs", ())},
             bool(data["ready"]),
+            lost={Partition(str(t), int(p)): Lost(*map(int, lost)) for t, p, *lost in data.get("lost", ())},
         )
 
     @classmethod
@@ -143,18 +181,23 @@ class Groups:
     @property
     def vshards(self) -> int:
         """The mask of all that is held."""
-        mask = 0
-        for group in self._groups:
-            mask |= group.vshards
-        return mask
+        return union(group.vshards for group in self._groups)
 
     @property
     def ready(self) -> int:
         """The mask of the groups that are ready."""
-        mask = 0
+        return union(group.vshards for group in self._groups if group.ready)
+
+    @property
+    def lost(self) -> list[Group]:
+        """Those that lack what Kafka no longer has."""
+        return [group for group in self._groups if group.lost]
+
+    def excuse(self, lost: Mapping[Partition, Lost]) -> None:
+        """Exactly this is lost for everybody: groups that lack it, and nothing else, lack nothing."""
         for group in self._groups:
-            mask |= group.vshards if group.ready else 0
-        return mask
+            if group.lost == lost:
+                group.lost = {}
 
     def find(self, vshards: int) -> Group:
         """The group of exactly these. GroupChanged if there is no such group."""
@@ -185,7 +228,7 @@ class Groups:
         """What stands at `offset` and above is new. What was seen stays seen: what comes again is a repeat."""
         for group in self._groups:
             if group.next_offset(key) > offset:
-                group.positions[key] = offset
+                group.go_back(key, offset)
 
     def other_epochs(self, topic_id: str, now: Mapping[int, int]) -> set[tuple[int, int]]:
         """(partition, epoch as a group knows it) where it is not what it is `now`."""
@@ -210,7 +253,7 @@ class Groups:
                 end = ends.get((partition, known), group.next_offset(key))
                 if known != epoch and group.next_offset(key) > end:
                     back.append((key, group.next_offset(key), end))
-                    group.positions[key] = end
+                    group.go_back(key, end)
                 group.epochs[key] = epoch
         return back
 

@@ -86,9 +86,11 @@ def admit(groups: Groups, range_: FeedRange, shard: str) -> Admitted | FeedAnswe
     return Admitted(key, group)
 
 
-def advance(groups: Groups, admitted: Admitted, until: int) -> None:
-    """All of a range is applied."""
-    admitted.group.positions[admitted.key] = until
+def advance(groups: Groups, admitted: Admitted, range_: FeedRange) -> None:
+    """All of a range is applied. One without entries says that Kafka no longer has its offsets."""
+    if not range_.entries:
+        admitted.group.lose(admitted.key, range_.until)
+    admitted.group.positions[admitted.key] = range_.until
     groups.merge(admitted.group, admitted.key.topic_id)
 
 

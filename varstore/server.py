@@ -19,13 +19,14 @@ from artimon.model.collector import settle
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.registration import Registration, zookeeper_client
-from artimon.model.vshards import from_hex
+from artimon.model.vshards import union
 from artimon.settings import security
 from bookkeeper.framed import FramedServer
 from varstore.answers.answer import ANSWER_BYTES
 from varstore.buckets import DEFAULT_CAPACITY
 from varstore.cluster.directory import Directory, Place, Shards
-from varstore.cluster.freshness import Freshness, Standing
+from varstore.cluster.freshness import Freshness, standings_of
+from varstore.cluster.healing import Healing
 from varstore.cluster.logends import LogEnds, log_span
 from varstore.cluster.membership import SHARDS_PATH, VARSTORE_PATH, LevelsDiffer, Membership, MembershipWatch
 from varstore.cluster.moving import Mover
@@ -127,6 +128,7 @@ class ShardProcess:
             self._client,
             self._stop,
         )
+        self._healing = Healing(config.id, self.shard, self._bringing.has_lost)
         self._moving = threading.Thread(target=self._move, name="mover", daemon=True)
 
     def start(self, stop: threading.Event) -> None:
@@ -195,6 +197,7 @@ class ShardProcess:
         while not self._stop.is_set():
             try:
                 self._mover.step(self._members, self._shards(), self._clock.monotonic())
+                self._healing.step(self._members, self._shards(), self._clock.monotonic())
             except Exception as error:  # this thread must go on, whatever it is
                 self._mover.problem = f"moving virtual shards: {error!r}"
                 log.exception("moving virtual shards")
@@ -233,18 +236,12 @@ class ShardProcess:
         """Once a second: who the members are, what this shard holds and how fresh it is; tell ZooKeeper. LevelsDiffer
         if ZooKeeper was not there at the start and says so now."""
         self._members = self._membership.look()
-        topic = self._log_ends.topic_id
-        standings = [
-            Standing(
-                from_hex(group["vshards"]),
-                {partition: at for of, partition, at in group["positions"] if of == topic},
-                bool(group["ready"]),
-            )
-            for group in self.shard.groups()
-        ]
+        standings = standings_of(self.shard.groups(), self._log_ends.topic_id)
         self._freshness.look(standings, self._announcements.due, self._announcements.read, self._clock.monotonic())
-        ready = self._freshness.ready & ~self._mover.leaving
-        place = replace(self._place, held=self._freshness.held, ready=ready, lagging=self._freshness.lagging)
+        lacking = union(standing.vshards for standing in standings if standing.lost and standing.ready)
+        ready = (self._freshness.ready | lacking) & ~self._mover.leaving
+        lagging = self._freshness.lagging | lacking
+        place = replace(self._place, held=self._freshness.held, ready=ready, lagging=lagging, lacking=lacking)
         if self._registration is not None and place.to_bytes(0) != self._place.to_bytes(0):
             self._registration.update(place.to_bytes(os.getpid()))
         self._place = place
@@ -258,7 +255,9 @@ class ShardProcess:
         found = []
         if not self._announcements.caught_up:
             found.append(f"{me} is still reading announcements")
-        if asked & ~self._freshness.ready:
+        if lacks := self._healing.lacks(asked):
+            found.append(f"{me} {lacks}")
+        elif asked & ~self._freshness.ready:
             doing = self._bringing.doing or f"{self._freshness.missing(asked)} batches to go"
             found.append(f"{me} is refilling: {doing}")
         if asked & self._freshness.lagging:
@@ -275,7 +274,7 @@ class ShardProcess:
             raise ShardBroken(self.shard.broken)
         problems = self._problems(status)
         starting = bool(problems) and not self._announcements.caught_up
-        held, ready = self._place.held, self._place.ready
+        held, ready = self._place.held, self._place.ready & ~self._place.lacking
         figures = {
             **status,
             "port": self.port,
@@ -283,6 +282,8 @@ class ShardProcess:
             "vshards": held.bit_count(),
             "vshards_ready": ready.bit_count(),
             "vshards_wanted": self._members.wanted(self._config.id).bit_count(),
+            "vshards_lacking": self._place.lacking.bit_count(),
+            **self._healing.figures(),
             "lag_ms": int(self._freshness.lag_s() * 1000),
             "questions": self._service.figures(),
             **(self._snapshots.figures() if self._snapshots is not None else {}),
@@ -293,6 +294,7 @@ class ShardProcess:
         id_ = self._config.id
         problems = [text for text in (self._announcements.problem, self._log_ends.problem, self._mover.problem) if text]
         problems += self._snapshots.problems if self._snapshots is not None else []
+        problems += self._healing.problems
         if self._registration is not None and self._registration.conflict:
             problems.append(f"another process is registered as shard {id_}")
         elif self._registration is not None and not self._registration.registered:

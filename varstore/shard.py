@@ -22,7 +22,7 @@ from varstore.answers.answer import Answers
 from varstore.answers.pushdown import Pushdown
 from varstore.answers.waiting import Gone, never
 from varstore.buckets import DEFAULT_CAPACITY, NO_TYPE, BucketStore, Tally
-from varstore.groups import Group, Partition
+from varstore.groups import Group, Lost, Partition
 from varstore.holdings import Holdings, Locks
 from varstore.images.image import Export
 from varstore.intake import Intake
@@ -114,7 +114,9 @@ class Shard:
             self.broken = f"applying {admitted.key} [{range_.start}, {range_.until}) failed half-way: {error!r}"
             raise ShardBroken(self.broken) from error
         with self._reading:
-            advance(self._groups, admitted, range_.until)
+            advance(self._groups, admitted, range_)
+            if range_.entries:
+                admitted.group.forget_lost(self._store.head_ms, self._store.head_ms - self._store.silent_ms())
             self._counts.total.add(tally)
             self._counts.repeated += sifted.repeated
             if len(range_.samples) and sifted.pieces:
@@ -131,8 +133,9 @@ class Shard:
     # groups
 
     def groups(self) -> list[dict[str, Any]]:
-        """Of each group: `vshards` (hex mask), `positions` ([topic id, partition, next offset] of all that was fed) and
-        `ready` (whether it holds all that its positions promise). JSON."""
+        """Of each group: `vshards` (hex mask), `positions` ([topic id, partition, next offset] of all that was fed),
+        `ready` (whether it holds all that its positions promise) and, if Kafka deleted something before it was read,
+        `lost` ([topic id, partition, start, until, append time of what came next]). JSON."""
         with self._reading:
             return [group.summary() for group in self._groups]
 
@@ -146,6 +149,16 @@ class Shard:
         """The mask of the virtual shards that are ready."""
         with self._reading:
             return self._groups.ready
+
+    def lost(self) -> list[tuple[int, dict[Partition, Lost]]]:
+        """Of each group that lacks what Kafka no longer has: its virtual shards (mask), and what that is."""
+        with self._reading:
+            return [(group.vshards, dict(group.lost)) for group in self._groups.lost]
+
+    def excuse(self, lost: Mapping[Partition, Lost]) -> None:
+        """See `Groups.excuse`."""
+        with self._feeding, self._reading:
+            self._groups.excuse(lost)
 
     def adopt(self, vshards: int, image: Iterable[bytes] | None = None, ready: bool = True) -> None:
         """Hold more virtual shards from now on (mask): as an image says (parts that `export` gave), else empty, at

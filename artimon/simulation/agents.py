@@ -133,9 +133,7 @@ class SimAgent(Process):
         self._looks_later = True
         """It knows no collector yet."""
         client: Any = SimClient(self._zookeeper, self._scheduler, self)
-        eyes: Any = self
-        self._control = Control(client, eyes, "artimon.samples")
-        self._control._wake = _Wake(self)  # type: ignore[assignment]
+        self._control = _Control(client, self)
         self._look_later(CONTROL_S)
         self.wake()
         self.pump()
@@ -398,14 +396,12 @@ class _Flight:
             self._agent.silent(self._call, late=True)
 
 
-class _Wake:
-    """The event that the control's thread waits for."""
+class _Control(Control):
+    """It has no thread: whoever wakes it wakes the agent."""
 
-    def __init__(self, agent: SimAgent) -> None:
+    def __init__(self, client: Any, agent: Any) -> None:
+        super().__init__(client, agent, "artimon.samples")
         self._agent = agent
 
-    def set(self) -> None:
+    def wake(self) -> None:
         self._agent.wake()
-
-    def clear(self) -> None:
-        """Nothing to be done."""

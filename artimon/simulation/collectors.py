@@ -12,8 +12,8 @@ from artimon.simulation.scheduler import Process, Scheduler, SimClock
 from artimon.simulation.zookeeper import SimZookeeper
 from pipeline.collector import HELD_BYTES, MAX_MESSAGES, Collector, Received
 from pipeline.collectors import COLLECTORS_PATH, Endpoint
+from pipeline.connections import answer_of
 from pipeline.quota import LogSizes, Quota, QuotaError
-from pipeline.sender import answer_of
 
 MEASURE_S = 5.0
 _LARGE = bytes(1 << 20)

@@ -6,76 +6,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from artimon.simulation.log import CLUSTER, LogTopic, Partition
 from artimon.simulation.scheduler import Process, Scheduler
 from pipeline import broker
 from pipeline.acks import Position
 from pipeline.broker import BrokerError, is_same_leader, position_of
 from pipeline.quota import LogSizes
-from pipeline.spark.state import Span
 from pipeline.spark.tasks import Record
-from pipeline.spark.topic import DeadLetter, LeaderChanged, Topic, TopicError, TopicInfo
+from pipeline.spark.topic import DeadLetter, TopicError, TopicInfo
 
-CLUSTER = "sim"
 SAMPLES, SERIES = "artimon.samples", "artimon.series"
 METADATA_AGE_S = 60.0
 MESSAGE_BYTES = 100
-
-
-@dataclass(slots=True)
-class Stored:
-    """A message. `hidden`: so many reads will not get it."""
-
-    record: Record
-    hidden: int = 0
-
-
-@dataclass(slots=True)
-class Partition:
-    """Offsets [start, end)."""
-
-    start: int = 0
-    records: list[Stored] = field(default_factory=list)
-    """All that were ever written and not cut, by offset: also those below `start`."""
-    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
-    """(leader epoch, first offset written under it)."""
-
-    @property
-    def end(self) -> int:
-        return len(self.records)
-
-    def append(self, now_ms: int, value: bytes | None) -> int:
-        """Its offset."""
-        self.records.append(Stored(Record(len(self.records), now_ms, value)))
-        return len(self.records) - 1
-
-    def cut(self, end: int) -> None:
-        """The log now ends there, and another leader goes on."""
-        del self.records[max(end, self.start) :]
-        self.elect()
-
-    def elect(self) -> None:
-        """A leader, the same or another, under a new epoch."""
-        newest = self.epochs[-1][0]
-        self.epochs = [one for one in self.epochs if one[1] < self.end]
-        self.epochs.append((newest + 1, self.end))
-
-    def end_of(self, epoch: int) -> int:
-        """Where what was written under that leader epoch or before ends."""
-        return next((start for later, start in self.epochs if later > epoch), self.end)
-
-    def read(self, start: int, end: int, whole: bool) -> list[Record]:
-        """What a consumer gets of [start, end); `whole`: hidden messages as well."""
-        if whole:
-            return [stored.record for stored in self.records[max(start, self.start) : end]]
-        got = []
-        for stored in self.records[max(start, self.start) : end]:
-            if stored.hidden:
-                stored.hidden -= 1
-            else:
-                got.append(stored.record)
-        return got
 
 
 class SimKafka:
@@ -118,43 +62,31 @@ class SimKafka:
         return [(p, record) for p in wanted for record in logs[p].read(start[p], end[p], whole)]
 
 
-class SimTopic(Topic):
-    """What the driver is told of the topic of samples; only what asks Kafka is replaced."""
+class SimTopic(LogTopic):
+    """The topic of samples, behind a network."""
 
     def __init__(self, kafka: SimKafka, scheduler: Scheduler, owner: Process, name: str = SAMPLES) -> None:
-        super().__init__("sim", name)
+        super().__init__(name, kafka.letters)
         self._kafka, self._scheduler, self._owner = kafka, scheduler, owner
 
     def _wait(self) -> None:
-        """A request goes there and back."""
         if self._scheduler.chance(0.02):
             self._scheduler.block(self._owner, self._scheduler.random.random() * 0.2)
         if self._kafka.down:
             raise TopicError("Kafka does not answer")
 
-    def describe(self) -> TopicInfo:
-        self._wait()
-        topic_id, logs = self._kafka.topics[self.topic]
-        epochs = {p: log.epochs[-1][0] for p, log in enumerate(logs)}
-        return TopicInfo(CLUSTER, self.topic, topic_id, len(logs), epochs, dict.fromkeys(epochs, 1))
+    def _logs(self) -> tuple[str, Sequence[Partition]]:
+        return self._kafka.topics[self.topic]
 
     def _epoch_end(self, info: TopicInfo, partition: int, epoch: int) -> int:
         if self._kafka.down:
             raise TopicError("Kafka does not answer")
-        log = self._kafka.topics[self.topic][1][partition]
-        if info.epochs[partition] != log.epochs[-1][0]:
-            raise LeaderChanged(f"{self.topic}, partition {partition}: another leader")
-        return log.end_of(epoch)
-
-    def bounds(self, partitions: int) -> dict[int, Span]:
-        self._wait()
-        logs = self._kafka.topics[self.topic][1]
-        return {p: (logs[p].start, logs[p].end) for p in range(partitions)}
+        return super()._epoch_end(info, partition, epoch)
 
     def offsets_at(self, partitions: int, time_ms: int) -> dict[int, int]:
         """As Kafka says it; none where every message is older."""
         found = {}
-        for p, log in enumerate(self._kafka.topics[self.topic][1][:partitions]):
+        for p, log in enumerate(self._logs()[1][:partitions]):
             for stored in log.records[log.start :]:
                 if stored.record.append_ms >= time_ms:
                     found[p] = stored.record.offset
@@ -170,21 +102,10 @@ class SimTopic(Topic):
     def delete_below(self, cuts: Mapping[int, int]) -> None:
         self._wait()
         for p, cut in cuts.items():
-            log = self._kafka.topics[self.topic][1][p]
+            log = self._logs()[1][p]
             if cut > log.end:
                 raise TopicError(f"partition {p} ends at {log.end}, below {cut}")
-            log.start = max(log.start, cut)
-
-    def bury(self, letters: Sequence[DeadLetter], _graveyard: str) -> None:
-        self._wait()
-        for letter in letters:
-            log = self._kafka.topics[self.topic][1][letter.partition]
-            if not log.start <= letter.offset < log.end:
-                raise TopicError(f"{letter} is gone")
-            self._kafka.letters.append((letter, log.records[letter.offset].record.value))
-
-    def close(self) -> None:
-        """There is no connection."""
+            log.trim(cut)
 
 
 def sizes_of(kafka: SimKafka, name: str) -> LogSizes:
@@ -216,7 +137,7 @@ class SimBroker:
         topic_id, logs = self._kafka.topics[name]
         number = uuid.UUID(int=int(topic_id.rpartition("-")[2]))
         leaders = dict.fromkeys(range(len(logs)), 1)
-        epochs = {p: log.epochs[-1][0] for p, log in enumerate(logs)}
+        epochs = {p: log.epoch for p, log in enumerate(logs)}
         info = _Info(CLUSTER, name, number, leaders, self._scheduler.now, (1,), epochs)
         self._topics[name] = info
         return info

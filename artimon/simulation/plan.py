@@ -39,6 +39,7 @@ SPECIALS = {
     "stretched": 0.05,
     "unreachable": 0.08,
     "deleted": 0.08,
+    "outrun": 0.12,
 }
 """Probability of each special event in a run."""
 
@@ -64,7 +65,15 @@ def draw(chance: random.Random) -> Plan:
     """The plan of a run."""
     specials = {name for name, probability in SPECIALS.items() if chance.random() < probability}
     if "level kafka" in specials:
-        specials -= {"cut", "recreated", "quota", "old", "deleted", "hidden"}  # what that level does not survive
+        specials -= {
+            "cut",
+            "recreated",
+            "quota",
+            "old",
+            "deleted",
+            "outrun",
+            "hidden",
+        }  # what that level does not survive
     conditions = Conditions(
         lost=chance.choice((0.0, 0.02, 0.05, 0.15)),
         repeated=chance.choice((0.0, 0.05, 0.1)),

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.feed import FeedAnswer, FeedEntry, FeedRange, join_samples
-from artimon.model.vshards import from_hex
+from artimon.model.vshards import from_hex, union
 from artimon.simulation.kafka import SimKafka
 from artimon.simulation.scheduler import Process, Scheduler, Violation
 from artimon.simulation.table import TableStore
@@ -17,12 +17,13 @@ from pipeline.spark.feeding import Outcome
 from pipeline.spark.shards import Group as FedGroup
 from pipeline.spark.shards import Shard as Live
 from pipeline.spark.shards import ShardsUnknown, Standings
-from varstore.groups import Group, Groups, Partition
-from varstore.images.bringing import LogSpan, can_go_on, is_from_table
+from varstore.groups import Group, Groups, Lost, Partition
+from varstore.images.bringing import LogSpan, can_go_on, has_lost, is_from_table
 from varstore.images.raw_state import RawTableError, parse
 from varstore.positions import admit, advance, check_range, sift, vshard_of
 
 FOLLOW_S = 2.0
+HEAL_S = 5.0
 
 
 class Died(OSError):
@@ -40,8 +41,8 @@ class SimShard(Process):
         self.groups = Groups()
         self.applied: Counter[int] = Counter()
         self.hangs = False
-        self.lacks = False
-        """It was told that the log no longer has what it lacks."""
+        self._vshards: dict[int, int] = {}
+        """Of each poll that was ever applied."""
         self.excused = False
         """It, or the one that took its snapshot, was alive when Kafka lost a part of its log."""
 
@@ -50,32 +51,48 @@ class SimShard(Process):
     def start(self) -> None:
         """Take up the newest snapshot, if Kafka still has what came since; else the table; else begin empty."""
         self.started()
-        self.hangs = self.lacks = False
+        self.hangs = False
         self.groups, self.applied, self.excused = Groups(), Counter(), False
-        span = self._span()
         if self.snapshot is not None:
             groups = [Group.from_json(one) for one in json.loads(self.snapshot[0])]
-            if can_go_on(span, groups):
+            if can_go_on(self._span(), groups):
                 for group in groups:
                     self.groups.add(group)
                 self.applied, self.excused = Counter(self.snapshot[1]), self.snapshot[2]
+        self._take_over()
+        self._follow()
+        self._scheduler.later(HEAL_S, self._heal, self)
+
+    def _take_over(self) -> None:
+        """What it is to hold and does not: from the table, or empty."""
         rest = self.vshards & ~self.groups.vshards
         try:
-            if rest and not self._from_table(rest, span):
+            if rest and not self._from_table(rest, self._span()):
                 self.groups.add(Group(rest))
         except (RawTableError, OSError):
-            self._scheduler.later(2.0, self._try_again, self)
-        self._follow()
+            self._scheduler.later(2.0, self._take_over, self)
 
-    def _refill(self) -> None:
-        self.snapshot = None
-        self.kill()
-        self.start()
+    def _heal(self) -> None:
+        """Every few seconds: let go of what lacks something that the table has."""
+        self._scheduler.later(HEAL_S, self._heal, self)
+        try:
+            ripe = union(group.vshards for group in self.groups.lost if self._is_there(group.lost))
+        except (RawTableError, OSError):
+            return
+        if ripe:
+            self.groups.remove(ripe)
+            self.applied = Counter({one: n for one, n in self.applied.items() if not ripe >> self._vshards[one] & 1})
+            self._scheduler.later(self._scheduler.random.random(), self._take_over, self)
 
-    def _try_again(self) -> None:
-        if not self.groups.vshards:
-            self.kill()
-            self.start()
+    def _is_there(self, lost: Mapping[Partition, Lost]) -> bool:
+        """Whether the table has what Kafka deleted; else that is lost for everybody."""
+        self._store.check()
+        if not self._store.document:
+            raise RawTableError("there is no raw table yet")
+        there = has_lost(parse(self._store.document, "sim"), self._span(), lost)
+        if not there:
+            self.groups.excuse(lost)
+        return there
 
     def _from_table(self, vshards: int, span: LogSpan) -> bool:
         """All that the table holds, and on from there, if it is there. Until the table has looked at a log that changed
@@ -93,8 +110,12 @@ class SimShard(Process):
         self.groups.add(group)
         for row in self._store.rows:
             if vshards >> vshard_of(row.source) & 1:
-                self.applied[row.token] += 1
+                self._apply(row.token, row.source)
         return True
+
+    def _apply(self, token: int, source: str) -> None:
+        self.applied[token] += 1
+        self._vshards[token] = vshard_of(source)
 
     def kill(self) -> None:
         """Its memory is gone."""
@@ -102,7 +123,7 @@ class SimShard(Process):
 
     def take_snapshot(self) -> None:
         """All of it at one point: what was applied, positions, and numbers seen."""
-        if self.up and self.groups.vshards and not self.lacks:
+        if self.up and self.groups.vshards:
             groups = [group.to_json() for group in self.groups.copies(self.groups.ready)]
             self.snapshot = json.dumps(groups), Counter(self.applied), self.excused
 
@@ -112,6 +133,11 @@ class SimShard(Process):
         topic_id, logs = self._kafka.topics["artimon.samples"]
         keys = [(Partition(topic_id, p), log.end) for p, log in enumerate(logs)]
         return any(group.next_offset(key) < end for group in self.groups for key, end in keys)
+
+    @property
+    def lacking(self) -> str:
+        """What Kafka deleted before it was read."""
+        return ", ".join(f"{lost.start} to {lost.until}" for group in self.groups.lost for lost in group.lost.values())
 
     def log_was_lost(self) -> None:
         """What the table has read of it nobody sends again."""
@@ -159,14 +185,11 @@ class SimShard(Process):
         admitted = admit(self.groups, range_, self.name)
         if isinstance(admitted, FeedAnswer):
             return admitted
-        if not range_.entries:  # the log no longer has these: who runs it starts it anew, from the table
-            self.lacks = True
-            self._scheduler.later(3.0, self._refill, self)
         sifted = sift(admitted.group, range_)
         for piece in sifted.pieces:
             for token in range_.samples.fingerprint[piece.start : piece.end].tolist():
-                self.applied[token] += 1
-        advance(self.groups, admitted, range_.until)
+                self._apply(token, piece.entry.source)
+        advance(self.groups, admitted, range_)
         return FeedAnswer(range_.until, len(sifted.pieces), sifted.repeated)
 
 

@@ -140,7 +140,31 @@ class Troubles:
         chance = self._scheduler.random
         self._log_was_lost()
         for log in self._world.kafka.samples:
-            log.start = chance.randrange(log.start, log.end + 1)
+            log.trim(chance.randrange(log.start, log.end + 1))
+
+    def outrun(self) -> None:
+        """The buckets query is away while the raw query reads on; Kafka keeps little more than what the table lacks,
+        now and then less. Shards that lack it now may be killed before they are whole again."""
+        chance, feed = self._scheduler.random, self._world.feed
+        self._world.say("the buckets query is away for a while")
+        if feed.up:
+            feed.kill()
+
+        def delete() -> None:
+            read = self._world.store.head[1]
+            until = read.until() if read.current and read.current.topic_id == self._world.kafka.samples_id else {}
+            starts = [log.start for log in self._world.kafka.samples]
+            for p, log in enumerate(self._world.kafka.samples):
+                start = until.get(p, 0) + chance.choice((-2, 0, 0, 2, 5))
+                log.start = max(log.start, min(log.end, start))
+            self._world.happened["outrun"] += starts != [log.start for log in self._world.kafka.samples]
+            self._world.crashes.again(feed)
+            if chance.random() < 0.4:
+                self._world.crashes.crash_hdfs()
+                self._scheduler.later(14.0, self.snapshot)
+                self._scheduler.later(16.0, self._world.crashes.crash_shard)
+
+        self._scheduler.later(8 + chance.random() * 12, delete)
 
     def disk_full(self) -> None:
         """The disk of an agent has no room for a while, or none for more files, and in the end its machine fails."""

@@ -214,8 +214,10 @@ class World:
         if current is None or current.topic_id != self.kafka.samples_id or dict(current.until) != ends:
             return f"the table holds {current.until if current else {}} of {ends}"
         for shard in self.shards:
-            if not shard.up or shard.lacks or shard.groups.vshards != shard.vshards:
+            if not shard.up or shard.groups.vshards != shard.vshards:
                 return f"{shard.name} is not there"
+            if shard.lacking:
+                return f"{shard.name} lacks {shard.lacking}"
             for group in shard.groups:
                 at = {key.partition: n for key, n in group.positions.items() if key.topic_id == self.kafka.samples_id}
                 if {p: at.get(p, 0) for p in ends} != ends:

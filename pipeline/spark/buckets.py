@@ -247,7 +247,8 @@ class Life:
         return self._run(batch(self._session, self._config, self.info, start, end).coalesce(1), plan)
 
     def _skip_lost(self, cohort: Iterable[Group], bounds: Mapping[int, Span]) -> None:
-        """Tell groups that the log begins above their next offset: nothing will ever come for what lies between."""
+        """Tell groups that the log begins above their next offset: a range without entries. What lies between is lost
+        to them; they go on, and see themselves to what the raw table has of it."""
         for group in cohort:
             for partition, (start, until) in self.progress.below(group, bounds).items():
                 if start > 0:

@@ -42,7 +42,7 @@ class Shard:
     """The virtual shards that its registration names, ready or not: where they differ from its groups as they are
     known, it is asked again."""
     lags: bool = field(default=False, compare=False)
-    """Its registration says that it lacks something: it may have gone back since it was asked."""
+    """Its registration says that it lacks something that Kafka has: it may have gone back since it was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,6 @@ class ShardDirectory:
         except (KazooException, KazooTimeoutError) as error:
             if not self._known:
                 raise ShardsUnknown(f"ZooKeeper does not name the shards: {error!r}") from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise ShardsUnknown(f"unreadable entry under {SHARDS_PATH}: {error!r}") from error
         if not self._known:
             raise ShardsUnknown(f"no shard is alive: nothing under {SHARDS_PATH}")
         return dict(self._known)
@@ -102,18 +100,22 @@ class ShardDirectory:
         shards = {}
         for name in sorted(names):
             try:
-                entry: Mapping[str, Any] = json.loads(self._get(f"{SHARDS_PATH}/{name}"))
-            except NoNodeError:
+                shards[name] = _shard_of(name, self._get(f"{SHARDS_PATH}/{name}"))
+            except (NoNodeError, KeyError, TypeError, ValueError):  # gone, or no shard: the others are where they are
                 continue
-            held = from_hex(entry["held"]) if "held" in entry else None
-            at = str(entry["host"]), int(entry["port"])
-            lags = from_hex(entry.get("lagging", "0")) != 0
-            shards[name] = Shard(name, *at, str(entry.get("incarnation", "")), held, lags)
         return shards
 
     def _get(self, path: str) -> bytes:
         data, _ = self._zookeeper.get_async(path).get(timeout=ZOOKEEPER_TIMEOUT_S)
         return bytes(data)
+
+
+def _shard_of(name: str, data: bytes) -> Shard:
+    """What a registration says. Raises KeyError, TypeError, ValueError for what is none."""
+    entry: Mapping[str, Any] = json.loads(data)
+    held = from_hex(entry["held"]) if "held" in entry else None
+    lags = from_hex(entry.get("lagging", "0")) & ~from_hex(entry.get("lacking", "0")) != 0
+    return Shard(name, str(entry["host"]), int(entry["port"]), str(entry.get("incarnation", "")), held, lags)
 
 
 def groups(shard: Shard, topic_id: str) -> Standings | None:

@@ -33,6 +33,7 @@ from pipeline.spark.acks import AcksPublisher
 from pipeline.tracker import Tracker
 from tests.simulation.planting import Fault, around, on
 from varstore.groups import Group, Groups, Partition
+from varstore.images import bringing
 from varstore.images.raw_state import RawHead
 from varstore.positions import Admitted, check_owned
 
@@ -447,6 +448,29 @@ def short_log_taken_for_whole() -> list[Any]:
     return [around(sim_shards, "is_from_table", is_from_table)]
 
 
+def lost_not_noted() -> list[Any]:
+    """What the program did: a line in a log, and nothing else."""
+    return [on(Group, "lose", lambda self, key, until: None)]
+
+
+def lost_never_looked_for() -> list[Any]:
+    return [on(sim_shards, "has_lost", lambda head, span, lost: False)]
+
+
+def lost_forgotten_by_a_snapshot() -> list[Any]:
+    def to_json(real: Any, self: Group) -> Any:
+        return {name: value for name, value in real(self).items() if name != "lost"}
+
+    return [around(Group, "to_json", to_json)]
+
+
+def a_part_named_taken_for_all() -> list[Any]:
+    def is_named(spans: Any, lost: Any) -> bool:
+        return any(start < lost.until and lost.start < end for start, end in spans)
+
+    return [on(bringing, "_is_named", is_named)]
+
+
 FAULTS = [
     Fault("accept before fsync", "a batch is accepted once it is written, not once it is synced", accept_before_fsync),
     Fault("folder not fsynced", "the entry of a new segment is not made durable", folder_not_fsynced),
@@ -495,4 +519,8 @@ FAULTS = [
     Fault("rewind forgets numbers", "a shard that goes back forgets what it has seen", rewind_forgets_numbers),
     Fault("range not trimmed", "a shard applies what lies below its position", range_not_trimmed),
     Fault("short log taken for whole", "a shard begins empty though Kafka lost a part", short_log_taken_for_whole),
+    Fault("lost not noted", "a shard goes on above what Kafka deleted unread, as if it had that", lost_not_noted),
+    Fault("lost never looked for", "what Kafka deleted unread is lost, though the table has it", lost_never_looked_for),
+    Fault("lost forgotten by a snapshot", "a restart does not know what is lacking", lost_forgotten_by_a_snapshot),
+    Fault("a part named taken for all", "the table lacks some of it, so it is not asked", a_part_named_taken_for_all),
 ]

@@ -40,7 +40,7 @@ MACHINES: dict[str, tuple[str, ...]] = {
     "pipeline/spark/tasks.py": ("Reader",),
     "pipeline/spark/topic.py": ("Topic._epochs", "Topic.epochs", "Topic.check_leaders"),
     "varstore/groups.py": ("Groups", "Group"),
-    "varstore/images/bringing.py": ("is_from_table", "can_go_on", "LogSpan"),
+    "varstore/images/bringing.py": ("is_from_table", "has_lost", "can_go_on", "LogSpan"),
     "varstore/images/raw_state.py": ("parse", "RawHead"),
     "varstore/positions.py": ("admit", "advance", "sift", "check_range", "check_owned"),
 }
@@ -48,13 +48,12 @@ SITES = ("above", "first_above", "reclaim", "adopt", "release", "outstanding", "
 LEFT_OUT = {
     *(f"Tracker.{name}" for name in SITES),  # several data centres: tests/sites
     *(f"Tracker.{name}" for name in ("oldest_ms", "oldest_unsent_ms", "_unsent", "lanes", "set_ack_on_sent")),
-    *("Control._run", "Control.start", "Control.stop", "Control._on_state"),  # threads
     *("AcksPublisher.run", "Retention.run", "RawQuery.run", "RawQuery._live", "RawQuery.figures"),  # loops around turns
     *("BucketsQuery.run", "Life.run_tasks", "Life.on_batch.task", "Life.catch_up", "Life._tasks"),  # Spark itself
     *("RawQuery.problems", "RawQuery._lag_ms", "Retention.look", "Quota.figures", "Quota.problem", "Progress.figures"),
     *("Progress._lag_ms", "Progress.log_end", "Collector.figures", "Collectors.update", "Collector.send"),
     *("Group.forget_lanes", "Groups.merge", "Group.equals", "Group._of", "Group.absorb", "Groups.remove"),
-    # groups that move between shards, and 97 days: tests/varstore
+    "Group.forget_lost",  # groups that move between shards, 82 hours, and 97 days: tests/varstore
     *("Segments.oldest_live", "Tracker.give_up", "Tracker._was_given_up", "Credits.keep"),  # shedding, reloads
     *("Segments.live_in", "LogCore.shed", "LogCore.close", "Segments.close", "Life._rest"),
 }

@@ -44,6 +44,8 @@ RARE = {
     "dead collector for ever",
     "never probes again",
     "newest segment deleted",
+    "lost forgotten by a snapshot",
+    "a part named taken for all",
 }
 """These need more than some tens of runs."""
 
@@ -161,6 +163,7 @@ SHARED = [
     ("shards", "Groups", "varstore.holdings"),
     ("shards", "can_go_on", "varstore.server"),
     ("shards", "is_from_table", "varstore.images.bringing"),
+    ("shards", "has_lost", "varstore.images.bringing"),
     ("shards", "parse", "varstore.images.raw_state"),
 ]
 """Module of the simulation, name, and the module of the shipped process that drives the same thing."""

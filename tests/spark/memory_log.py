@@ -1,83 +1,25 @@
-"""Kafka as the raw query sees it, in memory, so that a test can lose, cut and hide what it likes. Remembers
-everything that ever stood in it."""
+"""Kafka and Spark as the raw query sees them, in memory, so that a test can lose, cut and hide what it likes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from artimon.simulation.log import LogTopic, Partition
 from pipeline.spark.state import Span
-from pipeline.spark.topic import DeadLetter, LeaderChanged, Topic, TopicError, TopicInfo
+from pipeline.spark.tasks import Record
+from pipeline.spark.topic import DeadLetter, TopicError
 
-CLUSTER, NAME = "cluster", "t.samples"
-
-
-@dataclass(slots=True)
-class Stored:
-    """A message in the log. `withheld`: at least one read did not get it. `hidden`: so many reads will not, -1: none
-    ever will."""
-
-    offset: int
-    append_ms: int
-    value: bytes | None
-    hidden: int = 0
-    withheld: bool = False
-
-
-@dataclass(slots=True)
-class PartitionLog:
-    """Offsets [start, end)."""
-
-    start: int = 0
-    records: list[Stored] = field(default_factory=list)
-    """All that were ever written and not cut, by offset: also those below `start`."""
-    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
-    """(leader epoch, first offset written under it)."""
-
-    @property
-    def end(self) -> int:
-        return len(self.records)
-
-    def append(self, append_ms: int, value: bytes | None) -> None:
-        self.records.append(Stored(self.end, append_ms, value))
-
-    def trim(self, start: int) -> None:
-        """The log now begins there: what lies below cannot be read any more."""
-        for record in self.records[self.start : start]:
-            record.withheld = True
-        self.start = max(self.start, start)
-
-    def cut(self, end: int) -> None:
-        """The log now ends there, and another leader goes on."""
-        del self.records[max(end, self.start) :]
-        self.elect()
-
-    def elect(self) -> None:
-        """A leader, the same or another, under a new epoch."""
-        newest = self.epochs[-1][0]
-        self.epochs = [(epoch, start) for epoch, start in self.epochs if start < self.end]
-        self.epochs.append((newest + 1, self.end))
-
-    def read(self, start: int, end: int) -> list[Stored]:
-        """What a consumer gets of [start, end)."""
-        got = []
-        for record in self.records[max(start, self.start) : end]:
-            if record.hidden:
-                record.hidden -= record.hidden > 0
-                record.withheld = True
-            else:
-                got.append(record)
-        return got
+NAME = "t.samples"
 
 
 class MemoryLog:
     """One topic at a time; `recreate` makes another of the same name."""
 
     def __init__(self, partitions: int) -> None:
-        self.topics: dict[str, list[PartitionLog]] = {}
+        self.topics: dict[str, list[Partition]] = {}
         self._partitions = partitions
         self.letters: list[tuple[DeadLetter, bytes | None]] = []
         self.bury_fails = False
@@ -85,45 +27,28 @@ class MemoryLog:
 
     def recreate(self) -> None:
         self.id = f"topic-{len(self.topics)}"
-        self.topics[self.id] = [PartitionLog() for _ in range(self._partitions)]
+        self.topics[self.id] = [Partition() for _ in range(self._partitions)]
 
     @property
-    def partitions(self) -> list[PartitionLog]:
+    def partitions(self) -> list[Partition]:
         return self.topics[self.id]
 
 
-class MemoryTopic(Topic):
-    """What pipeline.spark.topic.Topic tells the driver; only what asks Kafka is replaced."""
+class MemoryTopic(LogTopic):
+    """The one topic, as the driver sees it."""
 
     def __init__(self, log: MemoryLog) -> None:
-        super().__init__("memory", NAME)
+        super().__init__(NAME, log.letters)
         self._log = log
 
-    def describe(self) -> TopicInfo:
-        epochs = {p: log.epochs[-1][0] for p, log in enumerate(self._log.partitions)}
-        return TopicInfo(CLUSTER, NAME, self._log.id, len(epochs), epochs, dict.fromkeys(epochs, 1))
+    def _logs(self) -> tuple[str, Sequence[Partition]]:
+        return self._log.id, self._log.partitions
 
-    def _epoch_end(self, info: TopicInfo, partition: int, epoch: int) -> int:
-        log = self._log.partitions[partition]
-        if info.epochs[partition] != log.epochs[-1][0]:
-            raise LeaderChanged(f"partition {partition} has another leader")
-        return next((start for later, start in log.epochs if later > epoch), log.end)
-
-    def bounds(self, partitions: int) -> dict[int, Span]:
-        return {p: (log.start, log.end) for p, log in enumerate(self._log.partitions[:partitions])}
-
-    def bury(self, letters: Sequence[DeadLetter], _graveyard: str) -> None:
-        for letter in letters:
-            log = self._log.partitions[letter.partition]
-            if not log.start <= letter.offset < log.end:
-                raise TopicError(f"{letter} is gone")
-            self._log.letters.append((letter, log.records[letter.offset].value))
+    def bury(self, letters: Sequence[DeadLetter], graveyard: str) -> None:
+        super().bury(letters, graveyard)
         if self._log.bury_fails:
             self._log.bury_fails = False
             raise TopicError("the answer to the dead letters was lost")
-
-    def close(self) -> None:
-        pass
 
 
 class Row(NamedTuple):
@@ -155,7 +80,7 @@ class Frame:
                 rows += [Row(text) for text in batch.column(0).to_pylist()]
         return rows
 
-    def _batches(self, records: Sequence[tuple[int, Stored]]) -> Iterable[Any]:
+    def _batches(self, records: Sequence[tuple[int, Record]]) -> Iterable[Any]:
         for at in range(0, len(records), self._chunk):
             yield arrow(records[at : at + self._chunk])
 

@@ -17,7 +17,8 @@ from artimon.model.values import Value
 from pipeline.spark.messages import FUTURE_MS
 from pipeline.spark.state import END_OF_LOG, FORGET_MS, RawState, TopicState
 from pipeline.spark.table import RawTable, read_raw, read_sources, read_state
-from tests.spark.memory_log import MemoryLog, Stored
+from pipeline.spark.tasks import Record
+from tests.spark.memory_log import MemoryLog
 
 Held = tuple[str, int, int, int, bool, str, str, bytes]
 """(source, series, time, birth, future, keep, type, bits of the value)."""
@@ -99,13 +100,13 @@ class Reference:
         lost = topic.lost.get(p, ())
         for offset in range(self.until[topic.topic_id][p], until):
             assert offset < log.end, "the table claims what was never written"
-            record = log.records[offset]
+            stored = log.records[offset]
             if any(start <= offset < end for start, end in lost):
-                assert record.withheld, f"offset {offset} is named lost, and could be read all the time"
+                assert stored.withheld, f"offset {offset} is named lost, and could be read all the time"
             else:
-                self._store(p, record, mended)
+                self._store(p, stored.record, mended)
 
-    def _store(self, p: int, record: Stored, mended: bool) -> None:
+    def _store(self, p: int, record: Record, mended: bool) -> None:
         made = self.made.get(record.value or b"")
         if made is None or made.poll_ms < record.append_ms - FORGET_MS:
             self._bury(p, record)
@@ -118,7 +119,7 @@ class Reference:
                 future = time > record.append_ms + FUTURE_MS
                 self.rows[made.source, series, time, birth, future, made.keep, *bits(value)] += 1
 
-    def _bury(self, p: int, record: Stored) -> None:
+    def _bury(self, p: int, record: Record) -> None:
         self.dead += 1
         found = [
             letter

@@ -17,6 +17,7 @@ from artimon.model.codec import encode_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.routing import partition_of
 from artimon.model.values import Value
+from artimon.simulation.log import CLUSTER
 from pipeline import acks
 from pipeline.acks import AckState, Position, Sent
 from pipeline.compaction.compactor import Compactor
@@ -29,7 +30,7 @@ from pipeline.spark.state import RawState
 from pipeline.spark.table import RawTable, SourcesTable, TableError
 from pipeline.spark.topic import TopicError
 from tests.spark.local_files import LocalClient
-from tests.spark.memory_log import CLUSTER, NAME, Frame, LocalSession, MemoryLog, MemoryTopic
+from tests.spark.memory_log import NAME, Frame, LocalSession, MemoryLog, MemoryTopic
 from tests.spark.reference import Made, Reference, Rows, difference, table_rows
 
 PARTITIONS = 3
@@ -403,7 +404,7 @@ class World:
     def _write(self, made: Made) -> None:
         partition = partition_of(*made.id.lane_id, PARTITIONS)
         log = self.log.partitions[partition]
-        position = Position(CLUSTER, self.log.id, partition, log.end, log.epochs[-1][0])
+        position = Position(CLUSTER, self.log.id, partition, log.end, log.epoch)
         log.append(self.clock.now_ms(), made.data)
         if made.data not in self._acked:
             self._sent[made.data] = Sent(made.data, position)

@@ -114,8 +114,8 @@ class Cluster:
         self.start(id_)
         eventually(lambda: id_ in (now := self.places()) and now[id_] != before, f"shard {id_} is registered")
 
-    def settle(self, *ids: str, seconds: float = 60.0) -> None:
-        eventually(lambda: self.is_settled(*ids), f"shards {ids} hold what they are to hold", seconds)
+    def settle(self, *ids: str) -> None:
+        eventually(lambda: self.is_settled(*ids), f"shards {ids} hold what they are to hold")
 
     # samples
 
@@ -146,6 +146,7 @@ class Cluster:
 
     def trim(self, until: Mapping[int, int]) -> None:
         """Kafka deletes what stands below these offsets."""
+        self._producer.flush(20)
         admin = KafkaAdminClient(bootstrap_servers=self.kafka)
         admin.delete_records({TopicPartition(f"{self.prefix}.samples", p): at for p, at in until.items()})
         admin.close()

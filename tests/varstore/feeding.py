@@ -74,7 +74,8 @@ class Log:
         return {p: (self.starts[p], end) for p, end in self.ends().items()}
 
     def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[tuple[int, Record]]:
-        return [(p, record) for p in sorted(start) for record in self.records[p][start[p] : end[p]]]
+        wanted = {p: slice(max(at, self.starts[p]), end[p]) for p, at in sorted(start.items())}
+        return [(p, record) for p, those in wanted.items() for record in self.records[p][those]]
 
 
 class FedShard:

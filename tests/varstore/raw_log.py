@@ -13,7 +13,7 @@ from artimon.model.ranges import LaneRanges
 from pipeline.compaction.order import sort
 from pipeline.spark import rows
 from pipeline.spark import state as states
-from pipeline.spark.state import RawState, Step, Totals
+from pipeline.spark.state import Gap, RawState, Step, Totals
 from pipeline.spark.table import FILE_SCHEMA, DataFile, RawTable, SourcesTable, folder
 from tests.varstore.keeping import Log
 from tests.varstore.worlds import TOPIC, TestBatch
@@ -77,6 +77,13 @@ class RawLog:
         new = [self._write(period, batches) for period, batches in by_period.items() if any(b.rows for _, b in batches)]
         step = Step(dict(until), seen, last_ms, Totals(), newest)
         self._advance(states.advance(self.state, "test", step), new)
+
+    def lose(self, spans: Mapping[int, tuple[int, int]]) -> None:
+        """One append that names these offsets [start, end) of each partition lost."""
+        gaps = [Gap("lost", partition, *span) for partition, span in spans.items()]
+        current = self.state.topics[-1]
+        named = (*(self.state.cluster, self.state.topic, current.topic_id), len(current.until), gaps, None, 0)
+        self._advance(states.close_gaps(self.state, "test", *named), [])
 
     def _write(self, period: str, batches: Sequence[tuple[int, TestBatch]]) -> DataFile:
         table = file_table(batches)

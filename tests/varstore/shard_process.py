@@ -1,5 +1,5 @@
 """One shard in a process of its own: `python -m tests.varstore.shard_process CONFIG`, in JSON. With "dies_in_refill"
-it kills itself with -9 before that batch of rows of the raw table."""
+it kills itself with -9 before that batch of rows of the raw table; "notice_s" is how soon it looks at the table."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crashing import kill_at
+from varstore.cluster import healing
 from varstore.images.raw_rows import Rows
 from varstore.server import ShardConfig, run_shard
 
@@ -35,6 +36,8 @@ def main() -> None:
     plain = json.loads(sys.argv[1])
     if nth := plain.pop("dies_in_refill", 0):
         die_in_refill(nth)
+    if (notice_s := plain.pop("notice_s", None)) is not None:
+        healing.NOTICE_S = healing.LOOK_S = notice_s
     plain |= {name: Path(plain[name]) for name in ("health", "data") if plain.get(name)}
     run_shard(ShardConfig(**plain), stop)
 

@@ -13,12 +13,15 @@ import pytest
 
 from artimon.model import files
 from artimon.model.grid import DEFAULT_LEVELS, Grid
+from artimon.model.health import read_health
 from artimon.model.select import NAME, STATISTICS, Matcher, SelectRequest
+from artimon.model.vshards import EVERY
 from tests.varstore.cluster import NOW, SOURCES, Cluster
 from tests.varstore.raw_log import RawLog
 from tests.varstore.test_cluster import made
 from tests.varstore.worlds import Row, print_of
 from tests.waiting import eventually
+from varstore.cluster.client import StoreUnavailable
 from varstore.groups import Group
 from varstore.images.folders import Folder, HdfsFolder, LocalFolder
 from varstore.images.frames import read_frames
@@ -90,6 +93,11 @@ class World:
         self.cluster.rest()
         self.cluster.check()
 
+    def problem(self) -> str:
+        """Of which the shard's health speaks."""
+        health = read_health(self.cluster.folder / "shard-0.json")
+        return health.problem if health is not None else ""
+
     def said(self) -> str:
         """What the shard logged since it was last asked."""
         log = self.cluster.folder / "shard-0.log"
@@ -97,8 +105,8 @@ class World:
         log.write_text("")
         return text
 
-    def is_saved(self, folder: Folder) -> bool:
-        """Whether the newest snapshot there has all that there is."""
+    def is_saved(self, folder: Folder, lacking: bool = False) -> bool:
+        """Whether the newest snapshot there has all that there is; or all but what it says is `lacking`."""
         ends = self.cluster.log.ends()
         manifest = next(manifests(folder), None)
         if manifest is None:
@@ -108,6 +116,8 @@ class World:
         except FileNotFoundError:  # there is a newer one by now
             return False
         groups = [Group.of_frame(frame) for frame in frames if frame.kind == "group"]
+        if any(bool(group.lost) != lacking for group in groups):
+            return False
         have = [{key.partition: at for key, at in group.positions.items()} for group in groups]
         return bool(have) and all(one.get(p, 0) >= end for one in have for p, end in ends.items())
 
@@ -123,7 +133,7 @@ def running(zookeeper: str, kafka: str, hdfs: str, tmp_path_factory: pytest.Temp
     """A shard with some days in it, saved at home and on HDFS; Kafka no longer has what it was fed."""
     root, data = f"{hdfs}/coming-back", tmp_path_factory.mktemp("data")
     folder = tmp_path_factory.mktemp("coming")
-    options = {"hdfs": root, "data": str(data), "snapshot_s": OFTEN, "copy_s": OFTEN}
+    options = {"hdfs": root, "data": str(data), "snapshot_s": OFTEN, "copy_s": OFTEN, "notice_s": OFTEN}
     with made(zookeeper, kafka, folder, "back", "0", 1, 0, **options) as cluster:
         cluster.asked = EVERY_LEVEL
         raw = RawLog(root, len(cluster.log.records), cluster.topic_id)
@@ -179,3 +189,43 @@ def test_without_both_it_comes_back_from_the_table(world: World) -> None:
     assert world.cluster.processes["0"].returncode == -signal.SIGKILL
     world.come_back()
     assert "refilled from version" in world.said()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_kafka_deleted_unread_comes_from_the_table(world: World, killed: bool) -> None:
+    """The shard lives; the table has read on, the shard has not. Until the table is past what is lost its answers are
+    partial, and say so; also after it was killed in between."""
+    cluster = world.cluster
+    world.come_back(snapshot_s=OFTEN, copy_s=OFTEN)
+    world.raw.store(cluster.log.batches, cluster.log.ends())
+    world.sample(10)
+    lost = cluster.log.ends()
+    cluster.trim(lost)
+    world.sample(5)
+
+    def lacks() -> bool:
+        cluster.feed_once()
+        try:
+            answer = cluster.answer()
+        except StoreUnavailable:
+            return False
+        told = any("which Kafka deleted before it was read" in note for note in answer.notes)
+        return answer.partial and told and cluster.places()["0"].lacking == EVERY
+
+    eventually(lacks, "it says what it lacks")
+    if killed:
+        eventually(lambda: world.is_saved(world.local, lacking=True), "a snapshot of what it has")
+        cluster.kill("0")
+        world.start()
+        eventually(lacks, "it still does")
+        eventually(lambda: "cannot be refilled yet: the raw query has read" in world.problem(), "why it still does")
+    eventually(lambda: "which Kafka deleted before it was read" in world.problem(), "health says it")
+    world.raw.store(cluster.log.batches, lost)
+    cluster.rest()
+    cluster.load()
+    cluster.settle("0")
+    cluster.rest()
+    cluster.check()
+    assert "refilled from version" in world.said()
+    assert cluster.places()["0"].lacking == 0

@@ -62,6 +62,24 @@ def test_without_kafka_nothing_is_known_to_be_whole() -> None:
     assert life.freshness.ready == 0
 
 
+def test_what_kafka_deleted_unread_is_not_whole_before_it_is_taken_over_anew() -> None:
+    """And then only where Kafka ends now, with announcements that were read since."""
+    life = whole()
+    life.standings = [Standing(0b1100, {0: 10}, True), Standing(0b0011, {0: 10}, True, lost=True)]
+    life.pass_s(5)
+    assert (life.freshness.ready, life.freshness.held, life.freshness.missing()) == (0b1100, ALL, 0)
+    life.standings[1] = Standing(0b0011, {0: 10}, False)  # it was let go of, and is refilled, between two looks
+    life.end, life.due = 30, 2
+    life.pass_s(5)
+    assert (life.freshness.ready, life.freshness.missing(0b0011)) == (0b1100, 20)
+    life.standings[1] = Standing(0b0011, {0: 30}, True)
+    life.pass_s(5)
+    assert life.freshness.ready == 0b1100
+    life.read = 2
+    life.pass_s(5)
+    assert life.freshness.ready == ALL
+
+
 def test_it_waits_for_the_announcements_too() -> None:
     life = Life()
     life.read = 0

@@ -188,6 +188,16 @@ def test_matchers_that_cannot_be(matcher: Matcher, text: str) -> None:
         Index().find([matcher])
 
 
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*b", "(a?){500}a{500}$"])
+def test_patterns_take_linear_time(pattern: str) -> None:
+    """What tries one way after the other would need longer than the world is old for these."""
+    index = Index()
+    held: dict[int, Known] = {n: ("cpu", {"x": "a" * (200 + n) + "!"}) for n in range(20)}
+    fill(index, list(held), list(held.values()))
+    assert index.select([Matcher("x", "=~", pattern)]).tolist() == []
+    assert index.select([Matcher("x", "!~", pattern)]).tolist() == sorted(held)
+
+
 def block(version: int, *texts: str, kind: Kind = Kind.UNKNOWN, source: str = "s") -> SeriesBlock:
     """An announcement."""
     return SeriesBlock(source, 0, version, tuple(SeriesInfo(t, ValueType.DOUBLE, kind) for t in texts))

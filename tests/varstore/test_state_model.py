@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from artimon.model.batch import BatchError
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.feed import FeedRange, join_samples
 from artimon.model.vshards import from_hex
 from tests.spark.local_files import local_files
 from tests.varstore.keeping import (
@@ -31,14 +32,14 @@ from tests.varstore.keeping import (
     tell,
 )
 from tests.varstore.raw_log import RawLog
-from tests.varstore.worlds import print_of
+from tests.varstore.worlds import TOPIC, print_of
 from varstore.images.refill import Refill
 from varstore.images.snapshots import Snapshots
 from varstore.shard import Shard
 
 STEPS = (
     *("feed", "feed", "feed", "wrong", "snapshot", "restart", "adopt", "drop", "move", "copy", "append"),
-    *("refill", "clear"),
+    *("refill", "clear", "lose"),
 )
 
 Step = tuple[str, int, int, int, int]
@@ -157,8 +158,11 @@ class World:
 
     def append(self, _number: int, _mask: int, one: int, other: int) -> None:
         """The raw query goes on."""
+        self._store(one % 7, other % 7)
+
+    def _store(self, one: int, other: int) -> None:
         until = dict(self.raw.state.until())
-        for partition, count in ((0, one % 7), (1, other % 7)):
+        for partition, count in ((0, one), (1, other)):
             until[partition] = min(until[partition] + count, len(self.log.partitions[partition]))
         self.raw.store(self.log, until)
 
@@ -179,8 +183,26 @@ class World:
         self.snapshots[number] = self._on(number)
         self.refill(number, held, 0, 0)
 
+    def lose(self, number: int, _: int, at: int, count: int) -> None:
+        """Kafka no longer has some of what a group lacks."""
+        group = self._group(number, at)
+        if group is not None:
+            partition, mask = at % 2, from_hex(str(group["vshards"]))
+            stands = position(group, partition)
+            until = min(stands + 1 + count, len(self.log.partitions[partition]))
+            self.shards[number].feed(FeedRange(TOPIC, partition, stands, until, (), join_samples([]), mask))
+
+    def heal(self) -> None:
+        """The table has come past all that was lost: who lacks it is refilled."""
+        self._store(*(len(batches) for batches in self.log.partitions.values()))
+        for number, shard in enumerate(self.shards):
+            for mask in [mask for mask, _ in shard.lost()]:
+                shard.drop(mask)
+                self.refill(number, mask, 0, 0)
+
     def finish(self) -> None:
         """Everything is fed to the end: who holds what has it right."""
+        self.heal()
         for shard in self.shards:
             catch_up(shard, self.log)
             check(shard, self.log)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from artimon.model.routing import VIRTUAL_SHARDS, owners
-from artimon.model.vshards import in_mask
+from artimon.model.vshards import in_mask, union
 from varstore.cluster.directory import Place, Shards
 
 WHOLE, LAGGING, REFILLING = range(3)
@@ -47,20 +47,13 @@ def _chosen(
     for tier in range(worst + 1):
         for avoiding in (False, True):
             masks = [held[tier] & left if avoid == avoiding else 0 for held, avoid in zip(tiers, avoided, strict=True)]
-            for vshard in in_mask(_union(masks)):
+            for vshard in in_mask(union(masks)):
                 at = next(i for i in orders[vshard] if masks[i] >> vshard & 1)
                 chosen[at] = chosen.get(at, 0) | 1 << vshard
-            left &= ~_union(masks)
+            left &= ~union(masks)
             if not left:
                 return tuple(sorted(chosen.items())), 0
     return tuple(sorted(chosen.items())), left
-
-
-def _union(masks: Iterable[int]) -> int:
-    union = 0
-    for mask in masks:
-        union |= mask
-    return union
 
 
 @lru_cache(maxsize=32)

@@ -31,7 +31,9 @@ class Place:
     ready: int = field(default=0, compare=False)
     """Those of them that it holds whole."""
     lagging: int = field(default=0, compare=False)
-    """Those of the ready ones that lack something that Kafka has held for a while."""
+    """Those of the ready ones that lack something that Kafka has held for a while, or holds no longer."""
+    lacking: int = field(default=0, compare=False)
+    """Those of the lagging ones that lack what Kafka deleted before they had read it."""
 
     @property
     def good(self) -> int:
@@ -41,6 +43,7 @@ class Place:
     def to_bytes(self, pid: int) -> bytes:
         """What stands in its znode."""
         masks = {"held": to_hex(self.held), "holds": to_hex(self.ready), "lagging": to_hex(self.lagging)}
+        masks |= {"lacking": to_hex(self.lacking)} if self.lacking else {}
         node = {"host": self.host, "port": self.port, "pid": pid, "incarnation": self.incarnation, **masks}
         return json.dumps(node).encode()
 
@@ -48,7 +51,7 @@ class Place:
     def from_bytes(cls, id_: str, data: bytes) -> Place:
         """Inverse of `to_bytes`; without masks it holds nothing. ValueError, KeyError, TypeError for anything else."""
         node = json.loads(data)
-        masks = (from_hex(node.get(name, "0")) for name in ("held", "holds", "lagging"))
+        masks = (from_hex(node.get(name, "0")) for name in ("held", "holds", "lagging", "lacking"))
         return cls(id_, str(node["host"]), int(node["port"]), str(node.get("incarnation", "")), *masks)
 
 
@@ -113,6 +116,6 @@ class Directory:
         for name, answer in asked:
             try:
                 live.append(Place.from_bytes(name, answer.get(timeout=self._ask_s)[0]))
-            except NoNodeError:
+            except (NoNodeError, ValueError, KeyError, TypeError):  # gone, or no shard: the others are where they are
                 continue
         return Shards(membership, tuple(live))

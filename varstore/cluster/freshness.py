@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from artimon.model.vshards import from_hex, union
 
 LAG_S = 15.0
 """Behind what Kafka held so long ago: the answer lacks something that it should have."""
@@ -24,6 +26,26 @@ class Standing(NamedTuple):
     next: Mapping[int, int]
     ready: bool
     """Whether it holds all that its positions promise."""
+    lost: bool = False
+    """Whether Kafka deleted something before it was read."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it can be whole."""
+        return self.ready and not self.lost
+
+
+def standings_of(groups: Iterable[Mapping[str, Any]], topic_id: str) -> list[Standing]:
+    """Of the groups of a shard, as `Shard.groups` tells of them."""
+    return [
+        Standing(
+            from_hex(group["vshards"]),
+            {partition: at for topic, partition, at in group["positions"] if topic == topic_id},
+            bool(group["ready"]),
+            "lost" in group,
+        )
+        for group in groups
+    ]
 
 
 class Ends(NamedTuple):
@@ -46,7 +68,8 @@ class Freshness:
     """Locks: `_lock` guards everything; nothing else is called under it.
 
     A virtual shard that was adopted is whole ("ready") from the moment on at which its group reaches where Kafka ended
-    after the adoption, and announcements have been read anew since. It stays so; that it lags later is another matter.
+    after the adoption, and announcements have been read anew since. It stays so, until Kafka deletes what it has not
+    read; that it lags later is another matter.
     """
 
     def __init__(self, now_s: float) -> None:
@@ -89,17 +112,14 @@ class Freshness:
             self._looked_s = now_s
             self._standings = tuple(standings)
             self._readings = readings
-            held = 0
-            for standing in standings:
-                held |= standing.vshards
+            held = union(standing.vshards for standing in standings)
+            lost = union(standing.vshards for standing in standings if standing.lost)
             for target in self._targets:
-                target.vshards &= held
-            targets = 0
-            for target in self._targets:
-                targets |= target.vshards
-            self._ready &= held
+                target.vshards &= held & ~lost
+            targets = union(target.vshards for target in self._targets)
+            self._ready &= union(standing.vshards for standing in standings if standing.is_sound)
             self._held = held
-            self._awaited = held & ~self._ready & ~targets
+            self._awaited = held & ~lost & ~self._ready & ~targets
             self._settle(read)
             self._judge(now_s)
 
@@ -108,7 +128,7 @@ class Freshness:
             if read < target.readings:
                 continue
             for standing in self._standings:
-                if standing.ready and _reached(standing, target.ends):
+                if standing.is_sound and _reached(standing, target.ends):
                     self._ready |= target.vshards & standing.vshards
                     target.vshards &= ~standing.vshards
         self._targets = [target for target in self._targets if target.vshards]

@@ -1,9 +1,10 @@
-"""The image of virtual shards from another shard that holds them, part by part."""
+"""What one shard is asked by itself: its image of virtual shards, part by part, and how it is."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Generator
+from typing import Any
 
 from thriftpy2.thrift import TException
 
@@ -18,7 +19,17 @@ MAX_PART = 128 << 20
 
 
 class PeerFailed(RuntimeError):
-    """The other shard did not give its image whole. The text says which and why."""
+    """The other shard did not give its image whole, or did not answer. The text says which and why."""
+
+
+def status_of(place: Place, timeout_s: float) -> dict[str, Any]:
+    """`Shard.status` of another process. PeerFailed."""
+    try:
+        with FramedClient(idl().Shard, place.host, place.port, timeout_s, security=security()) as client:
+            found: dict[str, Any] = json.loads(client.call("status"))
+            return found
+    except (OSError, FramedError, TException, ValueError) as error:
+        raise PeerFailed(f"shard {place.id} at {place.host}:{place.port} does not answer: {error!r}") from error
 
 
 def image_from(place: Place, vshards: int) -> Generator[bytes, None, None]:

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 
 from artimon.model import files
 from artimon.model.vshards import in_mask
-from varstore.groups import Group, Partition
+from varstore.groups import Group, Lost, Partition
 from varstore.images.folders import HdfsFolder
 from varstore.images.frames import ImageError
 from varstore.images.manifest import Manifest
@@ -78,6 +78,21 @@ def can_go_on(span: LogSpan | None, groups: Sequence[Group]) -> bool:
     )
 
 
+def has_lost(head: RawHead, span: LogSpan, lost: Mapping[Partition, Lost]) -> bool:
+    """Whether the table may have some of what a group lost to Kafka; False: the table names all of it lost too. That is
+    known once the table has come past it: RawTableError before, and where nothing could be refilled from it."""
+    for key, one in lost.items():
+        at = head.positions.get(key, 0)
+        if key.topic_id == head.topic_id and at < one.until:
+            raise RawTableError(f"the raw query has read partition {key.partition} to {at}, and not to {one.until} yet")
+    return is_from_table(head, span) and not all(_is_named(head.lost.get(key, ()), one) for key, one in lost.items())
+
+
+def _is_named(spans: Sequence[tuple[int, int]], lost: Lost) -> bool:
+    """Whether one range of `spans` holds all that is lost. (A log that was cut below it has other batches there.)"""
+    return any(start <= lost.start < lost.until <= end for start, end in spans)
+
+
 class Bringing:
     """For one thread. Where something fails nothing of it is held, and the next source is tried; what fails in the raw
     table is raised, for it is only a matter of time."""
@@ -112,6 +127,21 @@ class Bringing:
             with self._again():
                 self._shard.adopt(rest)
 
+    def has_lost(self, lost: Mapping[Partition, Lost]) -> bool:
+        """Whether `bring` may give what was lost to Kafka. RawTableError, OSError while that is not known, or nothing
+        could be brought."""
+        if self._hdfs is None:
+            if all(one.start == 0 for one in lost.values()):  # without a table a shard begins where the log begins
+                return False
+            raise RawTableError("there is no raw table: this shard was started without HDFS")
+        span = self._span()
+        if span is None:
+            raise RawTableError("Kafka does not say what it holds")
+        head = Refill(self._shard, self._hdfs, self._zookeeper, self._stop).head()
+        if head is None:
+            raise RawTableError("there is no raw table yet")
+        return has_lost(head, span, lost)
+
     # copies of snapshots
 
     def _from_copies(self, vshards: int) -> int:
@@ -143,12 +173,16 @@ class Bringing:
     def _take(self, folder: HdfsFolder, manifest: Manifest, wanted: int) -> bool:
         try:
             with self._again():
-                take_in(self._shard.holdings, folder, manifest, wanted, False, self._usable)
+                take_in(self._shard.holdings, folder, manifest, wanted, False, self._is_whole)
         except (ImageError, OSError, ValueError) as error:
             log.warning("copy %s in %s cannot be used: %s", manifest.name, folder, error)
             return False
         log.info("%d virtual shards from copy %s of %s", wanted.bit_count(), manifest.name, folder)
         return True
+
+    def _is_whole(self, groups: Sequence[Group]) -> bool:
+        """Of what lacks something the raw table may have all."""
+        return self._usable(groups) and not any(group.lost for group in groups)
 
     # the raw table
 

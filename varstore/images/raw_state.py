@@ -4,7 +4,7 @@ docs/formats/raw.md."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,8 @@ class RawHead:
     """The newest leader epoch that the table knows of each partition."""
     is_whole: bool = True
     """Whether all that the table holds may still stand in Kafka: it has read one topic, of which nothing was lost."""
+    lost: Mapping[Partition, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    """Offsets [start, end) below `positions` that the table never got either."""
 
     def group(self, vshards: int) -> Group:
         """Virtual shards that hold what the table holds; not ready, for it must be read first."""
@@ -82,6 +84,11 @@ def parse(state: Mapping[str, Any], where: str) -> RawHead:
                 if known
             },
             len(topics) == 1 and not state.get("recent_gaps"),
+            {
+                Partition(str(t["topic_id"]), int(p)): [(int(start), int(end)) for start, end in spans]
+                for t in topics
+                for p, spans in t.get("lost", {}).items()
+            },
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise RawTableError(f"{where}: unreadable state: {error!r}") from error

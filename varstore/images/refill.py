@@ -80,6 +80,11 @@ class Refill:
             self._shard.set_ready(vshards)
             return True
 
+    def head(self) -> RawHead | None:
+        """What the newest append says of the table; None if there is none. RawTableError, OSError."""
+        with self._table() as table:
+            return None if table is None else head_of(self._raw, table.version())
+
     def _table(self) -> _Opened:
         return _Opened(self._raw, self._zookeeper)
 

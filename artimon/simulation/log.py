@@ -1,0 +1,125 @@
+"""The log of a partition in memory, and a topic of such logs as the driver sees it. Whoever holds a log loses, cuts and
+hides its messages; what was not cut is never forgotten."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pipeline.spark.state import Span
+from pipeline.spark.tasks import Record
+from pipeline.spark.topic import DeadLetter, LeaderChanged, Topic, TopicError, TopicInfo
+
+CLUSTER = "sim"
+
+
+@dataclass(slots=True)
+class Stored:
+    """A message. `hidden`: so many reads will not get it; below 0: none ever will. `withheld`: at least one did not."""
+
+    record: Record
+    hidden: int = 0
+    withheld: bool = False
+
+
+@dataclass(slots=True)
+class Partition:
+    """Offsets [start, end)."""
+
+    start: int = 0
+    records: list[Stored] = field(default_factory=list)
+    """All that were ever written and not cut, by offset: also those below `start`."""
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    """(leader epoch, first offset written under it)."""
+
+    @property
+    def end(self) -> int:
+        return len(self.records)
+
+    @property
+    def epoch(self) -> int:
+        """Of its leader."""
+        return self.epochs[-1][0]
+
+    def append(self, now_ms: int, value: bytes | None) -> int:
+        """Its offset."""
+        self.records.append(Stored(Record(self.end, now_ms, value)))
+        return self.end - 1
+
+    def trim(self, start: int) -> None:
+        """The log now begins there, if it does not begin later already."""
+        for stored in self.records[self.start : start]:
+            stored.withheld = True
+        self.start = max(self.start, start)
+
+    def cut(self, end: int) -> None:
+        """The log now ends there, and another leader goes on."""
+        del self.records[max(end, self.start) :]
+        self.elect()
+
+    def elect(self) -> None:
+        """A leader, the same or another, under a new epoch."""
+        newest = self.epoch
+        self.epochs = [one for one in self.epochs if one[1] < self.end]
+        self.epochs.append((newest + 1, self.end))
+
+    def end_of(self, epoch: int) -> int:
+        """Where what was written under that leader epoch or before ends."""
+        return next((start for later, start in self.epochs if later > epoch), self.end)
+
+    def read(self, start: int, end: int, whole: bool = False) -> list[Record]:
+        """What a consumer gets of [start, end); `whole`: hidden messages as well."""
+        found = self.records[max(start, self.start) : end]
+        if whole:
+            return [stored.record for stored in found]
+        got = []
+        for stored in found:
+            if stored.hidden:
+                stored.hidden -= stored.hidden > 0
+                stored.withheld = True
+            else:
+                got.append(stored.record)
+        return got
+
+
+class LogTopic(Topic):
+    """What the driver is told of a topic; only what asks Kafka is replaced. `letters`: where dead ones are put."""
+
+    def __init__(self, name: str, letters: list[tuple[DeadLetter, bytes | None]]) -> None:
+        super().__init__("memory", name)
+        self._letters = letters
+
+    @abstractmethod
+    def _logs(self) -> tuple[str, Sequence[Partition]]:
+        """Topic id, partitions; as they are now."""
+
+    def _wait(self) -> None:
+        """A request goes there and back. Raises TopicError."""
+
+    def describe(self) -> TopicInfo:
+        self._wait()
+        topic_id, logs = self._logs()
+        epochs = {p: log.epoch for p, log in enumerate(logs)}
+        return TopicInfo(CLUSTER, self.topic, topic_id, len(logs), epochs, dict.fromkeys(epochs, 1))
+
+    def _epoch_end(self, info: TopicInfo, partition: int, epoch: int) -> int:
+        log = self._logs()[1][partition]
+        if info.epochs[partition] != log.epoch:
+            raise LeaderChanged(f"{self.topic}, partition {partition}: another leader")
+        return log.end_of(epoch)
+
+    def bounds(self, partitions: int) -> dict[int, Span]:
+        self._wait()
+        return {p: (log.start, log.end) for p, log in enumerate(self._logs()[1][:partitions])}
+
+    def bury(self, letters: Sequence[DeadLetter], _graveyard: str) -> None:
+        self._wait()
+        for letter in letters:
+            log = self._logs()[1][letter.partition]
+            if not log.start <= letter.offset < log.end:
+                raise TopicError(f"{letter} is gone")
+            self._letters.append((letter, log.records[letter.offset].record.value))
+
+    def close(self) -> None:
+        """There is no connection."""

@@ -1,0 +1,193 @@
+"""Who is refilled first, who copies, and what is never let go of: shards of which several lack what Kafka deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from artimon.model.vshards import EVERY, in_mask
+from varstore.cluster.directory import Place, Shards
+from varstore.cluster.healing import LONGEST_PAUSE_S, NOTICE_S, TURN_S, Healing, LostBy
+from varstore.cluster.membership import Membership
+from varstore.cluster.moving import AT_ONCE, Mover
+from varstore.groups import Lost, Partition
+from varstore.images.raw_state import RawTableError
+
+LOST = {Partition("t", 0): Lost(10, 20)}
+MINUTE = 60
+
+
+class World:
+    """Shards that were told that something is lost, one table, and a clock that all share."""
+
+    def __init__(self, ids: str, replicas: int) -> None:
+        self.membership = Membership(tuple(ids), replicas)
+        self.now = 0.0
+        self.table: str = ""
+        """Why it cannot be refilled from yet; empty: it can."""
+        self.has_it, self.asked = True, 0
+        self.refill_s = 30.0
+        self.shards = {id_: Fake(self, id_) for id_ in ids}
+
+    def has_lost(self, lost: Mapping[Partition, Lost]) -> bool:
+        assert lost == LOST
+        self.asked += 1
+        if self.table:
+            raise RawTableError(self.table)
+        return self.has_it
+
+    def seen(self) -> Shards:
+        return Shards(self.membership, tuple(shard.place() for shard in self.shards.values()))
+
+    def run(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.now += 1
+            for shard in self.shards.values():
+                shard.step()
+            if not self.table and self.has_it:
+                assert not self.unanswered(), "an owner answers, if there are two"
+
+    def unanswered(self) -> list[int]:
+        """Virtual shards of which nobody has old data, though there are replicas."""
+        if self.membership.replicas == 1:
+            return []
+        having = [shard.full for shard in self.shards.values()]
+        return [v for v in range(256) if not any(mask >> v & 1 for mask in having)]
+
+
+class Fake:
+    """A shard that is refilled in some seconds, and copies at once."""
+
+    def __init__(self, world: World, id_: str) -> None:
+        self.id, self._world = id_, world
+        self.vshards = self.full = world.membership.wanted(id_)
+        """What it holds, and of that what is not being refilled."""
+        self.lacking = 0
+        self.refilled = self.copied = 0
+        self._done_s = 0.0
+        self.mover = Mover(id_, self, self.bring)
+        self.healing = Healing(id_, self, world.has_lost)
+
+    def step(self) -> None:
+        if self._world.now >= self._done_s:
+            self.full = self.vshards
+        if self.full == self.vshards:  # else its thread is busy with the refill
+            self.mover.step(self._world.membership, self._world.seen(), self._world.now)
+            self.healing.step(self._world.membership, self._world.seen(), self._world.now)
+
+    def bring(self, vshards: int, giver: Place | None) -> None:
+        self.vshards |= vshards
+        if giver is not None:
+            assert vshards & giver.good == vshards
+            self.full |= vshards
+            self.copied += vshards.bit_count()
+        else:
+            self._done_s = self._world.now + self._world.refill_s
+            self.refilled += vshards.bit_count()
+
+    def lost(self) -> LostBy:
+        return [(self.lacking, LOST)] if self.lacking else []
+
+    def excuse(self, lost: Mapping[Partition, Lost]) -> None:
+        assert lost == LOST
+        self.lacking = 0
+
+    def drop(self, vshards: int) -> int:
+        self.vshards &= ~vshards
+        self.full &= ~vshards
+        self.lacking &= ~vshards
+        return vshards
+
+    def place(self) -> Place:
+        return Place(self.id, "h", 1, "", self.vshards, self.full, self.lacking, self.lacking)
+
+
+def test_what_a_replica_holds_whole_is_copied_piece_by_piece() -> None:
+    world = World("01", 2)
+    one = world.shards["1"]
+    one.lacking = EVERY
+    world.run(NOTICE_S)
+    assert one.vshards == EVERY
+    world.run(1)
+    assert one.vshards.bit_count() == 256 - AT_ONCE, "the rest answers meanwhile"
+    world.run(10)
+    assert (one.lacking, one.full, one.copied, one.refilled, world.asked) == (0, EVERY, 256, 0, 0)
+
+
+@pytest.mark.parametrize(("ids", "replicas"), [("01", 2), ("012", 2), ("012", 3)])
+def test_where_all_replicas_lack_it_one_is_refilled_and_the_others_copy(ids: str, replicas: int) -> None:
+    """`run` sees to it that somebody answers at any time."""
+    world = World(ids, replicas)
+    for shard in world.shards.values():
+        shard.lacking = shard.vshards
+    world.run(5 * MINUTE)
+    assert not any(shard.lacking for shard in world.shards.values())
+    assert all(shard.full == world.membership.wanted(id_) for id_, shard in world.shards.items())
+    assert sum(shard.refilled for shard in world.shards.values()) == 256
+    assert sum(shard.copied for shard in world.shards.values()) == 256 * (replicas - 1)
+
+
+def test_nothing_is_let_go_of_before_the_table_is_past_it() -> None:
+    world = World("0", 1)
+    shard = world.shards["0"]
+    shard.lacking, world.table = EVERY, "the raw query has read partition 0 to 9"
+    world.run(10 * MINUTE)
+    assert (shard.full, shard.lacking) == (EVERY, EVERY)
+    assert world.asked <= 10 * MINUTE / 5, "not more than every five seconds"
+    assert shard.healing.problems == [
+        "lacks offsets 10 to 20 of partition 0, which Kafka deleted before it was read: it cannot be refilled yet: "
+        "the raw query has read partition 0 to 9"
+    ]
+    world.table = ""
+    world.run(MINUTE)
+    assert (shard.full, shard.lacking, shard.refilled) == (EVERY, 0, 256)
+    assert shard.healing.problems == []
+
+
+def test_a_replica_that_is_to_go_first_and_does_not_is_not_waited_for_for_ever() -> None:
+    world = World("01", 2)
+    broken, well = world.shards["0"], world.shards["1"]
+    broken.lacking = well.lacking = EVERY
+
+    def fails(_lost: Mapping[Partition, Lost]) -> bool:
+        raise OSError("no HDFS here")
+
+    broken.healing._has_lost = fails
+    world.run(TURN_S / 2)
+    first = [v for v in in_mask(EVERY) if world.membership.owners(v)[0] == "1"]
+    assert well.refilled == len(first), "what it goes first for"
+    assert broken.lacking
+    world.run(TURN_S)
+    assert (well.lacking, broken.lacking) == (0, 0)
+    assert (broken.refilled, broken.copied) == (0, 256)
+
+
+def test_a_kafka_that_always_deletes_more_does_not_keep_it_refilling() -> None:
+    world = World("0", 1)
+    shard, hours = world.shards["0"], 5
+    for _ in range(hours * 60):
+        shard.lacking = shard.vshards
+        world.run(MINUTE)
+    assert LONGEST_PAUSE_S == 3_600
+    assert hours <= shard.healing.figures()["refills"] <= hours + 7, "six and more while the pause grows"
+
+
+def test_without_zookeeper_nothing_is_begun() -> None:
+    world = World("0", 1)
+    shard = world.shards["0"]
+    shard.lacking = EVERY
+    for now in range(100):
+        assert not shard.healing.step(world.membership, None, float(now))
+    assert (shard.lacking, world.asked) == (EVERY, 0)
+
+
+def test_what_it_is_not_to_hold_is_left_to_those_who_are() -> None:
+    world = World("01", 1)
+    shard = world.shards["0"]
+    shard.vshards = shard.full = shard.lacking = EVERY
+    for _ in range(20):
+        world.now += 1
+        shard.healing.step(world.membership, world.seen(), world.now)
+    assert shard.vshards == EVERY & ~world.membership.wanted("0")

@@ -1,0 +1,343 @@
+"""What Kafka deleted before a shard had read it: the shard knows, says so, and is as if it had read it once the raw
+table has it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.feed import FeedAnswer, FeedRange, join_samples
+from artimon.model.vshards import EVERY, from_hex
+from tests.spark.local_files import local_files
+from tests.varstore.keeping import (
+    ALL,
+    HOUR,
+    START,
+    Log,
+    catch_up,
+    check,
+    empty,
+    feed,
+    masks,
+    position,
+    random_log,
+    tell,
+)
+from tests.varstore.raw_log import RawLog
+from tests.varstore.test_refill import legal
+from tests.varstore.worlds import TOPIC, print_of
+from varstore.cluster.directory import Place, Shards
+from varstore.cluster.healing import LOOK_S, NOTICE_S, Healing
+from varstore.cluster.membership import Membership
+from varstore.cluster.moving import Mover
+from varstore.groups import Lost, Partition
+from varstore.images.bringing import Bringing, LogSpan, can_go_on, has_lost
+from varstore.images.raw_state import RawHead, RawTableError, parse
+from varstore.images.snapshots import Snapshots
+from varstore.shard import Shard
+
+P0, P1 = Partition(TOPIC, 0), Partition(TOPIC, 1)
+
+
+def deleted(shard: Shard, partition: int, until: int) -> list[FeedAnswer]:
+    """As the buckets job says it to every group that stands below."""
+    below = [group for group in shard.groups() if position(group, partition) < until]
+    return [
+        shard.feed(
+            FeedRange(
+                TOPIC, partition, position(g, partition), until, (), join_samples([]), from_hex(str(g["vshards"]))
+            )
+        )
+        for g in below
+    ]
+
+
+@pytest.fixture
+def log() -> Log:
+    return legal(random_log(random.Random(5), 80))
+
+
+@pytest.fixture
+def hdfs(tmp_path: Path) -> Iterator[str]:
+    """A file system that stands for HDFS."""
+    with local_files(SYSTEM_CLOCK):
+        yield f"file://{tmp_path}/hdfs"
+
+
+# a shard knows what it lacks
+
+
+def test_it_is_noted_in_the_step_that_passes_over_it(log: Log) -> None:
+    shard = empty()
+    feed(shard, log, shard.groups()[0], 0, 5)
+    assert [answer.next_offset for answer in deleted(shard, 0, 8)] == [8]
+    assert shard.lost() == [(ALL, {P0: Lost(5, 8)})]
+    again = FeedRange(TOPIC, 0, 5, 8, (), join_samples([]), ALL)
+    assert shard.feed(again).next_offset == 8
+    assert shard.lost() == [(ALL, {P0: Lost(5, 8)})], "what is said twice is lost once"
+    feed(shard, log, shard.groups()[0], 0, 2)
+    ((_, lost),) = shard.lost()
+    assert (lost[P0].start, lost[P0].until) == (5, 8)
+    assert lost[P0].known_ms == shard._store.head_ms
+    deleted(shard, 0, 15)
+    deleted(shard, 1, 3)
+    ((_, lost),) = shard.lost()
+    assert {key: one[:2] for key, one in lost.items()} == {P0: (5, 15), P1: (0, 3)}
+
+
+def test_images_and_snapshots_have_it(log: Log, tmp_path: Path) -> None:
+    shard = empty()
+    deleted(shard, 0, 4)
+    catch_up(shard, log)
+    lost = shard.lost()
+    export = shard.export(ALL)
+    other = empty(0)
+    other.adopt(ALL, export)
+    assert other.lost() == lost
+    Snapshots(shard, tmp_path).take()
+    after = empty(0)
+    assert Snapshots(after, tmp_path).load()
+    assert after.lost() == lost
+
+
+def test_who_lacks_something_joins_nobody_who_does_not(log: Log) -> None:
+    """Though both stand at the same offsets and have seen the same numbers: what was lost was nobody's here."""
+    shard = empty(masks(["s0"]))
+    deleted(shard, 0, 1)
+    log.partitions[0][0] = log.partitions[0][1]  # a repeat
+    catch_up(shard, log)
+    shard.adopt(masks(["s1"]))
+    catch_up(shard, log)
+    assert len(shard.groups()) == 2
+    shard.excuse(shard.lost()[0][1])
+    log.add("s0", log.head_ms + 1, [(print_of(0), log.head_ms, START, 1)])
+    catch_up(shard, log)
+    assert len(shard.groups()) == 1
+
+
+def test_it_is_forgotten_when_no_level_reaches_it_any_more(log: Log) -> None:
+    shard = empty()
+    deleted(shard, 0, 4)
+    feed(shard, log, shard.groups()[0], 0)
+    first = shard._store.head_ms
+    for hours in (60, 90):
+        at = first + hours * HOUR
+        log.add("s0", at, [(print_of(0), at, START, 1)])
+        feed(shard, log, shard.groups()[0], 0)
+        assert bool(shard.lost()) == (hours == 60)
+
+
+def test_a_cut_below_it_leaves_something_to_refill() -> None:
+    """Its offsets have other batches now: that the table names them lost says nothing of what was there."""
+    shard = empty()
+    deleted(shard, 0, 9)
+    shard.rewind(P0, 4)
+    assert shard.lost() == [(ALL, {P0: Lost(0, 4)})]
+    shard.rewind(P0, 0)
+    lost = shard.lost()[0][1]
+    assert lost == {P0: Lost(0, 0)}
+    assert has_lost(head(12, lost=((0, 12),)), SPAN, lost)
+
+
+# what the raw table says of it
+
+SPAN = LogSpan(TOPIC, {0: (10, 30), 1: (0, 5)})
+
+
+def head(until: int, topic: str = TOPIC, lost: tuple[tuple[int, int], ...] = ()) -> RawHead:
+    """A table that has read partition 0 so far."""
+    topics = [
+        {"topic_id": "before", "until": {"0": 9}, "lost": {"0": [[7, 2**63 - 1]]}},
+        {"topic_id": topic, "until": {"0": until}, "lost": {"0": [list(one) for one in lost]} if lost else {}},
+    ]
+    return parse({"format": 1, "lanes": {}, "lanes_last_ms": {}, "newest_append_ms": 1, "topics": topics}, "here")
+
+
+@pytest.mark.parametrize(
+    ("table", "lost", "there"),
+    [
+        (head(20), {P0: Lost(4, 10)}, True),
+        (head(20, lost=((0, 4),)), {P0: Lost(4, 10)}, True),
+        (head(20, lost=((4, 9),)), {P0: Lost(4, 10)}, True),
+        (head(20, lost=((3, 12),)), {P0: Lost(4, 10)}, False),
+        (head(20, lost=((3, 12),)), {P0: Lost(4, 10), P1: Lost(0, 0)}, True),
+        (head(20), {Partition("before", 0): Lost(3, 9)}, True),
+        (head(20), {Partition("before", 0): Lost(8, 9)}, False),
+    ],
+)
+def test_the_table_has_it_or_names_it_lost(table: RawHead, lost: dict[Partition, Lost], there: bool) -> None:
+    assert has_lost(table, SPAN, lost) == there
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (head(9), "read partition 0 to 9, and not to 10 yet"),
+        (head(20, topic="another"), "has not begun topic"),
+    ],
+)
+def test_until_the_table_is_past_it_nobody_knows(table: RawHead, why: str) -> None:
+    with pytest.raises(RawTableError, match=why):
+        has_lost(table, SPAN, {P0: Lost(4, 10)})
+
+
+# a shard, its log, its table
+
+
+class World:
+    """One shard that holds everything; no process, no server."""
+
+    def __init__(self, log: Log, hdfs: str | None, folder: Path) -> None:
+        self.log, self.folder, self.hdfs = log, folder, hdfs
+        self.raw = RawLog(hdfs) if hdfs else None
+        self.starts, self.now = {0: 0, 1: 0}, 0.0
+        self.while_refilling: Callable[[], None] = lambda: None
+        self.hold(empty(EVERY))
+
+    def hold(self, shard: Shard) -> None:
+        """Its process begins."""
+        self.shard = shard
+        usable = lambda groups: can_go_on(self.span(), groups)  # noqa: E731
+        self.bringing = Bringing(shard, self.again, self.span, usable, self.hdfs)
+        self.mover = Mover("0", shard, lambda vshards, _: self.bringing.bring(vshards))
+        self.healing = Healing("0", shard, self.bringing.has_lost)
+
+    def span(self) -> LogSpan:
+        return LogSpan(TOPIC, {p: (self.starts[p], len(batches)) for p, batches in self.log.partitions.items()})
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        yield
+        tell(self.shard)
+        self.while_refilling()
+
+    def step(self, seconds: float) -> None:
+        """What the mover's thread does meanwhile."""
+        for _ in range(int(seconds)):
+            self.now += 1
+            membership = Membership(("0",))
+            shards = Shards(membership, (Place("0", "h", 1, "", self.shard.vshards),))
+            self.mover.step(membership, shards, self.now)
+            assert not self.mover.problem
+            self.healing.step(membership, shards, self.now)
+
+    def store(self, share: float) -> None:
+        assert self.raw is not None
+        self.raw.store(self.log, self.upto(share))
+
+    def upto(self, share: float) -> dict[int, int]:
+        return {p: int(len(batches) * share) for p, batches in self.log.partitions.items()}
+
+    def read(self, share: float = 1.0) -> None:
+        """What the buckets job does."""
+        for partition, until in self.upto(share).items():
+            deleted(self.shard, partition, self.starts[partition])
+            for group in self.shard.groups():
+                feed(self.shard, self.log, group, partition, until - position(group, partition))
+
+    def delete(self, share: float) -> None:
+        self.starts = self.upto(share)
+
+
+@pytest.fixture
+def world(log: Log, hdfs: str, tmp_path: Path) -> World:
+    """It has read half of the log, so has the table; a quarter more is in Kafka no longer."""
+    world = World(log, hdfs, tmp_path)
+    world.read(0.5)
+    world.store(0.5)
+    world.delete(0.75)
+    world.read()
+    return world
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_it_is_refilled_once_the_table_is_past_it(world: World, restarted: bool) -> None:
+    """Then it is as if nothing had been lost; until then it answers as it is. Also if it was killed in between."""
+    with pytest.raises(AssertionError):
+        check(world.shard, world.log)
+    before = world.shard.lost()
+    world.step(NOTICE_S + 3 * LOOK_S)
+    assert world.shard.lost() == before
+    assert "the raw query has read partition" in world.healing.lacks(ALL)
+    if restarted:
+        Snapshots(world.shard, world.folder / "snapshots").take()
+        world.hold(empty(0))
+        assert Snapshots(world.shard, world.folder / "snapshots").load()
+        tell(world.shard)
+    world.store(0.9)
+    world.step(NOTICE_S + 2 * LOOK_S)
+    assert (world.shard.lost(), world.healing.problems) == ([], [])
+    assert world.healing.figures() == {"offsets_lacking": 0, "refills": 1}
+    world.read()
+    check(world.shard, world.log)
+    assert len(world.shard.groups()) == 1
+
+
+def test_what_is_lost_while_it_is_refilled_is_refilled_too(world: World) -> None:
+    world.store(0.75)
+
+    def lose_more() -> None:
+        world.while_refilling = lambda: None
+        world.delete(0.9)
+        world.read()
+
+    world.while_refilling = lose_more
+    world.step(NOTICE_S + 2 * LOOK_S)
+    assert world.shard.ready == EVERY
+    assert [mask for mask, _ in world.shard.lost()] == [EVERY]
+    assert "it is refilled soon" in world.healing.lacks(ALL)
+    world.store(1.0)
+    world.step(200)
+    assert (world.shard.lost(), world.healing.figures()["refills"]) == ([], 2)
+    world.read()
+    check(world.shard, world.log)
+
+
+def test_what_the_table_lacks_too_is_named_and_nothing_is_let_go_of(world: World) -> None:
+    """The answers go on, and are whole: nobody has more."""
+    assert world.raw is not None
+    world.raw.lose({p: (world.raw.state.until()[p], start) for p, start in world.starts.items()})
+    world.step(NOTICE_S + 2 * LOOK_S)
+    assert world.shard.lost() == []
+    assert world.healing.figures() == {"offsets_lacking": 0, "refills": 0}
+    (problem,) = world.healing.problems
+    assert "are lost: neither Kafka nor the raw table has them" in problem
+    assert f"offsets {world.upto(0.5)[0]} to {world.starts[0]} of partition 0" in problem
+    world.now += 24 * 3_600
+    world.step(1)
+    assert world.healing.problems == []
+
+
+def test_without_a_table_it_answers_as_it_is(log: Log, tmp_path: Path) -> None:
+    """And where it begins above the start of the log it lacks nothing that it could have."""
+    world = World(log, None, tmp_path)
+    world.delete(0.2)
+    world.read(0.5)
+    assert world.shard.lost()
+    world.step(NOTICE_S + 2 * LOOK_S)
+    assert (world.shard.lost(), world.healing.problems) == ([], [])
+    world.delete(0.7)
+    world.read()
+    world.step(NOTICE_S + 2 * LOOK_S)
+    assert world.shard.vshards == EVERY
+    assert "started without HDFS" in world.healing.problems[0]
+
+
+def test_a_copy_that_lacks_something_is_not_taken(world: World, hdfs: str) -> None:
+    """It would have to be refilled at once."""
+    snapshots = Snapshots(world.shard, world.folder / "snapshots", f"{hdfs}/copies")
+    snapshots.take()
+    assert snapshots._mirror is not None
+    snapshots._mirror.copy()
+    world.store(1.0)
+    fresh = empty(0)
+    bringing = Bringing(fresh, world.again, world.span, lambda _: True, hdfs, f"{hdfs}/copies")
+    bringing.bring(EVERY)
+    assert fresh.lost() == []
+    tell(fresh)
+    check(fresh, world.log)

@@ -1,0 +1,176 @@
+"""Virtual shards that lack what Kafka deleted before they had read it: they are let go of, so that the mover takes them
+over whole, from a replica or from the raw table. docs/varstore.md, "What Kafka deleted unread"."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from artimon.model.vshards import EVERY, in_mask, mask_of, union
+from varstore.cluster.directory import Place, Shards
+from varstore.cluster.membership import Membership
+from varstore.cluster.moving import AT_ONCE
+from varstore.groups import Lost, Partition
+from varstore.images.raw_state import RawTableError
+
+log = logging.getLogger(__name__)
+
+NOTICE_S = 5.0
+"""From when something is lost until anything is done: others that lost it too have said so by then."""
+LOOK_S = 5.0
+"""From one look at the raw table to the next."""
+TURN_S = 3_600.0
+"""So long a replica that is to go first is waited for."""
+TOLD_S = 24 * 3_600.0
+"""So long it is a problem that something is lost for everybody."""
+PAUSE_S, LONGEST_PAUSE_S = 60.0, 3_600.0
+"""From one refill from the table to the next: twice as long each time, until there was none for two hours."""
+
+SOON = "it is refilled soon"
+
+LostBy = Sequence[tuple[int, Mapping[Partition, Lost]]]
+HasLost = Callable[[Mapping[Partition, Lost]], bool]
+"""Whether the raw table may have it; False: it is lost for everybody. RawTableError, OSError while nobody knows."""
+
+
+class Lacking(Protocol):
+    """The part of a shard that is healed."""
+
+    def lost(self) -> LostBy:
+        """Of each group that lacks something: its mask, and what that is."""
+        ...
+
+    def excuse(self, lost: Mapping[Partition, Lost]) -> None:
+        """That is lost for everybody."""
+        ...
+
+    def drop(self, vshards: int) -> int:
+        """Let go."""
+        ...
+
+
+def from_replicas(shards: Shards, me: str, lacking: int) -> int:
+    """Mask of what somebody else holds whole."""
+    return lacking & union(place.good for place in shards.live if place.id != me)
+
+
+def in_turn(shards: Shards, me: str, lacking: int) -> int:
+    """Mask of those whose turn it is to be refilled here: no owner of them is being refilled, and none that lives goes
+    before this one. So one replica answers meanwhile, and takes a copy then."""
+    others = {place.id: place for place in shards.live if place.id != me}
+    return mask_of(v for v in in_mask(lacking) if not _waits(shards.membership.owners(v), others, me, v))
+
+
+def _waits(owners: Sequence[str], others: Mapping[str, Place], me: str, vshard: int) -> bool:
+    for id_ in owners[: owners.index(me)] if me in owners else owners:
+        if id_ in others:
+            return True
+    return any((others[id_].held & ~others[id_].ready) >> vshard & 1 for id_ in owners if id_ in others)
+
+
+def told(lost: LostBy) -> str:
+    """What is lacking, for people."""
+    ranges = sorted({(key.partition, one.start, one.until) for _, of_group in lost for key, one in of_group.items()})
+    return ", ".join(f"offsets {start} to {until} of partition {p}" for p, start, until in ranges)
+
+
+class Healing:
+    """For the mover's thread: `step` again and again, between steps of the mover.
+
+    Invariant: what is held is let go of only if it can be brought whole: somebody holds it so, or the raw table has
+    come past what is lost. Else it answers as it is, and says what it lacks."""
+
+    def __init__(self, me: str, shard: Lacking, has_lost: HasLost) -> None:
+        self._me, self._shard, self._has_lost = me, shard, has_lost
+        self._since_s: float | None = None
+        self._not_before_s = 0.0
+        self._pause_s, self._refilled_s = PAUSE_S, -2 * LONGEST_PAUSE_S
+        self._refills = 0
+        self._doing = ""
+        """What is done about what is lacking; empty if nothing is lacking."""
+        self._gone = ""
+        """What was found to be lost for everybody not long ago."""
+        self._now_s = self._gone_s = 0.0
+
+    def lacks(self, vshards: int) -> str:
+        """What some of these virtual shards lack, and what is done about it; empty if nothing is lacking."""
+        lost = [one for one in self._shard.lost() if one[0] & vshards]
+        return f"lacks {told(lost)}, which Kafka deleted before it was read: {self._doing or SOON}" if lost else ""
+
+    @property
+    def problems(self) -> list[str]:
+        """What health should say."""
+        gone = f"{self._gone} are lost: neither Kafka nor the raw table has them" if self._gone else ""
+        return [text for text in (self.lacks(EVERY), gone) if text]
+
+    def figures(self) -> dict[str, int]:
+        """What `artimon status` shows: offsets that the group which lacks most lacks, and refills from the raw table
+        since the start."""
+        lost = [sum(one.until - one.start for one in of_group.values()) for _, of_group in self._shard.lost()]
+        return {"offsets_lacking": max(lost, default=0), "refills": self._refills}
+
+    def step(self, membership: Membership, shards: Shards | None, now_s: float) -> bool:
+        """Whether anything was let go of, which the mover is to take over now. `shards`: as the mover's."""
+        self._now_s, wanted = now_s, membership.wanted(self._me)
+        if now_s > self._gone_s + TOLD_S:
+            self._gone = ""
+        lost = [(mask & wanted, of_group) for mask, of_group in self._shard.lost() if mask & wanted]
+        if not lost:
+            self._since_s, self._doing = None, ""
+            return False
+        if self._since_s is None:
+            self._since_s, self._doing = now_s, SOON
+            log.error("shard %s lacks %s, which Kafka deleted before it was read", self._me, told(lost))
+        if shards is None or now_s < self._since_s + NOTICE_S:
+            return False
+        return self._copy(shards, lost) or self._refill(shards, lost, now_s)
+
+    def _copy(self, shards: Shards, lost: LostBy) -> bool:
+        """A part of what others hold whole: the rest answers meanwhile."""
+        found = from_replicas(shards, self._me, union(mask for mask, _ in lost))
+        if not found:
+            return False
+        self._doing = "it is copied from a replica"
+        self._shard.drop(mask_of(in_mask(found)[:AT_ONCE]))
+        return True
+
+    def _refill(self, shards: Shards, lost: LostBy, now_s: float) -> bool:
+        if now_s < self._not_before_s:
+            return False
+        self._not_before_s = now_s + LOOK_S
+        late = self._since_s is not None and now_s > self._since_s + TURN_S
+        ripe = 0
+        for mask, of_group in lost:
+            mine = mask if late else in_turn(shards, self._me, mask)
+            if not mine:
+                self._doing = "a replica is refilled first"
+            elif self._is_there(of_group):
+                ripe |= mine
+        if ripe:
+            self._begin(ripe, lost, now_s)
+        return bool(ripe)
+
+    def _is_there(self, lost: Mapping[Partition, Lost]) -> bool:
+        """Whether the table has come past it, and has it."""
+        try:
+            there = self._has_lost(lost)
+        except (RawTableError, OSError) as error:
+            self._doing = f"it cannot be refilled yet: {error}"
+            return False
+        if not there:
+            text = told([(0, lost)])
+            log.warning("shard %s: %s are lost: the raw table does not have them either", self._me, text)
+            if any(one.start for one in lost.values()):  # else it began above them
+                self._gone, self._gone_s = text, self._now_s
+            self._shard.excuse(lost)
+        return there
+
+    def _begin(self, vshards: int, lost: LostBy, now_s: float) -> None:
+        again = now_s - self._refilled_s < 2 * LONGEST_PAUSE_S
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if again else PAUSE_S
+        self._refilled_s, self._not_before_s = now_s, now_s + self._pause_s
+        self._refills += 1
+        self._doing = SOON  # what is lost meanwhile
+        log.info("shard %s: refilling %d virtual shards, for %s", self._me, vshards.bit_count(), told(lost))
+        self._shard.drop(vshards)
