@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import xxhash
+
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.topic import TopicInfo
 
@@ -99,10 +101,12 @@ def follow(
 
 
 def _options(config: SparkConfig, info: TopicInfo, reader: str) -> dict[str, str]:
-    """`reader` names the group: consumers that Spark keeps are those of the last time and not new ones with full
-    buffers each time, which fill the heap when a catch-up takes many steps. Nothing is committed or balanced by it."""
+    """The group is named after the reader and the log: consumers that Spark keeps are those of the last time and not
+    new ones with full buffers each time, which fill the heap when a catch-up takes many steps; and what they have
+    fetched of a topic that was made again since, or of a log that was cut, is never taken for what stands there now.
+    Nothing is committed or balanced by it."""
     return {
-        "kafka.group.id": f"artimon-{reader}",
+        "kafka.group.id": f"artimon-{reader}-{_log_of(info)}",
         "kafka.bootstrap.servers": config.kafka,
         "subscribe": info.topic,
         "failOnDataLoss": "false",
@@ -110,3 +114,9 @@ def _options(config: SparkConfig, info: TopicInfo, reader: str) -> dict[str, str
         "kafka.fetch.max.bytes": str(16 * 1024 * 1024),
         "kafka.receive.buffer.bytes": str(1024 * 1024),
     }
+
+
+def _log_of(info: TopicInfo) -> str:
+    """The same while every offset of the topic holds the same."""
+    epochs = json.dumps(sorted(info.epochs.items())).encode()
+    return f"{info.topic_id}-{xxhash.xxh3_64_hexdigest(epochs)}"

@@ -49,9 +49,10 @@ def test_without_spark(world: HistoryWorld) -> None:
     pytest.importorskip("duckdb")
     words = ["--hdfs", world.hdfs, "--name", "rack.temp", "--by", "rack", "--hours", "2.5"]
     rows = run("read_raw_without_spark.py", *words, "--end", format_time(END))
-    assert run("read_raw_without_spark.py", *words, "--end", format_time(END).removesuffix("Z")) == rows
     plain = by_hour_and_rack(world)
     assert len(rows) == len(plain) > 8
+    rows += run("read_raw_without_spark.py", *words, "--end", format_time(END).removesuffix("Z"))
+    assert len(rows) == 2 * len(plain)
     for row in rows:
         values = plain[hour_ms(row["hour"]), row["part"]]
         assert (int(row["samples"]), float(row["least"]), float(row["greatest"])) == (

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from kafka import KafkaProducer
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from pipeline.spark import gaps
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import RawQuery
+from pipeline.spark.source import batch
 from pipeline.spark.state import Gap, RawState, close_gaps, from_json, to_json
 from pipeline.spark.table import RawTable
 from pipeline.spark.topic import Topic
@@ -41,6 +43,31 @@ def test_a_topic_deleted_and_made_again_under_load(
     assert state.recent, "the table itself tells of it, whatever restarts"
     assert gaps.problems(state, now_ms()) != []
     assert gaps.problems(state, now_ms() + gaps.TOLD_MS) == []
+
+
+@pytest.mark.stack
+def test_what_was_fetched_of_another_log_is_not_read_as_of_this_one(config: SparkConfig, session: SparkSession) -> None:
+    """Spark keeps consumers and what they have fetched beyond what was asked for; of a topic that was made again the
+    same offsets hold something else."""
+
+    def read(word: bytes) -> set[bytes]:
+        with KafkaProducer(bootstrap_servers=config.kafka, acks="all") as producer:
+            for _ in range(40):
+                producer.send(config.samples_topic, word, partition=0)
+        topic = Topic(config.kafka, config.samples_topic)
+        info = topic.describe()
+        topic.close()
+        rest = dict.fromkeys(range(1, info.partitions), 0)
+        found = set[bytes]()
+        for start in (0, 10) if word == b"old" else (10, 20):
+            frame = batch(session, config, info, {0: start, **rest}, {0: start + 10, **rest})
+            found |= {bytes(row.value) for row in frame.collect()}
+        return found
+
+    assert read(b"old") == {b"old"}
+    delete_topics(config)
+    make_topics(config.kafka, config.topic_prefix)
+    assert read(b"new") == {b"new"}
 
 
 @pytest.mark.stack
