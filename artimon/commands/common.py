@@ -15,12 +15,36 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ZookeeperOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_ZOOKEEPER, else the running stack's).")]
 KafkaOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_KAFKA, else the running stack's).")]
 HdfsOption = Annotated[str | None, typer.Option(help="URI (ARTIMON_HDFS, else the running stack's).")]
+
+
+def keep_days(text: str) -> str:
+    """Refuses at the command line what does not say how long classes of retention are kept."""
+    from pipeline.compaction.config import KeepError, parse_keep
+
+    try:
+        parse_keep(text)
+    except KeepError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    return text
+
+
+def keep_rules(texts: list[str] | None) -> list[str]:
+    """Refuses at the command line what is no rule of retention."""
+    from sources.series.keeping import KeepRuleError, parse_keep_rules
+
+    try:
+        parse_keep_rules(texts or ())
+    except KeepRuleError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    return texts or []
+
+
 DaysOption = Annotated[
     str,
     typer.Option(
         "--keep",
         help="CLASS=DAYS, by comma: how long each class of samples is kept; * names all others.",
-        callback=lambda text: keep_days(text),
+        callback=keep_days,
     ),
 ]
 KeepClassOption = Annotated[
@@ -29,7 +53,7 @@ KeepClassOption = Annotated[
         "--keep-class",
         help="PATTERN=CLASS: variables whose name fits are kept as `--keep` of the compactor says of the class; may be "
         "repeated, the first that fits holds.",
-        callback=lambda texts: keep_rules(texts),
+        callback=keep_rules,
     ),
 ]
 HostOption = Annotated[
@@ -99,25 +123,3 @@ def process_names(text: str) -> str:
     for one in text.split(","):
         process_name(one)
     return text
-
-
-def keep_days(text: str) -> str:
-    """Refuses at the command line what does not say how long classes of retention are kept."""
-    from pipeline.compaction.config import KeepError, parse_keep
-
-    try:
-        parse_keep(text)
-    except KeepError as problem:
-        raise typer.BadParameter(str(problem)) from None
-    return text
-
-
-def keep_rules(texts: list[str] | None) -> list[str]:
-    """Refuses at the command line what is no rule of retention."""
-    from sources.series.keeping import KeepRuleError, parse_keep_rules
-
-    try:
-        parse_keep_rules(texts or ())
-    except KeepRuleError as problem:
-        raise typer.BadParameter(str(problem)) from None
-    return texts or []

@@ -12,10 +12,10 @@ import threading
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.watcher import LOST
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.state import RawState, Span, TopicState
 from pipeline.spark.table import HeadReader
@@ -55,7 +55,7 @@ class AcksPublisher:
             self.publish()
         except FileNotFoundError:
             pass  # no table yet
-        except (KazooException, KazooTimeoutError, OSError, RuntimeError, ValueError) as error:
+        except (*LOST, RuntimeError, ValueError) as error:
             problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         if problem and problem != self.problem:
             log.error("acks are not published: %s", problem)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from artimon.model.vshards import union
 from pipeline.spark.feeding import FeedResult, Outcome
 from pipeline.spark.shards import Group, Shard, Standings
 from pipeline.spark.state import Span
@@ -43,10 +44,7 @@ class _Process:
     @property
     def held(self) -> int:
         """Mask of all that its groups hold."""
-        mask = 0
-        for standing in self.standings:
-            mask |= standing.group.vshards
-        return mask
+        return union(standing.group.vshards for standing in self.standings)
 
 
 class Progress:

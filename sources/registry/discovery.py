@@ -15,9 +15,10 @@ from typing import Any
 from kazoo.exceptions import NoNodeError
 from kazoo.recipe.watchers import ChildrenWatch
 
+from artimon.model.watcher import LOST
 from sources.errors import AddressError
 from sources.registry.address import Endpoint, parse_endpoint
-from sources.registry.session import LOST, Session
+from sources.registry.session import Session
 
 log = logging.getLogger(__name__)
 CONTEXTS = "/artimon/contexts"

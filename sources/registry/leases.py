@@ -19,8 +19,9 @@ from typing import Any
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
+from artimon.model.watcher import LOST
 from sources.registry.groups import Group, Members, Network, Sharing
-from sources.registry.session import LOST, Session
+from sources.registry.session import Session
 
 log = logging.getLogger(__name__)
 AGENTS, LEASES = "/artimon/polling/agents", "/artimon/polling/leases"

@@ -8,8 +8,7 @@ from time import monotonic
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.handlers.threading import SequentialThreadingHandler
 
 from artimon.settings import zookeeper_auth
 from bookkeeper.registration import access, outlive_data
@@ -17,8 +16,6 @@ from bookkeeper.registration import access, outlive_data
 log = logging.getLogger(__name__)
 STARTED_S = 5.0
 """So long a loop that was started may take to begin."""
-LOST = (KazooException, KazooTimeoutError, TimeoutError, OSError)
-"""What a call may raise when ZooKeeper is gone: later it may work."""
 
 
 class Session:

@@ -26,9 +26,7 @@ def until_ok(path: Path) -> Health:
         health = read_health(path)
         return health if health is not None and health.state == "ok" else None
 
-    found = eventually(good, f"good health in {path}")
-    assert found is not None
-    return found
+    return eventually(good, f"good health in {path}")
 
 
 def test_it_says_how_it_is_until_it_is_stopped(tmp_path: Path) -> None:

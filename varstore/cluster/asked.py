@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from artimon.model.vshards import union
 from bookkeeper.framed import FramedClient, Sent
 from varstore.cluster.choosing import Choice
 from varstore.cluster.directory import Place
@@ -78,17 +79,11 @@ class Part:
         """Whether its virtual shards are answered for."""
         if self.answer is not None and not self.soft:
             return True
-        covered = 0
-        for part in self.instead or ():
-            covered |= part.choice.vshards if part.is_whole() else 0
-        return covered == self.choice.vshards
+        return union(part.choice.vshards for part in self.instead or () if part.is_whole()) == self.choice.vshards
 
     def asked_instead(self) -> int:
         """Mask of what others are asked for instead."""
-        mask = 0
-        for part in self.instead or ():
-            mask |= part.choice.vshards
-        return mask
+        return union(part.choice.vshards for part in self.instead or ())
 
     def is_settled(self) -> bool:
         """Whether nothing better can come."""
