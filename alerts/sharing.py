@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest, Series, Store
 from query_dsl.tree import nodes

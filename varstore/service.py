@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import thriftpy2
 
 import artimon.model
-from artimon.model.aggregate import NOT_PUSHED, Aggregate, AggregateRequest, NotPushed, encode_aggregate
+from artimon.compute.aggregate import NOT_PUSHED, Aggregate, AggregateRequest, NotPushed, encode_aggregate
 from artimon.model.batch import BatchError
 from artimon.model.feed import decode_range
 from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series, encode_buckets

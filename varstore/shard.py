@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from artimon.model.aggregate import Aggregate, AggregateRequest
+from artimon.compute.aggregate import Aggregate, AggregateRequest
 from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.feed import FeedAnswer, FeedRange
 from artimon.model.grid import DEFAULT_LEVELS, Level

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from artimon.api.errors import Abandoned, TooLarge
 from artimon.api.limits import Limits
-from artimon.model.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
 from artimon.model.select import Buckets, SelectError, SelectRequest, Store
 from query_dsl import Expr, Matrix, QueryError
 from query_dsl.engines.explain import Explanation, explain

@@ -25,7 +25,7 @@ service Shard {
   string drop(1: string vshards) throws (1: ShardError error)
   // request: JSON; answer: Arrow IPC
   binary select(1: binary request) throws (1: ShardError error)
-  // request: JSON; answer: Arrow IPC (artimon/model/aggregate.py). An error that begins "not pushed" asks for a select instead.
+  // request: JSON; answer: Arrow IPC (artimon/compute/aggregate.py). An error that begins "not pushed" asks for a select instead.
   binary aggregate(1: binary request) throws (1: ShardError error)
   // JSON in, JSON out: {"what": "names" | "label_values" | "find", ...}
   binary find(1: binary request) throws (1: ShardError error)

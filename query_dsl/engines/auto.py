@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from artimon.model.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import Grid
 from artimon.model.select import STATISTICS, Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store

@@ -7,10 +7,10 @@ from collections.abc import Collection
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.succession import succession
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets, SelectRequest
 from artimon.model.series_table import SeriesTable
-from artimon.model.windows.succession import succession
 from query_dsl.engines.cutting import Cuts, Piece, lives_joined, renumbered, without
 from query_dsl.engines.rows import BOOLEAN, DOUBLE, INTEGER, NO_TYPE, STRING, Bools, Ints, Types, rank
 from varstore.cells.sums import BEYOND_64_BITS, may_wrap, sums_to_double, true_sum

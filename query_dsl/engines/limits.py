@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
-from artimon.model.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
 from artimon.model.select import Buckets, SelectError, SelectRequest, Store
 from query_dsl.engines.passing import PassingStore
 from query_dsl.errors import QueryError

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.succession import succession
 from artimon.model.grid import Grid
 from artimon.model.select import Buckets, SelectRequest
 from artimon.model.series_table import SeriesTable
-from artimon.model.windows.succession import succession
 from query_dsl.engines.cutting import lives_joined
 from query_dsl.engines.rows import DOUBLE, INTEGER, STRING, Ints, Types
 from varstore.cells.sums import sums_to_double

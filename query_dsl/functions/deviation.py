@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from artimon.compute.quantiles import median_of
+from artimon.compute.spread import NORMAL
 from artimon.model.grid import Grid
-from artimon.model.windows.quantiles import median_of
-from artimon.model.windows.spread import NORMAL
 from query_dsl.answers.matrix import Matrix
 from query_dsl.errors import NothingSelected, QueryError
 from query_dsl.functions.registry import Argument, Step

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from artimon.model.windows.frames import newest, oldest, pick
+from artimon.compute.frames import newest, oldest, pick
 from query_dsl.answers.matrix import Matrix
 from query_dsl.errors import QueryError
 from query_dsl.functions.registry import Argument, Step

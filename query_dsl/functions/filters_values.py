@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.windows.frames import newest, oldest, pick
+from artimon.compute.frames import newest, oldest, pick
 from query_dsl.errors import QueryError
 from query_dsl.functions.order_keys import order_keys
 from query_dsl.running.cells import (

@@ -1,5 +1,5 @@
 """Window functions of the language: what they are called and how they are described. What they do is in
-artimon/model/windows/functions.py; an entry is its documentation and its test."""
+artimon/compute/functions.py; an entry is its documentation and its test."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 
-from artimon.model.windows.functions import FUNCTIONS, Function
-from artimon.model.windows.params import REQUIRED as NO_DEFAULT
-from artimon.model.windows.params import Param
+from artimon.compute.functions import FUNCTIONS, Function
+from artimon.compute.params import REQUIRED as NO_DEFAULT
+from artimon.compute.params import Param
 from query_dsl.functions.plugins import Extended
 from query_dsl.functions.registry import OF_SERIES, REQUIRED, Argument, Entry
 from query_dsl.running.cells import Example

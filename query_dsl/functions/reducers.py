@@ -1,5 +1,5 @@
 """Reducers: many series of one class to one series, bucket by bucket. What they do is in reducers_*.py and, where
-a store can do a part of it, in artimon/model/windows/classes.py; an entry is its documentation and its test."""
+a store can do a part of it, in artimon/compute/classes.py; an entry is its documentation and its test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from artimon.model.windows.quantiles import METHODS
+from artimon.compute.quantiles import METHODS
 from query_dsl.functions.plugins import Extended
 from query_dsl.functions.reducers_base import Members, Reduced, Reducer
 from query_dsl.functions.reducers_rank import argmax, argmin, bottomk, topk

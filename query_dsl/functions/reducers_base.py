@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.windows.cells import take
+from artimon.compute.cells import take
 from query_dsl.functions.registry import Args, Entry
 from query_dsl.running.cells import Bools, Cells, Floats, Ints, Key, as_floats
 from query_dsl.running.label_codes import Rows
@@ -101,7 +101,7 @@ class Reducer(Entry):
     run: Callable[[Members, Args], Reduced] | None = None
     """None where the result is that of partials."""
     pushed: str = ""
-    """The partial that a store may compute (artimon/model/windows/classes.py)."""
+    """The partial that a store may compute (artimon/compute/classes.py)."""
     from_partial: Callable[[Cells], Cells] | None = None
     """What is made of the result of that partial, where it is another."""
     min_count: int = 1

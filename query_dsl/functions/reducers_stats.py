@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from artimon.model.windows.classes import partial_of, result_of
-from artimon.model.windows.quantiles import median_of, quantile_of
-from artimon.model.windows.ranks import Statistic, distance_of, ranked
+from artimon.compute.classes import partial_of, result_of
+from artimon.compute.quantiles import median_of, quantile_of
+from artimon.compute.ranks import Statistic, distance_of, ranked
 from query_dsl.functions.reducers_base import Members, Reduced
 from query_dsl.functions.registry import Args
 from query_dsl.running.cells import DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Types, as_floats, doubles

@@ -1,11 +1,11 @@
-"""What the values of a matrix are (see artimon/model/windows/cells.py), and what its series are called."""
+"""What the values of a matrix are (see artimon/compute/cells.py), and what its series are called."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from artimon.model.windows.cells import (
+from artimon.compute.cells import (
     BOOLEAN,
     DOUBLE,
     INTEGER,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from artimon.model.windows.classes import Partial, mask_of, partial_of, result_of
+from artimon.compute.classes import Partial, mask_of, partial_of, result_of
 from query_dsl.answers.matrix import Matrix, in_order
 from query_dsl.errors import QueryError
 from query_dsl.functions.reducers import REDUCERS, Members, Reducer

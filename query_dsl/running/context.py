@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from artimon.model.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
 from artimon.model.grid import Grid
 from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Store
 from query_dsl.answers.matrix import Matrix

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.arrays import Arrays, padded_stats
+from artimon.compute.succession import succession
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets
 from artimon.model.series_table import SeriesTable
-from artimon.model.windows.arrays import Arrays, padded_stats
-from artimon.model.windows.succession import succession
 from query_dsl.running.cells import STRING, Bools, Cells, Key, Types
 from query_dsl.running.label_codes import keys_of
 

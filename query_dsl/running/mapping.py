@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from artimon.compute.frames import Frame
+from artimon.compute.functions import filled, masked
 from artimon.model.grid import Grid
 from artimon.model.values import Kind
-from artimon.model.windows.frames import Frame
-from artimon.model.windows.functions import filled, masked
 from query_dsl.answers.matrix import Matrix
 from query_dsl.errors import QueryError
 from query_dsl.functions.mappers import MAPPERS, Mapper

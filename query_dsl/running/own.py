@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.frames import Frame, totals
 from artimon.model.grid import Grid
-from artimon.model.windows.frames import Frame, totals
 from query_dsl.answers.irregular import Irregular
 from query_dsl.answers.keyed import typed
 from query_dsl.errors import QueryError

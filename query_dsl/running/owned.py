@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from artimon.compute.frames import totals
 from artimon.model.grid import Grid
-from artimon.model.windows.frames import totals
 from query_dsl.answers.matrix import Matrix, in_order
 from query_dsl.errors import QueryError
 from query_dsl.functions.mappers import Mapper

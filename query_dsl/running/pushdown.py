@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from artimon.model.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.compute.functions import FUNCTIONS
+from artimon.compute.ranks import BEST, RANKS
+from artimon.compute.reducing import Windows
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Buckets, SelectRequest, Store
-from artimon.model.windows.functions import FUNCTIONS
-from artimon.model.windows.ranks import BEST, RANKS
-from artimon.model.windows.reducing import Windows
 from query_dsl.answers.matrix import Matrix
 from query_dsl.engines.passing import PassingStore
 from query_dsl.errors import QueryError

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from artimon.compute.cells import Cells
+from artimon.compute.succession import births_in_succession
+from artimon.compute.ticks import Ticks, TooWide, run_irregular, run_on_grid
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE
 from artimon.model.values import Kind
-from artimon.model.windows.cells import Cells
-from artimon.model.windows.succession import births_in_succession
-from artimon.model.windows.ticks import Ticks, TooWide, run_irregular, run_on_grid
 from query_dsl.answers.irregular import Irregular
 from query_dsl.answers.matrix import Matrix
 from query_dsl.engines.cutting import cut

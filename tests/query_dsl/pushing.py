@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from artimon.model.aggregate import (
+from artimon.compute.aggregate import (
     Aggregate,
     AggregateRequest,
     NotPushed,

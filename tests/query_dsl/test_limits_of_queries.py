@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from artimon.model.aggregate import Aggregate, AggregateRequest
+from artimon.compute.aggregate import Aggregate, AggregateRequest
 from artimon.model.select import Buckets, SelectRequest
 from query_dsl import QueryError, evaluate, parse
 from query_dsl.engines.limits import LimitExceeded, Limits, QueryCancelled, Watch, watched
@@ -137,8 +137,8 @@ def test_the_deadline_goes_with_what_a_store_aggregates() -> None:
 
 
 def _request() -> AggregateRequest:
+    from artimon.compute.reducing import Windows
     from artimon.model.grid import Grid
-    from artimon.model.windows.reducing import Windows
 
     windows = Windows("last", 1, 1, 0, 1, 0, 0, 0, None, False)
     return AggregateRequest((), Grid(MINUTE, MINUTE, 1), windows, "sum", ())

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from artimon.compute.frames import Frame
 from artimon.model.grid import Grid
-from artimon.model.windows.frames import Frame
 from query_dsl.errors import QueryError
 from query_dsl.running.calling import Watch
 from query_dsl.running.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key, doubles, of_type

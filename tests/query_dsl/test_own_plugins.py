@@ -15,8 +15,8 @@ from query_dsl.functions.plugins import GROUP, load
 ROOT = Path(__file__).parents[2]
 MODULE = """
 import numpy as np
-from artimon.model.windows.frames import over
-from artimon.model.windows.functions import Mapped
+from artimon.compute.frames import over
+from artimon.compute.functions import Mapped
 from query_dsl import Matrix
 from query_dsl.functions.mappers import Mapper
 from query_dsl.functions.operators import Operator

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.compute.succession import births_in_succession, succession
 from artimon.model.select import BIRTH_TYPE
-from artimon.model.windows.succession import births_in_succession, succession
 from tests.query_dsl import asking
 from tests.query_dsl.plainly import Raw, Sample, World, in_succession
 from tests.query_dsl.worlds import offline_store, plain_store, shards

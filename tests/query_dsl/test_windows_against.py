@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from artimon.model.windows.quantiles import METHODS
+from artimon.compute.quantiles import METHODS
 from tests.query_dsl.window_rows import STEP, random_rows, values
 
 stats = pytest.importorskip("scipy.stats")

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.compute import ticks as ticking
+from artimon.compute.functions import FUNCTIONS
+from artimon.compute.params import arguments
+from artimon.compute.ticks import Ticks, TooWide, run_irregular
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, ValueType
-from artimon.model.windows import ticks as ticking
-from artimon.model.windows.functions import FUNCTIONS
-from artimon.model.windows.params import arguments
-from artimon.model.windows.ticks import Ticks, TooWide, run_irregular
 
 OF_ENDS = sorted(ticking.ENDS)
 SHARED = ["min", "max", "sum", "mean", "count", "first", "last"]

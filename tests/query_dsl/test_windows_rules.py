@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from artimon.model.aggregate import Aggregate, AggregateRequest, aggregate_buckets, check_aggregate
+from artimon.compute import changes, panes
+from artimon.compute.aggregate import Aggregate, AggregateRequest, aggregate_buckets, check_aggregate
+from artimon.compute.cells import DOUBLE, INTEGER
+from artimon.compute.functions import FUNCTIONS
+from artimon.compute.params import ArgumentError, arguments
+from artimon.compute.reducing import Windows
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets, Matcher, SelectError, SelectRequest
 from artimon.model.values import INT64_MAX, INT64_MIN
-from artimon.model.windows import changes, panes
-from artimon.model.windows.cells import DOUBLE, INTEGER
-from artimon.model.windows.functions import FUNCTIONS
-from artimon.model.windows.params import ArgumentError, arguments
-from artimon.model.windows.reducing import Windows
 from query_dsl import QueryError, evaluate, parse
 from query_dsl.running.planner import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore, Sample

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.compute import ticks as ticking
+from artimon.compute.cells import BOOLEAN, DOUBLE, INTEGER, STRING
+from artimon.compute.functions import FUNCTIONS
+from artimon.compute.params import arguments
+from artimon.compute.ticks import Ticks, run_irregular
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, ValueType, double_to_cell
-from artimon.model.windows import ticks as ticking
-from artimon.model.windows.cells import BOOLEAN, DOUBLE, INTEGER, STRING
-from artimon.model.windows.functions import FUNCTIONS
-from artimon.model.windows.params import arguments
-from artimon.model.windows.ticks import Ticks, run_irregular
 from query_dsl import evaluate, parse
 from query_dsl.running.planner import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore, Sample
@@ -261,9 +261,9 @@ def test_windows_that_share_their_samples_are_read_together(data: st.DataObject)
     before, after = data.draw(st.sampled_from([1, 5, 100])), data.draw(st.sampled_from([0, 3, 100]))
     least = data.draw(st.sampled_from([None, 0, 2]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("artimon.model.windows.running.WORTH", 0)
+        patch.setattr("artimon.compute.running.WORTH", 0)
         quick = run_irregular(function, ticks, before, after, min_count=least)
-        patch.setattr("artimon.model.windows.ticks.run_shared", lambda *_: None)
+        patch.setattr("artimon.compute.ticks.run_shared", lambda *_: None)
         plain = run_irregular(function, ticks, before, after, min_count=least)
     assert quick.types.tolist() == plain.types.tolist()
     assert quick.present.tolist() == plain.present.tolist()

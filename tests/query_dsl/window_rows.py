@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from artimon.compute.arrays import Arrays
+from artimon.compute.cells import Floats
+from artimon.compute.frames import Frame
+from artimon.compute.functions import FUNCTIONS, Mapped, masked
+from artimon.compute.params import arguments
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE
 from artimon.model.values import Value, ValueType, double_to_cell, type_of
-from artimon.model.windows.arrays import Arrays
-from artimon.model.windows.cells import Floats
-from artimon.model.windows.frames import Frame
-from artimon.model.windows.functions import FUNCTIONS, Mapped, masked
-from artimon.model.windows.params import arguments
 
 STEP = 1_000
 Row = Sequence[Value | None]

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from artimon.model.aggregate import AggregateRequest
+from artimon.compute.aggregate import AggregateRequest
+from artimon.compute.functions import FUNCTIONS
+from artimon.compute.reducing import Windows
+from artimon.compute.rolling_increase import ROLLING
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
-from artimon.model.windows.functions import FUNCTIONS
-from artimon.model.windows.reducing import Windows
-from artimon.model.windows.rolling_increase import ROLLING
 from bookkeeper.framed import ConnectionLost, FramedClient, FramedServer
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
 from tests.waiting import eventually

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artimon.model.aggregate import (
+from artimon.compute.aggregate import (
     Aggregate,
     AggregateRequest,
     NotPushed,
@@ -20,12 +20,12 @@ from artimon.model.aggregate import (
     encode_aggregate,
     unite_aggregates,
 )
+from artimon.compute.classes import Partial
+from artimon.compute.exact import Sums, float_sums, integer_sums
+from artimon.compute.reducing import Counts, Windows
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectError, SelectRequest, decode_buckets, encode_buckets
-from artimon.model.windows.classes import Partial
-from artimon.model.windows.exact import Sums, float_sums, integer_sums
-from artimon.model.windows.reducing import Counts, Windows
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
 from varstore.answers import pushdown
 from varstore.answers.pushdown import DeadlinePassed

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.windows.cells import Ints
-from artimon.model.windows.rolling import Counts, Some
+from artimon.compute.cells import Ints
+from artimon.compute.rolling import Counts, Some
 from varstore.answers.parts import Part
 from varstore.cells.packed import Packed
 from varstore.cells.ring import Ring

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.windows.cells import DOUBLE, STRING, Types
-from artimon.model.windows.functions import FUNCTIONS
-from artimon.model.windows.rolling import FLOATS, Some
+from artimon.compute.cells import DOUBLE, STRING, Types
+from artimon.compute.functions import FUNCTIONS
+from artimon.compute.rolling import FLOATS, Some
 from varstore.cells.columns import Where, Words
 from varstore.cells.ring import Ring
 from varstore.cells.segments import Selection as Chosen

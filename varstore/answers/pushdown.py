@@ -1,7 +1,7 @@
 """Push-down: a shard selects, windows and reduces by itself and answers a partial result for each class.
 
 Two ways give the same answer. Most functions go part by part of the series, and of each part bucket by bucket
-(artimon/model/windows/rolling.py). The others go by chunks of series through the evaluator's own arithmetic. Series of
+(artimon/compute/rolling.py). The others go by chunks of series through the evaluator's own arithmetic. Series of
 this process that are twins are read as buckets, united and reduced apart."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.aggregate import (
+from artimon.compute.aggregate import (
     NO_PRINTS,
     Aggregate,
     AggregateRequest,
@@ -29,19 +29,19 @@ from artimon.model.aggregate import (
     unite_aggregates,
     with_members,
 )
+from artimon.compute.arrays import Arrays
+from artimon.compute.cells import BOOLEAN, INTEGER, Types
+from artimon.compute.classes import REDUCERS
+from artimon.compute.functions import FUNCTIONS, Function
+from artimon.compute.params import arguments
+from artimon.compute.ranks import ORDERED
+from artimon.compute.reducing import Reducing, Rows
+from artimon.compute.rolling import Odd, Some, Span, all_of, both, ruled
+from artimon.compute.rolling_increase import ROLLING
+from artimon.compute.succession import succession
 from artimon.model.grid import Grid, Level
 from artimon.model.select import STATISTICS, SelectError
 from artimon.model.values import Kind
-from artimon.model.windows.arrays import Arrays
-from artimon.model.windows.cells import BOOLEAN, INTEGER, Types
-from artimon.model.windows.classes import REDUCERS
-from artimon.model.windows.functions import FUNCTIONS, Function
-from artimon.model.windows.params import arguments
-from artimon.model.windows.ranks import ORDERED
-from artimon.model.windows.reducing import Reducing, Rows
-from artimon.model.windows.rolling import Odd, Some, Span, all_of, both, ruled
-from artimon.model.windows.rolling_increase import ROLLING
-from artimon.model.windows.succession import succession
 from varstore.answers.answer import HOLD_S, Answers, Changed, check_request
 from varstore.answers.columns import Captured, MayWrap, PartColumn, Reading
 from varstore.answers.parts import Layout, Part, part_size

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.windows.cells import Floats, Ints
-from artimon.model.windows.classes import Partial, add_partial
-from artimon.model.windows.exact import (
+from artimon.compute.cells import Floats, Ints
+from artimon.compute.classes import Partial, add_partial
+from artimon.compute.exact import (
     HUGE,
     Sums,
     float_sums,
@@ -20,8 +20,8 @@ from artimon.model.windows.exact import (
     of_integers,
     one_splitter,
 )
-from artimon.model.windows.reducing import Reducing
-from artimon.model.windows.rolling import Shown, Some
+from artimon.compute.reducing import Reducing
+from artimon.compute.rolling import Shown, Some
 from varstore.answers.parts import DENSE, KEPT_ROWS, PART, Group, Part, Places
 from varstore.cells.ties import Cells
 

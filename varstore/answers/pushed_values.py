@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from artimon.model.windows.cells import Floats
-from artimon.model.windows.ranks import BEST, Best, Block
-from artimon.model.windows.reducing import Reducing
-from artimon.model.windows.rolling import Shown
+from artimon.compute.cells import Floats
+from artimon.compute.ranks import BEST, Best, Block
+from artimon.compute.reducing import Reducing
+from artimon.compute.rolling import Shown
 from varstore.answers.parts import Part
 from varstore.answers.pushed_rows import Mask, Seen
 

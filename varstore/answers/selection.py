@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.aggregate import AggregateRequest, Class
+from artimon.compute.aggregate import AggregateRequest, Class
 from artimon.model.select import NAME, Matcher
 from varstore.cells.ties import Cells
 from varstore.series.index import Index

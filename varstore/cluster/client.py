@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from kazoo.client import KazooClient
 
-from artimon.model.aggregate import NOT_PUSHED, Aggregate, AggregateRequest, NotPushed, decode_aggregate
+from artimon.compute.aggregate import NOT_PUSHED, Aggregate, AggregateRequest, NotPushed, decode_aggregate
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import DEFAULT_LEVELS
 from artimon.model.registration import zookeeper_client

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.succession import succession
 from artimon.model.select import Buckets, SelectRequest
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import ValueType
-from artimon.model.windows.succession import succession
 from varstore.cells.sums import BEYOND_64_BITS
 from varstore.cells.ties import Cells, double_order
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from artimon.model.aggregate import (
+from artimon.compute.aggregate import (
     NO_PRINTS,
     Aggregate,
     AggregateRequest,
@@ -17,9 +17,9 @@ from artimon.model.aggregate import (
     settled,
     unite_aggregates,
 )
-from artimon.model.gathered import values_of
+from artimon.compute.gathered import values_of
+from artimon.compute.ranks import ORDERED
 from artimon.model.select import Buckets, SelectError, SelectRequest
-from artimon.model.windows.ranks import ORDERED
 from varstore.cells.sums import BEYOND_64_BITS
 
 MOST_TWINS = 50_000

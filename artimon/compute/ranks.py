@@ -10,10 +10,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.windows.cells import Bools, Cells, Floats, Ints, as_floats, whole
-from artimon.model.windows.classes import Partial
-from artimon.model.windows.params import Args, Param
-from artimon.model.windows.quantiles import METHODS, median_of, quantile_of
+from artimon.compute.cells import Bools, Cells, Floats, Ints, as_floats, whole
+from artimon.compute.classes import Partial
+from artimon.compute.params import Args, Param
+from artimon.compute.quantiles import METHODS, median_of, quantile_of
 
 Statistic = Callable[[Floats, Ints], Floats]
 """Of (.., size) ascending values, missing ones behind, and of (..,) how many there are."""

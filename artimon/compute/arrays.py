@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.cells import Bools, Ints, Types
 from artimon.model.grid import Grid
-from artimon.model.windows.cells import Bools, Ints, Types
 
 
 @dataclass(frozen=True, kw_only=True)

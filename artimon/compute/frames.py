@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.windows.cells import Bools, Floats, Ints
+from artimon.compute.cells import Bools, Floats, Ints
 
 T = TypeVar("T", bound=np.generic)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from artimon.model.windows.cells import Floats, Ints
+from artimon.compute.cells import Floats, Ints
 
 HUGE = 2.0**900
 _HALF = 32

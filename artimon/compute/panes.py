@@ -9,11 +9,11 @@ from typing import Literal
 
 import numpy as np
 
+from artimon.compute.arrays import Arrays
+from artimon.compute.cells import Bools, Cells, Floats, Ints, Types, as_floats, doubles, whole
+from artimon.compute.frames import Frame, newest, over, pick, totals
+from artimon.compute.params import Args
 from artimon.model.values import INT64_MAX
-from artimon.model.windows.arrays import Arrays
-from artimon.model.windows.cells import Bools, Cells, Floats, Ints, Types, as_floats, doubles, whole
-from artimon.model.windows.frames import Frame, newest, over, pick, totals
-from artimon.model.windows.params import Args
 
 CHUNK_CELLS, BLOCK_CELLS = 1 << 15, 1 << 16
 """Cells of a temporary array of columns, of which a function makes about ten, and of one of whole windows, of which it

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.windows.cells import Bools, Ints
-from artimon.model.windows.frames import Frame
-from artimon.model.windows.lives import NEVER, TIME_MAX
+from artimon.compute.cells import Bools, Ints
+from artimon.compute.frames import Frame
+from artimon.compute.lives import NEVER, TIME_MAX
 
 Table = npt.NDArray[np.void]
 Rows = npt.NDArray[np.intp]

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from artimon.model.windows.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, Types, as_floats, doubles, of_type
-from artimon.model.windows.cells import whole as is_whole
-from artimon.model.windows.exact import Sums, float_sums, integer_sums
+from artimon.compute.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, Types, as_floats, doubles, of_type
+from artimon.compute.cells import whole as is_whole
+from artimon.compute.exact import Sums, float_sums, integer_sums
 
 REDUCERS = ("mean", "sum", "min", "max", "count")
 INT_MAX = np.iinfo(np.int64).max

@@ -12,12 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from artimon.model.select import BIRTH_TYPE
-from artimon.model.values import INT64_MAX, INT64_MIN
-from artimon.model.windows.cells import Bools, Floats, Ints
-from artimon.model.windows.life_events import Births, Resets, Rows
-from artimon.model.windows.lives import Lives
-from artimon.model.windows.rolling import (
+from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.life_events import Births, Resets, Rows
+from artimon.compute.lives import Lives
+from artimon.compute.rolling import (
     Column,
     Count,
     Extreme,
@@ -31,6 +29,8 @@ from artimon.model.windows.rolling import (
     all_of,
     both,
 )
+from artimon.model.select import BIRTH_TYPE
+from artimon.model.values import INT64_MAX, INT64_MIN
 
 _EXACT = 2**62
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from artimon.model.windows.cells import Bools, Floats
-from artimon.model.windows.panes import Pane
-from artimon.model.windows.params import Args
+from artimon.compute.cells import Bools, Floats
+from artimon.compute.panes import Pane
+from artimon.compute.params import Args
 
 
 class _Line(NamedTuple):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from artimon.model.windows.cells import Bools, Floats, Ints
-from artimon.model.windows.panes import Pane
-from artimon.model.windows.params import Args
-from artimon.model.windows.quantiles import median_of, quantile_of
+from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.panes import Pane
+from artimon.compute.params import Args
+from artimon.compute.quantiles import median_of, quantile_of
 
 NORMAL = 0.6745
 """Median deviation of a normal distribution in standard deviations."""

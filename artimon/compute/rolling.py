@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.windows.cells import Bools, Floats, Ints
-from artimon.model.windows.frames import Frame
-from artimon.model.windows.functions import Function
+from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.frames import Frame
+from artimon.compute.functions import Function
 
 Some = Bools | bool
 """Of which series something is so: of all, of none, or (series,)."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.windows.cells import Ints
-from artimon.model.windows.ranks import Block
+from artimon.compute.cells import Ints
+from artimon.compute.ranks import Block
 
 Blocks = tuple[Block, ...]
 _LENGTH = 8

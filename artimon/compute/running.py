@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.windows.cells import DOUBLE, Bools, Floats, Ints, Types
+from artimon.compute.cells import DOUBLE, Bools, Floats, Ints, Types
 
 WORTH = 8
 """So many samples a window, on average, and it is worth it."""

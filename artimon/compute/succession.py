@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.cells import Ints
 from artimon.model.select import BIRTH_TYPE
-from artimon.model.windows.cells import Ints
 
 Table = npt.NDArray[np.void]
 

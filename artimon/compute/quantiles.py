@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from artimon.model.windows.cells import Floats, Ints
+from artimon.compute.cells import Floats, Ints
 
 Place = tuple[Floats, Floats]
 """Where a quantile lies between sorted values, counted from 0: the one below (or at), and the weight of the next."""

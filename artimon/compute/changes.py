@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from artimon.model.windows.arrays import Arrays
-from artimon.model.windows.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, doubles, of_type
-from artimon.model.windows.frames import Frame, newest, oldest, pick, totals
-from artimon.model.windows.lives import Lives
+from artimon.compute.arrays import Arrays
+from artimon.compute.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, doubles, of_type
+from artimon.compute.frames import Frame, newest, oldest, pick, totals
+from artimon.compute.lives import Lives
 
 CHUNK_CELLS = 1 << 19
 _HALF_RANGE = 2.0**62

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from artimon.compute.arrays import Arrays
+from artimon.compute.cells import DOUBLE, INTEGER, Bools, Cells, Ints, as_floats
+from artimon.compute.frames import Frame, newest, oldest, pick, totals
+from artimon.compute.lives import NEVER, Lives
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind
-from artimon.model.windows.arrays import Arrays
-from artimon.model.windows.cells import DOUBLE, INTEGER, Bools, Cells, Ints, as_floats
-from artimon.model.windows.frames import Frame, newest, oldest, pick, totals
-from artimon.model.windows.lives import NEVER, Lives
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from artimon.model.windows.cells import Bools, Floats
-from artimon.model.windows.panes import Pane
-from artimon.model.windows.params import Args
+from artimon.compute.cells import Bools, Floats
+from artimon.compute.panes import Pane
+from artimon.compute.params import Args
 
 
 def exponential(pane: Pane, args: Args) -> tuple[Floats, Bools]:

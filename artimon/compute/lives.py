@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.arrays import Arrays
+from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.frames import Frame
 from artimon.model.select import BIRTH_TYPE
-from artimon.model.windows.arrays import Arrays
-from artimon.model.windows.cells import Bools, Floats, Ints
-from artimon.model.windows.frames import Frame
 
 # A (row, time) pair in one int64, so that one binary search serves all series. 43 bits of milliseconds: the year 2248.
 TIME_BITS = 43

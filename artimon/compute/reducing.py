@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.arrays import Arrays, padded_stats
+from artimon.compute.cells import STRING, Ints, take
+from artimon.compute.classes import Partial, add_partial, empty_partial, partial_of
+from artimon.compute.frames import Frame
+from artimon.compute.functions import FUNCTIONS, Function, masked
+from artimon.compute.params import Args, arguments
+from artimon.compute.ranks import BEST, ORDERED, Block, best_rows, block_of, ordered_partial
 from artimon.model.grid import Grid
 from artimon.model.values import Kind
-from artimon.model.windows.arrays import Arrays, padded_stats
-from artimon.model.windows.cells import STRING, Ints, take
-from artimon.model.windows.classes import Partial, add_partial, empty_partial, partial_of
-from artimon.model.windows.frames import Frame
-from artimon.model.windows.functions import FUNCTIONS, Function, masked
-from artimon.model.windows.params import Args, arguments
-from artimon.model.windows.ranks import BEST, ORDERED, Block, best_rows, block_of, ordered_partial
 
 Rows = npt.NDArray[np.intp]
 

@@ -8,15 +8,15 @@ from types import MappingProxyType
 
 import numpy as np
 
-from artimon.model.windows import changes as neighbours
-from artimon.model.windows import increase as differences
-from artimon.model.windows import regression, smoothing, spread
-from artimon.model.windows.arrays import Arrays
-from artimon.model.windows.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, as_floats, doubles, of_type, whole
-from artimon.model.windows.frames import Frame, float_totals, newest, oldest, over, pick, totals
-from artimon.model.windows.panes import CHUNK_CELLS, Kernel, over_panes
-from artimon.model.windows.params import Args, Param
-from artimon.model.windows.quantiles import METHODS
+from artimon.compute import changes as neighbours
+from artimon.compute import increase as differences
+from artimon.compute import regression, smoothing, spread
+from artimon.compute.arrays import Arrays
+from artimon.compute.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, as_floats, doubles, of_type, whole
+from artimon.compute.frames import Frame, float_totals, newest, oldest, over, pick, totals
+from artimon.compute.panes import CHUNK_CELLS, Kernel, over_panes
+from artimon.compute.params import Args, Param
+from artimon.compute.quantiles import METHODS
 
 INT_MAX = np.iinfo(np.int64).max
 INT_MIN = np.iinfo(np.int64).min

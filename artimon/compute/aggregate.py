@@ -12,21 +12,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from artimon.model.gathered import Blocks, mapped, read_blocks, sizes_of, write_blocks
+from artimon.compute.arrays import Arrays
+from artimon.compute.cells import Ints
+from artimon.compute.classes import REDUCERS, Partial, joined
+from artimon.compute.exact import Sums
+from artimon.compute.functions import FUNCTIONS
+from artimon.compute.gathered import Blocks, mapped, read_blocks, sizes_of, write_blocks
+from artimon.compute.params import ArgumentError, Param, arguments
+from artimon.compute.ranks import BEST, ORDERED, ordered_partial
+from artimon.compute.reducing import Counts, Reducing, Windows
+from artimon.compute.succession import succession
 from artimon.model.grid import Grid
 from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest
 from artimon.model.series_table import SeriesTable
 from artimon.model.vshards import from_hex, to_hex
-from artimon.model.windows.arrays import Arrays
-from artimon.model.windows.cells import Ints
-from artimon.model.windows.classes import REDUCERS, Partial, joined
-from artimon.model.windows.exact import Sums
-from artimon.model.windows.functions import FUNCTIONS
-from artimon.model.windows.params import ArgumentError, Param, arguments
-from artimon.model.windows.ranks import BEST, ORDERED, ordered_partial
-from artimon.model.windows.reducing import Counts, Reducing, Windows
-from artimon.model.windows.succession import succession
 
 Class = tuple[tuple[str, str], ...]
 """Labels of a class, sorted, absent ones left out; `__name__` where it was listed."""

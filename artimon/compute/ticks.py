@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.arrays import Arrays
+from artimon.compute.cells import Bools, Cells, Ints, Types
+from artimon.compute.frames import Frame
+from artimon.compute.functions import Function, masked
+from artimon.compute.params import NO_ARGS, Args
+from artimon.compute.running import Windows, run_shared
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE
 from artimon.model.values import INT64_MAX, INT64_MIN
-from artimon.model.windows.arrays import Arrays
-from artimon.model.windows.cells import Bools, Cells, Ints, Types
-from artimon.model.windows.frames import Frame
-from artimon.model.windows.functions import Function, masked
-from artimon.model.windows.params import NO_ARGS, Args
-from artimon.model.windows.running import Windows, run_shared
 
 CHUNK_CELLS = 1 << 19
 END_MS = 2**42
