@@ -14,7 +14,7 @@ from alerts.errors import Problem, RuleFileError
 from alerts.rule import Receiver, Rule, RuleFile
 from alerts.rulefile import DEFAULT_RECEIVER, MAX_PROBLEMS, MAX_RULES, parse_rules
 from alerts.yamltree import MAX_BYTES
-from query_dsl.errors import near
+from query_dsl.tree.errors import near
 
 SUFFIXES = (".yaml", ".yml")
 MAX_FILES = 500

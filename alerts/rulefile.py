@@ -13,7 +13,7 @@ from alerts.rule import Labels, Missing, Receiver, Rule, RuleFile, TemplateError
 from alerts.yamltree import Fields, Items, Node, Text, read_tree
 from artimon.model.labels import LabelError, validate_labels
 from query_dsl import Expr, QueryError, parse
-from query_dsl.errors import near
+from query_dsl.tree.errors import near
 from query_dsl.tree.nodes import At, Between, Range, walk
 from query_dsl.tree.timing import Instant, parse_duration
 

@@ -9,7 +9,7 @@ from alerts.conditions import ConditionError, Value
 from alerts.rule import Labels, Missing, Rule
 from alerts.state import Alert, Change, Phase, Says, Verdict, step
 from query_dsl import Matrix
-from query_dsl.running.cells import Key
+from query_dsl.results.cells import Key
 from query_dsl.tree.selector import series_text
 from query_dsl.tree.timing import format_duration
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from artimon.session import Session
-    from query_dsl.history.result import HistoryAnswer
+    from query_dsl.stores.history.result import HistoryAnswer
 
 __all__ = ["connect", "history"]
 
@@ -39,10 +39,11 @@ def history(
     """Every sample with time in (start, end] of every series that fits, from the raw table on HDFS: of the URI named,
     else of the stack on `data`, else as ARTIMON_HDFS or the stack on the default folder say.
 
-    `options` are those of query_dsl.history.engine.History.read. Several questions are faster through one session:
-    `artimon.connect().history(...)`. Raises QueryError; HistoryError if there is no history or it cannot be read."""
+    `options` are those of query_dsl.stores.history.engine.History.read. Several questions are faster through one
+    session: `artimon.connect().history(...)`. Raises QueryError; HistoryError if there is no history or it cannot be
+    read."""
     from artimon.stack.locate import located
-    from query_dsl.history.engine import History
+    from query_dsl.stores.history.engine import History
 
     place = located(Path(data) if data is not None else None)
     with History(hdfs or place.hdfs) as engine:

@@ -10,8 +10,8 @@ from typing import IO, Any, TextIO
 
 import pyarrow as pa
 
-from query_dsl.answers.render import printable
-from query_dsl.history.result import RESULT_SCHEMA, HistoryAnswer
+from query_dsl.results.render import printable
+from query_dsl.stores.history.result import RESULT_SCHEMA, HistoryAnswer
 from query_dsl.tree.timing import format_time
 
 

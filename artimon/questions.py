@@ -53,7 +53,7 @@ def find(selector: str, look: Callable[[str], Sequence[Series]], *, as_json: boo
     from artimon.model.labels import canonical
     from artimon.model.select import SelectError
     from query_dsl import QueryError
-    from query_dsl.answers.render import printable
+    from query_dsl.results.render import printable
 
     quiet()
     try:
@@ -86,7 +86,7 @@ def history(
     `where` is HDFS and ZooKeeper."""
     from artimon.history_view import Advance, show_history
     from query_dsl import QueryError
-    from query_dsl.history.engine import History
+    from query_dsl.stores.history.engine import History
 
     quiet()
     try:
@@ -111,7 +111,7 @@ def history_stream(selector: str, start: str, end: str, *, where: tuple[str, str
     begun and not ended is removed."""
     from artimon.history_view import write_batches
     from query_dsl import QueryError
-    from query_dsl.history.engine import History
+    from query_dsl.stores.history.engine import History
 
     quiet()
     told = 1

@@ -17,20 +17,20 @@ from artimon.progress import Bar
 from artimon.stack.locate import asked_store, located
 from query_dsl import Expr, Matrix, QueryError, parse, parse_selector
 from query_dsl import fetch as fetch_unbound
-from query_dsl.answers.render import printable
-from query_dsl.collecting import close_collector, open_collector
-from query_dsl.engines.auto import AutoStore
-from query_dsl.running.evaluate import answer
+from query_dsl.evaluation.evaluator import answer
+from query_dsl.language.collector import close_collector, open_collector
+from query_dsl.results.render import printable
+from query_dsl.stores.auto import AutoStore
 from query_dsl.tree.timing import parse_instant
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from query_dsl.completing import Completions
-    from query_dsl.engines.explain import Explanation
-    from query_dsl.engines.past import HistoryStore
-    from query_dsl.history.engine import History
-    from query_dsl.history.result import HistoryAnswer
+    from query_dsl.evaluation.explain import Explanation
+    from query_dsl.language.completion import Completions
+    from query_dsl.stores.history.engine import History
+    from query_dsl.stores.history.result import HistoryAnswer
+    from query_dsl.stores.past import HistoryStore
     from varstore.cluster.client import VarstoreClient
 
 FOUND = 1_000
@@ -96,7 +96,7 @@ class Session:
 
         `engine`: "memory"; "history", which cuts raw samples into the same buckets; or "auto": memory where one of its
         levels reaches, else the history, or both side by side. `options`: `limits`, what it may cost
-        (query_dsl.engines.limits.Limits); `stop`, a threading.Event: once set, the query ends. With `at` the same
+        (query_dsl.stores.limits.Limits); `stop`, a threading.Event: once set, the query ends. With `at` the same
         question has the same answer as long as it is held. Raises QueryError, of it LimitExceeded, QueryCancelled and
         HistoryError; SelectError."""
         expression = parse(query) if isinstance(query, str) else query
@@ -109,7 +109,7 @@ class Session:
     ) -> Explanation:
         """What answering does: grid, engine, level and why; with `run` the query is answered, and what was read and how
         long it took is told too."""
-        from query_dsl.engines.explain import explain
+        from query_dsl.evaluation.explain import explain
 
         expression = parse(query) if isinstance(query, str) else query
         with Bar() as bar:
@@ -128,7 +128,7 @@ class Session:
             return memory
 
         def past() -> HistoryStore:
-            from query_dsl.engines.past import HistoryStore
+            from query_dsl.stores.past import HistoryStore
 
             if self._past is None:
                 self._past = HistoryStore(self.open_history(), memory.levels())
@@ -185,8 +185,8 @@ class Session:
         self, text: str, position: int | None = None, *, code: bool = False, sessions: Collection[str] = ()
     ) -> Completions:
         """What can stand at `position` of a query that is being written (None: at its end): names, labels, values of
-        labels, functions. `code`, `sessions`: see query_dsl/completing.py."""
-        from query_dsl.completing import complete
+        labels, functions. `code`, `sessions`: see query_dsl/language/completion.py."""
+        from query_dsl.language.completion import complete
 
         return complete(text, position, self._open_store(), code=code, sessions=sessions)
 
@@ -265,7 +265,7 @@ def open_session(zookeeper: str | None = None, data: Path | str | None = None) -
     where = asked_store(zookeeper, folder)
 
     def open_history() -> History:
-        from query_dsl.history.engine import History
+        from query_dsl.stores.history.engine import History
 
         return History(located(folder).hdfs, where)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from artimon.model.select import SelectError
 from artimon.progress import shell
-from query_dsl.errors import QueryError
+from query_dsl.tree.errors import QueryError
 
 if TYPE_CHECKING:
     from artimon.session import Session

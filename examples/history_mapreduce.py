@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from query_dsl.history.engine import History
+from query_dsl.stores.history.engine import History
 
 HOURLY = "hour timestamp, part string, value double, samples long"
 

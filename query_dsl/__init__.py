@@ -1,5 +1,14 @@
 """The query language: one text, one tree, one evaluator over whatever store answers it.
 
+Parts in reading order; each imports only those before it:
+
+    tree         selectors, times, nodes of the tree, errors
+    results      values of series: on a grid, raw, as tables and plots
+    functions    entries of all functions, and matching by labels
+    language     expressions, parser, printer, completion
+    stores       memory, history, both, with limits: one protocol
+    evaluation   plan, run and explain a query
+
 >>> from query_dsl import fetch, parse
 >>> query = fetch('http.requests{dc="jb"}').rate("5m").sum(by=["host"])
 >>> parse(str(query)).equals(query)
@@ -8,14 +17,14 @@ True
 
 from __future__ import annotations
 
-from query_dsl.answers.matrix import Matrix
-from query_dsl.answers.render import render_table
-from query_dsl.engines.limits import Limits
-from query_dsl.engines.offline import offline
-from query_dsl.errors import NothingSelected, QueryError
-from query_dsl.running.evaluate import evaluate
-from query_dsl.tree.builder import Expr, absent, apply, fetch, samples
-from query_dsl.tree.parser import parse
+from query_dsl.evaluation.evaluator import evaluate
+from query_dsl.evaluation.offline import offline
+from query_dsl.language.expression import Expr, absent, apply, fetch, samples
+from query_dsl.language.parser import parse
+from query_dsl.results.matrix import Matrix
+from query_dsl.results.render import render_table
+from query_dsl.stores.limits import Limits
+from query_dsl.tree.errors import NothingSelected, QueryError
 from query_dsl.tree.selector import Selector, parse_selector
 
 __all__ = [

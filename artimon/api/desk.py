@@ -17,7 +17,7 @@ from artimon.api.parcel import Purse
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
 from query_dsl import QueryError
-from query_dsl.engines.auto import AutoStore
+from query_dsl.stores.auto import AutoStore
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -6,8 +6,8 @@ import json
 
 from artimon.model.select import SelectError
 from query_dsl import QueryError
-from query_dsl.answers.render import printable
-from query_dsl.engines.limits import LimitExceeded
+from query_dsl.results.render import printable
+from query_dsl.stores.limits import LimitExceeded
 from varstore.cluster.client import StoreUnavailable
 
 

@@ -13,14 +13,14 @@ from artimon.api.limits import Limits
 from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
 from artimon.model.select import Buckets, SelectError, SelectRequest, Store
 from query_dsl import Expr, Matrix, QueryError
-from query_dsl.engines.explain import Explanation, explain
-from query_dsl.engines.limits import Limits as QueryLimits
-from query_dsl.engines.limits import Watch, looks_itself, watch_of
-from query_dsl.engines.passing import PassingStore
-from query_dsl.engines.sampled import Sampled, SampleRequest, Sampling
-from query_dsl.running.context import Context
-from query_dsl.running.evaluate import on_grid, prepare, run
-from query_dsl.running.levels import Layered
+from query_dsl.evaluation.context import Context
+from query_dsl.evaluation.evaluator import on_grid, prepare, run
+from query_dsl.evaluation.explain import Explanation, explain
+from query_dsl.stores.levels import Layered
+from query_dsl.stores.limits import Limits as QueryLimits
+from query_dsl.stores.limits import Watch, looks_itself, watch_of
+from query_dsl.stores.passing import PassingStore
+from query_dsl.stores.sampled import Sampled, SampleRequest, Sampling
 from query_dsl.tree.nodes import Window, walk
 from varstore.cluster.client import StoreUnavailable
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from artimon.model.values import ValueType
 from query_dsl import Matrix
-from query_dsl.running.cells import Bools, Floats
+from query_dsl.results.cells import Bools, Floats
 
 BLOCK_CELLS = 65_536
 LEAST, MOST = 1e-4, 1e9

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from artimon.api.errors import ApiError
-from query_dsl.tree.shortcuts import FUNCTIONS, METHODS, described
+from query_dsl.language.shortcuts import FUNCTIONS, METHODS, described
 
 INDEX = "index.html"
 LANGUAGE = "functions.js"

@@ -13,8 +13,8 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.select import SelectError
 from artimon.session import Session
 from query_dsl import Matrix, QueryError, parse, render_table
-from query_dsl.answers.render import printable
-from query_dsl.answers.watching import Painter, watch
+from query_dsl.results.render import printable
+from query_dsl.results.watching import Painter, watch
 from query_dsl.tree.timing import format_time
 
 INTERRUPTED = 130

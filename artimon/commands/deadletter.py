@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from artimon.commands.common import DataOption, HdfsOption, JsonOption, KafkaOption, located, say
-from query_dsl.answers.render import printable
+from query_dsl.results.render import printable
 
 if TYPE_CHECKING:
     from pipeline.deadletters import DeadLetters, Letter, Outcome, Wish

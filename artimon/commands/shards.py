@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from artimon.commands.common import DataOption, JsonOption, ZookeeperOption, located, say
-from query_dsl.answers.render import printable
+from query_dsl.results.render import printable
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from artimon.stack.mailbox import Kept, kept_mails
-from query_dsl.answers.render import printable
+from query_dsl.results.render import printable
 from query_dsl.tree.timing import format_time
 
 READ_BYTES = 4 * 1024 * 1024

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from query_dsl.history.engine import History
+from query_dsl.stores.history.engine import History
 
 TURNS = 3
 TIMEOUT_S = 900.0

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from artimon.compute.quantiles import median_of
 from artimon.compute.spread import NORMAL
 from artimon.model.grid import Grid
-from query_dsl.answers.matrix import Matrix
-from query_dsl.errors import NothingSelected, QueryError
-from query_dsl.functions.registry import Argument, Step
-from query_dsl.running.cells import Bools, Example, Floats, Ints, Key, as_floats, doubles
-from query_dsl.running.mapping import run_window
-from query_dsl.running.planner import DEVIATION_WEEKS, WEEK_MS
-from query_dsl.tree import nodes
+from query_dsl.functions.registry import Argument
+from query_dsl.functions.step import Asked, Step
+from query_dsl.results.cells import Bools, Example, Floats, Ints, Key, as_floats, doubles
+from query_dsl.results.matrix import Matrix
+from query_dsl.tree.errors import NothingSelected, QueryError
 from query_dsl.tree.timing import format_duration
 
-if TYPE_CHECKING:
-    from query_dsl.running.steps import Asked
-
 HOUR_MS = 3_600_000
+WEEK_MS = 7 * 24 * HOUR_MS
+DEVIATION_WEEKS = 4
 MOST_WEEKS = 52
 MOST_CELLS = 50_000_000
 """Means of all weeks together: 400 MB."""
@@ -56,9 +51,8 @@ def _deviation(asked: Asked) -> Matrix:
 def _means(asked: Asked, weeks: int) -> Matrix:
     """Means of the windows so many weeks ago; of no series where none fits there."""
     earlier = Grid(asked.grid.end_ms - weeks * WEEK_MS, asked.grid.step_ms, asked.grid.n)
-    window = nodes.Window(asked.node.child, "mean", asked.args["window"], span=asked.node.span)
     try:
-        return run_window(window, earlier, asked.context, lambda _n, g, names, _c: asked.data(names, g))
+        return asked.window("mean", asked.args["window"], earlier)
     except NothingSelected:
         if not weeks:
             raise

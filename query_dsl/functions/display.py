@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from query_dsl.answers.matrix import Matrix
-from query_dsl.functions.registry import Argument, Step
-from query_dsl.running.cells import DOUBLE, STRING, Bools, Cells, Example, Floats, Ints, as_floats
-
-if TYPE_CHECKING:
-    from query_dsl.running.steps import Asked
+from query_dsl.functions.registry import Argument
+from query_dsl.functions.step import Asked, Step
+from query_dsl.results.cells import DOUBLE, STRING, Bools, Cells, Example, Floats, Ints, as_floats
+from query_dsl.results.matrix import Matrix
 
 BLOCK_CELLS = 4_000_000
 """Cells that one pass works on, so that memory stays small whatever the number of series."""

@@ -8,20 +8,17 @@ same however far back an engine reaches.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from artimon.compute.frames import newest, oldest, pick
-from query_dsl.answers.matrix import Matrix
-from query_dsl.errors import QueryError
-from query_dsl.functions.registry import Argument, Step
-from query_dsl.running.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, Example, Ints, as_floats, doubles
+from query_dsl.functions.registry import Argument
+from query_dsl.functions.step import Asked, Step
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, Example, Ints, as_floats, doubles
+from query_dsl.results.matrix import Matrix
+from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table
 from query_dsl.tree.timing import format_duration, format_time
-
-if TYPE_CHECKING:
-    from query_dsl.running.steps import Asked
 
 MAX_COLUMNS = 20_000
 _INT_MAX, _INT_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
@@ -142,11 +139,8 @@ def _looking_back(asked: Asked) -> tuple[Matrix, int]:
 
 def held_before(asked: Asked) -> int:
     """How many columns before the grid the store can hold; MAX_COLUMNS where nobody knows (raw samples)."""
-    plan, grid = asked.context.plan, asked.grid
-    ring = plan.ring(grid.step_ms) or plan.ring(plan.base_step_ms)
-    if ring is None:
-        return MAX_COLUMNS
-    return max(0, (grid.start_ms - ring.held_start_ms) // grid.step_ms)
+    held = asked.context.columns_held_before(asked.grid)
+    return MAX_COLUMNS if held is None else held
 
 
 def _say_short(found: Matrix, lead: int, asked: Asked) -> None:

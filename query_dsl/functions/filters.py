@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from artimon.model.select import NAME, Matcher
-from query_dsl.answers.matrix import Matrix
-from query_dsl.errors import QueryError, near
 from query_dsl.functions.filters_values import (
     COMPARISONS,
     best,
@@ -19,16 +16,15 @@ from query_dsl.functions.filters_values import (
 )
 from query_dsl.functions.presence import FILTERS as PRESENCE_FILTERS
 from query_dsl.functions.presence import only, said
-from query_dsl.functions.registry import Args, Argument, Step
-from query_dsl.running.cells import INTEGER as INTEGER_TYPE
-from query_dsl.running.cells import STRING, Bools, Cells, Example, Key, of_type, take
+from query_dsl.functions.registry import Args, Argument
+from query_dsl.functions.step import Asked, Evaluation, Step
+from query_dsl.results.cells import INTEGER as INTEGER_TYPE
+from query_dsl.results.cells import STRING, Bools, Cells, Example, Key, of_type, take
+from query_dsl.results.irregular import Irregular
+from query_dsl.results.matrix import Matrix
+from query_dsl.tree.errors import QueryError, near
 from query_dsl.tree.names import read_only_table
 from query_dsl.tree.selector import accepts, matcher_text, parse_selector
-
-if TYPE_CHECKING:
-    from query_dsl.answers.irregular import Irregular
-    from query_dsl.running.context import Context
-    from query_dsl.running.steps import Asked
 
 RANKS = ("last", "mean", "max", "min")
 NUMERIC = ("min", "max", "mean")
@@ -48,7 +44,7 @@ def fitting(keys: Sequence[Key], matchers: Sequence[Matcher]) -> Bools:
     return out
 
 
-def _fitting_said(keys: Sequence[Key], args: Args, context: Context) -> Bools:
+def _fitting_said(keys: Sequence[Key], args: Args, context: Evaluation) -> Bools:
     """The same for the selector of the arguments; says why if nothing is left."""
     matchers = parse_selector(args["selector"], of_all=False).matchers
     fits = fitting(keys, matchers)
@@ -74,7 +70,7 @@ def _fits(asked: Asked) -> Matrix:
     return only(found, _fitting_said(found.keys, asked.args, asked.context))
 
 
-def _fits_samples(found: Irregular, args: Args, context: Context) -> Irregular:
+def _fits_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
     return found.take(np.flatnonzero(_fitting_said(found.keys, args, context)))
 
 
@@ -111,7 +107,7 @@ def _size(asked: Asked) -> Matrix:
     return said(only(found, compared(sizes, op, n, ())[:, 0]), found, asked, "size")
 
 
-def _size_samples(found: Irregular, args: Args, _context: Context) -> Irregular:
+def _size_samples(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
     counts = found.counts[:, None]
     sizes = of_type(INTEGER_TYPE, counts, np.ones(counts.shape, np.bool_))
     return found.take(np.flatnonzero(compared(sizes, args["op"], args["n"], ())[:, 0]))

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.frames import newest, oldest, pick
-from query_dsl.errors import QueryError
 from query_dsl.functions.order_keys import order_keys
-from query_dsl.running.cells import (
+from query_dsl.results.cells import (
     DOUBLE,
     INTEGER,
     STRING,
@@ -22,6 +21,7 @@ from query_dsl.running.cells import (
     as_floats,
     doubles,
 )
+from query_dsl.tree.errors import QueryError
 
 Rows = npt.NDArray[np.intp]
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")

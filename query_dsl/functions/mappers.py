@@ -10,9 +10,8 @@ from types import MappingProxyType
 from artimon.compute.functions import FUNCTIONS, Function
 from artimon.compute.params import REQUIRED as NO_DEFAULT
 from artimon.compute.params import Param
-from query_dsl.functions.plugins import Extended
 from query_dsl.functions.registry import OF_SERIES, REQUIRED, Argument, Entry
-from query_dsl.running.cells import Example
+from query_dsl.results.cells import Example
 from query_dsl.tree.names import read_only_table
 
 NO_WORDS: Mapping[str, str] = MappingProxyType({})
@@ -54,7 +53,7 @@ def _argument(param: Param, summary: str) -> Argument:
 
 ROW = ((2.0, 8.0, None, 20.0),)
 
-_MAPPERS = read_only_table(
+ENTRIES: Mapping[str, Mapper] = read_only_table(
     _mapper(
         "last",
         "Newest value; keeps the type. Missing once the source has said that the series ended.",
@@ -213,5 +212,3 @@ _MAPPERS = read_only_table(
         "'10ms'",
     ),
 )
-
-MAPPERS: Mapping[str, Mapper] = Extended(_MAPPERS, Mapper)

@@ -1,45 +1,16 @@
 """Operators between two operands. What they do with cells is in operators_run.py, which series they take together in
-query_dsl/running/join.py and sets.py."""
+query_dsl/functions/join.py and sets.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from query_dsl.functions.operators_run import apply_operator
-from query_dsl.functions.plugins import Extended
-from query_dsl.functions.registry import Entry
-from query_dsl.running.cells import Example
+from query_dsl.functions.operators_run import Operator, apply_operator
+from query_dsl.results.cells import Example
 from query_dsl.tree.names import read_only_table
-
-
-@dataclass(frozen=True, kw_only=True)
-class Operator(Entry):
-    """`run` works on arrays: of float64, or of int64 where both sides are whole and the operator is exact or compares,
-    or of texts.
-
-    family: arithmetic (DOUBLE), comparison (BOOLEAN) and logic (BOOLEAN of BOOLEAN) give the labels that were compared
-    and no name; mask and set give series of their operands with name and labels. `run` of those tells where a value
-    stays: of where it stands on the left and whether the right is true (mask), of where it stands on its own side and
-    where something that matches stands on the other (set)."""
-
-    symbol: str
-    precedence: int
-    """Of Python: a greater one binds tighter."""
-    family: str
-    run: Callable[[Any, Any], Any]
-    method: str = ""
-    """What it is called as a method, where it has no symbol: `.and_`."""
-    exact: bool = False
-    """Whether INTEGER and BOOLEAN give exact INTEGER."""
-
-    @property
-    def texts(self) -> bool:
-        """Whether series of STRING are given to it: it takes them, or refuses them itself."""
-        return self.name in ("eq", "ne") or self.family in ("logic", "mask", "set")
 
 
 def _kept(own: Any, other: Any) -> Any:
@@ -229,10 +200,8 @@ _SETS = (
     ),
 )
 
-OPERATORS: Mapping[str, Operator] = Extended(
-    read_only_table(*_ARITHMETIC, *_COMPARISONS, *_LOGIC, *_MASKS, *_SETS), Operator
-)
+ENTRIES: Mapping[str, Operator] = read_only_table(*_ARITHMETIC, *_COMPARISONS, *_LOGIC, *_MASKS, *_SETS)
 
-SYMBOLS = {operator.symbol: operator.name for operator in OPERATORS.values() if operator.symbol}
+SYMBOLS = {operator.symbol: operator.name for operator in ENTRIES.values() if operator.symbol}
 
-__all__ = ["OPERATORS", "SYMBOLS", "Operator", "apply_operator"]
+__all__ = ["ENTRIES", "SYMBOLS", "Operator", "apply_operator"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from query_dsl.errors import QueryError
-from query_dsl.running.cells import (
+from query_dsl.functions.registry import Entry
+from query_dsl.results.cells import (
     BOOLEAN,
     DOUBLE,
     INTEGER,
@@ -19,11 +21,35 @@ from query_dsl.running.cells import (
     doubles,
     whole,
 )
-
-if TYPE_CHECKING:
-    from query_dsl.functions.operators import Operator
+from query_dsl.tree.errors import QueryError
 
 Strings = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator(Entry):
+    """`run` works on arrays: of float64, or of int64 where both sides are whole and the operator is exact or compares,
+    or of texts.
+
+    family: arithmetic (DOUBLE), comparison (BOOLEAN) and logic (BOOLEAN of BOOLEAN) give the labels that were compared
+    and no name; mask and set give series of their operands with name and labels. `run` of those tells where a value
+    stays: of where it stands on the left and whether the right is true (mask), of where it stands on its own side and
+    where something that matches stands on the other (set)."""
+
+    symbol: str
+    precedence: int
+    """Of Python: a greater one binds tighter."""
+    family: str
+    run: Callable[[Any, Any], Any]
+    method: str = ""
+    """What it is called as a method, where it has no symbol: `.and_`."""
+    exact: bool = False
+    """Whether INTEGER and BOOLEAN give exact INTEGER."""
+
+    @property
+    def texts(self) -> bool:
+        """Whether series of STRING are given to it: it takes them, or refuses them itself."""
+        return self.name in ("eq", "ne") or self.family in ("logic", "mask", "set")
 
 
 def apply_operator(operator: Operator, left: Cells, right: Cells, texts: tuple[Strings, Strings]) -> Cells:

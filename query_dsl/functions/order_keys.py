@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from query_dsl.running.cells import Bools, Cells, Floats, Ints, as_floats, whole
+from query_dsl.results.cells import Bools, Cells, Floats, Ints, as_floats, whole
 
 EXACT = 2**53
 INT_MIN = np.iinfo(np.int64).min

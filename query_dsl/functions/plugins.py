@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import TypeVar
 
+from query_dsl.functions.builtin import built_in_names
 from query_dsl.functions.registry import Entry
 
 GROUP = "artimon.functions"
@@ -43,16 +44,6 @@ def load(points: Iterable[EntryPoint]) -> tuple[Mapping[str, Entry], tuple[str, 
         except Exception as problem:  # a package may do anything while it is imported
             problems.append(f"the function {point.name!r} of {_origin(point)} is left out: {_reason(problem)}")
     return MappingProxyType(found), tuple(problems)
-
-
-@cache
-def built_in_names() -> frozenset[str]:
-    """Every name that the language has already: functions, methods and words that begin a query."""
-    from query_dsl.functions.tables import TABLES
-    from query_dsl.tree.builder import Expr
-    from query_dsl.tree.shortcuts import FUNCTIONS
-
-    return frozenset({*(name for table in TABLES.values() for name in table), *dir(Expr), *FUNCTIONS})
 
 
 class Extended(Mapping[str, E]):

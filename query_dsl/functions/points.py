@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from query_dsl.functions.plugins import Extended
 from query_dsl.functions.points_calendar import CALENDAR
 from query_dsl.functions.points_casts import CASTS
 from query_dsl.functions.points_numbers import NUMBERS, numeric
 from query_dsl.functions.points_texts import TEXTS
 from query_dsl.functions.registry import PointFunction
-from query_dsl.running.cells import BOOLEAN, Cells
+from query_dsl.results.cells import BOOLEAN, Cells
 from query_dsl.tree.names import read_only_table
 
 
@@ -22,6 +21,6 @@ def invert(column: Cells) -> Cells:
 
 
 _ALL: tuple[PointFunction, ...] = (*NUMBERS.values(), *CALENDAR.values(), *CASTS.values(), *TEXTS.values())
-POINTS: Mapping[str, PointFunction] = Extended(read_only_table(*_ALL), PointFunction)
+ENTRIES: Mapping[str, PointFunction] = read_only_table(*_ALL)
 
-__all__ = ["POINTS", "invert", "numeric"]
+__all__ = ["ENTRIES", "invert", "numeric"]

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from query_dsl.functions.registry import Args, Argument, PointFunction, Points
-from query_dsl.running.cells import INTEGER, Bools, Cells, Example, Ints, of_type
+from query_dsl.results.cells import INTEGER, Bools, Cells, Example, Ints, of_type
 from query_dsl.tree.names import read_only_table
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

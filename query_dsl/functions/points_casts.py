@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.model.values import INT64_MAX, INT64_MIN, double_to_cell
-from query_dsl.errors import QueryError
 from query_dsl.functions.registry import Args, PointFunction, Points
-from query_dsl.running.cells import (
+from query_dsl.results.cells import (
     BOOLEAN,
     DOUBLE,
     INTEGER,
@@ -25,6 +24,7 @@ from query_dsl.running.cells import (
     doubles,
     of_type,
 )
+from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table
 
 MAX_TEXTS = 1_000_000

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from query_dsl.errors import QueryError
 from query_dsl.functions.registry import OF_SERIES, Args, Argument, PointFunction, Points
-from query_dsl.running.cells import DOUBLE, INTEGER, Bools, Cells, Example, Floats, Ints, as_floats, doubles
+from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Cells, Example, Floats, Ints, as_floats, doubles
+from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table
 
 Float = Callable[[Floats, Args], Floats]

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import re2
 
-from query_dsl.errors import QueryError
 from query_dsl.functions.points_casts import Texts, by_text
 from query_dsl.functions.registry import Args, Argument, PointFunction, Points
-from query_dsl.running.cells import BOOLEAN, STRING, Cells, Example, of_type
+from query_dsl.results.cells import BOOLEAN, STRING, Cells, Example, of_type
+from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table
 
 MAX_TEXT = 65_536

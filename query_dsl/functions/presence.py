@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from query_dsl.answers.matrix import Matrix
-from query_dsl.functions.registry import Argument, Step
-from query_dsl.running.cells import BOOLEAN, INTEGER, Bools, Cells, Example, Ints, of_type
+from query_dsl.functions.registry import Argument
+from query_dsl.functions.step import Asked, Step
+from query_dsl.results.cells import BOOLEAN, INTEGER, Bools, Cells, Example, Ints, of_type
+from query_dsl.results.matrix import Matrix
 from query_dsl.tree.names import read_only_table
-
-if TYPE_CHECKING:
-    from query_dsl.running.steps import Asked
 
 
 def _stale(asked: Asked) -> Matrix:

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from artimon.compute.quantiles import METHODS
-from query_dsl.functions.plugins import Extended
 from query_dsl.functions.reducers_base import Members, Reduced, Reducer
 from query_dsl.functions.reducers_rank import argmax, argmin, bottomk, topk
 from query_dsl.functions.reducers_stats import first, last, mad, median, quantile, sd, value_range, var
 from query_dsl.functions.reducers_values import count_values, histogram_quantile
 from query_dsl.functions.registry import Argument
-from query_dsl.running.cells import Cells, Example
+from query_dsl.results.cells import Cells, Example
 from query_dsl.tree.names import read_only_table
 
 GIVEN = ((1.0, None, 2.0), (4.0, None, None))
@@ -247,6 +246,6 @@ _OTHERS = (
     ),
 )
 
-REDUCERS: Mapping[str, Reducer] = Extended(read_only_table(*_MERGED, *_STATISTICS, *_OTHERS), Reducer)
+ENTRIES: Mapping[str, Reducer] = read_only_table(*_MERGED, *_STATISTICS, *_OTHERS)
 
-__all__ = ["REDUCERS", "Members", "Reduced", "Reducer"]
+__all__ = ["ENTRIES", "Members", "Reduced", "Reducer"]

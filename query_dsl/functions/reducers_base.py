@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from artimon.compute.cells import take
 from query_dsl.functions.registry import Args, Entry
-from query_dsl.running.cells import Bools, Cells, Floats, Ints, Key, as_floats
-from query_dsl.running.label_codes import Rows
+from query_dsl.results.cells import Bools, Cells, Floats, Ints, Key, as_floats
+from query_dsl.results.label_codes import Rows
 
 Column = TypeVar("Column", bound=npt.NDArray[Any])
 BLOCK_CELLS = 2_000_000

@@ -9,8 +9,8 @@ import numpy as np
 from query_dsl.functions.order_keys import order_keys
 from query_dsl.functions.reducers_base import Members, Reduced
 from query_dsl.functions.registry import Args
-from query_dsl.running.cells import STRING, Bools, Cells, Ints, as_floats, doubles, of_type, take, whole
-from query_dsl.running.label_codes import LabelTable
+from query_dsl.results.cells import STRING, Bools, Cells, Ints, as_floats, doubles, of_type, take, whole
+from query_dsl.results.label_codes import LabelTable
 
 INT_MIN, INT_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 

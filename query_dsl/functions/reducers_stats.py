@@ -9,7 +9,7 @@ from artimon.compute.quantiles import median_of, quantile_of
 from artimon.compute.ranks import Statistic, distance_of, ranked
 from query_dsl.functions.reducers_base import Members, Reduced
 from query_dsl.functions.registry import Args
-from query_dsl.running.cells import DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Types, as_floats, doubles
+from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Types, as_floats, doubles
 
 
 def quantile(members: Members, args: Args) -> Reduced:

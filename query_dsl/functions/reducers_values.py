@@ -7,11 +7,11 @@ import re
 
 import numpy as np
 
-from query_dsl.errors import QueryError
 from query_dsl.functions.reducers_base import Members, Reduced
 from query_dsl.functions.registry import Args
-from query_dsl.running.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Floats, Ints, Key, doubles, of_type
-from query_dsl.running.label_codes import LabelTable, dense, first_rows
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Floats, Ints, Key, doubles, of_type
+from query_dsl.results.label_codes import LabelTable, dense, first_rows
+from query_dsl.tree.errors import QueryError
 from query_dsl.tree.selector import series_text
 
 MAX_SERIES = 10_000

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from query_dsl.functions.registry import Argument, Entry, Step
+from query_dsl.functions.registry import Argument, Entry
+from query_dsl.functions.step import Step
 from query_dsl.functions.tables import TABLES
 from query_dsl.tree.timing import format_duration
 

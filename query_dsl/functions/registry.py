@@ -7,20 +7,14 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from query_dsl.errors import QueryError, near
-from query_dsl.running.cells import Cells, Example, Ints
+from query_dsl.results.cells import Cells, Example, Ints
+from query_dsl.tree.errors import QueryError, near
 from query_dsl.tree.literals import checked_literal
 from query_dsl.tree.selector import compile_regex, parse_selector
 from query_dsl.tree.timing import Instant, format_duration, parse_duration, parse_instant
-
-if TYPE_CHECKING:
-    from query_dsl.answers.irregular import Irregular
-    from query_dsl.answers.matrix import Matrix
-    from query_dsl.running.context import Context
-    from query_dsl.running.steps import Asked
 
 MAX_REGEX = 1_000
 MAX_TEXTS = 1_000
@@ -297,17 +291,3 @@ class PointFunction(Entry):
     """Whether it takes numbers (INTEGER, DOUBLE, BOOLEAN as 1/0)."""
     texts: bool = False
     """Whether it takes STRING."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Step(Entry):
-    """A function of whole series: a filter, a filler, a transform. `run` answers series on a grid and asks for its
-    operands itself, on any grid; `on_samples` answers raw samples. One of both at least."""
-
-    family: Literal["map", "filter", "fill", "transform", "presence"]
-    run: Callable[[Asked], Matrix] | None = None
-    on_samples: Callable[[Irregular, Args, Context], Irregular] | None = None
-    operands: tuple[str, ...] = ()
-    """Names of further expressions that it takes, before its arguments."""
-    fetched: bool = False
-    """Whether its child must be a fetch (perhaps shifted in time)."""

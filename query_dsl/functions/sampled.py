@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from query_dsl.answers.irregular import Irregular
-from query_dsl.errors import QueryError
-from query_dsl.functions.registry import Args, Argument, Step
+from query_dsl.functions.registry import Args, Argument
+from query_dsl.functions.step import Evaluation, Step
 from query_dsl.functions.transforms_labels import labelled
-from query_dsl.running.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Example, Floats, Ints, Key
-
-if TYPE_CHECKING:
-    from query_dsl.running.context import Context
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Example, Floats, Ints, Key
+from query_dsl.results.irregular import Irregular
+from query_dsl.tree.errors import QueryError
 
 MAX_MADE = 10_000
 """Series that one step may make of others."""
 _INT_MAX, _INT_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
-def shift_samples(found: Irregular, args: Args, _context: Context) -> Irregular:
+def shift_samples(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
     """Every time `d` later, births and ends too."""
     ms = args["d"]
     births = None if found.births is None else found.births + ms
@@ -29,20 +27,20 @@ def shift_samples(found: Irregular, args: Args, _context: Context) -> Irregular:
     return found.like(times=found.times + ms, births=births, ended_ms=ended)
 
 
-def clip_samples(found: Irregular, args: Args, context: Context) -> Irregular:
+def clip_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
     """Samples in (start, end]."""
     start, end = (args[name].resolve(context.now_ms) for name in ("start", "end"))
     return found.keep((found.times > start) & (found.times <= end))
 
 
-def limit_samples(found: Irregular, args: Args, context: Context) -> Irregular:
+def limit_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
     """The first series."""
     if args["n"] < len(found):
         context.note(f"limit: the first {args['n']} of {len(found)} series")
     return found.take(np.arange(min(args["n"], len(found))))
 
 
-def integrate_samples(found: Irregular, args: Args, context: Context) -> Irregular:
+def integrate_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
     """Left rectangles, each series added up from its oldest sample on; DOUBLE."""
     found = numeric_samples(found, "integrate", context)
     values, times = floats_of(found), found.times
@@ -57,7 +55,7 @@ def integrate_samples(found: Irregular, args: Args, context: Context) -> Irregul
     return found.computed(types=np.full(len(found), DOUBLE, np.uint8), cells=out.view(np.int64))
 
 
-def numeric_samples(found: Irregular, function: str, context: Context) -> Irregular:
+def numeric_samples(found: Irregular, function: str, context: Evaluation) -> Irregular:
     """Without STRING series; QueryError if every series is one."""
     texts = found.types == STRING
     if not texts.any():
@@ -74,7 +72,7 @@ def floats_of(found: Irregular) -> Floats:
     return np.where(found.types[found.owner] == DOUBLE, cells.view(np.float64), cells.astype(np.float64))
 
 
-def _dedup(found: Irregular, _args: Args, _context: Context) -> Irregular:
+def _dedup(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:
     """Of the samples of one time the last one."""
     return found.keep(~_same_as_next(found, found.times))
 
@@ -100,7 +98,7 @@ def comparable_cells(found: Irregular) -> Ints:
         return np.where(double & np.isnan(values), np.float64("nan").view(np.int64), cells)
 
 
-def _compact(found: Irregular, args: Args, _context: Context) -> Irregular:
+def _compact(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
     """The first sample of each run of equal values and the last of the series; with ranges the last of each run."""
     equal = _equal_to_next(found)
     first = np.ones(found.samples, np.bool_)
@@ -125,7 +123,7 @@ def divided(found: Irregular, part: Ints, texts: Sequence[str], label: str, name
     return found.regrouped(owner.astype(np.int64), rows, keys)
 
 
-def _split(found: Irregular, args: Args, _context: Context) -> Irregular:
+def _split(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
     """A new series after every gap that is longer than `gap`, numbered from 0."""
     breaks = np.zeros(found.samples, np.int64)
     breaks[1:] = (np.diff(found.times) > args["gap"]) & (found.owner[1:] == found.owner[:-1])
@@ -136,7 +134,7 @@ def _split(found: Irregular, args: Args, _context: Context) -> Irregular:
     return divided(found, part, texts, args["label"], "split", "use a longer gap")
 
 
-def _modulo(found: Irregular, args: Args, _context: Context) -> Irregular:
+def _modulo(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
     """Times modulo the period; a series for each quotient."""
     period = args["period"]
     numbers, part = np.unique(found.times // period, return_inverse=True)
@@ -146,7 +144,7 @@ def _modulo(found: Irregular, args: Args, _context: Context) -> Irregular:
     return cut.like(times=cut.times % period, births=births, ended_ms=np.zeros(len(cut), np.int64))
 
 
-def _value_split(found: Irregular, args: Args, _context: Context) -> Irregular:
+def _value_split(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
     """A series for each value."""
     cells, owner = comparable_cells(found), found.owner
     texts: list[str] = []
@@ -171,7 +169,7 @@ def value_text(kind: int, cell: int, strings: Sequence[str]) -> str:
     return strings[cell] if kind == STRING else str(cell)
 
 
-def _mode(found: Irregular, _args: Args, _context: Context) -> Irregular:
+def _mode(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:
     """Of each series its most frequent values, each where it came first."""
     owner, cells = found.owner, comparable_cells(found)
     order = np.lexsort((np.arange(found.samples), cells, owner))
@@ -187,7 +185,7 @@ def _mode(found: Irregular, _args: Args, _context: Context) -> Irregular:
     return found.keep(keep)
 
 
-def _merge(found: Irregular, _args: Args, _context: Context) -> Irregular:
+def _merge(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:
     """Series of one name and one set of labels as one; INTEGER and DOUBLE become DOUBLE."""
     numbers: dict[Key, int] = {}
     places = np.array([numbers.setdefault(key, len(numbers)) for key in found.keys], np.int64)

@@ -5,36 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from query_dsl.errors import QueryError, list_of
-from query_dsl.functions.deviation import DEVIATION
-from query_dsl.functions.fills import FILLS
-from query_dsl.functions.filters import FILTERS
-from query_dsl.functions.mappers import MAPPERS
-from query_dsl.functions.operators import OPERATORS
+from query_dsl.functions import builtin, mappers, operators, points, reducers
+from query_dsl.functions.mappers import Mapper
+from query_dsl.functions.operators import Operator
 from query_dsl.functions.plugins import Extended
-from query_dsl.functions.points import POINTS
-from query_dsl.functions.presence import PRESENCE
-from query_dsl.functions.reducers import REDUCERS
-from query_dsl.functions.registry import Entry, Step
-from query_dsl.functions.transforms import TRANSFORMS
+from query_dsl.functions.reducers import Reducer
+from query_dsl.functions.registry import Entry, PointFunction
+from query_dsl.functions.step import Step
+from query_dsl.tree.errors import QueryError, list_of
 from query_dsl.tree.habits import elsewhere
-from query_dsl.tree.names import read_only_table
 
-MAP_STEPS: Mapping[str, Step] = read_only_table(DEVIATION)
-"""Functions that `.map` takes and that are neither over one window nor of one value."""
-
+MAPPERS: Mapping[str, Mapper] = Extended(mappers.ENTRIES, Mapper)
+POINTS: Mapping[str, PointFunction] = Extended(points.ENTRIES, PointFunction)
+REDUCERS: Mapping[str, Reducer] = Extended(reducers.ENTRIES, Reducer)
+OPERATORS: Mapping[str, Operator] = Extended(operators.ENTRIES, Operator)
 STEPS: Mapping[str, Mapping[str, Step]] = MappingProxyType(
-    {
-        family: Extended(table, Step, family)
-        for family, table in (
-            ("map", MAP_STEPS),
-            ("filter", FILTERS),
-            ("fill", FILLS),
-            ("transform", TRANSFORMS),
-            ("presence", PRESENCE),
-        )
-    }
+    {family: Extended(table, Step, family) for family, table in builtin.STEPS.items()}
 )
+MAP_STEPS = builtin.STEPS["map"]
 TABLES: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
     {"window": MAPPERS, "point": POINTS, "reduce": REDUCERS, "operator": OPERATORS, **STEPS}
 )

@@ -7,24 +7,21 @@ they are. A step that makes new keys (a reducer, an operator, relabel and its li
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from artimon.model.grid import Grid
-from query_dsl.answers.matrix import Matrix
-from query_dsl.errors import QueryError
 from query_dsl.functions import display, sampled, transforms_labels
 from query_dsl.functions.filters_values import ranked
 from query_dsl.functions.presence import only
-from query_dsl.functions.registry import Args, Argument, Step
+from query_dsl.functions.registry import Args, Argument
 from query_dsl.functions.sampled import clip_samples, integrate_samples, limit_samples, shift_samples
-from query_dsl.running.cells import STRING, Cells, Example, Floats, Ints, as_floats, doubles
+from query_dsl.functions.step import Asked, Step
+from query_dsl.results.cells import STRING, Cells, Example, Floats, Ints, as_floats, doubles
+from query_dsl.results.matrix import Matrix
+from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table
 from query_dsl.tree.timing import format_duration
-
-if TYPE_CHECKING:
-    from query_dsl.running.steps import Asked
 
 
 def _shift(asked: Asked) -> Matrix:

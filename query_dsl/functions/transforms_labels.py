@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from artimon.model.select import NAME
-from query_dsl.answers.matrix import Matrix, in_order
-from query_dsl.errors import QueryError
-from query_dsl.functions.registry import Args, Argument, Step
-from query_dsl.running.cells import Example, Key
-from query_dsl.running.join import check_distinct, check_labels, classifier, text
+from query_dsl.functions.join import check_distinct, check_labels, classifier, text
+from query_dsl.functions.registry import Args, Argument
+from query_dsl.functions.step import Asked, Evaluation, Step
+from query_dsl.results.cells import Example, Key
+from query_dsl.results.irregular import Irregular
+from query_dsl.results.matrix import Matrix, in_order
+from query_dsl.tree.errors import QueryError
 from query_dsl.tree.selector import compile_regex, quote
-
-if TYPE_CHECKING:
-    from query_dsl.answers.irregular import Irregular
-    from query_dsl.running.context import Context
-    from query_dsl.running.steps import Asked
 
 MAX_VALUE_BYTES = 1_024
 MAX_LABELS = 40
@@ -54,7 +51,7 @@ def rekeyed(found: Matrix, keys: list[Key], function: str) -> Matrix:
     return Matrix(ordered, found.grid, column, found.strings)
 
 
-def renamed(found: Irregular, keys: list[Key], function: str, context: Context) -> Irregular:
+def renamed(found: Irregular, keys: list[Key], function: str, context: Evaluation) -> Irregular:
     """Raw samples under other keys; says how many series have become equal."""
     same = len(keys) - len(set(keys))
     if same > len(found.keys) - len(set(found.keys)):
@@ -159,7 +156,7 @@ def _steps(relabel: Relabel, name: str) -> tuple[Any, Any]:
         found = asked.child()
         return rekeyed(found, relabel(found.keys, asked.args), name)
 
-    def on_samples(found: Irregular, args: Args, context: Context) -> Irregular:
+    def on_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
         return renamed(found, relabel(found.keys, args), name, context)
 
     return run, on_samples

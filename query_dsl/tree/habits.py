@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from query_dsl.errors import near
+from query_dsl.tree.errors import near
 
 _OVER_TIME = re.compile(r"(avg|min|max|sum|count|last|first|quantile|stddev|stdvar|mad)_over_time")
 _CALENDAR = ("minute", "hour", "weekday", "day", "month", "year", "yearday")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from query_dsl.errors import QueryError
+from query_dsl.tree.errors import QueryError
 
 Value = TypeVar("Value")
 _BITS = 64

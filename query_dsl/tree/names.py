@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
-from query_dsl.errors import QueryError, list_of
+from query_dsl.tree.errors import QueryError, list_of
 from query_dsl.tree.habits import elsewhere
 from query_dsl.tree.nodes import Own
 
@@ -44,6 +44,13 @@ def look_up(table: Mapping[str, E], name: str, what: str, others: Iterable[str] 
         raise QueryError(f"unknown {what} {name!r}{hint}").about(name)
     return entry
 
+
+WORDS = frozenset({
+    "absent", "and_", "apply", "at", "between", "bound", "bucketize", "collect", "collector", "depth", "equals",
+    "explain", "fetch", "fill", "filter", "map", "named", "node", "offset", "or_", "parts", "plot", "reduce",
+    "samples", "scalar", "text", "to_pandas", "transform", "unless", "where",
+})  # fmt: skip
+"""Names that begin a query, and methods of expressions that stand for no registered function."""
 
 _PYTHON_NAMES = {"truediv": "div", "and_": "and", "or_": "or", "pow": "pow"}
 _PYTHON_MODULES = ("builtins", "operator", "_operator", "numpy", "statistics")

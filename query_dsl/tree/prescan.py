@@ -5,7 +5,7 @@ Deep input makes recursive parsers overflow their stack; this pass is a loop and
 
 from __future__ import annotations
 
-from query_dsl.errors import QueryError
+from query_dsl.tree.errors import QueryError
 
 MAX_LENGTH = 16 * 1024
 MAX_NESTING = 100

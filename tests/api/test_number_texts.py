@@ -7,7 +7,7 @@ import numpy as np
 from artimon.api.formats import json_pieces
 from artimon.model.grid import Grid
 from query_dsl import Matrix
-from query_dsl.running.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Key
+from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Key
 
 STEP = 60_000
 

@@ -16,7 +16,7 @@ from pipeline.log.core import QUOTA_BYTES
 from pipeline.spark import pace
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.state import FORGET_MS
-from query_dsl.history import question
+from query_dsl.stores.history import question
 from sources.config import SourceConfig
 from sources.series.keeping import MAX_CLASSES
 from tests.docs.test_architecture import ROOT

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from artimon.model.values import Kind, ValueType
-from query_dsl.history.engine import History
+from query_dsl.stores.history.engine import History
 from tests.history.world import HOUR_MS, START_MS, Given, HistoryWorld
 from tests.series.world import block
 from tests.spark.conftest import connector, session

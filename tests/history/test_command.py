@@ -14,7 +14,7 @@ import pytest
 import artimon
 from artimon.session import Session
 from query_dsl import QueryError
-from query_dsl.history.engine import Engine, History
+from query_dsl.stores.history.engine import Engine, History
 from query_dsl.tree.timing import format_time
 from tests.history.conftest import EXTREME
 from tests.history.world import HOUR_MS, START_MS, HistoryWorld

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from artimon.model.values import Value
-from query_dsl.history.engine import Engine, History
+from query_dsl.stores.history.engine import Engine, History
 from tests.compaction.test_compactor import turn
 from tests.history.test_reading import told
 from tests.history.world import HOUR_MS, START_MS, HistoryWorld

@@ -17,11 +17,11 @@ from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectError, SelectRequest
 from artimon.session import Session
 from query_dsl import NothingSelected, QueryError, evaluate, parse
-from query_dsl.engines.limits import LimitExceeded, Limits, QueryCancelled
-from query_dsl.engines.past import HistoryStore
-from query_dsl.history.engine import History
-from query_dsl.history.question import HistoryError, HistoryInterrupted
-from query_dsl.running.evaluate import answer
+from query_dsl.evaluation.evaluator import answer
+from query_dsl.stores.history.engine import History
+from query_dsl.stores.history.question import HistoryError, HistoryInterrupted
+from query_dsl.stores.limits import LimitExceeded, Limits, QueryCancelled
+from query_dsl.stores.past import HistoryStore
 from query_dsl.tree.timing import format_time
 from tests.history.engine_world import file_of, put, some_series, text_of
 from tests.history.world import HistoryWorld

@@ -16,9 +16,9 @@ import pytest
 from artimon.model import files
 from pipeline.spark.table import raw_uri
 from query_dsl import NothingSelected, QueryError
-from query_dsl.history.engine import Engine, History
-from query_dsl.history.question import HistoryError, HistoryInterrupted, TooMuchHistory
-from query_dsl.history.result import RESULT_SCHEMA, HistoryAnswer
+from query_dsl.stores.history.engine import Engine, History
+from query_dsl.stores.history.question import HistoryError, HistoryInterrupted, TooMuchHistory
+from query_dsl.stores.history.result import RESULT_SCHEMA, HistoryAnswer
 from tests.history.conftest import EXTREME, LATE, MANY
 from tests.history.world import HOUR_MS, START_MS, HistoryWorld
 
@@ -205,7 +205,7 @@ def test_progress_goes_to_the_end(history: History, engine: Engine) -> None:
 def test_a_file_that_goes_while_it_is_read_begins_the_reading_again(
     world: HistoryWorld, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from query_dsl.history import engine as module
+    from query_dsl.stores.history import engine as module
 
     calls = []
 

@@ -9,9 +9,9 @@ import pytest
 
 from artimon.model.values import Value
 from pipeline.spark import rows
-from query_dsl.history import gathering, shares
-from query_dsl.history.engine import History
-from query_dsl.history.question import TooMuchHistory
+from query_dsl.stores.history import gathering, shares
+from query_dsl.stores.history.engine import History
+from query_dsl.stores.history.question import TooMuchHistory
 from tests.history.test_reading import told
 from tests.history.world import HOUR_MS, START_MS, Given, HistoryWorld
 from tests.series.world import block

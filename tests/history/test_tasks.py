@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from query_dsl.history.question import HistoryInterrupted
-from query_dsl.history.tasks import Done, Task, TaskPool
+from query_dsl.stores.history.question import HistoryInterrupted
+from query_dsl.stores.history.tasks import Done, Task, TaskPool
 
 
 def splitting(size: int, done: list[int]) -> Task:

@@ -11,7 +11,7 @@ import pytest
 from artimon.model.clock import ManualClock
 from artimon.session import Session
 from query_dsl import Matrix, QueryError
-from query_dsl.history.engine import History
+from query_dsl.stores.history.engine import History
 from tests.history.test_engine_store import place, shards
 from tests.query_dsl.asking import agree
 from tests.query_dsl.plain_store import PlainStore

@@ -10,7 +10,7 @@ from artimon.model.values import Value
 from pipeline.series.columns import rows_of
 from pipeline.series.table import SeriesTable
 from pipeline.spark.table import SourcesTable
-from query_dsl.history.result import Sample
+from query_dsl.stores.history.result import Sample
 from tests.compaction.builder import Builder
 
 HOUR_MS = 3_600_000

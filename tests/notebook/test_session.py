@@ -15,8 +15,8 @@ from artimon.model.select import SelectError
 from artimon.session import Found, Session
 from artimon.stack.errors import NotRunning
 from query_dsl import QueryError, apply, fetch, parse
-from query_dsl.collecting import close_collector, open_collector
-from query_dsl.running.planner import SETTLE_MS
+from query_dsl.evaluation.planner import SETTLE_MS
+from query_dsl.language.collector import close_collector, open_collector
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 from varstore.cluster.client import VarstoreClient
 
@@ -183,6 +183,6 @@ def test_a_store_that_is_not_there_is_named() -> None:
 def test_import_does_no_work() -> None:
     code = "import sys, artimon; print(sorted({'query_dsl', 'kazoo', 'numpy', 'matplotlib'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-    modules = "sys, artimon.session, query_dsl.answers.plot"
+    modules = "sys, artimon.session, query_dsl.results.plot"
     code = f"import {modules}; print(sorted({{'pandas', 'matplotlib'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

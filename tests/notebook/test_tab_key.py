@@ -20,7 +20,7 @@ import json, sys
 from artimon import tab_key
 from artimon.model.clock import ManualClock
 from artimon.session import Session
-from query_dsl.running.planner import SETTLE_MS
+from query_dsl.evaluation.planner import SETTLE_MS
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 def session(*names):
@@ -76,7 +76,7 @@ def test_the_tab_key_completes_inside_texts() -> None:
 
 def test_expressions_list_their_functions() -> None:
     from query_dsl import fetch
-    from query_dsl.tree.shortcuts import METHODS
+    from query_dsl.language.shortcuts import METHODS
 
     assert set(METHODS) <= set(dir(fetch("x")))
     assert "weighted" in str(METHODS["ewma"].__doc__)

@@ -14,7 +14,7 @@ from artimon.model.select import STATISTICS, Buckets, SelectRequest
 from artimon.model.series import Series
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import Kind, Value, ValueType, cell_to_double, double_to_cell, type_of
-from query_dsl.engines.rows import Rows, interned
+from query_dsl.stores.rows import Rows, interned
 from tests.query_dsl.test_pushdown import MINUTE, T, Told
 from tests.query_dsl.test_pushdown import type_of as told_type
 

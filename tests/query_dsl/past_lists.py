@@ -11,10 +11,10 @@ from artimon.model.select import Buckets, Matcher, SelectRequest, Series
 from artimon.model.series import NAME
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import ValueType
-from query_dsl.engines.cutting import cut
-from query_dsl.engines.held import Held
-from query_dsl.engines.rows import Ints, Rows, settle
-from query_dsl.running.levels import Reach
+from query_dsl.stores.cutting import cut
+from query_dsl.stores.held import Held
+from query_dsl.stores.levels import Reach
+from query_dsl.stores.rows import Ints, Rows, settle
 from query_dsl.tree.selector import accepts
 from tests.query_dsl.engine_worlds import rows_of, table_of, text_of
 from tests.query_dsl.test_pushdown import Told

@@ -13,8 +13,8 @@ from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets, Matcher, SelectError, SelectRequest, Series
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import Kind, Value, ValueType, type_of
-from query_dsl.engines.rows import ENDED, Rows
-from query_dsl.engines.sampled import Sampled, SampleRequest
+from query_dsl.stores.rows import ENDED, Rows
+from query_dsl.stores.sampled import Sampled, SampleRequest
 
 MINUTE = 60_000
 LEVELS = ((MINUTE, 60), (5 * MINUTE, 48), (15 * MINUTE, 96), (60 * MINUTE, 72))

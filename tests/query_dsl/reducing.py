@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from artimon.model.grid import Grid
 from query_dsl import Matrix, parse
-from query_dsl.answers.matrix import in_order
-from query_dsl.running.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key
-from query_dsl.running.classes import reduce_classes
-from query_dsl.running.context import Context
-from query_dsl.running.operands import combine
-from query_dsl.running.planner import plan
-from query_dsl.running.scalars import TimedScalar, Value
+from query_dsl.evaluation.classes import reduce_classes
+from query_dsl.evaluation.context import Context
+from query_dsl.evaluation.operands import combine
+from query_dsl.evaluation.planner import plan
+from query_dsl.evaluation.scalars import TimedScalar, Value
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key
+from query_dsl.results.matrix import in_order
 from query_dsl.tree import nodes
 from tests.query_dsl.plain_store import LEVELS, PlainStore
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from query_dsl.completing import complete
-from query_dsl.tree.shortcuts import FUNCTIONS, METHODS
+from query_dsl.language.completion import complete
+from query_dsl.language.shortcuts import FUNCTIONS, METHODS
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 

@@ -14,13 +14,13 @@ from artimon.model.grid import Grid
 from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series, Store
 from artimon.model.values import Kind
 from query_dsl import Matrix, QueryError, evaluate, parse
-from query_dsl.engines.auto import AutoStore
-from query_dsl.engines.cutting import cut
-from query_dsl.engines.held import Held
-from query_dsl.engines.limits import LimitExceeded, Limits
-from query_dsl.engines.rows import settle
-from query_dsl.history.question import HistoryError
-from query_dsl.running.levels import SETTLE_MS, Reach
+from query_dsl.stores.auto import AutoStore
+from query_dsl.stores.cutting import cut
+from query_dsl.stores.held import Held
+from query_dsl.stores.history.question import HistoryError
+from query_dsl.stores.levels import SETTLE_MS, Reach
+from query_dsl.stores.limits import LimitExceeded, Limits
+from query_dsl.stores.rows import settle
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, rows_of, table_of, worlds
 from tests.query_dsl.past_lists import PastLists
 from tests.query_dsl.test_pushdown import world

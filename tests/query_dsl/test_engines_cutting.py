@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from artimon.model.grid import Grid
 from artimon.model.select import STATISTICS, SelectRequest
-from query_dsl.engines.cutting import Piece, cut, join
-from query_dsl.engines.held import Held
-from query_dsl.engines.rows import Rows, settle
-from query_dsl.engines.wire import decode_piece, encode_piece
+from query_dsl.stores.cutting import Piece, cut, join
+from query_dsl.stores.held import Held
+from query_dsl.stores.rows import Rows, settle
+from query_dsl.stores.wire import decode_piece, encode_piece
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, made_of, request_of, rows_of, table_of, worlds
 from tests.query_dsl.test_pushdown import world
 

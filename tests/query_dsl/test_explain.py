@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from query_dsl import QueryError, offline, parse
-from query_dsl.engines.explain import explain
+from query_dsl.evaluation.explain import explain
 from tests.query_dsl.test_engines_auto import NOW, Long, Short, auto, counter
 from tests.query_dsl.test_pushdown import MINUTE, T, world
 

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from query_dsl import QueryError, fetch, offline, parse
+from query_dsl.functions.tables import OPERATORS, REDUCERS
 from query_dsl.tree.habits import ELSEWHERE, elsewhere, promql
 
 PROMQL = [
@@ -61,9 +62,7 @@ def test_what_is_no_promql_is_not_taken_for_it(text: str) -> None:
 
 
 def test_every_name_of_elsewhere_is_none_of_ours_and_leads_to_what_there_is() -> None:
-    from query_dsl.functions.operators import OPERATORS
-    from query_dsl.functions.reducers import REDUCERS
-    from query_dsl.tree.shortcuts import FUNCTIONS, METHODS
+    from query_dsl.language.shortcuts import FUNCTIONS, METHODS
 
     known = {*METHODS, *FUNCTIONS, *OPERATORS, *REDUCERS}
     for name, here in ELSEWHERE.items():

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from artimon.model.values import Kind, Value
 from query_dsl import Matrix, QueryError, offline, parse
-from query_dsl.answers.irregular import Irregular
-from query_dsl.engines.limits import LimitExceeded, Limits
-from query_dsl.functions.mappers import MAPPERS
-from query_dsl.running.cells import DOUBLE, INTEGER, STRING, Key
-from query_dsl.running.evaluate import answer
-from query_dsl.running.planner import SETTLE_MS
+from query_dsl.evaluation.evaluator import answer
+from query_dsl.evaluation.planner import SETTLE_MS
+from query_dsl.functions.tables import MAPPERS
+from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Key
+from query_dsl.results.irregular import Irregular
+from query_dsl.stores.limits import LimitExceeded, Limits
 from tests.query_dsl.plain_store import MINUTE, PlainStore, Sample
 
 Points = list[tuple[int, Value]]

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from query_dsl import QueryError
-from query_dsl.running.cells import Key
-from query_dsl.running.grouping import class_key, classes_of
-from query_dsl.running.join import NONE, check_labels, classifier, pair
-from query_dsl.running.label_codes import LabelTable
+from query_dsl.functions.grouping import class_key, classes_of
+from query_dsl.functions.join import NONE, check_labels, classifier, pair
+from query_dsl.results.cells import Key
+from query_dsl.results.label_codes import LabelTable
 from query_dsl.tree.nodes import Match
 from tests.query_dsl.reducing import context, joined, key, matrix, table
 

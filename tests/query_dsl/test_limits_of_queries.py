@@ -11,9 +11,9 @@ import pytest
 from artimon.compute.aggregate import Aggregate, AggregateRequest
 from artimon.model.select import Buckets, SelectRequest
 from query_dsl import QueryError, evaluate, parse
-from query_dsl.engines.limits import LimitExceeded, Limits, QueryCancelled, Watch, watched
-from query_dsl.engines.offline import offline
-from query_dsl.running.levels import SETTLE_MS
+from query_dsl.evaluation.offline import offline
+from query_dsl.stores.levels import SETTLE_MS
+from query_dsl.stores.limits import LimitExceeded, Limits, QueryCancelled, Watch, watched
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 NOW = 60 * MINUTE + SETTLE_MS

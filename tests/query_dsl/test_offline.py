@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from artimon.model.grid import Grid
 from artimon.model.values import Kind
 from query_dsl import QueryError, evaluate, offline, parse
-from query_dsl.running.levels import SETTLE_MS
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.engine_worlds import made_of, request_of
 from tests.query_dsl.plain_store import MINUTE, PlainStore, Sample
 from tests.query_dsl.test_engines_auto import plain

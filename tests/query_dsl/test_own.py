@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from query_dsl import Expr, Matrix, QueryError, apply, fetch, offline, parse, samples
-from query_dsl.engines.limits import Limits
+from query_dsl.stores.limits import Limits
 
 MINUTE = 60_000
 BIG = 2**53 + 1

@@ -14,11 +14,11 @@ import pytest
 
 from artimon.compute.frames import Frame
 from artimon.model.grid import Grid
-from query_dsl.errors import QueryError
-from query_dsl.running.calling import Watch
-from query_dsl.running.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key, doubles, of_type
-from query_dsl.running.data import BucketData, from_cells
-from query_dsl.running.own import Owned, run_own_apply, run_own_reduce, run_own_window
+from query_dsl.evaluation.calling import Watch
+from query_dsl.evaluation.own import Owned, run_own_apply, run_own_reduce, run_own_window
+from query_dsl.results.bucket_data import BucketData, from_cells
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key, doubles, of_type
+from query_dsl.tree.errors import QueryError
 
 BIG = 2**53 + 1
 GRID = Grid(40_000, 10_000, 4)

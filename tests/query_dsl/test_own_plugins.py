@@ -21,8 +21,9 @@ from query_dsl import Matrix
 from query_dsl.functions.mappers import Mapper
 from query_dsl.functions.operators import Operator
 from query_dsl.functions.reducers_base import Reduced, Reducer
-from query_dsl.functions.registry import Argument, PointFunction, Step
-from query_dsl.running.cells import Cells, Example, as_floats, doubles
+from query_dsl.functions.registry import Argument, PointFunction
+from query_dsl.functions.step import Step
+from query_dsl.results.cells import Cells, Example, as_floats, doubles
 
 
 def _spread(data, frame, *args):
@@ -111,7 +112,7 @@ out["middle"] = dict(list(pairs.query(f"({texts[1]}).at('now')")))
 out["hypotenuse"] = list(pairs.query("apply('hypotenuse', fetch('y.a'), fetch('y.b'), on=['k'], unmatched='drop')"
                                      ".at('now')"))
 out["newest"] = list(store.query(texts[3] + ".range('2m')"))
-from query_dsl.completing import complete
+from query_dsl.language.completion import complete
 out["completed"] = [
     complete(text, None, store).words
     for text in (
@@ -168,15 +169,15 @@ def test_they_are_found_when_they_are_asked(installed: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("mean", "query_dsl.functions.points:POINTS", "cannot be replaced"),
-        ("fetch", "query_dsl.functions.points:POINTS", "cannot be replaced"),
-        ("collect", "query_dsl.functions.points:POINTS", "cannot be replaced"),
-        ("topk", "query_dsl.functions.points:POINTS", "cannot be replaced"),
-        ("own_one", "query_dsl.functions.points:POINTS", "is no entry"),
+        ("mean", "query_dsl.functions.points:ENTRIES", "cannot be replaced"),
+        ("fetch", "query_dsl.functions.points:ENTRIES", "cannot be replaced"),
+        ("collect", "query_dsl.functions.points:ENTRIES", "cannot be replaced"),
+        ("topk", "query_dsl.functions.points:ENTRIES", "cannot be replaced"),
+        ("own_one", "query_dsl.functions.points:ENTRIES", "is no entry"),
         ("own_one", "query_dsl.nothing:X", "ModuleNotFoundError"),
-        ("own_one", "query_dsl.errors:NOTHING", "AttributeError"),
-        ("own-one", "query_dsl.errors:near", "no name of a function"),
-        ("_one", "query_dsl.errors:near", "no name of a function"),
+        ("own_one", "query_dsl.tree.errors:NOTHING", "AttributeError"),
+        ("own-one", "query_dsl.tree.errors:near", "no name of a function"),
+        ("_one", "query_dsl.tree.errors:near", "no name of a function"),
     ],
 )
 def test_what_is_left_out_and_why(name: str, value: str, told: str) -> None:

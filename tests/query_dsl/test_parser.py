@@ -10,9 +10,9 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from query_dsl import Expr, QueryError, absent, apply, evaluate, fetch, parse, samples
-from query_dsl.functions.operators import OPERATORS
-from query_dsl.functions.registry import Argument, Entry, Step
-from query_dsl.functions.tables import TABLES
+from query_dsl.functions.registry import Argument, Entry
+from query_dsl.functions.step import Step
+from query_dsl.functions.tables import OPERATORS, TABLES
 from query_dsl.tree import nodes
 from tests.query_dsl.plain_store import PlainStore
 

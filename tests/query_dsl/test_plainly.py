@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from artimon.model.grid import DEFAULT_LEVELS
 from query_dsl import parse
-from query_dsl.running.planner import SETTLE_MS
+from query_dsl.evaluation.planner import SETTLE_MS
 from tests.query_dsl import asking
 from tests.query_dsl.plainly import Answer, World
 from tests.query_dsl.test_golden import CASES, Case
@@ -148,7 +148,7 @@ def rows(found: Answer) -> list[list[Any]]:
 
 
 def word(value: Any) -> str:
-    from query_dsl.answers.keyed import json_value
+    from query_dsl.results.keyed import json_value
     from tests.query_dsl.test_golden import _word
 
     return _word(json_value(value))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from query_dsl import Matrix, parse
-from query_dsl.answers.irregular import Irregular
-from query_dsl.functions.registry import Step
+from query_dsl.evaluation.evaluator import answer
+from query_dsl.functions.step import Step
 from query_dsl.functions.tables import STEPS
-from query_dsl.running.evaluate import answer
+from query_dsl.results.irregular import Irregular
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 OTHERS = {"join_labels": 'fetch(\'b\'), on=["i"], labels=["v"]'}

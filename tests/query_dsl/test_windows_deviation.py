@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from query_dsl import QueryError, parse
-from query_dsl.engines.offline import offline
+from query_dsl.evaluation.offline import offline
 from query_dsl.functions import deviation
 
 HOUR = 3_600_000

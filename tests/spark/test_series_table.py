@@ -13,7 +13,7 @@ from artimon.model.values import Value, ValueType
 from pipeline.series.keeper import SeriesKeeper
 from pipeline.spark.config import SparkConfig
 from query_dsl import NothingSelected
-from query_dsl.history.engine import History
+from query_dsl.stores.history.engine import History
 from tests.spark.driving import raw_query, reached, running
 from tests.spark.helpers import Sender, now_ms
 from tests.waiting import eventually

@@ -34,7 +34,7 @@ from pipeline.spark.table import (
     raw_uri,
     sources_uri,
 )
-from query_dsl.history.engine import History
+from query_dsl.stores.history.engine import History
 from tests.compaction.builder import Builder, file_table
 from tests.spark.helpers import table_rows_at
 from tests.upgrade.golden import ABOUT, rows_of

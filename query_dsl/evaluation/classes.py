@@ -1,0 +1,163 @@
+"""Reduces the series of a matrix class by class."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from artimon.compute.classes import Partial, mask_of, partial_of, result_of
+from query_dsl.evaluation.context import Context
+from query_dsl.functions.grouping import Classes, classes_of
+from query_dsl.functions.join import check_labels, text
+from query_dsl.functions.reducers import Members, Reducer
+from query_dsl.functions.registry import Args, arguments_of
+from query_dsl.functions.tables import REDUCERS
+from query_dsl.results.cells import STRING, Bools, Cells, Key, take
+from query_dsl.results.label_codes import LabelTable, Rows
+from query_dsl.results.matrix import Matrix, in_order
+from query_dsl.tree import nodes
+from query_dsl.tree.errors import QueryError
+from query_dsl.tree.nodes import Labels, Own, Rules
+from query_dsl.tree.timing import format_time
+
+
+def reduce_classes(node: nodes.Reduce, found: Matrix, context: Context) -> Matrix:
+    """One series a class of `found`, in canonical order; a class without members gives no row. Some reducers give
+    several."""
+    if isinstance(node.function, Own):
+        raise QueryError(f"{node.function.name} is an own function, and none of the reducers")
+    reducer = REDUCERS[node.function]
+    args = arguments_of(reducer, node.args)
+    found = canonical(node, found)
+    if not reducer.strings:
+        found = context.numeric(found, node.function)
+    classes = _classes(reducer, args, node, found, context)
+    if not found.keys:
+        return found
+    if reducer.one_kind:
+        found, classes = _of_one_kind(reducer, found, classes, context)
+    _refuse_missing(node.rules, reducer.name, found)
+    order = classes.order
+    column, codes = take(found.column, order), classes.codes[order]
+    if reducer.run is None:
+        partial = partial_of(reducer.pushed, column, np.flatnonzero(np.diff(codes, prepend=-1)))
+        return Matrix(classes.keys, found.grid, reduced(partial, reducer, node.rules))
+    keys = [found.keys[row] for row in order.tolist()]
+    members = Members(keys, column, codes, classes.keys, found.strings, context.note)
+    return _result(reducer, args, members, node.rules, found)
+
+
+def canonical(node: nodes.Reduce, found: Matrix) -> Matrix:
+    """Members in canonical order; only a sort below can have left them in another."""
+    if not any(isinstance(below, nodes.Step) and below.function == "sort" for below in nodes.walk(node.child)):
+        return found
+    keys, column = in_order(list(found.keys), found.column)
+    return Matrix(keys, found.grid, column, found.strings)
+
+
+def grouped(node: nodes.Reduce, found: Matrix, context: Context) -> tuple[tuple[Key, ...], list[Rows]]:
+    """What the classes are called, in canonical order, and the rows of each one's members, in canonical order."""
+    if not found.keys:
+        return (), []
+    classes = _grouped(node.by, node.without, LabelTable(found.keys), context)
+    order = classes.order
+    bounds = np.flatnonzero(np.diff(classes.codes[order]))
+    return classes.keys, np.split(order, bounds + 1)
+
+
+def reduced(partial: Partial, reducer: Reducer, rules: Rules) -> Cells:
+    """A row a class, masked by the rules."""
+    out = result_of(partial)
+    if reducer.from_partial is not None:
+        out = reducer.from_partial(out)
+    return Cells(out.types, out.cells, mask_of(partial, _least(reducer, rules), reducer.total, _full(rules)))
+
+
+def _least(reducer: Reducer, rules: Rules) -> int:
+    return reducer.min_count if rules.min_count is None else rules.min_count
+
+
+def _full(rules: Rules) -> bool:
+    return rules.nulls == "propagate"
+
+
+def _classes(reducer: Reducer, args: Args, node: nodes.Reduce, found: Matrix, context: Context) -> Classes:
+    """Classes of the members; QueryError for a label that none of them has."""
+    table, by, without = LabelTable(found.keys), node.by, node.without
+    if reducer.carried:
+        label = args[reducer.carried]
+        check_labels((label,), found.keys, f"{reducer.carried}={label!r}", table)
+    if reducer.split:
+        split = args[reducer.split]
+        if by is not None and split in by:
+            raise QueryError(f"{reducer.name}: {split} tells the members of a class apart: leave it out of by=")
+        without = None if without is None else (*without, split)
+    return _grouped(by, without, table, context)
+
+
+def _grouped(by: Labels | None, without: Labels | None, table: LabelTable, context: Context) -> Classes:
+    if by is not None:
+        check_labels(by, table.keys, f"by={list(by)!r}", table)
+        for label in by:
+            if len(table):
+                say_lacking(label, int((table.column(label).codes == 0).sum()), context)
+    return classes_of(table, by, without)
+
+
+def _of_one_kind(reducer: Reducer, found: Matrix, classes: Classes, context: Context) -> tuple[Matrix, Classes]:
+    """Without the STRING series of classes that have numbers too."""
+    texts = found.types == STRING
+    if not texts.any() or texts.all():
+        return found, classes
+    numbers = np.bincount(classes.codes[~texts], minlength=len(classes.keys)) > 0
+    left_out = texts & numbers[classes.codes]
+    if not left_out.any():
+        return found, classes
+    context.note(f"{reducer.name}: {int(left_out.sum())} STRING series left out, in classes that have numbers too")
+    rows = np.flatnonzero(~left_out)
+    keys = tuple(found.keys[row] for row in rows.tolist())
+    return Matrix(keys, found.grid, take(found.column, rows), found.strings), Classes(classes.keys, classes.codes[rows])
+
+
+def _result(reducer: Reducer, args: Args, members: Members, rules: Rules, found: Matrix) -> Matrix:
+    """What the reducer gives, masked by the rules, in canonical order."""
+    if reducer.run is None:
+        raise QueryError(f"{reducer.name} is computed from partials")
+    out = reducer.run(members, args)
+    types, cells, present = out.column
+    if out.codes is None:
+        present = present & _mask(reducer, rules, members)
+    else:
+        present = present & _mask(reducer, rules, members)[out.codes]
+    column = Cells(types, cells, present)
+    if out.keys is None:
+        return Matrix(members.classes, found.grid, column, out.strings)
+    keys = list(out.keys)
+    if out.sparse:
+        some = np.asarray(present.any(axis=1))
+        keys, column = [key for key, kept in zip(keys, some.tolist(), strict=True) if kept], take(column, some)
+    ordered, column = in_order(keys, column)
+    return Matrix(ordered, found.grid, column, out.strings)
+
+
+def _mask(reducer: Reducer, rules: Rules, members: Members) -> Bools:
+    """(classes, n): where a result may stand, as `mask_of` has it for partials."""
+    present = members.counts >= _least(reducer, rules)
+    if not reducer.total:
+        present &= members.counts > 0
+    if _full(rules):
+        present &= members.counts == members.sizes[:, None]
+    return np.asarray(present)
+
+
+def _refuse_missing(rules: Rules, name: str, found: Matrix) -> None:
+    if rules.nulls == "error" and not found.present.all():
+        row, column = (int(i[0]) for i in np.nonzero(~found.present))
+        raise QueryError(
+            f'{name}: {text(found.keys[row])} has no value at {format_time(found.times[column])}, and nulls="error"'
+        )
+
+
+def say_lacking(label: str, series: int, context: Context) -> None:
+    """That some series have no such label."""
+    if series:
+        context.note(f"{series} series without {label}: they form the class in which it is absent")

@@ -1,0 +1,169 @@
+"""What answering a query does: its plan, which engine and level and why, what the store computes itself; and, if it is
+run, what was read and how long it took."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from artimon.model.grid import Grid
+from artimon.model.select import Store
+from query_dsl.evaluation.context import Context
+from query_dsl.evaluation.evaluator import prepare
+from query_dsl.evaluation.evaluator import run as run_query
+from query_dsl.evaluation.pushdown import may_push
+from query_dsl.language.expression import Expr
+from query_dsl.language.printer import print_node
+from query_dsl.results.irregular import Irregular
+from query_dsl.results.origin import Fetched, Origin
+from query_dsl.stores.limits import Limits, watch_of
+from query_dsl.tree import nodes
+from query_dsl.tree.timing import format_duration, format_time
+
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One node of the plan: how deep it stands, its own text, and what is to be said of it."""
+
+    depth: int
+    text: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`origin.fetched` is empty where the query was only planned; `series` and `points` are those of the answer."""
+
+    query: str
+    grid: Grid
+    origin: Origin
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...] = ()
+    ran: bool = False
+    series: int = 0
+    points: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "query": self.query,
+            "grid": {name: getattr(self.grid, name) for name in ("start_ms", "end_ms", "step_ms", "n")},
+            "plan": [{"depth": line.depth, "text": line.text, "about": line.about} for line in self.lines],
+            "origin": self.origin.to_dict(),
+            "notes": list(self.notes),
+            "ran": self.ran,
+            "series": self.series,
+            "points": self.points,
+        }
+
+    def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
+
+    def __str__(self) -> str:
+        grid, origin = self.grid, self.origin
+        head = [
+            f"grid    {grid.n:,} x {format_duration(grid.step_ms)}, {_span(grid.start_ms, grid.end_ms)}",
+            f"engine  {origin.engine}",
+            f"level   {format_duration(origin.step_ms)}: {origin.why}",
+        ]
+        width = min(WIDTH, max(2 * line.depth + len(line.text) for line in self.lines))
+        plan = [f"{'  ' * line.depth + line.text:<{width}}  {line.about}".rstrip() for line in self.lines]
+        parts = [*head, "", *plan]
+        if self.ran:
+            parts += ["", *(_fetched(one) for one in origin.fetched)]
+            parts.append(f"answer  {self.series:,} series, {self.points:,} points, {origin.ms:,.1f} ms in all")
+        return "\n".join([*parts, *(f"note: {note}" for note in self.notes)])
+
+    __repr__ = __str__
+
+
+def _fetched(one: Fetched) -> str:
+    how = "reduced in the store" if one.reduced else " ".join(one.statistics)
+    lines = [
+        f"fetch   {one.selector}: {one.series:,} series x {one.grid.n:,} x {format_duration(one.grid.step_ms)}, {how},"
+        f" {one.bytes:,} bytes, {one.ms:,.1f} ms"
+    ]
+    for part in one.parts:
+        what = [f"{part.samples:,} samples"] if part.samples else []
+        what += [part.how] if part.how else []
+        said = f": {', '.join(what)}" if what else ""
+        lines.append(f"          {part.engine} {_span(part.start_ms, part.end_ms)}{said}")
+    return "\n".join(lines)
+
+
+def _span(start_ms: int, end_ms: int) -> str:
+    return f"({format_time(start_ms)} .. {format_time(end_ms)}]"
+
+
+def explain(
+    expr: Expr,
+    store: Store,
+    now_ms: int,
+    run: bool = True,
+    *,
+    limits: Limits | None = None,
+    check: Callable[[], None] | None = None,
+    context: Context | None = None,
+) -> Explanation:
+    """How `store` answers the query at `now_ms`; with `run` (the default) it is answered to see what that takes.
+
+    `context`: what `prepare` gave, where it was called before. Raises as `evaluate`."""
+    context = context or prepare(expr, store, now_ms, watch_of(limits, check))
+    series = points = 0
+    notes = tuple(context.notes)
+    if run:
+        found = run_query(expr, context)
+        notes, series = found.notes, len(found)
+        points = found.samples if isinstance(found, Irregular) else int(found.present.sum())
+    return Explanation(
+        str(expr), context.plan.grid, context.origin(), _lines(expr.node, context), notes, run, series, points
+    )
+
+
+def _lines(tree: nodes.Node, context: Context) -> tuple[Line, ...]:
+    """Every node, parents before children."""
+    lines = []
+    waiting = [(tree, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        lines.append(Line(depth, _text(node), _about(node, context)))
+        waiting.extend((child, depth + 1) for child in reversed(nodes.children(node)))
+    return tuple(lines)
+
+
+def _text(node: nodes.Node) -> str:
+    """The node without its operands."""
+    if isinstance(node, nodes.Binary):
+        return node.op
+    whole, below = print_node(node), nodes.children(node)
+    if below:
+        first = print_node(below[0])
+        if whole.startswith(first):
+            whole = whole[len(first) :]
+        elif whole.startswith(f"({first})"):
+            whole = whole[len(first) + 2 :]
+        else:
+            whole = type(node).__name__.lower()
+    return whole if len(whole) <= WIDTH else whole[: WIDTH - 3] + "..."
+
+
+def _about(node: nodes.Node, context: Context) -> str:
+    plan = context.plan
+    if isinstance(node, nodes.Reduce):
+        grid = plan.grid
+        return "in the store, by class" if may_push(node, grid, context) else "by class"
+    if isinstance(node, nodes.Window):
+        return f"windows of {format_duration((node.before_ms or plan.grid.step_ms) + node.after_ms)}"
+    if isinstance(node, nodes.Bucketize):
+        return f"from buckets of {format_duration(plan.base_step_ms)}"
+    if isinstance(node, nodes.Samples):
+        return "raw samples"
+    if isinstance(node, nodes.Fetch | nodes.Absent):
+        raw = isinstance(node, nodes.Fetch) and node.resolution is not None
+        return f"{'history' if raw else plan.engine}, buckets of {format_duration(plan.base_step_ms)}"
+    return ""

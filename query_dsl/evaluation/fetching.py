@@ -1,0 +1,189 @@
+"""From a selector and a grid to bucket data: asks the store for what it holds, and says what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from artimon.model.grid import Grid, bucket_end
+from artimon.model.select import NAME, Matcher, SelectRequest
+from query_dsl.evaluation.context import Context
+from query_dsl.evaluation.planner import Ring
+from query_dsl.results.bucket_data import BucketData, from_buckets, padded
+from query_dsl.results.cells import BOOLEAN, Bools, Key, of_type
+from query_dsl.results.matrix import Matrix
+from query_dsl.stores.levels import SETTLE_MS, Layered, Recalling
+from query_dsl.tree import nodes
+from query_dsl.tree.errors import NothingSelected, QueryError, near
+from query_dsl.tree.selector import Selector, accepts, matcher_text, parse_selector, series_text
+from query_dsl.tree.timing import format_duration, format_time
+
+LabelSet = tuple[tuple[str, str], ...]
+SHOWN = 5
+"""Values of a label that an error names where none comes near."""
+MAX_EXPECTED = 10_000
+"""Label sets of one `absent`."""
+
+
+def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], context: Context) -> BucketData:
+    """Buckets of the selected series on `grid`, in canonical order; series without a sample in them are left out.
+
+    NothingSelected if no series fits; QueryError if no level has the step, or memory holds nothing of the grid."""
+    ring = context.plan.ring(grid.step_ms)
+    if ring is None:
+        steps = ", ".join(format_duration(r.step_ms) for r in context.plan.rings)
+        raise QueryError(
+            f"mixed grids: fetch reads levels of {steps}, the grid has {format_duration(grid.step_ms)}; "
+            "bucketize this side too"
+        )
+    held = held_part(grid, ring)
+    wanted = ("count", *(s for s in statistics if s != "count"))
+    past = node.resolution is not None
+    buckets = context.select(SelectRequest(node.selector.matchers, held, wanted, context.watch.limits.series), past)
+    if not buckets.series:
+        raise NothingSelected(why_nothing(node.selector, context))
+    data = from_buckets(buckets)
+    sampled = np.flatnonzero(data.present.any(axis=1))
+    if len(sampled) < len(data.keys):
+        lacking = len(data.keys) - len(sampled)
+        newest = int(buckets.newest_ms.max(initial=0))
+        if not newest and not len(sampled):
+            newest = last_known(node.selector, context)
+        say_unsampled(node.selector, lacking, len(data.keys), newest, held, context)
+    order = sorted(sampled.tolist(), key=data.keys.__getitem__)
+    return padded(data.only(np.array(order, np.intp)), grid)
+
+
+def held_part(grid: Grid, ring: Ring) -> Grid:
+    """The part of `grid` that the ring can hold; QueryError if there is none."""
+    start, end = max(grid.start_ms, ring.held_start_ms), min(grid.end_ms, ring.newest_ms)
+    if start >= end:
+        raise QueryError(
+            f"memory holds buckets of {format_duration(ring.step_ms)} from {format_time(ring.held_start_ms)} to "
+            f"{format_time(ring.newest_ms)}, nothing of ({format_time(grid.start_ms)} .. {format_time(grid.end_ms)}]: "
+            'the history (engine="auto" or "history") reaches further'
+        )
+    return Grid(end, grid.step_ms, (end - start) // grid.step_ms)
+
+
+def say_unsampled(selector: Selector, lacking: int, of: int, newest: int, grid: Grid, context: Context) -> None:
+    """That series have no sample in the range; where none has, when the newest of all came."""
+    if lacking < of:
+        context.note(f"{selector}: {lacking} of {of} series have no sample in the range")
+        return
+    seen = f"; the newest sample of all is of {format_time(newest)}" if newest else ""
+    ring = context.plan.ring(grid.step_ms)
+    up_to_now = ring is None or grid.end_ms >= ring.newest_ms
+    if up_to_now and grid.end_ms < newest <= grid.end_ms + grid.step_ms + SETTLE_MS:
+        end = format_time(bucket_end(newest, grid.step_ms))
+        seen += f", in the bucket of {format_duration(grid.step_ms)} that ends at {end} and is not over yet"
+    context.note(f"{selector}: none of {of} series has a sample in the range{seen}")
+
+
+def absence(node: nodes.Absent, grid: Grid, context: Context) -> Matrix:
+    """One BOOLEAN series for each of the label sets that are expected (none: one series), true where nothing that fits
+    has a sample; its labels are those the selector has with "=", and those of the set."""
+    sets = _expected(node)
+    here = np.zeros((len(sets), grid.n), np.bool_)
+    try:
+        data = fetch_data(nodes.Fetch(node.selector), grid, ("last",), context)
+    except NothingSelected:
+        context.note(f"{node.selector}: no series fits")
+    else:
+        over = (data.ended_ms > 0)[:, None] & (grid.ends()[None, :] >= data.ended_ms[:, None])
+        _mark(here, sets, data.keys, data.present & ~over)
+    fixed = {m.label: m.value for m in node.selector.matchers if m.op == "=" and m.value}
+    keys = []
+    for wanted in sets:
+        labels = fixed | dict(wanted)
+        keys.append(Key(labels.pop(NAME, ""), tuple(sorted(labels.items()))))
+    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
+    column = of_type(BOOLEAN, (~here[order]).astype(np.int64), np.ones(here.shape, np.bool_))
+    return Matrix(tuple(keys[i] for i in order.tolist()), grid, column)
+
+
+def _expected(node: nodes.Absent) -> list[LabelSet]:
+    """The label sets, as sorted pairs; QueryError if one stands twice or contradicts the selector."""
+    if len(node.expected) > MAX_EXPECTED:
+        raise QueryError(f"absent: {len(node.expected)} label sets are expected: use at most {MAX_EXPECTED}")
+    sets: dict[LabelSet, str] = {}
+    for text in node.expected:
+        found = {m.label: m.value for m in parse_selector(text).matchers}
+        wrong = next((m for m in node.selector.matchers if not accepts(m, found.get(m.label, m.value))
+                      and m.label in found), None)  # fmt: skip
+        if wrong is not None:
+            raise QueryError(f"absent: the expected {text} can never be: the selector says {matcher_text(wrong)}")
+        wanted = tuple(sorted(found.items()))
+        if wanted in sets:
+            raise QueryError(f"absent: {text} is expected twice")
+        sets[wanted] = text
+    return [*sets] or [()]
+
+
+def _mark(here: Bools, sets: list[LabelSet], keys: Sequence[Key], present: Bools) -> None:
+    """Where a series that has all labels of a set has a sample; series are looked up by the labels that sets name."""
+    by_labels: dict[tuple[str, ...], dict[tuple[str, ...], int]] = {}
+    for row, wanted in enumerate(sets):
+        by_labels.setdefault(tuple(label for label, _ in wanted), {})[tuple(value for _, value in wanted)] = row
+    for labels, rows in by_labels.items():
+        for i, key in enumerate(keys):
+            row = rows.get(tuple(key.get(label) for label in labels), -1)
+            if row >= 0:
+                here[row] |= present[i]
+
+
+def why_nothing(selector: Selector, context: Context) -> str:
+    """Which matcher to blame: one that nothing fits even alone, with near values, or their combination."""
+    for matcher in selector.matchers:
+        if not context.store.find((matcher,), 1):
+            return f"{selector} selects nothing: {_blame(matcher, context)}"
+    for i in range(2, len(selector.matchers) + 1):
+        if not context.store.find(selector.matchers[:i], 1):
+            first, last = ", ".join(map(matcher_text, selector.matchers[: i - 1])), selector.matchers[i - 1]
+            return f"{selector} selects nothing: series fit {first}, but none of them {matcher_text(last)}"
+    return f"{selector} selects nothing now{_elsewhere(selector, context)}"
+
+
+def _elsewhere(selector: Selector, context: Context) -> str:
+    """What is known of series that fit but are not held: one of them, and when any came last."""
+    found = context.store.find(selector.matchers, 2) if isinstance(context.store, Layered) else []
+    if not found:
+        return ""
+    shown = series_text(found[0].name, dict(found[0].labels))
+    newest = last_known(selector, context)
+    seen = f", whose newest sample is of {format_time(newest)}" if newest else ""
+    of = shown if len(found) == 1 else f"such series as {shown}"
+    return f': only the history knows {of}{seen}; ask for that time, or with engine="history"'
+
+
+def last_known(selector: Selector, context: Context) -> int:
+    """Time of the newest sample that the store remembers of series that fit, up to the end of the grid; 0: none."""
+    if not isinstance(context.store, Recalling):
+        return 0
+    return max(context.store.newest(selector.matchers, context.plan.grid.end_ms).values(), default=0)
+
+
+_NOT_NAMED = {"=": "no variable is named {value!r}", "prefix": "no variable's name begins with {value!r}"}
+
+
+def _blame(matcher: Matcher, context: Context) -> str:
+    store = context.store
+    if matcher.label == NAME:
+        known = store.names()
+        what = _NOT_NAMED.get(matcher.op, "no name fits {text}").format(value=matcher.value, text=matcher_text(matcher))
+        hint = near(matcher.value, known) or near(matcher.value.rstrip("."), known) or _some(known)
+        return what + (hint or "; there are no variables at all")
+    labels = store.label_values(None)
+    if matcher.label not in labels:
+        return f"no series has the label {matcher.label!r}{near(matcher.label, labels) or _some(labels)}"
+    values = store.label_values(matcher.label)
+    return f"no series fits {matcher_text(matcher)}{near(matcher.value, values) or _some(values)}"
+
+
+def _some(values: Sequence[str]) -> str:
+    """The first of what there is."""
+    if not values:
+        return ""
+    rest = f" and {len(values) - SHOWN:,} more" if len(values) > SHOWN else ""
+    return f"; there are: {', '.join(values[:SHOWN])}{rest}"

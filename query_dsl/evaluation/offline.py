@@ -1,0 +1,185 @@
+"""Samples in lists as a store: for tests, for files of one's own, for examples. No server is needed.
+
+>>> from query_dsl import offline
+>>> store = offline({'temp{rack="r1"}': [(60_000, 20.5), (120_000, 21.0)]})
+>>> store.query("fetch('temp').map('max', '2m')").latest()
+[21.0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from artimon.model.grid import bucket_end
+from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Series
+from artimon.model.series import NAME
+from artimon.model.series_table import SeriesTable
+from artimon.model.values import ValueType, double_to_cell
+from query_dsl.language.expression import Expr
+from query_dsl.language.expression import fetch as fetch_unbound
+from query_dsl.language.parser import parse
+from query_dsl.results.matrix import Matrix
+from query_dsl.stores.cutting import cut
+from query_dsl.stores.given import Given, GivenSeries, read_all
+from query_dsl.stores.held import Held
+from query_dsl.stores.levels import SETTLE_MS, Reach
+from query_dsl.stores.rows import Ints, Rows, interned, settle
+from query_dsl.stores.sampled import Sampled, SampleRequest
+from query_dsl.tree.selector import accepts
+from query_dsl.tree.timing import parse_duration, parse_instant
+
+LEVEL_BUCKETS = 2**40
+"""The one level covers every range."""
+
+
+class OfflineStore:
+    """A Store and a Collector over samples that are given once. Immutable; threads may share it."""
+
+    def __init__(self, series: Sequence[GivenSeries], step_ms: int) -> None:
+        self._series = tuple(one.series for one in series)
+        self._step_ms = step_ms
+        found = settle(*_rows(series))
+        self._rows, self._conflicts = found.rows, found.conflicts
+        self._newest_ms = max((time for one in series for time, _, _, _ in one.samples), default=0)
+        types = np.array([one.type for one in self._series], np.uint8)
+        valued = self._rows.type != ValueType.ENDED
+        types[self._rows.row[valued]] = self._rows.type[valued]
+        table = SeriesTable.of(self._series)
+        self._table = SeriesTable(table.fingerprints, types, table.kinds, table.columns)
+
+    # --- Store
+
+    def select(self, request: SelectRequest) -> Buckets:
+        """See Store; any grid."""
+        chosen, rows = self._chosen(request.matchers, request.limit)
+        held = Held(len(chosen), request.grid, request.statistics)
+        held.add(cut(rows, request.grid))
+        part = Part("samples", request.grid.start_ms, request.grid.end_ms, held.samples)
+        found = held.buckets(request, self._table.take(chosen), self._notes())
+        return replace(found, parts=(part,))
+
+    def samples(self, request: SampleRequest) -> Sampled:
+        """See Sampling."""
+        chosen, rows = self._chosen(request.matchers, request.limit)
+        inside = (rows.time_ms > request.after_ms) & (rows.time_ms <= request.until_ms)
+        part = Part("samples", request.after_ms, request.until_ms, int(inside.sum()))
+        return Sampled(self._table.take(chosen), rows.pick(inside), self._notes(), parts=(part,))
+
+    def _chosen(self, matchers: tuple[Matcher, ...], limit: int) -> tuple[Ints, Rows]:
+        """Series that fit, and their samples with `row` counting in them."""
+        fits = [i for i, one in enumerate(self._series) if all(_accepts(m, one) for m in matchers)]
+        if len(fits) > limit:
+            raise SelectError(f"{len(fits)} series fit, at most {limit} are allowed: add matchers or raise the limit")
+        place = np.full(len(self._series), -1, np.int64)
+        place[fits] = np.arange(len(fits))
+        numbers = place[self._rows.row]
+        rows = self._rows.pick(numbers >= 0)
+        numbers = numbers[numbers >= 0]
+        return np.array(fits, np.int64), Rows(numbers, *(getattr(rows, name) for name in _ROWS))
+
+    def _notes(self) -> tuple[str, ...]:
+        return (f"{self._conflicts} samples left out: their type is not that of their series",) * bool(self._conflicts)
+
+    def reach(self) -> Reach:
+        """See Reaching."""
+        return Reach(boundless=True, any_step=True, engine="samples")
+
+    def levels(self) -> tuple[tuple[int, int], ...]:
+        """See Store: one of the step that was asked for."""
+        return ((self._step_ms, LEVEL_BUCKETS // self._step_ms),)
+
+    def names(self) -> list[str]:
+        """See Store."""
+        return sorted({one.name for one in self._series})
+
+    def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
+        """See Store."""
+        if label is None:
+            return sorted({name for one in self._series for name in one.labels})[:limit]
+        found = {one.name if label == NAME else one.labels.get(label, "") for one in self._series}
+        return sorted(found - {""})[:limit]
+
+    def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
+        """See Store."""
+        fits = [one for one in self._table if all(_accepts(m, one) for m in matchers)]
+        return sorted(fits, key=lambda one: (one.name, sorted(one.labels.items())))[:limit]
+
+    # --- Collector
+
+    @property
+    def now_ms(self) -> int:
+        """When the bucket of the newest sample has just settled: `now` of its queries unless they say `at`."""
+        return bucket_end(self._newest_ms, self._step_ms) + SETTLE_MS
+
+    def query(self, query: str | Expr, at: object = None, **options: Any) -> Matrix:
+        """The answer as of the instant `at` (default: `now_ms`), an Irregular where the query gives raw samples.
+        `options`: `limits` and `stop`, as `evaluate` takes them."""
+        from query_dsl.evaluation.evaluator import answer
+
+        expression = parse(query) if isinstance(query, str) else query
+        found = answer(expression, self, self._at(at), **options)
+        return cast(Matrix, found.with_query(str(expression)))
+
+    def explain(self, query: str | Expr, at: object = None, **options: Any) -> Any:
+        """See query_dsl.evaluation.explain."""
+        from query_dsl.evaluation.explain import explain
+
+        expression = parse(query) if isinstance(query, str) else query
+        return explain(expression, self, self._at(at), **options)
+
+    def _at(self, at: object) -> int:
+        return self.now_ms if at is None else parse_instant(at, "at").resolve(self.now_ms)
+
+    def fetch(self, selector: str) -> Expr:
+        """Series that fit, as an expression that runs here."""
+        return fetch_unbound(selector).bound(self)
+
+    def parse(self, text: str) -> Expr:
+        """A query in text, as an expression that runs here."""
+        return parse(text).bound(self)
+
+    def __repr__(self) -> str:
+        return f"<offline: {len(self._rows):,} samples of {len(self._series):,} series>"
+
+
+_ROWS = ("time_ms", "birth_ms", "type", "cell", "strings")
+
+
+def offline(
+    series: Mapping[str, Given],
+    step: str = "1m",
+    *,
+    kinds: Mapping[str, object] | None = None,
+    births: Mapping[str, object] | None = None,
+    ended: Mapping[str, object] | None = None,
+) -> OfflineStore:
+    """A store of these samples: series such as 'temp{rack="r1"}' to lists of (time, value), in any order.
+
+    Times are epoch milliseconds, ISO 8601 or datetimes. Values are int (INTEGER), float (DOUBLE; one of them
+    makes all numbers of its series DOUBLE), bool or str; None says that the series ended then, as does `ended` (a time
+    for each series). `step` is that of a fetch. `kinds`: counter, gauge or unknown; `births`: the time at which the
+    count of a series began, or a list with one a sample. QueryError names what is wrong."""
+    return OfflineStore(read_all(series, kinds, births, ended), parse_duration(step, "step"))
+
+
+def _accepts(matcher: Matcher, one: Series) -> bool:
+    return accepts(matcher, one.name if matcher.label == NAME else one.labels.get(matcher.label, ""))
+
+
+def _rows(series: Sequence[GivenSeries]) -> tuple[Rows, Ints]:
+    """All samples, and a source for each: the same for all."""
+    flat = [(row, *sample) for row, one in enumerate(series) for sample in one.samples]
+    strings, places = interned([value for *_, value in flat if isinstance(value, str)])
+    texts = iter(places)
+    cells = [
+        next(texts) if isinstance(value, str) else double_to_cell(value) if isinstance(value, float) else int(value)
+        for *_, value in flat
+    ]
+    columns = list(zip(*flat, strict=True)) or [()] * 5
+    row, time, birth = (np.array(column, np.int64) for column in columns[:3])
+    rows = Rows(row, time, birth, np.array(columns[3], np.uint8), np.array(cells, np.int64), strings)
+    return rows, np.zeros(len(flat), np.int64)

@@ -1,0 +1,155 @@
+"""Brings two operands together: pairs their series, spreads plain values, applies the operator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import repeat
+
+import numpy as np
+
+from artimon.model.grid import Grid
+from query_dsl.evaluation.context import Context
+from query_dsl.evaluation.scalars import TimedScalar, Value
+from query_dsl.evaluation.sets import combine_sets
+from query_dsl.functions.join import NONE, Pairs, check_distinct, pair
+from query_dsl.functions.operators import Operator
+from query_dsl.functions.operators_run import able, apply_operator
+from query_dsl.functions.tables import OPERATORS
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, doubles, of_type, take
+from query_dsl.results.label_codes import Rows, keys_of
+from query_dsl.results.matrix import Matrix, in_order
+from query_dsl.tree import nodes
+from query_dsl.tree.errors import QueryError
+
+
+def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, context: Context) -> Value:
+    """The operator of `node` over two values; series are paired by label, a plain value goes with every series."""
+    operator = OPERATORS[node.op]
+    if operator.family == "set":
+        return combine_sets(operator, node.match, left, right)
+    if not isinstance(left, Matrix) and (operator.family == "mask" and isinstance(right, Matrix)):
+        raise QueryError(f"{operator.name} keeps series of its left operand, and that is a plain value")
+    if not isinstance(left, Matrix) and not isinstance(right, Matrix):
+        return _two_scalars(operator, left, right, grid)
+    left, right = _taken(operator, left, context), _taken(operator, right, context)
+    if operator.family == "mask" and isinstance(right, Matrix):
+        right = context.numeric(right, operator.name)
+    pairs = _pairs(operator, left, right, node.match)
+    if pairs.dropped:
+        context.note(f"{operator.name}: {pairs.dropped} series without a partner were dropped")
+    fill = node.match.fill
+    ours, theirs = _side(left, pairs.left, grid, fill), _side(right, pairs.right, grid, fill)
+    keys = pairs.keys
+    taken = able(operator, ours.types, theirs.types)
+    if not taken.all():
+        context.note(f"{operator.name}: {int((~taken).sum())} series that are not BOOLEAN left out")
+        ours, theirs = take(ours, taken), take(theirs, taken)
+        keys = [key for key, kept in zip(keys, taken.tolist(), strict=True) if kept]
+    column = apply_operator(operator, ours, theirs, (_texts(left), _texts(right)))
+    ordered, column = in_order(keys, column)
+    return Matrix(ordered, grid, column, _texts(left) if operator.family == "mask" else ())
+
+
+def _pairs(operator: Operator, left: Value, right: Value, match: nodes.Match) -> Pairs:
+    """Which rows go together; with a plain value on one side, every row of the other."""
+    if isinstance(left, Matrix) and isinstance(right, Matrix):
+        if operator.family == "mask":
+            return _masked(operator, left, right, match)
+        pairs = pair(left.keys, right.keys, match, operator.name)
+        if match.group_left is not None or match.group_right is not None:
+            check_distinct(pairs.keys, pairs.keys, operator.name)
+        return pairs
+    if match != nodes.Match():
+        raise QueryError(f"{operator.name}: on=, ignoring= and their like pair series, but one side is a plain value")
+    many = left.keys if isinstance(left, Matrix) else right.keys if isinstance(right, Matrix) else ()
+    rows = np.arange(len(many))
+    if operator.family == "mask":
+        return Pairs(rows, rows, list(many))
+    keys = keys_of(repeat(""), [key.labels for key in many])
+    check_distinct(keys, many, f"{operator.symbol or operator.name} drops the name and")
+    return Pairs(rows, rows, keys)
+
+
+def _masked(operator: Operator, left: Matrix, right: Matrix, match: nodes.Match) -> Pairs:
+    """Every series of the left under its own name and labels, with its partner; many may share one."""
+    if match.group_left is not None or match.group_right is not None or match.fill is not None:
+        raise QueryError(
+            f"{operator.name} keeps names and labels of its left operand, many of which may share one on the right: "
+            "leave group_left=, group_right= and fill= out"
+        )
+    pairs = pair(left.keys, right.keys, replace(match, group_left=()), operator.name)
+    return Pairs(pairs.left, pairs.right, [left.keys[row] for row in pairs.left.tolist()], pairs.dropped)
+
+
+def _taken(operator: Operator, side: Value, context: Context) -> Value:
+    """The side without series that the operator cannot take."""
+    if operator.texts:
+        return side
+    if isinstance(side, Matrix):
+        return context.numeric(side, operator.name)
+    said = operator.symbol or operator.name
+    if isinstance(side, nodes.Scalar) and isinstance(side.value, str):
+        raise QueryError(f"{said} cannot take the text {side.value!r}: texts are only equal or not")
+    if isinstance(side, TimedScalar) and side.column.types[0] == STRING:
+        raise QueryError(f"{said} cannot take a scalar of STRING: texts are only equal or not")
+    return side
+
+
+def _texts(side: Value) -> tuple[str, ...]:
+    if isinstance(side, Matrix | TimedScalar):
+        return side.strings
+    return (side.value,) if isinstance(side.value, str) else ()
+
+
+def _side(side: Value, rows: Rows, grid: Grid, fill: float | None) -> Cells:
+    """Rows of one operand in the order of the pairs; a scalar, or `fill` for a missing partner, is spread out."""
+    if isinstance(side, nodes.Scalar):
+        return _spread(side.value, len(rows), grid.n)
+    if isinstance(side, TimedScalar):
+        types, cells, present = side.column
+        shape = (len(rows), grid.n)
+        return Cells(
+            np.full(len(rows), types[0], np.uint8), np.broadcast_to(cells, shape), np.broadcast_to(present, shape)
+        )
+    there = rows != NONE
+    if fill is None or there.all():
+        return take(side.column, rows)
+    filled = _spread(fill, len(rows), grid.n)
+    part = take(side.column, rows[there])
+    filled.types[there], filled.cells[there], filled.present[there] = part
+    return filled
+
+
+def _spread(value: float | bool | str, rows: int, n: int) -> Cells:
+    present = np.ones((rows, n), np.bool_)
+    if isinstance(value, str):
+        return of_type(STRING, np.zeros((rows, n), np.int64), present)
+    if isinstance(value, float):
+        return doubles(np.full((rows, n), value), present)
+    return of_type(BOOLEAN if isinstance(value, bool) else INTEGER, np.full((rows, n), int(value)), present)
+
+
+def _two_scalars(operator: Operator, left: Value, right: Value, grid: Grid) -> Value:
+    """Plain if both are, else a value that changes with time."""
+    if any(_is_text(side) for side in (left, right)) and not operator.texts:
+        raise QueryError(f"{operator.symbol or operator.name} cannot take a text")
+    timed = isinstance(left, TimedScalar) or isinstance(right, TimedScalar)
+    width = grid if timed else Grid(grid.end_ms, grid.step_ms, 1)
+    row = np.zeros(1, np.intp)
+    sides = [_side(side, row, width, None) for side in (left, right)]
+    able(operator, sides[0].types, sides[1].types)
+    out = apply_operator(operator, sides[0], sides[1], (_texts(left), _texts(right)))
+    if timed:
+        return TimedScalar(grid, out, _texts(left) if operator.family == "mask" else ())
+    if operator.family == "mask":
+        raise QueryError(f"{operator.name} keeps series, and both sides are plain values")
+    cell = out.cells[0]
+    if out.types[0] == DOUBLE:
+        return nodes.Scalar(float(np.ascontiguousarray(cell).view(np.float64)[0]))
+    return nodes.Scalar(bool(cell[0]) if out.types[0] == BOOLEAN else int(cell[0]))
+
+
+def _is_text(side: Value) -> bool:
+    if isinstance(side, nodes.Scalar):
+        return isinstance(side.value, str)
+    return not isinstance(side, Matrix) and bool(side.column.types[0] == STRING)

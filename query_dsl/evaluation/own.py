@@ -1,0 +1,287 @@
+"""Own functions: Python callables over windows, classes and pairs, with numpy arrays in and plain values out.
+
+    map     f(times, values, labels) -> value      times int64 ms and values of one window, in the series' own type
+    reduce  f(times, values, labels) -> (n,)       values masked (members, n), labels a list, one dict a member
+    apply   f(a, b, ...) -> (n,)                   masked (n,) arrays of the series that go together
+
+Of the first two, a function of one argument gets the values only, one of two times and values. Arrays are read-only.
+Labels have the name as "__name__". None and masked values are NA, NaN is a value. Results are DOUBLE unless `gives`
+says "INTEGER", "BOOLEAN" or "STRING". Errors name the function, the series and the failing line.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.frames import Frame, totals
+from artimon.model.grid import Grid
+from query_dsl.evaluation.calling import WATCH, Failed, Watch, call_within
+from query_dsl.evaluation.own_values import GIVES, Unfit, Writer, failing_line, function_text, writer
+from query_dsl.results.bucket_data import BucketData
+from query_dsl.results.cells import BOOLEAN, INTEGER, STRING, Bools, Cells, Ints, Key, as_floats
+from query_dsl.results.irregular import Irregular
+from query_dsl.results.keyed import typed
+from query_dsl.tree.errors import QueryError
+from query_dsl.tree.selector import series_text
+from query_dsl.tree.timing import format_time
+
+Call = Callable[..., Any]
+Masked = np.ma.MaskedArray[Any, Any]
+
+
+class Owned(NamedTuple):
+    """What own functions gave: (rows, n) cells, the texts of STRING cells, and where it comes of buckets that hold more
+    than one sample."""
+
+    column: Cells
+    strings: tuple[str, ...] = ()
+    approximate: Bools | None = None
+
+
+def taking(call: Call) -> Call:
+    """The function as one of (times, values, labels), whichever of them it wants. Arguments that have a default are its
+    own affair."""
+    try:
+        parameters = inspect.signature(call).parameters.values()
+    except Exception:  # written in C; and an object may say anything of itself
+        return call
+    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        return call
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    wanted = sum(one.kind in positional and one.default is one.empty for one in parameters)
+    if wanted == 1:
+        return lambda _times, values, _labels: call(values)
+    if wanted == 2:
+        return lambda times, values, _labels: call(times, values)
+    return call
+
+
+class _Place:
+    """What a function is being called for, so that an error can say it. Written by one thread, read by another."""
+
+    def __init__(self, function: str) -> None:
+        self.function = function
+        self.series, self.when = "", ""
+        self.ends: Ints | None = None
+        self.column = 0
+        self.over = False
+
+    def call(self, call: Call, *given: Any) -> Any:
+        """What the function returns, unless nobody waits for it any more: one that was given up comes no further."""
+        if self.over:
+            raise SystemExit
+        return call(*given)
+
+    def __str__(self) -> str:
+        when = (
+            f" in the window that ends at {format_time(int(self.ends[self.column]))}" if self.ends is not None else ""
+        )
+        return f"own function {self.function}, {self.series}{when}" if self.series else f"own function {self.function}"
+
+
+class Spans(NamedTuple):
+    """Windows of one series: samples from `first` up to, not with, `after`; and when each ends."""
+
+    first: npt.NDArray[np.intp]
+    after: npt.NDArray[np.intp]
+    end_ms: Ints
+
+
+def run_own_window(
+    call: Call, data: BucketData, frame: Frame, gives: str = "DOUBLE", watch: Watch = WATCH, min_count: int = 1
+) -> Owned:
+    """f(times, values, labels) of every window with at least `min_count` values: the newest one of each bucket and its
+    time. Needs the statistics last and last_time. Raises QueryError."""
+    out = _writer(gives, (len(data.keys), len(frame.ends)))
+    present = data.present
+
+    def rows() -> Iterator[_Row]:
+        for row, key in enumerate(data.keys):
+            columns = np.flatnonzero(present[row])
+            first, after = (np.searchsorted(columns, edge + 1) for edge in (frame.starts, frame.ends))
+            times, cells = (data.stats[name][row][columns] for name in ("last_time", "last"))
+            values = typed(int(data.types[row]), cells, data.strings)
+            yield _Row(key, (row, 0), times, values, Spans(first, after, frame.end_ms))
+
+    _run_rows(call, rows, out, watch, min_count)
+    several = totals((data.stats["count"] > 1).astype(np.int64), frame) > 0
+    return Owned(out.cells(), out.strings, several)
+
+
+def run_own_spans(
+    call: Call,
+    found: Irregular,
+    windows: Callable[[Ints], Spans],
+    columns: int | None,
+    gives: str = "DOUBLE",
+    watch: Watch = WATCH,
+    min_count: int = 1,
+) -> Owned:
+    """f(times, values, labels) of the windows that `windows` makes of the times of each series: `columns` a series, or
+    None for one a sample, which then stand in one row, series after series. Raises QueryError."""
+    out = _writer(gives, (1, found.samples) if columns is None else (len(found), columns))
+
+    def rows() -> Iterator[_Row]:
+        for i, key in enumerate(found.keys):
+            times = found.times[found.span(i)]
+            place = (0, found.span(i).start) if columns is None else (i, 0)
+            yield _Row(key, place, times, found.row(i), windows(times))
+
+    _run_rows(call, rows, out, watch, min_count)
+    return Owned(out.cells(), out.strings)
+
+
+class _Row(NamedTuple):
+    """One series: where its results begin, its samples, its windows."""
+
+    key: Key
+    place: tuple[int, int]
+    times: Ints
+    values: npt.NDArray[Any]
+    spans: Spans
+
+
+def _run_rows(call: Call, rows: Callable[[], Iterator[_Row]], out: Writer, watch: Watch, min_count: int) -> None:
+    """Call the function for each window of each series, and write down what it gives."""
+    place, asked = _Place(function_text(call)), taking(call)
+
+    def run() -> None:
+        for key, (row, column), times, values, spans in rows():
+            place.series, place.ends = _text(key), spans.end_ms
+            still_times, still_values, labels = _still(times), _still(values), _labels(key)
+            for i, (a, b) in enumerate(zip(spans.first.tolist(), spans.after.tolist(), strict=True)):
+                if b - a >= min_count:
+                    place.column = i
+                    out.put(row, column + i, place.call(asked, still_times[a:b], still_values[a:b], labels))
+
+    _guarded(run, call, place, watch)
+
+
+def run_own_reduce(
+    call: Call,
+    grid: Grid,
+    members: Sequence[tuple[Sequence[Key], Cells]],
+    gives: str = "DOUBLE",
+    watch: Watch = WATCH,
+    *,
+    strings: tuple[str, ...] = (),
+    min_count: int = 1,
+    full: bool = False,
+) -> Owned:
+    """f(times, values, labels) once for each class of `members` (keys and cells, in canonical order). A step at which
+    fewer than `min_count` members have a value is NA; with `full` also one at which any has none. Raises QueryError."""
+    place, asked = _Place(function_text(call)), taking(call)
+    out = _writer(gives, (len(members), grid.n))
+    times = _still(grid.ends())
+
+    def run() -> None:
+        for row, (keys, column) in enumerate(members):
+            place.series = f"class of {len(keys)} series, the first is {_text(keys[0])}" if keys else "an empty class"
+            values = _masked(_common(column, strings), column.present)
+            out.put_row(row, place.call(asked, times, values, [_labels(key) for key in keys]))
+            counts = column.present.sum(axis=0)
+            out.mask(row, counts >= (max(min_count, len(keys)) if full else min_count))
+
+    _guarded(run, call, place, watch)
+    return Owned(out.cells(), out.strings)
+
+
+def run_own_apply(
+    call: Call,
+    operands: Sequence[tuple[Cells, tuple[str, ...]]],
+    keys: Sequence[Key],
+    gives: str = "DOUBLE",
+    watch: Watch = WATCH,
+) -> Owned:
+    """f(a, b, ...) once for each row: `operands` are (cells, texts) with equal rows and columns, `keys` what the rows
+    are called. Raises QueryError."""
+    place = _Place(function_text(call))
+    n = operands[0][0].cells.shape[1]
+    out = _writer(gives, (len(keys), n))
+
+    def run() -> None:
+        for row, key in enumerate(keys):
+            place.series = _text(key)
+            rows = [
+                _masked(typed(int(column.types[row]), column.cells[row], strings), column.present[row])
+                for column, strings in operands
+            ]
+            out.put_row(row, place.call(call, *rows))
+
+    _guarded(run, call, place, watch)
+    return Owned(out.cells(), out.strings)
+
+
+def _writer(gives: str, shape: tuple[int, int]) -> Writer:
+    if gives not in GIVES:
+        raise QueryError(f"gives={gives!r:.80}: an own function gives one of {', '.join(GIVES)}")
+    return writer(gives, shape)
+
+
+def _guarded(run: Callable[[], None], call: Call, place: _Place, watch: Watch) -> None:
+    """Run it with a deadline; whatever goes wrong becomes a QueryError that says where."""
+
+    def quietly() -> None:
+        with np.errstate(all="ignore"):  # as in the language: x/0 is inf or NaN, and no warning
+            run()
+
+    def out_of_time(seconds: float) -> QueryError:
+        return QueryError(
+            f"{place}: was ended after {seconds:.3g} s, the time that was left for it: raise the limit (seconds) if it "
+            "needs more"
+        )
+
+    try:
+        call_within(quietly, watch, out_of_time)
+    except Failed as failed:
+        error = failed.error
+        said = str(error) if isinstance(error, Unfit) else failing_line(error, call, Path(__file__))
+        raise QueryError(f"{place}: {said}") from (None if isinstance(error, Unfit) else error)
+    finally:
+        place.over = True
+
+
+def _text(key: Key) -> str:
+    return series_text(key.name, dict(key.labels)) or "{}"
+
+
+def _labels(key: Key) -> dict[str, str]:
+    return {"__name__": key.name, **dict(key.labels)}
+
+
+def _still(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array, read-only: what functions are given belongs to the answer of the store."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _masked(data: npt.NDArray[Any], present: Bools) -> Masked:
+    """A masked array of its own, so that its functions may set a mask; the values beneath stay."""
+    return np.ma.MaskedArray(data.copy(), ~present)
+
+
+def _common(column: Cells, strings: tuple[str, ...]) -> npt.NDArray[Any]:
+    """Members in one type: int64 if all are INTEGER, bool if all are BOOLEAN, objects if one is a STRING, else
+    float64."""
+    kinds = set(column.types.tolist())
+    if kinds == {INTEGER} or kinds == {BOOLEAN}:
+        return typed(kinds.pop(), column.cells, ())
+    if STRING not in kinds:
+        return as_floats(column.types, np.ascontiguousarray(column.cells))
+    rows: Iterator[Any] = (
+        typed(int(kind), cells, strings) for kind, cells in zip(column.types, column.cells, strict=True)
+    )
+    out = np.empty(column.cells.shape, object)
+    for row, values in enumerate(rows):
+        out[row] = values
+    return out
+
+
+__all__ = ["Owned", "Spans", "Watch", "run_own_apply", "run_own_reduce", "run_own_spans", "run_own_window"]

@@ -1,0 +1,267 @@
+"""Which grid a query has and which level serves it. Pure: levels, the tree and `now` in, a plan out.
+
+One query has one grid. It ends at the newest multiple of the step that lies `SETTLE_MS` in the past, so that the bucket
+which is still filling never shows a dip, and uses the finest level whose ring holds the whole range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from artimon.model.grid import Grid
+from query_dsl.functions.deviation import DEVIATION_WEEKS, WEEK_MS
+from query_dsl.stores.levels import (
+    FINEST_SPARE_ROWS,
+    MEMORY,
+    SETTLE_MS,
+    SPARE_ROWS,
+    Engine,
+    Reach,
+    Ring,
+    beyond,
+    rings_of,
+)
+from query_dsl.tree import nodes
+from query_dsl.tree.errors import QueryError
+from query_dsl.tree.nodes import Node
+from query_dsl.tree.timing import Instant, format_duration, format_time
+
+__all__ = ["DEFAULT_RANGE_MS", "FINEST_SPARE_ROWS", "MAX_POINTS", "SETTLE_MS", "SPARE_ROWS", "Plan", "Ring", "plan"]
+
+DEFAULT_RANGE_MS = 600_000
+MAX_POINTS = 11_000
+"""How many weeks `deviation` looks back, unless it is said."""
+
+TimeNode = nodes.Range | nodes.Between | nodes.At
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The grid of the answer, the rings (finest first), and the step at which fetches below a bucketize read.
+
+    `engine` says who answers a fetch, `why` why it, and this level."""
+
+    grid: Grid
+    rings: tuple[Ring, ...]
+    base_step_ms: int
+    notes: tuple[str, ...]
+    engine: Engine = "memory"
+    why: str = ""
+    any_step: bool = False
+
+    def ring(self, step_ms: int) -> Ring | None:
+        """The level of that step; of a store without bounds, one of any multiple of a level's step."""
+        for ring in self.rings:
+            if ring.step_ms == step_ms:
+                return ring
+        model = self.rings[-1]
+        if not model.boundless or not (self.any_step or step_ms % self.rings[0].step_ms == 0):
+            return None
+        return replace(model, step_ms=step_ms, newest_ms=max(model.newest_ms, self.grid.end_ms))
+
+
+def plan(tree: Node, levels: Sequence[tuple[int, int]], now_ms: int, reach: Reach = MEMORY) -> Plan:
+    """The plan of a query; QueryError if its parts ask for different grids, or for one that cannot be."""
+    if not levels:
+        raise QueryError("the store has no levels: is a shard running?")
+    wanted, bucketize = _time(tree), _bucketize(tree)
+    step_ms = None if bucketize is None else bucketize.step_ms
+    rings = rings_of(levels, now_ms, reach.real_ms)
+    try:
+        if _samples_only(tree):
+            return _of_samples(wanted, step_ms, rings, reach, now_ms)
+        fit = [ring for ring in rings if step_ms is None or step_ms % ring.step_ms == 0]
+        if not fit and reach.any_step:
+            fit = [replace(rings[0], step_ms=step_ms or rings[0].step_ms)]
+        if not fit:
+            steps, asked = ", ".join(format_duration(ring.step_ms) for ring in rings), format_duration(step_ms or 0)
+            raise _at(bucketize, QueryError(f"bucketize step {asked} is no multiple of a level's step: {steps}"))
+        return _planned(tree, wanted, step_ms, rings, fit, now_ms, reach)
+    except QueryError as problem:
+        raise _at(wanted, problem) from None
+
+
+def _planned(
+    tree: Node,
+    wanted: TimeNode | None,
+    step_ms: int | None,
+    rings: tuple[Ring, ...],
+    fit: Sequence[Ring],
+    now_ms: int,
+    reach: Reach,
+) -> Plan:
+    """The plan over the levels; `fit`: those of which the step, if one is said, is a multiple."""
+    back = _most_offset(tree)
+    covered = False
+    for ring in fit:
+        grid, notes = _grid(wanted, ring, step_ms, now_ms)
+        covered = grid.start_ms - back >= ring.span_start_ms
+        if covered:
+            break
+    if not covered and reach.boundless:
+        ring = beyond(fit, _length(wanted, now_ms), step_ms is not None, MAX_POINTS, now_ms)
+        grid, notes = _grid(wanted, ring, step_ms, now_ms)
+    if grid.n > MAX_POINTS:
+        raise QueryError(f"the range has {grid.n} buckets of {format_duration(grid.step_ms)}: use at most {MAX_POINTS}")
+    raw = any(isinstance(node, nodes.Fetch) and node.resolution is not None for node in nodes.walk(tree))
+    past = reach.boundless and not (covered and reach.levels_first and not raw)
+    if past:
+        rings = tuple(replace(one, boundless=True) for one in rings)
+        rings += () if any(one.step_ms == ring.step_ms for one in rings) else (ring,)
+    engine, why = _engine(reach, ring, covered, raw)
+    return Plan(grid, rings, ring.step_ms, notes, engine, why, reach.any_step)
+
+
+def _engine(reach: Reach, ring: Ring, covered: bool, raw: bool) -> tuple[Engine, str]:
+    """Who answers, and why at this level."""
+    level = format_duration(ring.step_ms)
+    if covered:
+        why = f"{level} is the finest level that covers the range"
+        if raw:
+            why += '; resolution "raw" asks for the history'
+    elif not reach.boundless:
+        why = f"no level covers the whole range; {level} reaches furthest"
+    else:
+        why = f"no level reaches back to the range; {level} suits its length"
+    if reach.levels_first and (raw or not covered):
+        return "memory and history", why
+    return reach.engine, why
+
+
+def _samples_only(tree: Node) -> bool:
+    leaves = [node for node in nodes.walk(tree) if isinstance(node, nodes.Fetch | nodes.Samples | nodes.Absent)]
+    return bool(leaves) and all(isinstance(node, nodes.Samples) for node in leaves)
+
+
+def _of_samples(wanted: TimeNode | None, step_ms: int | None, rings: Sequence[Ring], reach: Reach, now_ms: int) -> Plan:
+    """Raw samples know no levels: the grid is exactly the time that is asked for, in buckets of any step. Without a
+    bucketize it is one bucket, which says which samples are meant."""
+    grid, notes = _exact(wanted, step_ms, now_ms)
+    if grid.n > MAX_POINTS:
+        raise QueryError(f"the range has {grid.n} buckets of {format_duration(grid.step_ms)}: use at most {MAX_POINTS}")
+    ring = Ring(grid.step_ms, grid.n, grid.end_ms, 0, boundless=True)
+    engine: Engine = reach.engine if not reach.levels_first else "history"
+    return Plan(grid, (*rings, ring), ring.step_ms, notes, engine, "raw samples have no level", True)
+
+
+def _exact(wanted: TimeNode | None, step_ms: int | None, now_ms: int) -> tuple[Grid, tuple[str, ...]]:
+    end = now_ms
+    length = DEFAULT_RANGE_MS
+    notes: tuple[str, ...] = (f"no range given: the last {format_duration(DEFAULT_RANGE_MS)}",)
+    match wanted:
+        case nodes.Between(start=start, end=until):
+            end, notes = until.resolve(now_ms), ()
+            length = end - start.resolve(now_ms)
+            if length <= 0:
+                raise QueryError(f"between: the start does not lie before the end {format_time(end)}")
+        case nodes.At(instant=instant):
+            end, length, notes = instant.resolve(now_ms), step_ms or DEFAULT_RANGE_MS, ()
+        case nodes.Range(range_ms=range_ms):
+            length, notes = range_ms, ()
+    if step_ms is None:
+        return Grid(end, length, 1), notes
+    if not isinstance(wanted, nodes.Between | nodes.At):
+        end = end // step_ms * step_ms
+    return Grid(end, step_ms, -(-length // step_ms)), notes
+
+
+def _length(wanted: TimeNode | None, now_ms: int) -> int:
+    """Milliseconds from the start of the grid to its end, about."""
+    match wanted:
+        case nodes.Between(start=start, end=end):
+            return max(1, min(now_ms, end.resolve(now_ms)) - start.resolve(now_ms))
+        case nodes.Range(range_ms=range_ms):
+            return range_ms
+        case nodes.At():
+            return 1
+    return DEFAULT_RANGE_MS
+
+
+def _time(tree: Node) -> TimeNode | None:
+    found = [node for node in nodes.walk(tree) if isinstance(node, TimeNode)]
+    for node in found[1:]:
+        if _asked(node) != _asked(found[0]):
+            both = f"{_asked(found[0])} and {_asked(node)}"
+            raise _at(node, QueryError(f"two grids in one query: {both}; say the time once, for all of it"))
+    return found[0] if found else None
+
+
+def _asked(node: TimeNode) -> str:
+    if isinstance(node, nodes.Range):
+        return f".range({format_duration(node.range_ms)})"
+    if isinstance(node, nodes.Between):
+        return f".between({node.start}, {node.end})"
+    return f".at({node.instant})"
+
+
+def _bucketize(tree: Node) -> nodes.Bucketize | None:
+    found = [node for node in nodes.walk(tree) if isinstance(node, nodes.Bucketize)]
+    for node in found[1:]:
+        if node.step_ms != found[0].step_ms:
+            both = " and by ".join(map(format_duration, sorted((found[0].step_ms, node.step_ms))))
+            raise _at(node, QueryError(f"two grids in one query: bucketize by {both}"))
+    return found[0] if found else None
+
+
+def _at(node: Node | None, problem: QueryError) -> QueryError:
+    """The error with the place of a node."""
+    return problem if node is None or node.span is None else problem.at(node.span[0], None, node.span[1])
+
+
+def _most_offset(tree: Node) -> int:
+    """The furthest that any leaf is shifted."""
+    most, waiting = 0, [(tree, 0)]
+    while waiting:
+        node, offset = waiting.pop()
+        offset += _earlier_ms(node)
+        most = max(most, offset)
+        waiting.extend((child, offset) for child in nodes.children(node))
+    return most
+
+
+def _earlier_ms(node: Node) -> int:
+    """How much earlier than itself a node asks its child for."""
+    if isinstance(node, nodes.Offset):
+        return node.offset_ms
+    if isinstance(node, nodes.Step) and (node.family, node.function) == ("transform", "shift"):
+        return int(dict(node.args)["d"])
+    if isinstance(node, nodes.Step) and (node.family, node.function) == ("map", "deviation"):
+        return int(dict(node.args).get("weeks", DEVIATION_WEEKS)) * WEEK_MS
+    return 0
+
+
+def _grid(wanted: TimeNode | None, ring: Ring, step_ms: int | None, now_ms: int) -> tuple[Grid, tuple[str, ...]]:
+    step = step_ms or ring.step_ms
+    newest = (now_ms - SETTLE_MS) // step * step
+    match wanted:
+        case nodes.Between(start=start, end=end):
+            return _between(start.resolve(now_ms), end, ring, step, now_ms)
+        case nodes.At(instant=instant):
+            asked = instant.resolve(now_ms)
+            moved = min(asked, newest) // step * step
+            note = (f"at {format_time(asked)}: the bucket that ends at {format_time(moved)}",)
+            return Grid(moved, step, 1), () if moved == asked or instant.relative else note
+        case nodes.Range(range_ms=range_ms):
+            return Grid(newest, step, -(-range_ms // step)), ()
+    note = (f"no range given: the last {format_duration(DEFAULT_RANGE_MS)}",)
+    return Grid(newest, step, -(-DEFAULT_RANGE_MS // step)), note
+
+
+def _between(start_ms: int, end: Instant, ring: Ring, step: int, now_ms: int) -> tuple[Grid, tuple[str, ...]]:
+    asked = end.resolve(now_ms)
+    if start_ms >= asked:
+        raise QueryError(f"between: the start {format_time(start_ms)} does not lie before the end {format_time(asked)}")
+    moved = min(asked, ring.newest_ms) // ring.step_ms * ring.step_ms
+    notes: tuple[str, ...] = ()
+    if moved != asked and not end.relative:
+        why = (
+            "later buckets are still open" if asked > ring.newest_ms else f"buckets of {format_duration(ring.step_ms)}"
+        )
+        notes = (f"the grid ends at {format_time(moved)}, not at {format_time(asked)}: {why}",)
+    if moved <= start_ms:
+        raise QueryError(
+            f"between: no bucket of {format_duration(step)} ends in the range yet; the newest that has settled ends at "
+            f"{format_time(ring.newest_ms)}"
+        )
+    return Grid(moved, step, -(-(moved - start_ms) // step)), notes

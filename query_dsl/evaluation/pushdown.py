@@ -1,0 +1,224 @@
+"""Reductions that a store computes itself: which trees it is given, and the matrix of what it answers.
+
+The answer, what is said about it and its errors are those of the evaluator: whatever the store cannot do, and whatever
+goes wrong, is evaluated here, from buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.compute.functions import FUNCTIONS
+from artimon.compute.ranks import BEST, RANKS
+from artimon.compute.reducing import Windows
+from artimon.model.grid import Grid
+from artimon.model.select import NAME, Buckets, SelectRequest, Store
+from query_dsl.evaluation.classes import reduce_classes, reduced, say_lacking
+from query_dsl.evaluation.context import Context
+from query_dsl.evaluation.fetching import held_part, say_unsampled
+from query_dsl.evaluation.mapping import Framing, framing, say_approximate, say_gauges, say_left_out, say_unheld
+from query_dsl.functions.join import class_key
+from query_dsl.functions.registry import arguments_of
+from query_dsl.functions.tables import REDUCERS
+from query_dsl.results.cells import Cells, Key
+from query_dsl.results.matrix import Matrix
+from query_dsl.stores.passing import PassingStore
+from query_dsl.tree import nodes
+from query_dsl.tree.errors import QueryError
+
+PUSHED_SERIES = 2_000_000
+Run = Callable[[nodes.Node, Grid, Context, str], Matrix]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pushed:
+    """A reduction of windows over a fetch, all of it `offset_ms` earlier than it is shown."""
+
+    reduce: nodes.Reduce
+    window: nodes.Window
+    fetch: nodes.Fetch
+    offset_ms: int
+    base_step_ms: int | None
+    """Step of the fetch below a bucketize."""
+    inner_ms: int
+    """The part of the offset that stands below the window: its windows are shown that much later."""
+
+
+def push_down(node: nodes.Reduce, grid: Grid, context: Context, run: Run) -> Matrix | None:
+    """The matrix of `node` on `grid` as the store computed it; None where it has to be evaluated from buckets. `run`
+    evaluates the members that the store names, where the reducer only chooses some."""
+    if not isinstance(context.store, Aggregating):
+        return None
+    pushed = _match(node, grid, context)
+    if pushed is None:
+        return None
+    try:
+        return _ask(pushed, grid, context, run)
+    except NotPushed:
+        return None
+    except QueryError as problem:
+        if problem.of_query:
+            return None  # the evaluator says it, with its place and with what comes near
+        raise
+
+
+def may_push(node: nodes.Reduce, grid: Grid, context: Context) -> bool:
+    """Whether the store is asked to reduce `node` itself."""
+    reduces = isinstance(context.store, Aggregating) and context.plan.engine == "memory"
+    return reduces and _match(node, grid, context) is not None
+
+
+def _match(node: nodes.Reduce, grid: Grid, context: Context) -> _Pushed | None:
+    """The parts of the pattern; None for any other tree."""
+    if node.rules.nulls == "error" or isinstance(node.function, nodes.Own) or not REDUCERS[node.function].pushed:
+        return None
+    if node.function in BEST and not _choosable(node):
+        return None
+    child, outer_ms = _below(node.child)
+    base_step_ms, window = None, None
+    if isinstance(child, nodes.Bucketize):
+        if child.step_ms != grid.step_ms:
+            return None
+        base_step_ms = context.plan.base_step_ms
+        window = nodes.Window(child.child, child.function, child.step_ms, 0, child.rules, child.max_gap_ms, child.args)
+    elif isinstance(child, nodes.Window):
+        window = child
+    inner_ms = 0
+    if window is not None:
+        if window.rules.nulls == "error" or window.function not in FUNCTIONS:  # shards know no others
+            return None
+        child, inner_ms = _below(window.child)
+    if not isinstance(child, nodes.Fetch) or child.resolution is not None:
+        return None
+    if outer_ms % grid.step_ms or inner_ms % (base_step_ms or grid.step_ms):
+        return None
+    window = window or nodes.Window(child, "last")
+    return _Pushed(node, window, child, outer_ms + inner_ms, base_step_ms, inner_ms)
+
+
+def _choosable(node: nodes.Reduce) -> bool:
+    """Whether who is chosen depends on values alone, and not on the order in which they are added up."""
+    rank = arguments_of(REDUCERS[str(node.function)], node.args)["rank"]
+    return rank in RANKS and node.rules.min_count is None and node.rules.nulls == "skip"
+
+
+def _below(node: nodes.Node) -> tuple[nodes.Node, int]:
+    """What stands below times and offsets, and the offsets' sum."""
+    offset_ms = 0
+    while isinstance(node, nodes.Offset | nodes.Range | nodes.Between | nodes.At):
+        offset_ms += node.offset_ms if isinstance(node, nodes.Offset) else 0
+        node = node.child
+    return node, offset_ms
+
+
+def _ask(pushed: _Pushed, grid: Grid, context: Context, run: Run) -> Matrix | None:
+    earlier = Grid(grid.end_ms - pushed.offset_ms, grid.step_ms, grid.n)
+    framed = framing(pushed.window, earlier, context, pushed.base_step_ms)
+    ring = context.plan.ring(framed.wide.step_ms)
+    if ring is None:
+        return None
+    held = held_part(framed.wide, ring)
+    found = context.aggregate(_request(pushed, framed, held))
+    counts = found.counts
+    numeric = counts.sampled - counts.left_out
+    if not counts.selected or (counts.sampled and numeric <= counts.texts):
+        return None  # nothing, or nothing but STRING
+    keys = [class_key(_class(pairs)) for pairs in found.classes]
+    if keys and pushed.reduce.by is not None and not all(any(k.get(b) for k in keys) for b in pushed.reduce.by):
+        return None  # a label that nobody carries
+    if keys and pushed.reduce.function in BEST:
+        chosen = _chosen(pushed.reduce, grid, found, context, run)
+        _say(pushed, framed, held, found, keys, context)
+        return chosen
+    _say(pushed, framed, held, found, keys, context)
+    return _matrix(pushed.reduce, grid, found, keys)
+
+
+def _class(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(pairs))
+
+
+def _request(pushed: _Pushed, framed: Framing, held: Grid) -> AggregateRequest:
+    frame, wide, rules = framed.frame, framed.wide, pushed.window.rules
+    windows = Windows(
+        function=framed.mapper.name,
+        outputs=len(frame.ends),
+        width=frame.width,
+        first_end=int(frame.ends[0]),
+        each=int(frame.ends[1] - frame.ends[0]) if len(frame.ends) > 1 else 1,
+        left=(held.start_ms - wide.start_ms) // wide.step_ms,
+        right=(wide.end_ms - held.end_ms) // wide.step_ms,
+        max_gap_ms=frame.max_gap_ms,
+        min_count=rules.min_count,
+        full=rules.nulls == "propagate",
+        after=frame.after_ms // wide.step_ms,
+        args=pushed.window.args,
+    )
+    node = pushed.reduce
+    matchers = pushed.fetch.selector.matchers
+    reducer = REDUCERS[str(node.function)]
+    args = tuple(arguments_of(reducer, node.args).items())
+    return AggregateRequest(
+        matchers, held, windows, reducer.pushed, node.by, node.without, PUSHED_SERIES, args=args
+    )  # fmt: skip
+
+
+def _chosen(node: nodes.Reduce, grid: Grid, found: Aggregate, context: Context, run: Run) -> Matrix:
+    """What the evaluator chooses among those whom the store named. What it says of them is not said: `found` speaks of
+    all."""
+    alone = context.of(Named(context.store, tuple(found.best.tolist())))
+    chosen = reduce_classes(node, run(node.child, grid, alone, str(node.function)), alone)
+    context.adopt(alone)
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Named(PassingStore):
+    """A store of which only some series are selected."""
+
+    store: Store
+    prints: tuple[int, ...]
+
+    def select(self, request: SelectRequest) -> Buckets:
+        """See Store."""
+        return self.store.select(replace(request, only=self.prints))
+
+    def watching(self, _watch: object) -> Named:
+        """See Watching: the store below looks at the watch of the same evaluation."""
+        return self
+
+
+def _say(pushed: _Pushed, framed: Framing, held: Grid, found: Aggregate, keys: list[Key], context: Context) -> None:
+    """The same notes in the same order as the evaluator's."""
+    counts, mapper = found.counts, framed.mapper
+    context.note(*found.notes)
+    context.partial |= found.partial
+    if counts.sampled < counts.selected:
+        lacking = counts.selected - counts.sampled
+        say_unsampled(pushed.fetch.selector, lacking, counts.selected, found.newest_ms, held, context)
+    if counts.left_out:
+        say_left_out(mapper.name, counts.left_out, context)
+    if counts.gauges:
+        say_gauges(mapper, counts.gauges, Key(dict(found.gauge)[NAME], found.gauge[1:]), context)
+    shown = Grid(framed.wide.end_ms + pushed.inner_ms, framed.wide.step_ms, framed.wide.n)
+    say_unheld(framed, (held.start_ms - framed.wide.start_ms) // held.step_ms, shown, context)
+    say_approximate(mapper, counts.approximate, context)
+    if counts.texts:
+        say_left_out(str(pushed.reduce.function), counts.texts, context)
+    if pushed.reduce.by is not None:
+        members = found.values.members.tolist()
+        for label in pushed.reduce.by:
+            say_lacking(label, sum(m for k, m in zip(keys, members, strict=True) if not k.get(label)), context)
+
+
+def _matrix(node: nodes.Reduce, grid: Grid, found: Aggregate, keys: list[Key]) -> Matrix:
+    if not keys:
+        nothing = np.zeros((0, grid.n), np.int64)
+        return Matrix((), grid, Cells(np.zeros(0, np.uint8), nothing, nothing > 0))
+    column = reduced(found.values, REDUCERS[str(node.function)], node.rules)
+    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
+    types, cells, present = column
+    return Matrix(tuple(keys[i] for i in order), grid, Cells(types[order], cells[order], present[order]))

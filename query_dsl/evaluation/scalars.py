@@ -1,0 +1,31 @@
+"""Values without series: plain ones, and those that change with time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from artimon.model.grid import Grid
+from query_dsl.results.cells import Cells
+from query_dsl.results.matrix import Matrix
+from query_dsl.tree import nodes
+from query_dsl.tree.errors import QueryError
+
+
+@dataclass(frozen=True, slots=True)
+class TimedScalar:
+    """One value for each bucket of `grid`: `column` has one row. It goes with every series."""
+
+    grid: Grid
+    column: Cells
+    strings: tuple[str, ...] = ()
+
+
+Value = Matrix | nodes.Scalar | TimedScalar
+
+
+def to_scalar(found: Matrix) -> TimedScalar:
+    """The one series of a matrix; QueryError if there is none, or if there are several."""
+    if len(found) != 1:
+        shown = f", such as {', '.join(found.series[:3])}" if len(found) else ""
+        raise QueryError(f"scalar wants exactly one series and got {len(found)}{shown}: reduce with by=[] before")
+    return TimedScalar(found.grid, found.column, found.strings)

@@ -1,0 +1,149 @@
+"""When the newest sample of each series came, as known at the end of every bucket."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from artimon.model.grid import Grid
+from artimon.model.select import Buckets, SelectRequest
+from artimon.model.series_table import SeriesTable
+from query_dsl.evaluation.context import Context
+from query_dsl.evaluation.fetching import held_part, why_nothing
+from query_dsl.evaluation.planner import Ring
+from query_dsl.functions.step import NEVER, Seen
+from query_dsl.results.cells import Ints, Key
+from query_dsl.stores.levels import Layered, Recalling
+from query_dsl.tree import nodes
+from query_dsl.tree.errors import NothingSelected, QueryError
+from query_dsl.tree.nodes import Node
+from query_dsl.tree.timing import format_duration
+
+MAX_COLUMNS = 2_000
+"""Buckets that are read of each series, those of the grid included if it has fewer."""
+
+
+def seen(node: Node, grid: Grid, back_ms: int | None, function: str, context: Context) -> Seen:
+    """Of a fetch, perhaps shifted in time; `back_ms`: how far before each bucket it matters (None: as far as the level
+    holds). Reads buckets, lives, and what the store knows of newest samples, however old they are.
+
+    QueryError for anything else than a fetch."""
+    match node:
+        case nodes.Range() | nodes.Between() | nodes.At():
+            return seen(node.child, grid, back_ms, function, context)
+        case nodes.Offset():
+            earlier = Grid(grid.end_ms - node.offset_ms, grid.step_ms, grid.n)
+            found = seen(node.child, earlier, back_ms, function, context)
+            return Seen(found.keys, np.where(found.known, found.newest + node.offset_ms, NEVER))
+        case nodes.Fetch():
+            return _fetched(node, grid, back_ms, context)
+    raise QueryError(
+        f"{function} asks when samples came, and what was computed has none: say it right behind fetch(..), as in "
+        f"fetch('x').{function}(..)"
+    )
+
+
+def _fetched(node: nodes.Fetch, grid: Grid, back_ms: int | None, context: Context) -> Seen:
+    ring = context.plan.ring(grid.step_ms)
+    if ring is None:
+        steps = ", ".join(format_duration(r.step_ms) for r in context.plan.rings)
+        raise QueryError(
+            f"mixed grids: fetch reads levels of {steps}, the grid has {format_duration(grid.step_ms)}; "
+            "ask on a level's own grid, without bucketize"
+        )
+    lead = _lead(grid, ring, back_ms)
+    held = held_part(grid.widen(lead), ring)
+    past = node.resolution is not None
+    request = SelectRequest(node.selector.matchers, held, ("count", "last_time"), context.watch.limits.series)
+    buckets = context.select(request, past)
+    if not buckets.series and not past and _only_the_history_knows(node, context):
+        past, buckets = True, context.select(request, True)
+    if not buckets.series:
+        raise NothingSelected(why_nothing(node.selector, context))
+    keys = [Key(name, pairs) for name, pairs in SeriesTable.of(buckets.series).texts()]
+    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
+    newest = newest_known(buckets, grid)
+    if back_ms is None or grid.start_ms - held.start_ms < back_ms:
+        if context.plan.engine == "memory" and not past:
+            _from_coarser(node, ring, held, buckets, newest, int(grid.ends()[0]), context)
+        else:
+            _recall(node, held.start_ms, buckets, newest, context)
+    return Seen(tuple(keys[i] for i in order.tolist()), newest[order])
+
+
+def _only_the_history_knows(node: nodes.Fetch, context: Context) -> bool:
+    """Whether memory has forgotten every series that fits. As long as it knows one, it answers alone: what is long gone
+    is not stale for ever."""
+    return isinstance(context.store, Layered) and bool(context.store.find(node.selector.matchers, 1))
+
+
+def _from_coarser(
+    node: nodes.Fetch, ring: Ring, held: Grid, buckets: Buckets, newest: Ints, first_ms: int, context: Context
+) -> None:
+    """Put in what coarser levels know of series that are older than what was read, but have no sample in it up to the
+    first bucket, which ends at `first_ms`, and came again later."""
+    lives, late = buckets.births, buckets.newest_ms > first_ms
+    began = np.zeros(len(buckets.series), np.bool_)
+    began[lives["row"][lives["first_ms"] <= first_ms]] = True
+    early = buckets.statistics["count"][:, buckets.grid.ends() <= first_ms] > 0
+    sought = np.flatnonzero(began & late & ~early.any(axis=1))
+    prints = SeriesTable.of(buckets.series).fingerprints
+    start_ms = held.start_ms
+    for coarser in context.plan.rings:
+        if coarser.step_ms <= ring.step_ms or not len(sought):
+            continue
+        end_ms = min(-(-start_ms // coarser.step_ms) * coarser.step_ms, coarser.newest_ms)
+        n = (end_ms - coarser.held_start_ms) // coarser.step_ms
+        if n < 1:
+            continue
+        wider = Grid(end_ms, coarser.step_ms, n)
+        request = SelectRequest(node.selector.matchers, wider, ("count", "last_time"), context.watch.limits.series)
+        found = context.select(request)
+        times = found.statistics["last_time"]
+        latest = np.where((found.statistics["count"] > 0) & (times <= first_ms), times, NEVER).max(axis=1)
+        known = dict(zip(SeriesTable.of(found.series).fingerprints.tolist(), latest.tolist(), strict=True))
+        times = np.array([known.get(print_, NEVER) for print_ in prints[sought].tolist()], np.int64)
+        newest[sought] = np.maximum(newest[sought], times[:, None])
+        sought, start_ms = sought[times <= NEVER], wider.start_ms
+
+
+def _recall(node: nodes.Fetch, end_ms: int, buckets: Buckets, newest: Ints, context: Context) -> None:
+    """Put in what came before anything that was read, for series of which nothing else is known at the first bucket:
+    memory knows it of each series, the history looks for it."""
+    unknown = np.flatnonzero(newest[:, 0] <= NEVER)
+    if not len(unknown) or not isinstance(context.store, Recalling):
+        return
+    prints = SeriesTable.of(buckets.series).fingerprints[unknown].tolist()
+    found = context.store.newest(node.selector.matchers, end_ms, prints)
+    times = np.array([found.get(print_, NEVER) for print_ in prints], np.int64)
+    newest[unknown] = np.maximum(newest[unknown], times[:, None])
+
+
+def _lead(grid: Grid, ring: Ring, back_ms: int | None) -> int:
+    """Columns before the grid that are read: no more than a level of memory holds, whoever answers."""
+    rows = (ring.newest_ms - grid.start_ms) // grid.step_ms
+    spare = max(0, ring.count + ring.spare - max(0, rows))
+    wanted = spare if back_ms is None else min(spare, -(-back_ms // grid.step_ms) + 1)
+    return max(0, min(wanted, MAX_COLUMNS - grid.n))
+
+
+def newest_known(buckets: Buckets, grid: Grid) -> Ints:
+    """(series, grid.n) of a store's answer, whose grid has the step of `grid` and may begin earlier."""
+    rows = len(buckets.series)
+    ends = buckets.grid.ends()
+    newest = np.where(buckets.statistics["count"] > 0, buckets.statistics["last_time"], NEVER)
+    newest = np.ascontiguousarray(newest).reshape(rows, len(ends))
+    if len(buckets.newest_ms) == rows:
+        _put(newest, ends, np.arange(rows), np.where(buckets.newest_ms > 0, buckets.newest_ms, NEVER))
+    for name in ("first_ms", "last_ms"):
+        _put(newest, ends, buckets.births["row"], buckets.births[name])
+    newest = np.maximum.accumulate(newest, axis=1)
+    # columns of the wanted grid: what lies behind the store's newest bucket knows what that knew
+    at = np.clip((grid.ends() - ends[0]) // grid.step_ms, -1, len(ends) - 1)
+    return np.where(at >= 0, newest[:, np.maximum(at, 0)], NEVER)
+
+
+def _put(newest: Ints, ends: Ints, rows: Ints, times: Ints) -> None:
+    """Samples that came at `times`: known from the first bucket on that ends then or later."""
+    column = np.searchsorted(ends, times)
+    inside = (column < len(ends)) & (times > NEVER)
+    np.maximum.at(newest, (rows[inside], column[inside]), times[inside])

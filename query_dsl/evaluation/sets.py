@@ -1,0 +1,120 @@
+"""Set operators: series of one operand or the other, chosen step by step by what has equal labels."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from query_dsl.evaluation.scalars import Value
+from query_dsl.functions.join import matched, text
+from query_dsl.functions.operators import Operator
+from query_dsl.results.cells import DOUBLE, STRING, Bools, Cells, Key, Types, as_floats, take
+from query_dsl.results.label_codes import Codes
+from query_dsl.results.matrix import Matrix, in_order
+from query_dsl.tree.errors import QueryError
+from query_dsl.tree.nodes import Match
+
+_ONLY = {"group_left": None, "group_right": None, "fill": None, "unmatched": "error"}
+
+
+def combine_sets(operator: Operator, match: Match, left: Value, right: Value) -> Matrix:
+    """and: the left where some partner has a value; unless: the left where none has; or: the left, and the right where
+    no matching left has a value at that step. Any number may match. Series with nothing left are left out."""
+    name = operator.method.rstrip("_")
+    if not isinstance(left, Matrix) or not isinstance(right, Matrix):
+        raise QueryError(f"{name} takes series on both sides, and one side is a plain value")
+    for argument, default in _ONLY.items():
+        if getattr(match, argument) != default:
+            raise QueryError(f"{name} takes on= or ignoring=, and not {argument}=: any number of series may match")
+    found = matched(left.keys, right.keys, match)
+    if operator.name == "set_or":
+        others = some(left.present, found.left, found.classes)
+        kept = operator.run(right.present, others[found.right])
+        return _without_empty(_united(left, _masked(right, kept), name))
+    partners = some(right.present, found.right, found.classes)
+    return _sorted(_without_empty(_masked(left, operator.run(left.present, partners[found.left]))))
+
+
+def some(present: Bools, codes: Codes, classes: int) -> Bools:
+    """(classes, n): whether some series of the class has a value."""
+    out = np.zeros((classes, present.shape[1]), np.bool_)
+    if len(codes):
+        order = np.argsort(codes, kind="stable")
+        ordered = codes[order]
+        starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+        out[ordered[starts]] = np.logical_or.reduceat(present[order], starts, axis=0)
+    return out
+
+
+def _masked(side: Matrix, present: Bools) -> Matrix:
+    return Matrix(side.keys, side.grid, Cells(side.types, side.cells, present), side.strings)
+
+
+def _without_empty(found: Matrix) -> Matrix:
+    rows = np.flatnonzero(found.present.any(axis=1))
+    if len(rows) == len(found):
+        return found
+    keys = tuple(found.keys[row] for row in rows.tolist())
+    return Matrix(keys, found.grid, take(found.column, rows), found.strings)
+
+
+def _sorted(found: Matrix) -> Matrix:
+    """In canonical order, as operators answer; only a `sort` before has left another one."""
+    if all(a < b for a, b in pairwise(found.keys)):
+        return found
+    keys, column = in_order(list(found.keys), found.column)
+    return Matrix(keys, found.grid, column, found.strings)
+
+
+def _united(left: Matrix, right: Matrix, name: str) -> Matrix:
+    """The series of both; equal ones, which never have a value at one step together, as one."""
+    moved = _moved(right, len(left.strings))
+    types = np.concatenate([left.types, right.types])
+    cells, present = np.concatenate([left.cells, moved]), np.concatenate([left.present, right.present])
+    keys = [*left.keys, *right.keys]
+    ordered, column = in_order(keys, Cells(types, cells, present))
+    strings = (*left.strings, *right.strings)
+    twice = [row for row, (a, b) in enumerate(pairwise(ordered)) if a == b]
+    if not twice:
+        return Matrix(ordered, left.grid, column, strings)
+    return _merged(ordered, column, np.array(twice), strings, left, name)
+
+
+def _moved(right: Matrix, offset: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Cells of the right side, those of STRING counted behind the texts of the left."""
+    texts = right.types == STRING
+    if not offset or not texts.any():
+        return right.cells
+    return np.where(texts[:, None], right.cells + offset, right.cells)
+
+
+def _merged(
+    keys: tuple[Key, ...], column: Cells, twice: Codes, strings: tuple[str, ...], left: Matrix, name: str
+) -> Matrix:
+    """Rows `twice` and the one after each become one; numbers of two types DOUBLE."""
+    first, second = take(column, twice), take(column, twice + 1)
+    types = _common_types(first.types, second.types, [keys[row] for row in twice.tolist()], name)
+    cells = np.where(second.present, _as(types, second), _as(types, first))
+    column.types[twice], column.cells[twice] = types, cells
+    column.present[twice] = first.present | second.present
+    stay = np.ones(len(keys), np.bool_)
+    stay[twice + 1] = False
+    rows = np.flatnonzero(stay)
+    return Matrix(tuple(keys[row] for row in rows.tolist()), left.grid, take(column, rows), strings)
+
+
+def _common_types(a: Types, b: Types, keys: list[Key], name: str) -> Types:
+    unlike = np.flatnonzero((a != b) & ((a == STRING) | (b == STRING)))
+    if len(unlike):
+        raise QueryError(f"{name}: {text(keys[unlike[0]])} is STRING on one side and a number on the other")
+    return np.where(a == b, a, DOUBLE).astype(np.uint8)
+
+
+def _as(types: Types, side: Cells) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Cells of the wanted types, DOUBLE where those of the side are others."""
+    changed = types != side.types
+    if not changed.any():
+        return side.cells
+    floats = np.ascontiguousarray(as_floats(side.types, side.cells)).view(np.int64)
+    return np.where(changed[:, None], floats, side.cells)

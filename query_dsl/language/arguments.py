@@ -1,0 +1,74 @@
+"""Arguments that many functions share: labels, rules for missing values, how operands are matched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from query_dsl.functions.registry import Argument
+from query_dsl.tree.errors import QueryError
+from query_dsl.tree.literals import checked_literal
+from query_dsl.tree.nodes import Given, Match, Own, Rules
+
+NULLS = ("skip", "propagate", "error")
+GIVES = Argument("gives", "choice", "type of the result", "DOUBLE", choices=("DOUBLE", "INTEGER", "BOOLEAN", "STRING"))
+
+
+def read_labels(value: object, argument: str) -> tuple[str, ...] | None:
+    """A list of label names as a tuple, None for None."""
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
+        wanted = f'a list of label names, as in {argument}=["host"]'
+        raise QueryError(f"{argument} takes {wanted}, not {value!r:.80}").about(value)
+    if len(set(value)) != len(value):
+        raise QueryError(f"{argument}={list(value)!r:.200} names a label twice").about(value)
+    return tuple(checked_literal(value, argument))
+
+
+def read_number(value: object, what: str) -> int | float:
+    """A number that is no truth value."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise QueryError(f"{what} takes a number, not {value!r:.80}").about(value)
+    return checked_literal(value, what)
+
+
+def read_rules(nulls: object, min_count: object) -> Rules:
+    """How missing values are treated."""
+    if not isinstance(nulls, str) or nulls not in NULLS:
+        raise QueryError(f"nulls={nulls!r:.80}: say one of {', '.join(map(repr, NULLS))}").about(nulls)
+    if min_count is None:
+        return Rules(nulls)
+    if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 0:
+        raise QueryError(f"min_count={min_count!r:.80}: say a number that is not negative").about(min_count)
+    return Rules(nulls, checked_literal(min_count, "min_count"))
+
+
+def read_match(
+    on: object, ignoring: object, group_left: object, group_right: object, unmatched: object, fill: object
+) -> Match:
+    """How two operands are paired."""
+    if on is not None and ignoring is not None:
+        raise QueryError("say on=[..] or ignoring=[..], not both")
+    if group_left is not None and group_right is not None:
+        raise QueryError("say group_left=[..] or group_right=[..], not both")
+    if unmatched not in ("error", "drop"):
+        raise QueryError(f'unmatched={unmatched!r:.80}: say "error" or "drop"').about(unmatched)
+    return Match(
+        on=read_labels(on, "on"),
+        ignoring=read_labels(ignoring, "ignoring"),
+        group_left=read_labels(group_left, "group_left"),
+        group_right=read_labels(group_right, "group_right"),
+        unmatched=str(unmatched),
+        fill=read_number(fill, "fill") if fill is not None else None,
+    )
+
+
+def own_arguments(function: Own, args: Sequence[object], named: Mapping[str, object]) -> Given:
+    """Arguments of an own function: only the type that it gives."""
+    unknown = [*map(repr, args), *(name for name in named if name != "gives")]
+    if unknown:
+        raise QueryError(f"own function {function.name} takes no {', '.join(unknown)!s:.80}: close over it")
+    if "gives" not in named:
+        return ()
+    gives = GIVES.read(named["gives"], function.name)
+    return () if gives == GIVES.default else (("gives", gives),)

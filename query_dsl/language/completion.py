@@ -1,0 +1,228 @@
+"""What can stand at a place of a query that is being written: names, labels, values of labels, functions.
+
+Reads the text before the place only, as far as brackets and quotes go, and never runs or parses it: it is not finished.
+So it works in the cell of a notebook too, whose other lines are any Python.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from artimon.model.select import NAME, Matcher, Store
+from query_dsl.functions.tables import names_of
+from query_dsl.language.shortcuts import FUNCTIONS, METHODS
+from query_dsl.tree.errors import QueryError
+from query_dsl.tree.selector import parse_selector
+
+MAX_TEXT, MAX_WORD = 20_000, 100
+LIMIT = 1_000
+LOOKED_AT = 1_000
+"""So many series tell which labels go with a selector."""
+_SELECTING = frozenset({"fetch", "samples", "absent", "filter"})
+_SESSION_CALLS = re.compile(r"(\w+)\s*(?:\.\s*(?:find|history)\s*\(|\[)\s*$")
+_LABELS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right", "labels"})
+_FUNCTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "map": ("window", "point", "map"),
+        "bucketize": ("window",),
+        "reduce": ("reduce",),
+        "apply": ("operator",),
+        "filter": ("filter",),
+        "fill": ("fill",),
+        "transform": ("transform",),
+    }
+)
+_WORD = re.compile(r"\w*$")
+_PLACE = re.compile(r"(\w+)\s*=\s*\[[^\[\]]*$")
+_LABEL_PART = re.compile(r"(?:^|,)\s*(\w*)$")
+_VALUE_PART = re.compile(r"(?:^|,)\s*(\w+)\s*(=~|!~|!=|=)\s*(['\"])((?:[^'\"\\]|\\.)*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Completions:
+    """Words that can stand in place of text[start:end], sorted; `kind` says what they are."""
+
+    start: int
+    end: int
+    words: tuple[str, ...] = ()
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A bracket or a quote that is not closed: where it stands, and the word before it (`fetch`, `.map`)."""
+
+    mark: str
+    at: int
+    before: str
+
+
+def complete(
+    text: str, position: int | None, store: Store, *, code: bool = False, sessions: Collection[str] = ()
+) -> Completions:
+    """What can stand at `position` (None: the end). Raises what the store raises.
+
+    `code`: the text is Python around queries, of which only what is in quotes is ours; `sessions` are variables in it
+    whose `find(`, `history(` and `[` take selectors."""
+    end = len(text) if position is None else max(0, min(position, len(text)))
+    written = text[max(0, end - MAX_TEXT) : end]
+    shift = end - len(written)
+    opened = _opened(written)
+    inner = opened[-1] if opened else None
+    if inner is not None and inner.mark in "'\"":
+        found = _in_quotes(written, opened, store, sessions)
+    else:
+        found = _outside(written, opened) if not code else Completions(len(written), len(written))
+    return Completions(found.start + shift, found.end + shift, found.words, found.kind)
+
+
+def _opened(text: str) -> list[_Open]:
+    """Brackets and quotes that are open at the end of the text, outermost first."""
+    found: list[_Open] = []
+    i = 0
+    while i < len(text):
+        char = text[i]
+        if found and found[-1].mark[0] in "'\"":
+            quote = found[-1].mark
+            if char == "\\":
+                i += 2
+                continue
+            if text.startswith(quote, i):
+                found.pop()
+                i += len(quote)
+                continue
+            if char == "\n" and len(quote) == 1:
+                found.pop()  # a quote that was never closed ends with its line
+        elif char in "'\"":
+            mark = char * 3 if text.startswith(char * 3, i) else char
+            found.append(_Open(mark, i, ""))
+            i += len(mark)
+            continue
+        elif char in "([{":
+            found.append(_Open(char, i, _word_before(text, i)))
+        elif char in ")]}":
+            if found:
+                found.pop()
+        elif char == "#":
+            line_end = text.find("\n", i)
+            i = len(text) if line_end < 0 else line_end
+            continue
+        i += 1
+    return [one for one in found if len(one.mark) == 1 or one is found[-1]]
+
+
+def _word_before(text: str, at: int) -> str:
+    word = _WORD.search(text[max(0, at - MAX_WORD) : at].rstrip())
+    return word.group() if word else ""
+
+
+def _in_quotes(text: str, opened: list[_Open], store: Store, sessions: Collection[str]) -> Completions:
+    quote = opened[-1]
+    start = quote.at + len(quote.mark)
+    inside, outer = text[start:], opened[-2] if len(opened) > 1 else None
+    nothing = Completions(len(text), len(text))
+    if outer is None or len(quote.mark) > 1:
+        return nothing
+    label = _PLACE.search(text[: quote.at]) if outer.mark == "[" else None
+    if label is not None and label.group(1) in _LABELS:
+        return _fitting(start, inside, _labels_of(text[: quote.at], store), "label")
+    call = outer.before if outer.mark == "(" else ""
+    first = not text[outer.at + 1 : quote.at].strip()
+    if call in _FUNCTIONS and first and not (call == "filter" and "{" in inside):
+        return _fitting(start, inside, names_of(*_FUNCTIONS[call]), "function")
+    asked = _SESSION_CALLS.search(text[: quote.at])
+    if (call in _SELECTING and first) or (asked is not None and asked.group(1) in sessions):
+        return _in_selector(start, inside, quote.mark, store)
+    return nothing
+
+
+def _outside(text: str, opened: list[_Open]) -> Completions:
+    """Functions, methods behind a dot, and operators as the first word of apply( or map(."""
+    word = _WORD.search(text)
+    begun = word.group() if word else ""
+    start = len(text) - len(begun)
+    before = text[:start].rstrip()
+    if before.endswith(".") and not before[:-1].endswith(tuple("0123456789")):
+        return _fitting(start, begun, METHODS, "method")
+    inner = opened[-1] if opened else None
+    if inner is not None and inner.mark == "(" and inner.before in _FUNCTIONS and before.endswith("("):
+        return _fitting(start, begun, names_of(*_FUNCTIONS[inner.before]), "function")
+    if before and before[-1] not in "(,+-*/%&|~<>=":
+        return Completions(len(text), len(text))
+    return _fitting(start, begun, FUNCTIONS, "function")
+
+
+def _in_selector(start: int, inside: str, quote: str, store: Store) -> Completions:
+    """Of `name{label="value"` the part that is being written, in the quotes of a text."""
+    name, brace, rest = inside.partition("{")
+    if not brace:
+        return _fitting(start, name, store.names(), "name")
+    end = start + len(inside)
+    value = _VALUE_PART.search(rest)
+    if value is not None:
+        label, begun = value.group(1), value.group(4)
+        known = _values(store, label, _matchers(name, rest[: value.start()]))
+        return _fitting(end - len(begun), begun, (_escaped(_escaped(v, value.group(3)), quote) for v in known), "value")
+    part = _LABEL_PART.search(rest)
+    if part is None or _quoted(rest):
+        return Completions(end, end)
+    begun = part.group(1)
+    return _fitting(end - len(begun), begun, _labels(store, _matchers(name, rest[: part.start()])), "label")
+
+
+def _quoted(rest: str) -> bool:
+    """Whether the end lies in the quotes of a value."""
+    opened = _opened(rest)
+    return bool(opened) and opened[-1].mark in "'\""
+
+
+def _matchers(name: str, rest: str) -> tuple[Matcher, ...]:
+    """What is written so far, as far as it is whole."""
+    try:
+        return parse_selector(f"{name}{{{rest}}}" if rest else name).matchers
+    except QueryError:
+        try:
+            return parse_selector(name).matchers
+        except QueryError:
+            return ()
+
+
+def _labels(store: Store, matchers: tuple[Matcher, ...]) -> Iterable[str]:
+    """Labels of the series that fit; of all, if none does."""
+    found = store.find(matchers, LOOKED_AT) if matchers else []
+    return {label for series in found for label in series.labels} or store.label_values(None)
+
+
+def _values(store: Store, label: str, matchers: tuple[Matcher, ...]) -> Iterable[str]:
+    """Values that series which fit have; of all, if none does or there are too many to look at."""
+    if label == NAME:
+        return store.names()
+    found = store.find(matchers, LOOKED_AT) if matchers else []
+    if found and len(found) < LOOKED_AT:
+        return {series.labels[label] for series in found if label in series.labels}
+    return store.label_values(label)
+
+
+def _labels_of(text: str, store: Store) -> Iterable[str]:
+    """Labels of what the text has fetched so far."""
+    selectors = re.findall(r"(?:fetch|samples)\(\s*(?:'([^'\n]*)'|\"([^\"\n]*)\")", text)[-4:]
+    found: set[str] = set()
+    for single, double in selectors:
+        try:
+            matchers = parse_selector(single or double).matchers
+        except QueryError:
+            continue
+        found |= {label for series in store.find(matchers, LOOKED_AT) for label in series.labels}
+    return found or store.label_values(None)
+
+
+def _escaped(value: str, quote: str) -> str:
+    return value.replace("\\", "\\\\").replace(quote, "\\" + quote).replace("\n", "\\n")
+
+
+def _fitting(start: int, begun: str, words: Iterable[str], kind: str) -> Completions:
+    fit = sorted({word for word in words if word.startswith(begun)})[:LIMIT]
+    return Completions(start, start + len(begun), tuple(fit), kind)

@@ -1,0 +1,494 @@
+"""The fluent wrapper: `fetch('x').rate("5m").sum(by=["dc"])`. Immutable; every method returns a new expression.
+
+Checks names of functions, durations and arguments at once, so that the mistake shows where it was made. The parser
+calls the very same methods (those in METHODS and FUNCTIONS), so text and Python mean the same. Methods that stand for
+one registered function are made from its entry: see query_dsl/language/shortcuts.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from query_dsl.functions.registry import given
+from query_dsl.functions.tables import MAP_STEPS, MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS, entry_of
+from query_dsl.language.arguments import own_arguments, read_labels, read_match, read_rules
+from query_dsl.language.collector import Collector, collector_of, shared
+from query_dsl.language.printer import print_node
+from query_dsl.results.matrix import Matrix
+from query_dsl.tree import nodes
+from query_dsl.tree.errors import QueryError, near
+from query_dsl.tree.habits import elsewhere
+from query_dsl.tree.literals import checked_literal, plain
+from query_dsl.tree.names import look_up, named_function
+from query_dsl.tree.nodes import Node, Own
+from query_dsl.tree.selector import parse_selector
+from query_dsl.tree.timing import parse_duration, parse_instant
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_DEPTH = 100
+MAX_PARTS = 10_000
+"""Nodes of a tree: an expression used twice in another counts twice."""
+RESOLUTIONS = ("raw",)
+
+
+class Expr:
+    """A query that has not run. Operators + - * / % ** compare & | ~ pair series by their labels."""
+
+    __slots__ = ("collector", "depth", "node", "parts", "text")
+    __array_ufunc__ = None  # numpy arrays leave the operators to us
+    __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Callable[..., Expr]:
+        """Of what is not there: methods are made from the entries of functions (query_dsl/language/shortcuts.py)."""
+        known = [method for method in dir(type(self)) if not method.startswith("_")]
+        hint = "" if name.startswith("_") else elsewhere(name, known)
+        raise AttributeError(f"a query has no method {name!r}{hint}", name=name, obj=self)
+
+    def __init__(
+        self,
+        node: Node,
+        depth: int = 1,
+        text: str | None = None,
+        collector: Collector[Any] | None = None,
+        parts: int = 1,
+    ) -> None:
+        if depth > MAX_DEPTH:
+            raise QueryError(f"the query is nested more than {MAX_DEPTH} deep")
+        if parts > MAX_PARTS:
+            raise QueryError(f"the query has more than {MAX_PARTS} parts")
+        self.parts = parts
+        self.node, self.depth, self.text, self.collector = node, depth, text, collector
+
+    def _wrap(self, node: Node) -> Expr:
+        return Expr(node, self.depth + 1, collector=self.collector, parts=self.parts + 1)
+
+    # --- answers ---
+
+    def bound(self, collector: Collector[Any]) -> Expr:
+        """The same query, to be answered by `collector`; what is built from it is too."""
+        return Expr(self.node, self.depth, self.text, shared(self.collector, collector), self.parts)
+
+    def collect(self, at: object = None, **options: Any) -> Matrix:
+        """Run the query as of the instant `at` (None: now): in its session, or in the one opened last. `options` are
+        those of the session's `query`."""
+        return collector_of(self.collector).query(self, at, **options)
+
+    def explain(self, at: object = None, **options: Any) -> Any:
+        """What running the query does: grid, level, engine and why; see the session's `explain`."""
+        return collector_of(self.collector).explain(self, at, **options)
+
+    def to_pandas(self, at: object = None) -> pd.DataFrame:
+        """`collect` and `Matrix.to_pandas` in one."""
+        return self.collect(at).to_pandas()
+
+    def plot(self, ax: Any = None, at: object = None, **options: Any) -> Any:
+        """`collect` and `Matrix.plot` in one."""
+        return self.collect(at).plot(ax, **options)
+
+    # --- time ---
+
+    def range(self, duration: str) -> Expr:
+        """The grid of the query reaches back this far: `.range("10m")`."""
+        return self._wrap(nodes.Range(self.node, parse_duration(duration, "range")))
+
+    def between(self, start: object, end: object) -> Expr:
+        """The grid covers (start, end]: ISO 8601, "now-1h", datetime or epoch milliseconds."""
+        return self._wrap(nodes.Between(self.node, parse_instant(start, "start"), parse_instant(end, "end")))
+
+    def at(self, instant: object) -> Expr:
+        """One bucket: the newest that ends at or before the instant."""
+        return self._wrap(nodes.At(self.node, parse_instant(instant, "instant")))
+
+    def offset(self, duration: str) -> Expr:
+        """As it was this long before: `.offset("1d")`."""
+        return self._wrap(nodes.Offset(self.node, parse_duration(duration, "offset")))
+
+    # --- windows and points ---
+
+    def map(
+        self,
+        function: object,
+        *args: object,
+        after: str | None = None,
+        nulls: str = "skip",
+        min_count: int | None = None,
+        max_gap: str | None = None,
+        **named: object,
+    ) -> Expr:
+        """A function of each series: over a window, `.map("mean", "5m")`, or of each value, `.map("clamp", 0, 100)`.
+        Arguments of a window function follow its window: `.map("quantile", "5m", q=0.9)`."""
+        name = self._function(function, (MAPPERS, POINTS, MAP_STEPS))
+        if isinstance(name, str) and (name in POINTS or name in MAP_STEPS):
+            if (after, nulls, min_count, max_gap) != (None, "skip", None, None):
+                raise QueryError(f"{name} takes no after, nulls, min_count or max_gap")
+            return self._point(name, args, named) if name in POINTS else self._step("map", name, args, named)
+        if isinstance(name, str):
+            mapper = look_up(MAPPERS, name, "function", (*POINTS, *MAP_STEPS))
+            if max_gap is not None and not mapper.predecessor:
+                raise QueryError(f"{name} does not look before its window: it takes no max_gap").about(max_gap)
+            said = given(mapper, args[1:], named)
+        else:
+            said = own_arguments(name, args[1:], named)
+        return self._wrap(
+            nodes.Window(
+                self.node,
+                name,
+                parse_duration(args[0], "window") if args and args[0] is not None else None,
+                parse_duration(after, "after") if after is not None else 0,
+                read_rules(nulls, min_count),
+                parse_duration(max_gap, "max_gap") if max_gap is not None else None,
+                said,
+            )
+        )
+
+    def _function(self, function: object, tables: Sequence[Any]) -> str | Own:
+        """The name of a registered function; a callable that is none of them is an own function."""
+        name = named_function(function)
+        if isinstance(name, str) and callable(function) and not any(name in table for table in tables):
+            return Own(name, function)
+        return name
+
+    def _point(self, name: str, args: Sequence[object], named: dict[str, object]) -> Expr:
+        return self._wrap(nodes.Point(self.node, name, given(POINTS[name], args, named)))
+
+    def rate(self, window: str | None = None, *, max_gap: str | None = None) -> Expr:
+        """Increase a second over the window (one step if none is given)."""
+        return self.map("rate", window, max_gap=max_gap)
+
+    def increase(self, window: str | None = None, *, max_gap: str | None = None) -> Expr:
+        """Growth of a counter over the window (one step if none is given)."""
+        return self.map("increase", window, max_gap=max_gap)
+
+    def delta(self, window: str | None = None, *, max_gap: str | None = None) -> Expr:
+        """Difference to the value before the window (one step if none is given)."""
+        return self.map("delta", window, max_gap=max_gap)
+
+    def bucketize(
+        self,
+        function: object,
+        step: str,
+        *args: object,
+        nulls: str = "skip",
+        min_count: int | None = None,
+        max_gap: str | None = None,
+        **named: object,
+    ) -> Expr:
+        """One value per bucket of `step`: sets the step of the query's grid."""
+        name = self._function(function, (MAPPERS,))
+        if isinstance(name, str):
+            said = given(look_up(MAPPERS, name, "function"), args, named)
+        else:
+            said = own_arguments(name, args, named)
+        gap_ms = parse_duration(max_gap, "max_gap") if max_gap is not None else None
+        rules = read_rules(nulls, min_count)
+        return self._wrap(nodes.Bucketize(self.node, name, parse_duration(step, "step"), rules, gap_ms, said))
+
+    # --- classes ---
+
+    def reduce(
+        self,
+        function: object,
+        *args: object,
+        by: Sequence[str] | None = None,
+        without: Sequence[str] | None = None,
+        nulls: str = "skip",
+        min_count: int | None = None,
+        **named: object,
+    ) -> Expr:
+        """One series per class of equal labels: `.reduce("mean", by=["dc"])`; by=[] is one class of all."""
+        name = self._function(function, (REDUCERS,))
+        text = name if isinstance(name, str) else name.name
+        if isinstance(name, str):
+            reducer = look_up(REDUCERS, name, "reducer")
+            if args and not reducer.arguments:
+                example = f'.map("{name}", "5m")'
+                raise QueryError(f'{name} reduces classes: say by=["label"] (over time it is {example})')
+            said = given(reducer, args, named)
+        else:
+            said = own_arguments(name, args, named)
+        self._on_grid(text)
+        if (by is None) == (without is None):
+            raise QueryError(
+                f"{text} needs exactly one of by=[..] and without=[..]; by=[] makes one class of all series"
+            )
+        classes = read_labels(by, "by"), read_labels(without, "without")
+        return self._wrap(nodes.Reduce(self.node, name, *classes, read_rules(nulls, min_count), said))
+
+    def named(self, name: str) -> Expr:
+        """The same series under this name."""
+        if not isinstance(name, str) or not name:
+            raise QueryError(f"a name is a text that is not empty, not {name!r:.80}").about(name)
+        return self._wrap(nodes.Named(self.node, checked_literal(name, "named")))
+
+    # --- whole series ---
+
+    def filter(self, condition: str, *args: object, **named: object) -> Expr:
+        """Series that meet a condition: `.filter("last", ">", 5)`, or that fit a selector: `.filter('{rack="r1"}')`."""
+        if isinstance(condition, str) and condition not in STEPS["filter"] and not args and not named:
+            if not any(mark in condition for mark in "{.*"):
+                entry_of("filter", condition)
+            return self._step("filter", "fits", (condition,), {})
+        return self._step("filter", condition, args, named)
+
+    def fill(self, method: str, *args: object, **named: object) -> Expr:
+        """Values where some are missing: `.fill("linear", max_gap="5m")`."""
+        return self._step("fill", method, args, named)
+
+    def transform(self, function: str, *args: object, **named: object) -> Expr:
+        """A function of whole series: `.transform("shift", "1d")`."""
+        if function == "resample" and nodes.on_samples(self.node):
+            return self.bucketize("last", *args, **named)  # type: ignore[arg-type]
+        return self._step("transform", function, args, named)
+
+    def _step(self, family: str, name: object, args: Sequence[object], named: dict[str, object]) -> Expr:
+        if not isinstance(name, str):
+            example = next(iter(STEPS[family].values())).example
+            wanted = f"the name of a function in quotes, as in {example}"
+            raise QueryError(f"{family} takes {wanted}, not {name!r:.80}").about(name)
+        entry_of(family, name)
+        entry = STEPS[family][name]
+        count = len(entry.operands)
+        operands = [*args[:count]]
+        for operand in entry.operands[len(operands) :]:
+            if operand not in named:
+                raise QueryError(f"{name} needs {operand}: another query, as in {entry.example}")
+            operands.append(named.pop(operand))
+        others = [operand_of(value, name) for value in operands]
+        if nodes.on_samples(self.node):
+            if entry.on_samples is None:
+                self._on_grid(name)
+        elif entry.run is None:
+            raise QueryError(f"{name} takes raw samples: begin with samples('NAME') in place of fetch('NAME')")
+        node = nodes.Step(self.node, family, name, given(entry, args[count:], named), tuple(e.node for e in others))
+        collector = self.collector
+        for other in others:
+            collector = shared(collector, other.collector)
+        parts = self.parts + sum(other.parts for other in others) + 1
+        return Expr(node, max([self.depth, *(e.depth for e in others)]) + 1, collector=collector, parts=parts)
+
+    def _on_grid(self, name: str) -> None:
+        if nodes.on_samples(self.node):
+            raise QueryError(
+                f'{name} takes series on a grid, and samples() gives raw samples: say .bucketize("last", "1m") before'
+            )
+
+    def scalar(self) -> Expr:
+        """The one series as a plain value that changes with time: it goes with every series of the other operand."""
+        self._on_grid("scalar")
+        return self._wrap(nodes.ToScalar(self.node))
+
+    # --- two operands ---
+
+    def where(self, condition: object, **match: Any) -> Expr:
+        """Values where the condition is true; others are missing: `q.where(q > 5)`. `match` as in `apply`."""
+        return apply("mask", self, condition, **match)
+
+    def and_(self, other: object, **match: Any) -> Expr:
+        """Values of series that have a partner with a value there. `match` as in `apply`."""
+        return apply("set_and", self, other, **match)
+
+    def or_(self, other: object, **match: Any) -> Expr:
+        """These series, and those of `other` where none of these with their labels has a value."""
+        return apply("set_or", self, other, **match)
+
+    def unless(self, other: object, **match: Any) -> Expr:
+        """Values of series that have no partner with a value there."""
+        return apply("set_unless", self, other, **match)
+
+    # --- operators ---
+
+    def __add__(self, other: object) -> Expr:
+        return apply("add", self, other)
+
+    def __radd__(self, other: object) -> Expr:
+        return apply("add", other, self)
+
+    def __sub__(self, other: object) -> Expr:
+        return apply("sub", self, other)
+
+    def __rsub__(self, other: object) -> Expr:
+        return apply("sub", other, self)
+
+    def __mul__(self, other: object) -> Expr:
+        return apply("mul", self, other)
+
+    def __rmul__(self, other: object) -> Expr:
+        return apply("mul", other, self)
+
+    def __truediv__(self, other: object) -> Expr:
+        return apply("div", self, other)
+
+    def __rtruediv__(self, other: object) -> Expr:
+        return apply("div", other, self)
+
+    def __mod__(self, other: object) -> Expr:
+        return apply("mod", self, other)
+
+    def __rmod__(self, other: object) -> Expr:
+        return apply("mod", other, self)
+
+    def __pow__(self, other: object) -> Expr:
+        return apply("pow", self, other)
+
+    def __rpow__(self, other: object) -> Expr:
+        return apply("pow", other, self)
+
+    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
+        return apply("eq", self, other)
+
+    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
+        return apply("ne", self, other)
+
+    def __lt__(self, other: object) -> Expr:
+        return apply("lt", self, other)
+
+    def __le__(self, other: object) -> Expr:
+        return apply("le", self, other)
+
+    def __gt__(self, other: object) -> Expr:
+        return apply("gt", self, other)
+
+    def __ge__(self, other: object) -> Expr:
+        return apply("ge", self, other)
+
+    def __and__(self, other: object) -> Expr:
+        return apply("and", self, other)
+
+    def __rand__(self, other: object) -> Expr:
+        return apply("and", other, self)
+
+    def __or__(self, other: object) -> Expr:
+        return apply("or", self, other)
+
+    def __ror__(self, other: object) -> Expr:
+        return apply("or", other, self)
+
+    def __invert__(self) -> Expr:
+        return self._wrap(nodes.Unary("invert", self.node))
+
+    def __neg__(self) -> Expr:
+        return self._wrap(nodes.negate(self.node))
+
+    def __abs__(self) -> Expr:
+        return self.map("abs")
+
+    def __round__(self, digits: int = 0) -> Expr:
+        return self.map("round", digits)
+
+    def __bool__(self) -> NoReturn:
+        raise QueryError(
+            "a query is neither true nor false before it runs: combine with & | ~, write (a > 1) & (a < 5) for a "
+            "chain of comparisons, and use .equals() to ask whether two queries are the same"
+        )
+
+    def __iter__(self) -> NoReturn:
+        raise QueryError("a query has no elements before it runs: run it first, with .collect() in a session")
+
+    def equals(self, other: Expr) -> bool:
+        """Whether both are the same tree."""
+        return nodes.same(self.node, other.node)
+
+    def __str__(self) -> str:
+        return print_node(self.node)
+
+    def __repr__(self) -> str:
+        return f"<query {self}>"
+
+
+def fetch(selector: str, *, resolution: str | None = None) -> Expr:
+    """Series that fit the selector: `fetch('memcached.hits{dc="jb"}')`. resolution="raw" reads the history, whose
+    samples are cut into the same buckets."""
+    if resolution is not None and resolution not in RESOLUTIONS:
+        hint = near(str(resolution), RESOLUTIONS)
+        raise QueryError(f'resolution={resolution!r:.80}: say "raw", or nothing{hint}').about(resolution)
+    return Expr(nodes.Fetch(parse_selector(selector), resolution))
+
+
+def samples(selector: str) -> Expr:
+    """Raw samples of the series that fit, at their own times: from the history. `bucketize` puts them on a grid."""
+    return Expr(nodes.Samples(parse_selector(selector)))
+
+
+def absent(selector: str, expected: Sequence[str] = ()) -> Expr:
+    """One BOOLEAN series: true in buckets where nothing that fits has a sample. With `expected`, label sets such as
+    'host="a"', one series for each of them."""
+    found = parse_selector(selector)
+    if isinstance(expected, str) or not isinstance(expected, Sequence) or not all(isinstance(e, str) for e in expected):
+        wanted = "a list of label sets, as in ['host=\"a\"']"
+        raise QueryError(f"expected takes {wanted}, not {expected!r:.80}").about(expected)
+    sets = tuple(str(parse_selector(text if text.lstrip().startswith("{") else f"{{{text}}}")) for text in expected)
+    for text in sets:
+        if any(matcher.op != "=" for matcher in parse_selector(text).matchers):
+            raise QueryError(f"expected takes labels with =, as in 'host=\"a\"', not {text!r:.80}")
+    return Expr(nodes.Absent(found, sets))
+
+
+def apply(
+    op: object,
+    left: object,
+    *operands: object,
+    on: Sequence[str] | None = None,
+    ignoring: Sequence[str] | None = None,
+    group_left: Sequence[str] | None = None,
+    group_right: Sequence[str] | None = None,
+    unmatched: str = "error",
+    fill: float | None = None,
+    gives: str | None = None,
+) -> Expr:
+    """An operator between series with equal labels: all of them, those of `on`, or all but those of `ignoring`. add,
+    mul, min, max, and, or take more than two operands; own functions any number."""
+    match = read_match(on, ignoring, group_left, group_right, unmatched, fill)
+    name = named_function(op)
+    if isinstance(name, str) and callable(op) and name not in OPERATORS:
+        name = Own(name, op)
+    if isinstance(name, Own):
+        return _apply_own(name, [operand_of(each, name.name) for each in (left, *operands)], match, gives)
+    if gives is not None:
+        raise QueryError(f"gives= is for own functions; what {name} gives is fixed")
+    operator = look_up(OPERATORS, name, "operator")
+    if not operands or (len(operands) > 1 and operator.name not in FOLDED):
+        wanted = "two or more operands" if operator.name in FOLDED else "two operands"
+        raise QueryError(f"{operator.name} takes {wanted}; {1 + len(operands)} given")
+    made = operand_of(left, operator.name)
+    for operand in operands:
+        made = _binary(operator.name, made, operand_of(operand, operator.name), match)
+    return made
+
+
+FOLDED = frozenset({"add", "mul", "min", "max", "and", "or"})
+"""Operators of more than two operands: taken from the left."""
+
+
+def _binary(op: str, first: Expr, second: Expr, match: nodes.Match) -> Expr:
+    for side in (first, second):
+        side._on_grid(op)
+    # a sum of many terms is one level: left operands of operators are evaluated in a loop
+    left_depth = first.depth if isinstance(first.node, nodes.Binary) else first.depth + 1
+    collector = shared(first.collector, second.collector)
+    node = nodes.Binary(op, first.node, second.node, match)
+    parts = first.parts + second.parts + 1
+    return Expr(node, max(left_depth, second.depth + 1), collector=collector, parts=parts)
+
+
+def _apply_own(function: Own, operands: list[Expr], match: nodes.Match, gives: str | None) -> Expr:
+    collector = None
+    for operand in operands:
+        operand._on_grid(function.name)
+        collector = shared(collector, operand.collector)
+    said = own_arguments(function, (), {} if gives is None else {"gives": gives})
+    node = nodes.Apply(function, tuple(operand.node for operand in operands), match, said)
+    parts = sum(operand.parts for operand in operands) + 1
+    return Expr(node, max(operand.depth for operand in operands) + 1, collector=collector, parts=parts)
+
+
+def operand_of(value: object, op: str) -> Expr:
+    """An expression, or a plain value as one. QueryError for anything else."""
+    if isinstance(value, Expr):
+        return value
+    value = plain(value)
+    if isinstance(value, bool | int | float | str):
+        return Expr(nodes.Scalar(checked_literal(value, op)))
+    raise QueryError(f"{op} takes a query, a number or a text, not {value!r:.80}").about(value)

@@ -1,0 +1,141 @@
+"""Methods of expressions that stand for one registered function: `.topk(5, by=["dc"])`, `.ewma("10m", alpha=0.3)`.
+
+They are made from the entries, with signature and description, so that completion and `help` know them. A name that
+several families have belongs to the first of: methods of Expr itself, reducers, window functions, points, steps."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from query_dsl.functions.registry import Entry
+from query_dsl.functions.step import Step
+from query_dsl.functions.tables import MAP_STEPS, MAPPERS, POINTS, REDUCERS, STEPS
+from query_dsl.language.expression import Expr, absent, apply, fetch, samples
+
+_POSITIONAL, _KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+_OWN_METHODS = (
+    "range", "between", "at", "offset", "map", "rate", "increase", "delta", "bucketize", "reduce", "named", "filter",
+    "fill", "transform", "scalar", "where", "and_", "or_", "unless",
+)  # fmt: skip
+_RULES = {"nulls": "skip", "min_count": None}
+
+
+class _Needed:
+    """Stands for an argument that has no default and follows one that has: the entry says that it is missing."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+_NEEDED = _Needed()
+
+
+def _parameters(entry: Entry, before: Mapping[str, Any], after: Mapping[str, Any]) -> inspect.Signature:
+    own = [
+        inspect.Parameter(a.name, _POSITIONAL, default=inspect.Parameter.empty if a.required else a.default)
+        for a in entry.arguments
+    ]
+    first = [inspect.Parameter(name, _POSITIONAL, default=default) for name, default in before.items()]
+    if isinstance(entry, Step):
+        first += [inspect.Parameter(name, _POSITIONAL) for name in entry.operands]
+    if any(p.default is not inspect.Parameter.empty for p in first):  # no parameter without a default after one with
+        own = [p.replace(default=_NEEDED) if p.default is inspect.Parameter.empty else p for p in own]
+    rest = [inspect.Parameter(name, _KEYWORD, default=default) for name, default in after.items()]
+    every = [inspect.Parameter("self", _POSITIONAL), *first, *own, *rest]
+    return inspect.Signature(sorted(every, key=lambda p: p.kind))
+
+
+def _method(entry: Entry, call: Callable[..., Expr], signature: inspect.Signature) -> Callable[..., Expr]:
+    def method(self: Expr, *args: object, **named: object) -> Expr:
+        return call(self, *args, **named)
+
+    method.__name__ = entry.name
+    method.__qualname__ = f"Expr.{entry.name}"
+    method.__doc__ = f"{entry.summary} As in {entry.example}."
+    method.__signature__ = signature  # type: ignore[attr-defined]
+    return method
+
+
+def _reducing(entry: Entry) -> Callable[..., Expr]:
+    def call(self: Expr, *args: object, **named: Any) -> Expr:
+        return self.reduce(entry.name, *args, **named)
+
+    signature = _parameters(entry, {}, {"by": None, "without": None, **_RULES})
+    if not entry.arguments:  # what stands there is a window by mistake: `reduce` says so
+        every = [*signature.parameters.values()]
+        every.insert(1, inspect.Parameter("window", inspect.Parameter.VAR_POSITIONAL))
+        signature = inspect.Signature(every)
+    return _method(entry, call, signature)
+
+
+def _mapping(entry: Entry, before: Mapping[str, Any], after: Mapping[str, Any]) -> Callable[..., Expr]:
+    def call(self: Expr, *args: object, **named: Any) -> Expr:
+        if "window" in before and "window" in named:
+            args = (named.pop("window"), *args)
+        elif "window" in before and not args:
+            args = (None,)
+        return self.map(entry.name, *args, **named)
+
+    return _method(entry, call, _parameters(entry, before, after))
+
+
+def _stepping(entry: Step) -> Callable[..., Expr]:
+    def call(self: Expr, *args: object, **named: Any) -> Expr:
+        if entry.family == "transform":
+            return self.transform(entry.name, *args, **named)
+        return self._step(entry.family, entry.name, args, named)
+
+    return _method(entry, call, _parameters(entry, {}, {}))
+
+
+def _methods() -> dict[str, Callable[..., Expr]]:
+    methods: dict[str, Callable[..., Expr]] = {name: vars(Expr)[name] for name in _OWN_METHODS}
+    made = [(name, _reducing(entry)) for name, entry in REDUCERS.items()]
+    for name, entry in MAPPERS.items():
+        gap = {"max_gap": None} if entry.predecessor else {}
+        made.append((name, _mapping(entry, {"window": None}, {"after": None, **_RULES, **gap})))
+    made += [(name, _mapping(point, {}, {})) for name, point in POINTS.items()]
+    made += [(name, _mapping(step, {}, {})) for name, step in MAP_STEPS.items()]
+    for family in ("transform", "presence"):
+        made += [(name, _stepping(step)) for name, step in STEPS[family].items()]
+    for name, method in made:
+        if name not in methods and not hasattr(Expr, name):
+            methods[name] = method
+            setattr(Expr, name, method)
+    return methods
+
+
+METHODS: Mapping[str, Callable[..., Expr]] = MappingProxyType(_methods())
+"""What text may call on an expression; the parser knows nothing else."""
+FUNCTIONS: Mapping[str, Callable[..., Expr]] = MappingProxyType(
+    {"fetch": fetch, "samples": samples, "absent": absent, "apply": apply}
+)
+
+
+def described(table: Mapping[str, Callable[..., Expr]]) -> dict[str, str]:
+    """Name -> arguments and the first sentence of what it does: what pages and completion show."""
+    return {name: f"{parameters_of(call)} · {_sentence(call)}" for name, call in table.items()}
+
+
+def parameters_of(call: Callable[..., Expr]) -> str:
+    """What stands between the brackets of a call, with them."""
+    shown = []
+    for parameter in inspect.signature(call).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD or parameter.name == "self":
+            continue
+        if parameter.kind is parameter.VAR_POSITIONAL and parameter.name == "window":
+            continue  # stands there for an error only
+        star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+        optional = "=…" if parameter.kind is parameter.KEYWORD_ONLY else ""
+        if parameter.name not in _RULES:
+            shown.append(f"{star}{parameter.name}{optional}")
+    return f"({', '.join(shown)})"
+
+
+def _sentence(call: Callable[..., Expr]) -> str:
+    text = " ".join((call.__doc__ or "").split())
+    return re.split(r"(?<=[.;:])\s|: `", text, maxsplit=1)[0].rstrip(".;:")

@@ -1,0 +1,121 @@
+"""What window functions work on: statistics of buckets, straight from a store or made of a matrix that was computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.arrays import Arrays, padded_stats
+from artimon.compute.succession import succession
+from artimon.model.grid import Grid
+from artimon.model.select import BIRTH_TYPE, Buckets
+from artimon.model.series_table import SeriesTable
+from query_dsl.results.cells import STRING, Bools, Cells, Key, Types
+from query_dsl.results.label_codes import keys_of
+
+Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketData(Arrays):
+    """Arrays with the names of their series, in canonical order of the keys."""
+
+    keys: tuple[Key, ...]
+    strings: tuple[str, ...]
+
+    def shifted(self, ms: int) -> BucketData:
+        """The same data as if everything had happened `ms` later."""
+        stats = dict(self.stats)
+        if "last_time" in stats:
+            stats["last_time"] = stats["last_time"] + ms
+        lives = self.lives.copy()
+        for name in ("birth_ms", "first_ms", "last_ms"):
+            lives[name] += ms
+        ended = np.where(self.ended_ms > 0, self.ended_ms + ms, 0)
+        grid = Grid(self.grid.end_ms + ms, self.grid.step_ms, self.grid.n)
+        return replace(self, grid=grid, stats=stats, lives=lives, ended_ms=ended)
+
+    def only(self, rows: Rows) -> BucketData:
+        """The chosen series, in the order of `rows`."""
+        if len(rows) == len(self.keys) and (rows == np.arange(len(rows))).all():
+            return self
+        place = np.full(len(self.keys), -1, np.int64)
+        place[rows] = np.arange(len(rows))
+        lives = self.lives[place[self.lives["row"]] >= 0] if len(self.lives) else self.lives
+        lives = lives.copy()
+        lives["row"] = place[lives["row"]]
+        lives = lives[np.lexsort((lives["birth_ms"], lives["row"]))]
+        return replace(
+            self,
+            keys=tuple(map(self.keys.__getitem__, rows.tolist())),
+            kinds=self.kinds[rows],
+            types=self.types[rows],
+            stats={name: matrix.T.take(rows, axis=1).T for name, matrix in self.stats.items()},  # as shards hold them
+            lives=lives,
+            ended_ms=self.ended_ms[rows],
+        )
+
+
+def from_buckets(buckets: Buckets) -> BucketData:
+    """The answer of a store, series in its order."""
+    table, n = SeriesTable.of(buckets.series), len(buckets.series)
+    ended = buckets.ended_ms if len(buckets.ended_ms) == n else np.zeros(n, np.int64)
+    return BucketData(
+        keys=tuple(keys_of(*zip(*table.texts(), strict=True))) if n else (),
+        kinds=table.kinds,
+        types=table.types,
+        strings=buckets.strings,
+        grid=buckets.grid,
+        stats={name: np.asarray(matrix, np.int64) for name, matrix in buckets.statistics.items()},
+        lives=succession(buckets.births),
+        ended_ms=np.asarray(ended, np.int64),
+    )
+
+
+def from_cells(keys: tuple[Key, ...], grid: Grid, column: Cells, strings: tuple[str, ...]) -> BucketData:
+    """Computed values as buckets of one sample each, taken at the end of the bucket."""
+    types, cells, present = column
+    filled = np.where(present, cells, 0)
+    stats = dict.fromkeys(("last", "min", "max", "sum"), filled)
+    stats["count"] = present.astype(np.int64)
+    stats["last_time"] = np.where(present, grid.ends()[None, :], 0)
+    return BucketData(
+        keys=keys,
+        kinds=np.zeros(len(keys), np.uint8),
+        types=types,
+        strings=strings,
+        grid=grid,
+        stats=stats,
+        lives=np.zeros(0, BIRTH_TYPE),
+        ended_ms=np.zeros(len(keys), np.int64),
+        stored=False,
+    )
+
+
+def padded(data: BucketData, grid: Grid) -> BucketData:
+    """The data on a wider `grid` of the same step, with empty buckets where it had none."""
+    left = (data.grid.start_ms - grid.start_ms) // grid.step_ms
+    right = (grid.end_ms - data.grid.end_ms) // grid.step_ms
+    if left == 0 and right == 0:
+        return data
+    return replace(data, grid=grid, stats=padded_stats(data.stats, left, right), first_held=data.first_held + left)
+
+
+def distinct(data: BucketData) -> BucketData:
+    """The same with one cell for equal texts, so that cells of STRING can be compared."""
+    texts = np.flatnonzero(data.types == STRING)
+    if not len(texts) or len(set(data.strings)) == len(data.strings):
+        return data
+    places = {text: i for i, text in enumerate(reversed(data.strings))}
+    last = len(data.strings) - 1
+    first = np.array([last - places[text] for text in data.strings], np.int64)
+    cells = data.stats["last"].copy()
+    cells[texts] = np.where(data.present[texts], first[np.where(data.present[texts], cells[texts], 0)], 0)
+    return replace(data, stats={**data.stats, "last": cells})
+
+
+def numeric(types: Types) -> Bools:
+    """(series,) that numbers can be made of."""
+    return np.asarray(types != STRING)

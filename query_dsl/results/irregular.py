@@ -1,0 +1,371 @@
+"""Raw samples: series whose points stand at times of their own, not on a grid. Immutable.
+
+All samples lie one after another, series by series; `starts` says where each series begins. So a step over a million
+samples is a few array operations, whatever the number of series.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.values import ValueType
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Key, Types
+from query_dsl.results.keyed import Keyed, Scalar, json_value, typed
+from query_dsl.results.origin import Origin
+from query_dsl.results.render import printable
+from query_dsl.tree.timing import format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+Rows = npt.NDArray[np.intp]
+MAX_SERIES = 40
+SHOWN = 3
+"""Newest samples that a table shows of each series."""
+MAX_TEXT = 24
+_NAMES = {INTEGER: "integer", DOUBLE: "double", BOOLEAN: "boolean", STRING: "string"}
+
+
+class Irregular(Keyed):
+    """Series in canonical order, each with its samples in the order of time.
+
+    `keys`, `types`, `kinds`, `ended_ms`: one a series (`ended_ms` 0 where it goes on). `starts`: (series + 1,), the
+    samples of series i are starts[i] .. starts[i + 1]. `times` (epoch ms), `cells`, `births` (ms): one a sample;
+    `births` is None where births are not known. A cell is 64 bits of its series' type. Two series may have one key,
+    and two samples one time, until `merge` and `dedup` say what is to become of them. Arrays are read-only.
+    """
+
+    __slots__ = (
+        "births",
+        "cells",
+        "complete",
+        "ended_ms",
+        "keys",
+        "kinds",
+        "notes",
+        "origin",
+        "partial",
+        "query",
+        "starts",
+        "strings",
+        "times",
+        "types",
+    )
+
+    def __init__(
+        self,
+        keys: tuple[Key, ...],
+        types: Types,
+        starts: Ints,
+        times: Ints,
+        cells: Ints,
+        strings: tuple[str, ...] = (),
+        *,
+        births: Ints | None = None,
+        kinds: Types | None = None,
+        ended_ms: Ints | None = None,
+        notes: tuple[str, ...] = (),
+        complete: bool = True,
+        partial: bool = False,
+        query: str = "",
+        origin: Origin | None = None,
+    ) -> None:
+        n = len(keys)
+        self.origin = origin
+        self.keys, self.strings, self.notes = keys, strings, notes
+        self.complete, self.partial, self.query = complete, partial, query
+        self.types, self.starts = _frozen(types), _frozen(starts)
+        self.times, self.cells = _frozen(times), _frozen(cells)
+        self.births = None if births is None else _frozen(births)
+        self.kinds = _frozen(np.zeros(n, np.uint8) if kinds is None else kinds)
+        self.ended_ms = _frozen(np.zeros(n, np.int64) if ended_ms is None else ended_ms)
+
+    @classmethod
+    def of(
+        cls,
+        keys: Sequence[Key],
+        types: Sequence[int] | Types,
+        times: Sequence[Sequence[int] | Ints],
+        cells: Sequence[Sequence[int] | Ints],
+        strings: tuple[str, ...] = (),
+        births: Sequence[Sequence[int] | Ints] | None = None,
+        kinds: Sequence[int] | Types | None = None,
+        ended_ms: Sequence[int] | Ints | None = None,
+    ) -> Irregular:
+        """Of one list of times and one of cells a series, in any order; samples of one time keep theirs."""
+        n = len(keys)
+        starts = np.concatenate(([0], np.cumsum([len(one) for one in times]))).astype(np.int64)
+        made = cls(
+            tuple(keys),
+            np.asarray(types, np.uint8),
+            starts,
+            _joined(times),
+            _joined(cells),
+            strings,
+            births=None if births is None else _joined(births),
+            kinds=None if kinds is None else np.asarray(kinds, np.uint8),
+            ended_ms=None if ended_ms is None else np.asarray(ended_ms, np.int64),
+        )
+        return made.sorted().take(np.array(sorted(range(n), key=made.keys.__getitem__), np.intp))
+
+    # -- reading
+
+    @property
+    def counts(self) -> Ints:
+        """(series,) how many samples each has."""
+        return np.asarray(np.diff(self.starts))
+
+    @property
+    def owner(self) -> Ints:
+        """(samples,) the row that each sample belongs to."""
+        return np.repeat(np.arange(len(self.keys), dtype=np.int64), self.counts)
+
+    @property
+    def samples(self) -> int:
+        """How many there are in all."""
+        return len(self.times)
+
+    def span(self, i: int) -> slice:
+        """Where the samples of series i lie."""
+        return slice(int(self.starts[i]), int(self.starts[i + 1]))
+
+    def times_of(self, i: int) -> list[int]:
+        """Times of series i, epoch milliseconds, ascending."""
+        return [int(time) for time in self.times[self.span(i)]]
+
+    def row(self, i: int) -> npt.NDArray[Any]:
+        """Values of series i in its own type: int64, float64, bool, or objects (str)."""
+        return typed(int(self.types[i]), self.cells[self.span(i)], self.strings)
+
+    def tolist(self, i: int) -> list[tuple[int, Scalar]]:
+        """(time in epoch ms, value) of each sample of series i."""
+        return list(zip(self.times_of(i), self.row(i).tolist(), strict=True))
+
+    def column(self, i: int) -> Cells:
+        """Series i as cells of one row, every one present."""
+        cells = self.cells[self.span(i)][None, :]
+        return Cells(self.types[i : i + 1], cells, np.ones(cells.shape, np.bool_))
+
+    def __eq__(self, other: object) -> bool:
+        """Equal series, types, times and values (NaN equals NaN); notes do not count."""
+        if not isinstance(other, Irregular):
+            return NotImplemented
+        same = self.keys == other.keys and self.types.tolist() == other.types.tolist()
+        return same and repr([self.tolist(i) for i in range(len(self))]) == repr(
+            [other.tolist(i) for i in range(len(other))]
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # -- making others of it
+
+    def like(self, **parts: Any) -> Irregular:
+        """The same with some of its parts replaced, under the names of the attributes."""
+        given = {name: getattr(self, name) for name in self.__slots__} | parts
+        return Irregular(**given)
+
+    def computed(self, **parts: Any) -> Irregular:
+        """As `like`, of values that no source sent: without births, ends and kinds."""
+        n = len(self.keys)
+        return self.like(births=None, ended_ms=np.zeros(n, np.int64), kinds=np.zeros(n, np.uint8), **parts)
+
+    def take(self, rows: Rows) -> Irregular:
+        """The chosen series, in the order of `rows`."""
+        if len(rows) == len(self.keys) and (rows == np.arange(len(rows))).all():
+            return self
+        counts = self.counts[rows]
+        starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        at = np.repeat(self.starts[:-1][rows] - starts[:-1], counts) + np.arange(starts[-1])
+        return self.like(
+            keys=tuple(self.keys[i] for i in rows.tolist()),
+            types=self.types[rows],
+            kinds=self.kinds[rows],
+            ended_ms=self.ended_ms[rows],
+            starts=starts,
+            **self._at(at),
+        )
+
+    def keep(self, mask: Bools) -> Irregular:
+        """Only the samples where `mask` (samples,) is true; series that lose all of them stay, empty."""
+        if mask.all():
+            return self
+        before = np.concatenate(([0], np.cumsum(mask))).astype(np.int64)
+        return self.like(starts=before[self.starts], **self._at(np.flatnonzero(mask)))
+
+    def filled(self) -> Irregular:
+        """Without the series that have no sample."""
+        return self.take(np.flatnonzero(self.counts))
+
+    def sorted(self) -> Irregular:
+        """The samples of each series in the order of time; those of one time keep their order."""
+        if self.samples < 2:
+            return self
+        later = (self.times[1:] >= self.times[:-1]) | (self.owner[1:] != self.owner[:-1])
+        return self if later.all() else self.like(**self._at(np.lexsort((self.times, self.owner))))
+
+    def renamed(self, keys: Sequence[Key]) -> Irregular:
+        """The same samples under other keys, one a series, in canonical order; equal keys keep their order."""
+        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
+        return self.like(keys=tuple(keys)).take(order)
+
+    def regrouped(self, owner: Ints, rows: Rows, keys: Sequence[Key]) -> Irregular:
+        """Samples in other series: sample k goes to series owner[k], which has keys[owner[k]] and the type and kind
+        of the row rows[owner[k]] of this one. Result in canonical order."""
+        order = np.lexsort((self.times, owner))
+        starts = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(keys))))).astype(np.int64)
+        made = self.like(
+            keys=tuple(keys),
+            types=self.types[rows],
+            kinds=self.kinds[rows],
+            ended_ms=self.ended_ms[rows],
+            starts=starts,
+            **self._at(order),
+        )
+        return made.renamed(made.keys)
+
+    def _at(self, order: Any) -> dict[str, Any]:
+        births = None if self.births is None else self.births[order]
+        return {"times": self.times[order], "cells": self.cells[order], "births": births}
+
+    def with_notes(
+        self, notes: tuple[str, ...], complete: bool, partial: bool, origin: Origin | None = None
+    ) -> Irregular:
+        """The same samples with what must be said about them, and where they came from."""
+        return self.like(notes=notes, complete=complete, partial=partial, origin=origin or self.origin)
+
+    def with_query(self, query: str) -> Irregular:
+        """The same samples with the text of the query that they answer."""
+        return self.like(query=query)
+
+    # -- other forms
+
+    def _points_of(self, i: int) -> dict[str, Any]:
+        values = [json_value(v) for v in self.row(i).tolist()]
+        return {"type": ValueType(int(self.types[i])).name, "times": self.times_of(i), "values": values}
+
+    def to_arrow(self) -> Any:
+        """An Arrow table, a row a sample: series, time (UTC), and a nullable column of each type."""
+        return _arrow_table(self)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A frame with the columns of `to_arrow`, nullable: integers stay exact, pd.NA is missing, NaN stays NaN."""
+        return _pandas_frame(self)
+
+    def __repr__(self) -> str:
+        return _text_table(self)
+
+    def _repr_html_(self) -> str:
+        return _html_table(self)
+
+
+def _frozen(array: Any) -> Any:
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _joined(parts: Sequence[Sequence[int] | Ints]) -> Ints:
+    return np.concatenate([np.asarray(part, np.int64) for part in parts]) if parts else np.zeros(0, np.int64)
+
+
+def _arrow_table(answer: Irregular) -> Any:
+    """Columns series (dictionary), time (ms, UTC), integer, double, boolean, string."""
+    import pyarrow as pa
+
+    owner = answer.owner
+    series = pa.DictionaryArray.from_arrays(pa.array(owner, pa.int32()), pa.array(answer.series, pa.utf8()))
+    columns: dict[str, Any] = {"series": series, "time": pa.array(answer.times, pa.timestamp("ms", tz="UTC"))}
+    for kind, name in _NAMES.items():
+        columns[name] = _typed_column(answer, kind, np.asarray(answer.types[owner] != kind))
+    return pa.table(columns)
+
+
+def _typed_column(answer: Irregular, kind: int, missing: Any) -> Any:
+    import pyarrow as pa
+
+    cells = np.ascontiguousarray(answer.cells)
+    if kind == INTEGER:
+        return pa.array(cells, pa.int64(), mask=missing)
+    if kind == DOUBLE:
+        return pa.array(cells.view(np.float64), pa.float64(), mask=missing)
+    if kind == BOOLEAN:
+        return pa.array(cells == 1, pa.bool_(), mask=missing)
+    coded = np.where(missing, 0, cells).astype(np.int32)
+    texts = pa.array([*answer.strings, *([] if answer.strings else [""])], pa.utf8())
+    return texts.take(pa.array(coded, pa.int32(), mask=missing))
+
+
+def _pandas_frame(answer: Irregular) -> pd.DataFrame:
+    """The Arrow table in nullable columns."""
+    import pandas as pd
+    import pyarrow as pa
+
+    kinds = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.float64(): pd.Float64Dtype()}
+    kinds[pa.utf8()] = pd.StringDtype()
+    frame: pd.DataFrame = _arrow_table(answer).to_pandas(types_mapper=kinds.get)
+    return frame
+
+
+def _text_table(answer: Irregular) -> str:
+    """Title, a line a series with its newest samples (times in UTC), and the notes."""
+    title, rows, remarks = _pieces(answer)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([title, *(lines if len(rows) > 1 else []), *remarks])
+
+
+def _html_table(answer: Irregular) -> str:
+    """The same as a table of HTML, every text escaped."""
+    title, rows, remarks = _pieces(answer)
+    lines = [f"<p>{html.escape(title)}</p>"]
+    if len(rows) > 1:
+        head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in rows[0])
+        lines.append(f"<table><thead><tr>{head}</tr></thead><tbody>")
+        for name, *cells in rows[1:]:
+            shown = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+            lines.append(f'<tr><th scope="row" style="text-align: left">{html.escape(name)}</th>{shown}</tr>')
+        lines.append("</tbody></table>")
+    return "<div>" + "\n".join([*lines, *(f"<p>{html.escape(remark)}</p>" for remark in remarks)]) + "</div>"
+
+
+def _pieces(answer: Irregular) -> tuple[str, list[list[str]], list[str]]:
+    flags = ("" if answer.complete else ", incomplete") + (", partial" if answer.partial else "")
+    title = f"{len(answer)} series, {answer.samples} samples{flags}"
+    rows = [["series", "samples", "newest", *[""] * (SHOWN - 1)]]
+    for i, name in enumerate(answer.series[:MAX_SERIES]):
+        newest = _newest(answer, i)
+        rows.append([printable(name), str(int(answer.counts[i])), *newest, *[""] * (SHOWN - len(newest))])
+    more = [f"... and {len(answer) - MAX_SERIES} more series"] if len(answer) > MAX_SERIES else []
+    return title, rows, [*more, *(f"note: {printable(note)}" for note in answer.notes)]
+
+
+def _newest(answer: Irregular, i: int) -> list[str]:
+    """Of one series, without a Python object for each of its samples."""
+    end = int(answer.starts[i + 1])
+    begin = max(int(answer.starts[i]), end - SHOWN)
+    few = answer.like(
+        keys=answer.keys[i : i + 1],
+        types=answer.types[i : i + 1],
+        kinds=answer.kinds[i : i + 1],
+        ended_ms=answer.ended_ms[i : i + 1],
+        starts=np.array([begin, end], np.int64),
+    )
+    return [f"{format_time(time)} {_cell(value)}" for time, value in few.tolist(0)]
+
+
+def _cell(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else f"{value:.6g}"
+    if isinstance(value, str):
+        text = printable(value)
+        return f'"{text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"}"'
+    return str(value)

@@ -1,0 +1,164 @@
+"""Labels of many series as columns of numbers, so that series are grouped and paired without a step of Python each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress, repeat
+from operator import eq, itemgetter
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.select import NAME
+from query_dsl.results.cells import Key
+
+Codes = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+Labels = tuple[tuple[str, str], ...]
+_NAME_OF, _LABELS_OF = itemgetter(0), itemgetter(1)
+_FIRST, _SECOND = itemgetter(0), itemgetter(1)
+MAX_RADIX = 2**40
+DENSE = 8
+"""Codes that take at most so many numbers a row are counted, others are sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`values[codes[i]]` is the label of series i, "" where it has none; values are sorted."""
+
+    codes: Codes
+    values: list[str]
+
+
+class _Group:
+    """Series with equally many labels. `rows` None: all of them."""
+
+    def __init__(self, rows: Rows | None, labels: list[Labels], length: int) -> None:
+        self.rows, self.labels, self.length = rows, labels, length
+        self._names: list[str | list[str] | None] = [None] * length
+
+    def names(self, place: int) -> str | list[str]:
+        """The label that all have at that place, or that of each."""
+        found = self._names[place]
+        if found is None:
+            names = list(map(_FIRST, map(itemgetter(place), self.labels)))
+            found = self._names[place] = names[0] if names.count(names[0]) == len(names) else names
+        return found
+
+    def values(self, label: str) -> list[str] | None:
+        """Value of the label in every series; None if none has it."""
+        guess = next((place for place, pair in enumerate(self.labels[0]) if pair[0] == label), -1)
+        if guess >= 0 and self.names(guess) == label:
+            return list(map(_SECOND, map(itemgetter(guess), self.labels)))
+        out: list[str] | None = None
+        for place in range(self.length):
+            names = self.names(place)
+            if isinstance(names, str):  # another label, or the guess had found it
+                continue
+            here = list(map(eq, names, repeat(label)))
+            if any(here):
+                out = out or [""] * len(names)
+                for row in compress(range(len(here)), here):
+                    out[row] = self.labels[row][place][1]
+        return out
+
+
+class LabelTable:
+    """Labels of `keys`; a column is made when it is asked for."""
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self.keys = keys
+        self._columns: dict[str, Column] = {}
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Every label that a series carries; `__name__` if one has a name."""
+        found: set[str] = set()
+        for group in self._groups:
+            for names in map(group.names, range(group.length)):
+                found.update([names] if isinstance(names, str) else names)
+        if any(map(_NAME_OF, self.keys)):
+            found.add(NAME)
+        return frozenset(found)
+
+    def carries(self, label: str) -> bool:
+        """Whether a series has this label."""
+        return len(self.column(label).values) > 1
+
+    def column(self, label: str) -> Column:
+        """The values of a label, of the name for `__name__`."""
+        found = self._columns.get(label)
+        if found is None:
+            values = list(map(_NAME_OF, self.keys)) if label == NAME else self._values(label)
+            found = self._columns[label] = _coded(values)
+        return found
+
+    @cached_property
+    def _groups(self) -> list[_Group]:
+        labels = list(map(_LABELS_OF, self.keys))
+        counts = np.fromiter(map(len, labels), np.int64, len(labels))
+        lengths = np.unique(counts)
+        if len(lengths) == 1:
+            return [_Group(None, labels, int(lengths[0]))]
+        out = []
+        for length in lengths.tolist():
+            chosen = counts == length
+            out.append(_Group(np.flatnonzero(chosen), list(compress(labels, chosen.tolist())), length))
+        return out
+
+    def _values(self, label: str) -> list[str]:
+        if len(self._groups) == 1:
+            return self._groups[0].values(label) or [""] * len(self.keys)
+        out = np.full(len(self.keys), "", object)
+        for group in self._groups:
+            found = group.values(label)
+            if found is not None:
+                out[group.rows] = found
+        return list(out)
+
+
+def keys_of(names: Iterable[str], labels: Iterable[Labels]) -> list[Key]:
+    """Many keys at once; as long as the shorter of both."""
+    return list(map(tuple.__new__, repeat(Key), zip(names, labels, strict=False)))
+
+
+def _coded(values: list[str]) -> Column:
+    known = sorted({"", *values})
+    number = {value: code for code, value in enumerate(known)}
+    return Column(np.fromiter(map(number.__getitem__, values), np.int64, len(values)), known)
+
+
+def combined(columns: Sequence[Column], rows: int) -> tuple[Codes, int]:
+    """One code a row, from 0 without gaps, for the columns together, ordered as their values are; and how many."""
+    total, size = np.zeros(rows, np.int64), 1
+    for column in columns:
+        if size * len(column.values) > MAX_RADIX:
+            total, size = dense(total, size)
+        total = total * len(column.values) + column.codes
+        size *= len(column.values)
+    return dense(total, size)
+
+
+def dense(codes: Codes, size: int) -> tuple[Codes, int]:
+    """Codes below `size` renumbered without gaps, in their order; and how many there are."""
+    if not len(codes):
+        return codes, 0
+    if size > DENSE * len(codes) + 1024:
+        found, places = np.unique(codes, return_inverse=True)
+        return places.astype(np.int64), len(found)
+    seen = np.zeros(size, np.bool_)
+    seen[codes] = True
+    place = np.cumsum(seen) - 1
+    return place[codes], int(place[-1]) + 1
+
+
+def first_rows(codes: Codes, count: int) -> Rows:
+    """The first row of each code; -1 where there is none."""
+    out = np.full(count, -1, np.intp)
+    out[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    return out

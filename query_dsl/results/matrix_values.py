@@ -1,0 +1,178 @@
+"""Values of series on one grid: the data of a matrix, without its display."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.grid import Grid
+from artimon.model.values import ValueType
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Key, Types, as_floats
+from query_dsl.results.keyed import Keyed, Scalar, json_value, typed
+from query_dsl.results.origin import Origin
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class MatrixValues(Keyed):
+    """Series x buckets. NA (missing) is a mask and never NaN, which is a value.
+
+    `keys`, `types`: one a series. `cells`, `present`: (series, grid.n), read-only; a cell is 64 bits of its own type.
+    `notes`: what a reader must know. `complete`: whether the store held the whole grid. `partial`: whether a shard did
+    not answer. `query`: its text where it is known; `origin`: which engine and level gave it, where it is the answer to
+    a query. Like the notes they take no part in equality.
+    """
+
+    __slots__ = ("_column", "complete", "grid", "keys", "notes", "origin", "partial", "query", "strings")
+
+    def __init__(
+        self,
+        keys: tuple[Key, ...],
+        grid: Grid,
+        column: Cells,
+        strings: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
+        complete: bool = True,
+        partial: bool = False,
+        query: str = "",
+        origin: Origin | None = None,
+    ) -> None:
+        self.keys, self.grid, self.strings, self.notes = keys, grid, strings, notes
+        self.complete, self.partial, self.query, self.origin = complete, partial, query, origin
+        self._column = Cells(column.types.view(), column.cells.view(), column.present.view())
+        for view in self._column:
+            view.flags.writeable = False
+
+    @property
+    def column(self) -> Cells:
+        """Types, cells and mask together, read-only."""
+        return self._column
+
+    @property
+    def types(self) -> Types:
+        return self._column.types
+
+    @property
+    def cells(self) -> Ints:
+        return self._column.cells
+
+    @property
+    def present(self) -> Bools:
+        return self._column.present
+
+    @property
+    def times(self) -> list[int]:
+        """Ends of the buckets, epoch milliseconds, ascending."""
+        return [int(end) for end in self.grid.ends()]
+
+    @property
+    def values(self) -> np.ma.MaskedArray[Any, Any]:
+        """(series, n) masked array: int64 if every series is INTEGER, bool if BOOLEAN, objects if one is a STRING, else
+        float64 (which cannot hold every INTEGER: `row` can)."""
+        kinds = set(self.types.tolist())
+        if kinds == {INTEGER}:
+            data: npt.NDArray[Any] = self.cells
+        elif kinds == {BOOLEAN}:
+            data = self.cells.astype(np.bool_)
+        elif STRING in kinds:
+            data = np.empty(self.cells.shape, object)
+            for i in range(len(self.keys)):
+                data[i] = self.tolist(i)
+        else:
+            data = as_floats(self.types, self.cells)
+        return np.ma.MaskedArray(data, ~self.present)
+
+    def row(self, i: int) -> np.ma.MaskedArray[Any, Any]:
+        """Series i in its own type: int64, float64, bool, or objects (str), missing values masked."""
+        data = self._typed(i)
+        masked = np.ma.MaskedArray(data, ~self.present[i])
+        masked.setflags(write=False)
+        return masked
+
+    def _typed(self, i: int) -> npt.NDArray[Any]:
+        return typed(int(self.types[i]), self.cells[i], self.strings)
+
+    def tolist(self, i: int) -> list[Scalar]:
+        """Series i as Python values, None where missing."""
+        return [v if p else None for v, p in zip(self._typed(i).tolist(), self.present[i].tolist(), strict=True)]
+
+    def latest(self) -> list[Scalar]:
+        """Value of each series in the newest bucket, None where missing."""
+        return [self.tolist(i)[-1] for i in range(len(self.keys))]
+
+    def points(self) -> Iterator[tuple[dict[str, str], int, Scalar]]:
+        """(labels, end of the bucket, value or None) of every cell, series by series, times ascending."""
+        for i, labels in enumerate(self.labels):
+            for end, value in zip(self.times, self.tolist(i), strict=True):
+                yield labels, end, value
+
+    def __eq__(self, other: object) -> bool:
+        """Equal series, types, grid, mask and values (NaN equals NaN); notes do not count."""
+        if not isinstance(other, MatrixValues):
+            return NotImplemented
+        return (self.keys, self.grid, self.types.tolist()) == (other.keys, other.grid, other.types.tolist()) and all(
+            _comparable(self.tolist(i)) == _comparable(other.tolist(i)) for i in range(len(self))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def with_notes(self, notes: tuple[str, ...], complete: bool, partial: bool, origin: Origin | None = None) -> Self:
+        """The same values with what must be said about them."""
+        origin = origin or self.origin
+        return type(self)(
+            self.keys, self.grid, self._column, self.strings, notes, complete, partial, self.query, origin
+        )
+
+    def with_query(self, query: str) -> Self:
+        """The same values with the text of the query that they answer."""
+        column, flags = self._column, (self.complete, self.partial)
+        return type(self)(self.keys, self.grid, column, self.strings, self.notes, *flags, query, self.origin)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As every answer, and the grid."""
+        grid = self.grid
+        at = {"start_ms": grid.start_ms, "end_ms": grid.end_ms, "step_ms": grid.step_ms, "n": grid.n}
+        return {"grid": at, **super().to_dict()}
+
+    def _points_of(self, i: int) -> dict[str, Any]:
+        return {"type": ValueType(int(self.types[i])).name, "values": [json_value(v) for v in self.tolist(i)]}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A frame: index = ends of the buckets (UTC), a nullable column a series; pd.NA is missing, NaN stays NaN."""
+        import pandas as pd
+
+        index = pd.to_datetime(self.grid.ends(), unit="ms", utc=True).rename("time")
+        columns = [pd.Series(self._pandas_array(i), index=index, name=name) for i, name in enumerate(self.series)]
+        return pd.concat(columns, axis=1) if columns else pd.DataFrame(index=index)
+
+    def _pandas_array(self, i: int) -> Any:
+        import pandas as pd
+
+        data, mask = self._typed(i).copy(), ~self.present[i]
+        if self.types[i] == STRING:
+            data[mask] = pd.NA
+            return pd.array(data, dtype="string")
+        if self.types[i] == DOUBLE:
+            return pd.arrays.FloatingArray(data, mask)
+        return pd.arrays.BooleanArray(data, mask) if self.types[i] == BOOLEAN else pd.arrays.IntegerArray(data, mask)
+
+    def to_arrow(self) -> Any:
+        """A pyarrow.Table: `time` (ms, UTC), then a column a series in its own type; null is missing, NaN stays NaN. If
+        a series is called time, the times are called `__time__`."""
+        import pyarrow as pa
+
+        kinds = {DOUBLE: pa.float64(), INTEGER: pa.int64(), BOOLEAN: pa.bool_(), STRING: pa.utf8()}
+        columns = [pa.array(self.grid.ends(), pa.timestamp("ms", tz="UTC"))]
+        for i in range(len(self.keys)):
+            data, missing = self._typed(i), ~self.present[i]
+            columns.append(pa.array(data, kinds[int(self.types[i])], mask=missing, from_pandas=False))
+        names = self.series
+        return pa.table(columns, names=["__time__" if "time" in names else "time", *names])
+
+
+def _comparable(values: list[Scalar]) -> list[str]:
+    return [repr(v) for v in values]

@@ -1,0 +1,188 @@
+"""A matrix as a table of plain text, or of HTML for notebooks, with a small chart of each series."""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+import unicodedata
+
+from query_dsl.results.keyed import Scalar
+from query_dsl.results.matrix_values import MatrixValues
+from query_dsl.results.sparks import spark, spark_svg
+from query_dsl.tree.selector import series_text
+from query_dsl.tree.timing import format_duration, format_time
+
+MAX_SERIES = 40
+MAX_COLUMNS = 6
+MAX_TEXT = 24
+MAX_SPARK = 30
+LEAST_NAME, LEAST_SPARK = 12, 8
+GAP = 2
+
+
+def render_table(
+    matrix: MatrixValues,
+    max_series: int = MAX_SERIES,
+    max_columns: int = MAX_COLUMNS,
+    *,
+    sparks: bool = False,
+    ascii_only: bool = False,
+    width: int | None = None,
+) -> str:
+    """Title, a line a series with its newest values (times in UTC), what was left out, and the notes.
+
+    `sparks`: a line of characters for each series; `ascii_only`: for terminals that know no others, labels as escapes.
+    With a `width` no line is longer: older columns go first, then charts become short, then names; notes
+    are folded."""
+    first, remarks = max(0, matrix.grid.n - max_columns), _remarks(matrix, max_series)
+    rows = _rows(matrix, max_series, first)
+    if ascii_only:
+        rows = [[_ascii(cell) for cell in row] for row in rows]
+    chart = 0
+    if len(rows) > 1:
+        chart = min(MAX_SPARK, matrix.grid.n) if sparks and matrix.grid.n > 1 else 0
+        if width is not None:
+            chart, kept = _fitting(rows, chart, width)
+            rows = [[_shortened(row[0], kept[0], ascii_only), *row[-kept[1] :]] for row in rows]
+            first = matrix.grid.n - kept[1]
+        if chart:
+            rows[0].insert(1, "")
+            for i, row in enumerate(rows[1:]):
+                row.insert(1, spark(matrix, i, chart, ascii_only).ljust(chart))
+    table = _aligned(rows) if len(rows) > 1 else []
+    said = [_ascii(line) if ascii_only else line for line in (_title(matrix, first), *remarks)]
+    if width is not None:
+        table = [_shortened(line, width, ascii_only) for line in table]
+        folded = [textwrap.wrap(line, max(width, LEAST_NAME), subsequent_indent="  ") for line in said]
+        return "\n".join([*folded[0], *table, *(line for lines in folded[1:] for line in lines)])
+    return "\n".join([said[0], *table, *said[1:]])
+
+
+def _fitting(rows: list[list[str]], chart: int, width: int) -> tuple[int, tuple[int, int]]:
+    """(characters of the charts, (characters of the names, columns of values)) that fit into the width."""
+    widths = [max(_width(row[i]) for row in rows) for i in range(len(rows[0]))]
+    name, values = widths[0], widths[1:]
+    columns = len(values)
+
+    def free(columns: int, chart: int) -> int:
+        return width - sum(each + GAP for each in values[len(values) - columns :]) - (chart + GAP if chart else 0)
+
+    least = min(LEAST_SPARK, chart)
+    while columns > 1 and free(columns, chart) < name:
+        columns -= 1
+    while chart > least and free(columns, chart) < name:
+        chart -= 1
+    if chart and free(columns, chart) < min(name, LEAST_NAME):
+        chart = 0
+    return chart, (max(1, min(name, free(columns, chart))), columns)
+
+
+def render_html(matrix: MatrixValues, max_series: int = MAX_SERIES, max_columns: int = MAX_COLUMNS) -> str:
+    """The same as a table of HTML, every text escaped, the charts as SVG. No scripts, no styles of the page."""
+    first, remarks = max(0, matrix.grid.n - max_columns), _remarks(matrix, max_series)
+    rows = _rows(matrix, max_series, first)
+    charts = matrix.grid.n > 1
+    lines = [f"<p>{html.escape(_title(matrix, first))}</p>"]
+    if len(rows) > 1:
+        head, *body = rows
+        extra = _html("chart", "th", "col") if charts else ""
+        cells = [_html(cell, "th", "col") for cell in head]
+        lines.append(f"<table><thead><tr>{cells[0]}{extra}{''.join(cells[1:])}</tr></thead><tbody>")
+        for i, (name, *values) in enumerate(body):
+            chart = f"<td>{spark_svg(matrix, i)}</td>" if charts else ""
+            line = "".join(_html(cell, "td") for cell in values)
+            lines.append(f"<tr>{_html(name, 'th', 'row')}{chart}{line}</tr>")
+        lines.append("</tbody></table>")
+    lines += [f"<p>{html.escape(remark)}</p>" for remark in remarks]
+    return "<div>" + "\n".join(lines) + "</div>"
+
+
+def _html(text: str, tag: str, scope: str = "") -> str:
+    side = "left" if scope == "row" else "right"
+    about = f' scope="{scope}"' if scope else ""
+    return f'<{tag}{about} style="text-align: {side}">{html.escape(text)}</{tag}>'
+
+
+def _rows(matrix: MatrixValues, max_series: int, first: int) -> list[list[str]]:
+    """Head and a row a series, as texts."""
+    head = ["series", *(_clock(t, matrix.grid.step_ms) for t in matrix.times[first:])]
+    names = [series_text(key.name, dict(key.labels)) for key in matrix.keys[:max_series]]
+    return [head, *([printable(name), *(_cell(v) for v in matrix.tolist(i)[first:])] for i, name in enumerate(names))]
+
+
+def _remarks(matrix: MatrixValues, max_series: int) -> list[str]:
+    more = [f"... and {len(matrix) - max_series} more series"] if len(matrix) > max_series else []
+    return [*more, *(f"note: {printable(note)}" for note in matrix.notes)]
+
+
+def _title(matrix: MatrixValues, first: int) -> str:
+    grid = matrix.grid
+    shown = f", last {grid.n - first} shown" if first else ""
+    flags = "" if matrix.complete else ", incomplete"
+    flags += ", partial" if matrix.partial else ""
+    return (
+        f"{len(matrix)} series x {grid.n} buckets of {format_duration(grid.step_ms)} "
+        f"({format_time(grid.start_ms)} .. {format_time(grid.end_ms)}]{shown}{flags}"
+    )
+
+
+def _clock(ms: int, step_ms: int) -> str:
+    text = format_time(ms)
+    day, _, clock = text.partition("T")
+    return f"{day[5:]} {clock[:5]}" if step_ms >= 3_600_000 else clock.rstrip("Z") or text
+
+
+def _cell(value: Scalar) -> str:
+    if value is None:
+        return "NA"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else f"{value:.6g}"
+    if isinstance(value, int):
+        return str(value)
+    text = printable(value)
+    return f'"{text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"}"'
+
+
+def printable(text: str) -> str:
+    """Labels come from anywhere: what could move a terminal's cursor is shown as an escape."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _ascii(text: str) -> str:
+    return text if text.isascii() else text.replace("…", "...").encode("ascii", "backslashreplace").decode()
+
+
+def _width(text: str) -> int:
+    """Cells that a text takes in a terminal: letters of East Asia two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in text)
+
+
+def _shortened(text: str, width: int, ascii_only: bool = False) -> str:
+    """The text in at most `width` cells, with a mark where some of it is missing."""
+    if _width(text) <= width:
+        return text
+    mark = "..." if ascii_only else "…"
+    mark = mark[: max(0, width)]
+    while text and _width(text) + len(mark) > width:
+        text = text[: min(len(text) - 1, width)]
+    return text + mark
+
+
+def _padded(text: str, width: int, left: bool) -> str:
+    fill = " " * (width - _width(text))
+    return text + fill if left else fill + text
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(_width(row[i]) for row in rows) for i in range(len(rows[0]))]
+    gap = " " * GAP
+    return [
+        gap.join(_padded(cell, width, left=i == 0) for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]

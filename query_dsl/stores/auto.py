@@ -1,0 +1,183 @@
+"""Memory where it reaches, the history where it does not, and both side by side where a range begins in the one and
+ends in the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.grid import Grid
+from artimon.model.select import STATISTICS, Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store
+from query_dsl.stores.catalogue import in_order
+from query_dsl.stores.history.question import HistoryError, HistoryInterrupted, TooMuchHistory
+from query_dsl.stores.levels import Reach, Recalling, Ring, rings_of
+from query_dsl.stores.limits import Watch, watched
+from query_dsl.stores.sampled import Sampled, SampleRequest, Sampling
+from query_dsl.stores.seam import coarser, joined
+from query_dsl.tree.errors import QueryError
+from query_dsl.tree.timing import format_time
+
+T = TypeVar("T")
+
+
+class AutoStore:
+    """A Store of a memory store and of a history that is opened when it is needed first. Threads may share it if they
+    may share these two."""
+
+    def __init__(self, memory: Store, past: Callable[[], Store], clock: Clock = SYSTEM_CLOCK) -> None:
+        self._memory, self._past, self._clock = memory, past, clock
+
+    def watching(self, watch: Watch) -> AutoStore:
+        """See Watching."""
+        return AutoStore(watched(self._memory, watch), lambda: watched(self._past(), watch), self._clock)
+
+    def reach(self) -> Reach:
+        """See Reaching."""
+        return Reach(boundless=True, levels_first=True, real_ms=self._clock.now_ms())
+
+    def past(self) -> Store:
+        """See Layered."""
+        return self._past()
+
+    def levels(self) -> tuple[tuple[int, int], ...]:
+        """See Store: those of memory."""
+        return self._memory.levels()
+
+    def names(self) -> list[str]:
+        """See Store: those of both."""
+        return sorted({*self._memory.names(), *(self._of_past(lambda past: past.names()) or ())})
+
+    def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
+        """See Store: those of both."""
+        past = self._of_past(lambda store: store.label_values(label, limit)) or ()
+        return sorted({*self._memory.label_values(label, limit), *past})[:limit]
+
+    def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
+        """See Store: those of both, as memory knows them; the history is asked where memory does not fill the limit."""
+        found = self._memory.find(matchers, limit)
+        if len(found) >= limit:
+            return found
+        known = {_key(one) for one in found}
+        past = self._of_past(lambda store: store.find(matchers, limit)) or ()
+        return in_order([*found, *(one for one in past if _key(one) not in known)])[:limit]
+
+    def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
+        """See Recalling: what the history knows."""
+
+        def ask(past: Store) -> dict[int, int]:
+            return past.newest(matchers, end_ms, prints) if isinstance(past, Recalling) else {}
+
+        return self._of_past(ask) or {}
+
+    def _of_past(self, ask: Callable[[Store], T]) -> T | None:
+        """What the history says; None where it does not answer, which takes nothing from what memory knows."""
+        try:
+            return ask(self._past())
+        except (HistoryInterrupted, TooMuchHistory):
+            raise
+        except (HistoryError, SelectError, OSError):
+            return None
+
+    def samples(self, request: SampleRequest) -> Sampled:
+        """See Sampling: from the history."""
+        past = self._past()
+        if not isinstance(past, Sampling):
+            raise SelectError("the history of this store holds no raw samples")
+        return past.samples(request)
+
+    def aggregate(self, request: AggregateRequest) -> Aggregate:
+        """See Aggregating: what memory holds alone. NotPushed for the rest."""
+        memory, ring = self._memory, self._ring(request.grid.step_ms)
+        if not isinstance(memory, Aggregating) or request.grid.step_ms != ring.step_ms:
+            raise NotPushed("the memory store does not aggregate this")
+        if request.grid.start_ms < ring.held_start_ms:
+            raise NotPushed("part of it lies in the history")
+        return memory.aggregate(request)
+
+    def select(self, request: SelectRequest) -> Buckets:
+        """See Store: any multiple of a level's step.
+
+        Where the history cannot be read the answer is that of memory, partial, with a note, and the other way round."""
+        grid = request.grid
+        ring = self._ring(grid.step_ms)
+        if grid.start_ms >= ring.held_start_ms and grid.step_ms == ring.step_ms:
+            return _told(self._memory.select(request))
+        border = -(-ring.span_start_ms // grid.step_ms) * grid.step_ms
+        border += (grid.end_ms - border) % grid.step_ms
+        if grid.end_ms <= border:
+            return _told(self._past().select(request), "history")
+        newer = Grid(grid.end_ms, grid.step_ms, min(grid.n, (grid.end_ms - border) // grid.step_ms))
+        if newer.n == grid.n:
+            return self._newer(request, newer, ring, request.statistics)
+        older = Grid(newer.start_ms, grid.step_ms, grid.n - newer.n)
+        return self._both(request, older, newer, ring)
+
+    def _both(self, request: SelectRequest, older: Grid, newer: Grid, ring: Ring) -> Buckets:
+        statistics = tuple(dict.fromkeys((*request.statistics, "count")))
+        if "sum" in statistics:  # a type that changes at the seam takes all that tells which sum is meant
+            statistics = STATISTICS
+        new: Buckets | SelectError
+        try:
+            new = self._newer(request, newer, ring, statistics)
+        except SelectError as problem:
+            if problem.of_query:
+                raise
+            new = problem
+        try:
+            whole = request.grid if isinstance(new, SelectError) else older
+            old = _told(self._past().select(replace(request, grid=whole, statistics=statistics)), "history")
+        except (TooMuchHistory, HistoryInterrupted):
+            raise
+        except HistoryError as problem:
+            if isinstance(new, SelectError):
+                raise
+            note = f"the history does not answer ({problem}): nothing up to {format_time(older.end_ms)} is here"
+            old = _nothing(older, statistics, note)
+        if isinstance(new, SelectError):
+            note = f"the memory store does not answer ({new}): all of it is from the history"
+            return replace(_only(old, request), notes=(*old.notes, note), partial=True)
+        found = joined(old, new, request)
+        if len(found.series) > request.limit:
+            raise SelectError(
+                f"{len(found.series)} series fit, at most {request.limit} are allowed: add matchers or raise the limit"
+            )
+        return found
+
+    def _newer(self, request: SelectRequest, grid: Grid, ring: Ring, statistics: tuple[str, ...]) -> Buckets:
+        """What memory holds, in the buckets of the query."""
+        times = grid.step_ms // ring.step_ms
+        wanted = statistics if times == 1 else tuple(dict.fromkeys((*statistics, "count")))
+        finer = Grid(grid.end_ms, ring.step_ms, grid.n * times)
+        found = self._memory.select(replace(request, grid=finer, statistics=wanted))
+        return _only(coarser(_told(found), grid), replace(request, statistics=statistics))
+
+    def _ring(self, step_ms: int) -> Ring:
+        """The level that serves buckets of this step: as wide, or the widest of which they are a multiple."""
+        rings = rings_of(self._memory.levels(), self._clock.now_ms())
+        fit = [ring for ring in rings if step_ms % ring.step_ms == 0]
+        if not fit:
+            raise QueryError(f"no level has buckets of which {step_ms} ms is a multiple")
+        return fit[-1]
+
+
+def _key(one: Series) -> tuple[str, frozenset[tuple[str, str]]]:
+    return one.name, frozenset(one.labels.items())
+
+
+def _told(found: Buckets, engine: str = "memory") -> Buckets:
+    """With the word that this engine answered."""
+    return found if found.parts else replace(found, parts=(Part(engine, found.grid.start_ms, found.grid.end_ms),))
+
+
+def _only(found: Buckets, request: SelectRequest) -> Buckets:
+    return replace(found, statistics={name: found.statistics[name] for name in request.statistics})
+
+
+def _nothing(grid: Grid, statistics: tuple[str, ...], note: str) -> Buckets:
+    empty = {name: np.zeros((0, grid.n), np.int64) for name in statistics}
+    return Buckets(grid, (), empty, notes=(note,), partial=True)

@@ -1,0 +1,124 @@
+"""Series as the history knows them: rows of the table of series as the series of an answer."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from artimon.model.select import NAME, Matcher, Series
+from artimon.model.series_table import Column, SeriesTable
+from artimon.model.values import Kind, ValueType
+from query_dsl.stores.history.series import announced
+from query_dsl.stores.rows import Ints
+
+KEPT = 8
+FRESH_S = 30.0
+"""What was looked up is used again for so long: new announcements take as long to come into the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Series that fit: `table` one row a series, pairs of (source, fingerprint) that report them, and the row of
+    each."""
+
+    table: SeriesTable
+    source: Ints
+    print: Ints
+    row_of: Ints
+    aside: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+class Catalogue:
+    """Of one history. `_lock` guards what is kept."""
+
+    def __init__(self, hdfs: str) -> None:
+        self._hdfs = hdfs
+        self._lock = Lock()
+        self._kept: OrderedDict[tuple[Matcher, ...], tuple[float, Known]] = OrderedDict()
+
+    def find(self, matchers: tuple[Matcher, ...]) -> Known:
+        """Every series that was ever announced and fits. Raises as `announced`."""
+        now = monotonic()
+        with self._lock:
+            at, held = self._kept.get(matchers, (0.0, None))
+            if held is not None and now - at < FRESH_S:
+                return held
+        found = known(*announced(self._hdfs, matchers))
+        with self._lock:
+            self._kept[matchers] = now, found
+            self._kept.move_to_end(matchers)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return found
+
+
+def known(rows: Any, aside: tuple[int, ...]) -> Known:
+    """Of rows of SERIES_SCHEMA, each (source, series) once. A series that two sources report is one."""
+    prints = rows.column("series").to_numpy()
+    source = rows.column("source").cast(pa.int64()).to_numpy()
+    distinct, first, row_of = np.unique(prints, return_index=True, return_inverse=True)
+    types = _codes(rows.column("type"), ValueType)
+    double = np.zeros(len(distinct), np.bool_)
+    double[row_of[types == ValueType.DOUBLE]] = True
+    one = types[first]
+    own = np.where(double & (one == ValueType.INTEGER), int(ValueType.DOUBLE), one).astype(np.uint8)
+    kinds = _codes(rows.column("kind"), Kind)[first]
+    chosen = rows.select(["name", "labels"]).take(pa.array(first)).combine_chunks()
+    columns = {NAME: _coded(chosen.column("name").combine_chunks()), **_labels(chosen.column("labels"))}
+    return Known(SeriesTable(distinct.view(np.uint64), own, kinds, columns), source, prints, row_of.reshape(-1), aside)
+
+
+def _codes(column: Any, of: type[ValueType] | type[Kind]) -> Any:
+    names, codes = _dictionary(column)
+    place = np.array([int(of[name.upper()]) for name in names], np.uint8)
+    return place[codes]
+
+
+def _dictionary(column: Any) -> tuple[list[str], Any]:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(whole, pa.ChunkedArray):
+        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], pa.utf8())
+    coded = whole.dictionary_encode()
+    return coded.dictionary.to_pylist(), coded.indices.to_numpy()
+
+
+def _coded(column: Any) -> Column:
+    values, codes = _dictionary(column)
+    return codes.astype(np.int32), values
+
+
+def _labels(column: Any) -> dict[str, Column]:
+    """A column a label; "" where a series has none."""
+    keys, items, owner, n = [], [], [], 0
+    for chunk in column.chunks:
+        sizes = np.diff(np.asarray(chunk.offsets))
+        keys.append(chunk.keys)
+        items.append(chunk.items)
+        owner.append(np.repeat(np.arange(n, n + len(chunk)), sizes))
+        n += len(chunk)
+    names, name_of = _dictionary(pa.chunked_array(keys, pa.utf8()))
+    values, value_of = _dictionary(pa.chunked_array(items, pa.utf8()))
+    rows = np.concatenate(owner) if owner else np.zeros(0, np.int64)
+    columns: dict[str, Column] = {}
+    for number, name in enumerate(names):
+        mine = name_of == number
+        used, codes = np.unique(value_of[mine], return_inverse=True)
+        whole = np.zeros(n, np.int32)
+        whole[rows[mine]] = codes + 1
+        columns[name] = whole, ["", *(values[i] for i in used.tolist())]
+    return columns
+
+
+def in_order(series: Sequence[Series]) -> list[Series]:
+    """In canonical order."""
+    return sorted(series, key=lambda one: (one.name, sorted(one.labels.items())))

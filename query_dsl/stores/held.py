@@ -1,0 +1,223 @@
+"""Buckets that pieces fall into: arrays of (series, buckets), as an engine answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.succession import succession
+from artimon.model.grid import Grid
+from artimon.model.select import BIRTH_TYPE, Buckets, SelectRequest
+from artimon.model.series_table import SeriesTable
+from query_dsl.stores.cutting import Cuts, Piece, lives_joined, renumbered, without
+from query_dsl.stores.rows import BOOLEAN, DOUBLE, INTEGER, NO_TYPE, STRING, Bools, Ints, Types, rank
+from varstore.cells.sums import BEYOND_64_BITS, may_wrap, sums_to_double, true_sum
+
+LIVES_A_SERIES = 5_000
+"""As in shards: of more the oldest are left out, and a note says so."""
+_SUM = ("min", "max", "sum")
+
+
+class Held:
+    """Belongs to one selection of `rows` series. Not locked."""
+
+    def __init__(self, rows: int, grid: Grid, statistics: Collection[str]) -> None:
+        self._rows, self._grid = rows, grid
+        wanted = {*statistics, "count"}
+        wanted |= {"last_time"} if "last" in wanted else set()
+        wanted |= set(_SUM) if "sum" in wanted else set()  # they tell which sum is meant where it wraps
+        self._flat = {name: np.zeros(rows * grid.n, np.int64) for name in sorted(wanted)}
+        self._types: Types = np.full(rows, NO_TYPE, np.uint8)
+        self._newest, self._ended = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        self._lives = [np.zeros(0, BIRTH_TYPE)]
+        self._lives_held = self._lives_joined = 0
+        self._texts: list[str] = []
+        self._number: dict[str, int] = {}
+        self.mixed: set[int] = set()
+        """Series of more than one type: what is held of them is not whole until `put_back`."""
+        self.samples = 0
+
+    def add(self, piece: Piece) -> None:
+        """Take in what some samples amount to, in any order."""
+        self.samples += piece.samples
+        self.mixed.update(piece.mixed.tolist())
+        piece = self._of_one_type(piece)
+        if piece.strings:
+            piece = renumbered(piece, np.array([self._text(text) for text in piece.strings], np.int64))
+        self._types[piece.rows] = piece.types
+        self._newest[piece.rows] = np.maximum(self._newest[piece.rows], piece.newest_ms)
+        rows, times = piece.ended
+        self._ended[rows] = np.maximum(self._ended[rows], times)
+        self._put(piece.cuts, piece.kinds())
+        if len(piece.lives):
+            self._lives.append(piece.lives)
+            self._lives_held += len(piece.lives)
+            if self._lives_held > 2 * self._lives_joined + 100_000:
+                self._join_lives()
+
+    def ended(self) -> Ints:
+        """Series that ended on the grid, unless they went on after it."""
+        return np.flatnonzero((self._ended > 0) & (self._ended >= self._newest))
+
+    def went_on(self, rows: Ints, newest_ms: Ints) -> None:
+        """Samples after the grid: their times, and of which series."""
+        np.maximum.at(self._newest, rows, newest_ms)
+
+    def begun(self, several: Bools) -> Ints:
+        """Series that `several` sources report (a mask) and of which a life may have begun on the grid: whether it
+        overlaps with another one, samples before and after the grid tell."""
+        self._join_lives()
+        lives = self._lives[0]
+        begun = lives["birth_ms"] > self._grid.start_ms
+        begun[1:] |= lives["row"][1:] == lives["row"][:-1]
+        rows: Ints = np.unique(lives["row"][begun & several[lives["row"]]]).astype(np.int64)
+        return rows
+
+    def put_back(self, piece: Piece, rows: Ints | None = None) -> None:
+        """What these series (default: those of more than one type) amount to, now that all their samples were seen."""
+        rows = np.array(sorted(self.mixed), np.int64) if rows is None else rows
+        for matrix in self._flat.values():
+            matrix.reshape(self._rows, self._grid.n)[rows] = 0
+        self._types[rows], self._newest[rows], self._ended[rows] = NO_TYPE, 0, 0
+        self._lives = [lives[~np.isin(lives["row"], rows)] for lives in self._lives]
+        self.mixed.difference_update(rows.tolist())
+        samples = self.samples
+        self.add(piece)
+        self.samples = samples
+
+    def _of_one_type(self, piece: Piece) -> Piece:
+        held = self._types[piece.rows]
+        self.mixed.update(piece.rows[(held != NO_TYPE) & (held != piece.types)].tolist())
+        if not self.mixed:
+            return piece
+        return without(piece, np.array(sorted(self.mixed), np.int64))
+
+    def _text(self, text: str) -> int:
+        number = self._number.setdefault(text, len(self._texts))
+        if number == len(self._texts):
+            self._texts.append(text)
+        return number
+
+    def _put(self, cuts: Cuts, kinds: Types) -> None:
+        at, flat = cuts.at, self._flat
+        before = flat["count"][at]
+        there = before > 0
+        flat["count"][at] = before + cuts.count
+        if "last_time" in flat:
+            later = ~there | self._later(cuts, kinds, there)
+            flat["last_time"][at[later]] = cuts.last_time[later]
+            if "last" in flat:
+                flat["last"][at[later]] = cuts.last[later]
+        double = kinds == DOUBLE
+        for name, join in (("min", np.minimum), ("max", np.maximum), ("sum", np.add)):
+            if name in flat:
+                new = getattr(cuts, name)
+                if there.any():
+                    new = np.where(there, _folded(join, flat[name][at], new, double), new)
+                flat[name][at] = new
+
+    def _later(self, cuts: Cuts, kinds: Types, there: Bools) -> Bools:
+        times = self._flat["last_time"][cuts.at]
+        later = there & (cuts.last_time > times)
+        tied = np.flatnonzero(there & (cuts.last_time == times))
+        if len(tied) and "last" in self._flat:
+            ranks = [self._ranks(cells[tied], kinds[tied]) for cells in (cuts.last, self._flat["last"][cuts.at])]
+            later[tied] = ranks[0] > ranks[1]
+        return np.asarray(later)
+
+    def _ranks(self, cells: Ints, kinds: Types) -> Ints:
+        ranks = rank(cells, kinds == DOUBLE)
+        text = kinds == STRING
+        if text.any():
+            place = np.argsort(np.argsort(np.array(self._texts, object)))
+            ranks = np.where(text, place[np.where(text, cells, 0)], ranks)
+        return ranks
+
+    def _join_lives(self) -> None:
+        lives = np.concatenate(self._lives)
+        text = (self._types == STRING)[lives["row"]] if len(lives) else np.zeros(0, np.bool_)
+        if text.any():  # joined by the order of the texts
+            place = np.argsort(np.argsort(np.array(self._texts, object))).astype(np.int64)
+            back = np.argsort(place)
+            lives["last"][text] = place[lives["last"][text]]
+            lives = lives_joined(lives, self._types == DOUBLE)
+            text = (self._types == STRING)[lives["row"]]
+            lives["last"][text] = back[lives["last"][text]]
+        else:
+            lives = lives_joined(lives, self._types == DOUBLE)
+        self._lives = [lives]
+        self._lives_held = self._lives_joined = len(lives)
+
+    def buckets(self, request: SelectRequest, series: SeriesTable, notes: tuple[str, ...] = ()) -> Buckets:
+        """The answer. `series` with the types as announced: a series without samples has that type, and INTEGER samples
+        of a series that was announced as DOUBLE since are doubles, as they are in a shard."""
+        self._join_lives()
+        announced = series.types
+        types = np.where(self._types == NO_TYPE, announced, self._types).astype(np.uint8)
+        late = np.flatnonzero((self._types == INTEGER) & (announced == DOUBLE))
+        lives, dropped = _newest_lives(succession(self._lives[0]), self._rows)
+        if len(late):
+            self._to_double(late, lives)
+            types[late] = DOUBLE
+        shape = (self._rows, self._grid.n)
+        held = {name: matrix.reshape(shape) for name, matrix in self._flat.items()}
+        more: tuple[str, ...] = (
+            (f"{dropped:,} lives of series with more than {LIVES_A_SERIES:,} are left out",) if dropped else ()
+        )
+        made = SeriesTable(series.fingerprints, types, series.kinds, series.columns)
+        if "sum" in request.statistics:
+            more += _sum_notes(made, held)
+        return Buckets(
+            request.grid,
+            made,
+            {name: held[name] for name in request.statistics},
+            tuple(self._texts),
+            lives,
+            np.where(self._ended >= self._newest, self._ended, 0),
+            self._newest,
+            (*notes, *more),
+        )
+
+    def _to_double(self, rows: Ints, lives: npt.NDArray[np.void]) -> None:
+        shape = (self._rows, self._grid.n)
+        held = {name: matrix.reshape(shape) for name, matrix in self._flat.items()}
+        if "sum" in held:
+            parts = [held[name][rows].ravel() for name in ("count", "min", "max", "sum")]
+            held["sum"][rows] = sums_to_double(*parts).view(np.int64).reshape(len(rows), -1)
+        for name in {"last", "min", "max"} & held.keys():
+            held[name][rows] = held[name][rows].astype(np.float64).view(np.int64)
+        mine = np.isin(lives["row"], rows)
+        lives["last"][mine] = lives["last"][mine].astype(np.float64).view(np.int64)
+
+
+def _folded(join: np.ufunc, old: Ints, new: Ints, double: Bools) -> Ints:
+    with np.errstate(all="ignore"):
+        whole: Ints = join(old, new)
+        if double.any():
+            whole[double] = join(old[double].view(np.float64), new[double].view(np.float64)).view(np.int64)
+    return whole
+
+
+def _newest_lives(lives: npt.NDArray[np.void], rows: int) -> tuple[npt.NDArray[np.void], int]:
+    """At most LIVES_A_SERIES of each series, and how many are left out."""
+    many = np.bincount(lives["row"], minlength=rows) if len(lives) else np.zeros(rows, np.int64)
+    if not (many > LIVES_A_SERIES).any():
+        return lives, 0
+    after = np.cumsum(many)[lives["row"]] - np.arange(len(lives))  # lives of the series from this one on
+    kept = lives[after <= LIVES_A_SERIES]
+    return kept, len(lives) - len(kept)
+
+
+def _sum_notes(series: SeriesTable, held: dict[str, npt.NDArray[np.int64]]) -> tuple[str, ...]:
+    """Names whose sums do not fit in the 64 bits of an answer, where they are given modulo 2^64, as shards say it."""
+    whole = np.asarray((series.types == INTEGER) | (series.types == BOOLEAN))
+    wide = may_wrap(held["count"], held["min"], held["max"]) & whole[:, None] & (held["count"] > 0)
+    wrapped: dict[str, int] = {}
+    for row, column in np.argwhere(wide).tolist():
+        exact = true_sum(*(int(held[name][row, column]) for name in ("count", "min", "max", "sum")))
+        if exact is None or not -(2**63) <= exact < 2**63:
+            name = series[row].name
+            wrapped[name] = wrapped.get(name, 0) + 1
+    return tuple(f"sum of {name} {BEYOND_64_BITS} in {n} buckets: given modulo 2^64" for name, n in wrapped.items())

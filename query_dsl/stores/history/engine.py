@@ -1,0 +1,431 @@
+"""The history engine: samples of the raw table by selector and time, through Spark or in this process.
+
+selector -> table of series -> sources and fingerprints -> files whose statistics allow them -> only these are read.
+This is the one module besides pipeline.spark that imports pyspark, and only once Spark is wanted. docs/history.md.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from kazoo.client import KazooClient
+
+from artimon.model import files
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.leases import read_whole, reading
+from artimon.model.registration import zookeeper_client
+from pipeline.spark.table import FILE_SCHEMA, TableError, first_line, raw_uri
+from query_dsl.stores.history.assembling import assemble
+from query_dsl.stores.history.files import Pruned, Wanted, prune
+from query_dsl.stores.history.gathering import Gathering
+from query_dsl.stores.history.local import LocalReader, Progress, no_progress
+from query_dsl.stores.history.question import (
+    NO_LIMIT,
+    SAMPLES,
+    SERIES,
+    HistoryError,
+    HistoryInterrupted,
+    Question,
+    question,
+)
+from query_dsl.stores.history.result import HistoryAnswer, Touched
+from query_dsl.stores.history.series import Found, find_series
+from query_dsl.stores.history.tasks import LOOK_S
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Engine = Literal["auto", "local", "spark"]
+LOCAL_BYTES = 256 * 1024 * 1024
+"""`auto`: files of so many bytes are read in this process, more through Spark, whose start takes some seconds."""
+CONNECT_S = 2.0
+LISTED = 200
+"""So many sources or fingerprints go to Spark as a list that prunes row groups; more only as their bounds."""
+_BINARY = "value binary"
+_GONE = ("FILE_NOT_EXIST", "FileNotFoundException")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkPlace:
+    """How a Spark session is made if there is none."""
+
+    master: str = "local[2]"
+    memory: str = "1g"
+
+
+class History:
+    """The history on one HDFS. A context manager; threads may share it. Nothing is opened before the first question.
+
+    `spark` is a session to use; without it the active one is, else one is made and stopped by `close`. With a
+    `zookeeper` (host:port) files stay while they are read; without it a reading begins again if compaction was
+    faster."""
+
+    def __init__(
+        self,
+        hdfs: str,
+        zookeeper: str | None = None,
+        spark: SparkSession | None = None,
+        place: SparkPlace | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._hdfs, self._zookeeper, self._clock = hdfs, zookeeper, clock
+        self._spark, self._place = spark, place or SparkPlace()
+        self._own: tuple[SparkSession, str] | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the session that was made here. Idempotent."""
+        own, self._own = self._own, None
+        if own is not None:
+            own[0].stop()
+            shutil.rmtree(own[1], ignore_errors=True)
+
+    # --- samples
+
+    def read(
+        self,
+        selector: str,
+        start: object,
+        end: object = "now",
+        *,
+        samples: int = SAMPLES,
+        series: int = SERIES,
+        engine: Engine = "auto",
+        progress: Progress = no_progress,
+        stop: threading.Event | None = None,
+    ) -> HistoryAnswer:
+        """Every sample with time in (start, end] of every series that fits.
+
+        Times as everywhere: ISO 8601, "now-1h", datetime, epoch ms. Both engines give the same answer; `auto` takes
+        Spark for more than LOCAL_BYTES. Raises NothingSelected, TooMuchHistory beyond a limit, HistoryInterrupted once
+        `stop` is set, HistoryError if HDFS or the tables cannot be read, QueryError for a wrong question."""
+        asked = question(selector, start, end, self._clock.now_ms(), samples, series)
+        ended = stop or threading.Event()
+        with self.opened() as zookeeper:
+            found = find_series(self._hdfs, asked)
+            wanted = _wanted(found, asked)
+            uri = raw_uri(self._hdfs)
+
+            def answer(table: DeltaTable) -> HistoryAnswer:
+                pruned = prune(table, wanted)
+                if engine == "spark" or (engine == "auto" and pruned.size > LOCAL_BYTES):
+                    rows, touched = self._through_spark(uri, pruned, wanted, asked, progress, ended)
+                    rows = assemble(rows, found, wanted)
+                else:
+                    rows, touched = _locally(uri, pruned, found, wanted, asked, progress, ended)
+                if ended.is_set():
+                    raise HistoryInterrupted("reading the history was interrupted")
+                return _answer(rows, found, touched)
+
+            return read_whole(uri, answer, zookeeper)
+
+    def batches(
+        self,
+        selector: str,
+        start: object,
+        end: object = "now",
+        *,
+        series: int = SERIES,
+        stop: threading.Event | None = None,
+    ) -> Iterator[Any]:
+        """The same samples as Arrow tables of RESULT_SCHEMA, one after another, without a limit of samples: what is in
+        memory is one row group of one file. Each is sorted by series, source and time, all of them are not: a series
+        may come in several.
+
+        Read in this process. Raises as `read`; HistoryError if compaction took a file away meanwhile, for what was
+        given cannot be taken back."""
+        asked = question(selector, start, end, self._clock.now_ms(), NO_LIMIT, series)
+        uri = raw_uri(self._hdfs)
+        with self.opened() as zookeeper:
+            found = find_series(self._hdfs, asked)
+            wanted = _wanted(found, asked)
+            with reading(uri, zookeeper) as table:
+                pruned = prune(table, wanted)
+                reader = LocalReader(uri, wanted, asked, stop or threading.Event())
+                for rows in reader.stream(pruned.files):
+                    yield assemble(rows, found, wanted)
+
+    def frame(self, selector: str, start: object, end: object = "now", *, series: int = SERIES) -> DataFrame:
+        """The same samples as a Spark frame to compute on, without a limit of samples: columns series (text), name,
+        labels (map), source (text), type, time, birth, future, integer, double, boolean, string.
+
+        Lazy: the list of files is that of now. Raises as `read`."""
+        asked = question(selector, start, end, self._clock.now_ms(), SAMPLES, series)
+        with self.opened() as zookeeper:
+            found = find_series(self._hdfs, asked)
+            wanted = _wanted(found, asked)
+            uri = raw_uri(self._hdfs)
+            pruned = read_whole(uri, lambda table: prune(table, wanted), zookeeper)
+        session = self.session()
+        rows = _selected(session, uri, pruned, wanted)
+        about = found.table.take(pa.array(wanted.order)).select(["text", "name", "labels", "source_name", "type"])
+        about = about.append_column("pair", pa.array(np.arange(len(wanted))))
+        told: Any = session.createDataFrame(about).withColumnsRenamed({"text": "series", "source_name": "source"})
+        joined = rows.drop("source", "series").join(_broadcast(told), "pair").drop("pair")
+        order = ["series", "name", "labels", "source", "type", "time", "birth", "future"]
+        frame: DataFrame = joined.select(*order, "integer", "double", "boolean", "string")
+        return frame
+
+    def session(self) -> SparkSession:
+        """The Spark session that is used."""
+        from pyspark.sql import SparkSession
+
+        active = self._spark or SparkSession.getActiveSession()
+        if active is not None:
+            return active
+        with self._lock:
+            if self._own is None:
+                self._own = _make_session(self._place)
+            return self._own[0]
+
+    # --- engines
+
+    @property
+    def hdfs(self) -> str:
+        """Where it is."""
+        return self._hdfs
+
+    def in_tasks(
+        self,
+        work: Callable[[Iterator[Any]], Iterator[Any]],
+        tasks: Sequence[bytes],
+        stop: threading.Event,
+        progress: Progress = no_progress,
+    ) -> Iterator[bytes]:
+        """What `work` makes of each of `tasks`, in Spark: batches with a column of binaries in and out. As many tasks
+        at a time as run at once, so that no more than their answers are held. Raises as `read`."""
+        session = self.session()
+        context = session.sparkContext
+        wave = max(2, 2 * context.defaultParallelism)
+        for first in range(0, len(tasks), wave):
+            given = [(bytearray(task),) for task in tasks[first : first + wave]]
+            frame: Any = session.createDataFrame(context.parallelize(given, len(given)), _BINARY)
+            done = _in_group(session, frame.mapInArrow(work, _BINARY).toArrow, no_progress, stop)
+            for column in done.columns:
+                yield from (value.as_buffer() for value in column)
+            progress((first + len(given)) / len(tasks), f"{first + len(given)} of {len(tasks)} Spark tasks")
+
+    def _through_spark(
+        self,
+        uri: str,
+        pruned: Pruned,
+        wanted: Wanted,
+        asked: Question,
+        progress: Progress,
+        stop: threading.Event,
+    ) -> tuple[Any, Touched]:
+        session = self.session()
+        rows = _selected(session, uri, pruned, wanted)
+
+        def collect() -> Any:
+            if rows.count() > asked.samples:  # reads three columns only, and nothing beyond the limit comes here
+                raise asked.too_many_samples()
+            return rows.toArrow()
+
+        table = _in_group(session, collect, progress, stop)
+        paths = tuple(file.path for file in pruned.files)
+        return table, Touched("spark", len(paths), pruned.of_files, pruned.size, pruned.of_bytes, paths)
+
+    @contextmanager
+    def opened(self) -> Iterator[KazooClient | None]:
+        """A ZooKeeper client for leases, and our errors instead of those of the clients."""
+        client = _leasing(self._zookeeper) if self._zookeeper else None
+        try:
+            files.check_reachable(raw_uri(self._hdfs))
+            yield client
+        except TableNotFoundError as error:
+            raise HistoryError(
+                f"there is no history at {self._hdfs} yet: the Spark application makes its tables ({first_line(error)})"
+            ) from error
+        except (DeltaError, TableError, OSError) as error:
+            raise HistoryError(f"the history at {self._hdfs} cannot be read: {first_line(error)}") from error
+        finally:
+            if client is not None:
+                client.stop()
+                client.close()
+
+
+def _leasing(zookeeper: str) -> KazooClient | None:
+    """A client of a ZooKeeper that answers; None if it does not: then nobody knows what is read here."""
+    client = zookeeper_client(zookeeper)
+    if client.start_async().wait(CONNECT_S):
+        return client
+    client.stop()
+    client.close()
+    return None
+
+
+def _wanted(found: Found, asked: Question) -> Wanted:
+    source, series = (found.table.column(name).cast(pa.int64()).to_numpy() for name in ("source", "series"))
+    return Wanted(source, series, asked.after_ms, asked.until_ms)
+
+
+def _locally(
+    uri: str,
+    pruned: Pruned,
+    found: Found,
+    wanted: Wanted,
+    asked: Question,
+    progress: Progress,
+    stop: threading.Event,
+) -> tuple[Any, Touched]:
+    reader = LocalReader(uri, wanted, asked, stop)
+    rows = Gathering(reader, found, wanted, stop).table(pruned.files, progress)
+    paths = tuple(file.path for file in pruned.files)
+    return rows, Touched("local", len(paths), pruned.of_files, reader.touched, pruned.of_bytes, paths)
+
+
+def _answer(rows: Any, found: Found, touched: Touched) -> HistoryAnswer:
+    notes = [
+        f"engine {touched.engine}: {touched.files:,} of {touched.of_files:,} files,"
+        f" {touched.bytes:,} of {touched.of_bytes:,} bytes"
+    ]
+    if found.aside:
+        notes.append(f"{len(found.aside)} fingerprints that stand for two texts are set aside with their samples")
+    return HistoryAnswer(rows, found.table, touched, tuple(notes))
+
+
+# --- Spark
+
+
+def _selected(session: SparkSession, uri: str, pruned: Pruned, wanted: Wanted) -> Any:
+    """The wanted rows of these files as a frame of FILE_SCHEMA and `pair`."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(FILE_SCHEMA)
+    if pruned.files:
+        rows: Any = session.read.schema(schema).parquet(*(f"{uri}/{file.path}" for file in pruned.files))
+    else:
+        rows = session.createDataFrame([], schema)
+    rows = rows.where(f.col("time") > f.timestamp_micros(f.lit(wanted.after_us)))
+    rows = rows.where(f.col("time") <= f.timestamp_micros(f.lit(wanted.until_us)))
+    for name, values in (("source", wanted.source), ("series", wanted.series)):
+        distinct = np.unique(values).tolist()
+        if len(distinct) <= LISTED:
+            rows = rows.where(f.col(name).isin(distinct))
+        else:
+            rows = rows.where(f.col(name).between(distinct[0], distinct[-1]))
+    pairs = pa.table(
+        {
+            "source": pa.array(wanted.source.astype(np.int32)),
+            "series": pa.array(wanted.series),
+            "pair": pa.array(np.arange(len(wanted))),
+        }
+    )
+    return rows.join(_broadcast(session.createDataFrame(pairs)), ["source", "series"])
+
+
+def _broadcast(frame: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    return f.broadcast(frame)
+
+
+def _in_group(session: SparkSession, call: Callable[[], T], progress: Progress, stop: threading.Event) -> T:
+    """What `call` gives, which runs in a thread of its own so that its jobs can be watched and cancelled."""
+    from pyspark import InheritableThread
+
+    context, group = session.sparkContext, f"history-{uuid.uuid4().hex}"
+    results: list[T] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        context.setJobGroup(group, "history", interruptOnCancel=True)
+        try:
+            results.append(call())
+        except BaseException as error:
+            failures.append(error)
+
+    thread = InheritableThread(target=run, name=group, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(LOOK_S)
+            if stop.is_set():
+                raise HistoryInterrupted("reading the history was interrupted")
+            progress(*_advance(context, group))
+    finally:
+        if thread.is_alive():
+            context.cancelJobGroup(group)
+    if failures:
+        raise _translated(failures[0])
+    return results[0]
+
+
+def _advance(context: Any, group: str) -> tuple[float, str]:
+    """How far the jobs are: tasks done of tasks known."""
+    tracker = context.statusTracker()
+    done = known = 0
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info else ():
+            told = tracker.getStageInfo(stage)
+            if told is not None:
+                done, known = done + told.numCompletedTasks, known + told.numTasks
+    return done / (known or 1), f"{done} of {known} Spark tasks"
+
+
+def _translated(error: BaseException) -> BaseException:
+    """What Spark says of a file that is gone, as `read_whole` knows it; other failures of Spark in one line."""
+    from pyspark.errors import PySparkException
+
+    text = str(error)
+    if any(mark in text for mark in _GONE):
+        return FileNotFoundError(text.splitlines()[0])
+    if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
+        return HistoryError(f"Spark failed: {text.splitlines()[0] if text else type(error).__name__}")
+    return error
+
+
+def _make_session(place: SparkPlace) -> tuple[SparkSession, str]:
+    """A session in this process, and its temporary folder. Raises HistoryError if Spark does not start."""
+    from pyspark.sql import SparkSession
+
+    folder = tempfile.mkdtemp(prefix="artimon-history-")
+    builder: Any = SparkSession.builder.master(place.master).appName("artimon-history")
+    settings = {
+        "spark.driver.memory": place.memory,
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:-UsePerfData -Djava.io.tmpdir={folder}",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": folder,
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.shuffle.partitions": "4",
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except Exception as error:  # whatever Java's absence raises
+        shutil.rmtree(folder, ignore_errors=True)
+        raise HistoryError(
+            f"Spark does not start ({first_line(error)}): is a full Java 17 or later on PATH or at JAVA_HOME?"
+        ) from error
+    session.sparkContext.pythonExec = sys.executable
+    return session, folder

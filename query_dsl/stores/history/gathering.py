@@ -1,0 +1,103 @@
+"""Reading into the answer in two passes: the first finds by the keys where each row goes, the second decodes the values
+of one row group after another and copies them there. So no row is held twice, and the limit is known before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from pipeline.series.parquet import GroupReader
+from query_dsl.stores.history.assembling import Assembly
+from query_dsl.stores.history.files import RawFile, Wanted
+from query_dsl.stores.history.layout import Runs, runs_of
+from query_dsl.stores.history.local import LocalReader, Progress, Rows, fetch
+from query_dsl.stores.history.series import Found
+from query_dsl.stores.history.shares import Share
+from query_dsl.stores.history.tasks import Done, TaskPool
+
+HELD_BYTES = 64 * 1024 * 1024
+"""So much of what the first pass fetched is kept for the second, which fetches the rest again."""
+READER_BYTES = 64 * 1024
+"""What an open file takes besides."""
+
+
+class _Group(NamedTuple):
+    """Wanted rows of a row group; None for all of them."""
+
+    number: int
+    rows: Rows | None
+    runs: Runs
+
+
+class _Looked(NamedTuple):
+    """Row groups of one share, of which rows are wanted; `share` is None if it would be too much to keep it."""
+
+    uri: str
+    size: int
+    share: Share | None
+    groups: Sequence[_Group]
+
+    def again(self) -> Share:
+        """What is to be fetched."""
+        if self.share is not None:
+            return self.share
+        numbers = range(self.groups[0].number, self.groups[-1].number + 1)
+        share = Share(GroupReader(self.uri), tuple(numbers), self.size)
+        share.hold()
+        return share
+
+
+class Gathering:
+    """One answer. `_lock` guards what threads add to."""
+
+    def __init__(self, reader: LocalReader, found: Found, wanted: Wanted, stop: threading.Event) -> None:
+        self._reader, self._found, self._wanted, self._stop = reader, found, wanted, stop
+        self._lock = threading.Lock()
+        self._looked: list[_Looked] = []
+        self._held = 0
+
+    def table(self, files: Sequence[RawFile], progress: Progress) -> Any:
+        """Every wanted row of these files as RESULT_SCHEMA. Raises as LocalReader.read."""
+        self._reader.shares(files, self._look, lambda done, text: progress(done / 2, text))
+        self._looked.sort(key=lambda one: (one.uri, one.groups[0].number))
+        assembly = Assembly([group.runs for one in self._looked for group in one.groups], self._found)
+        self._fetch(assembly, lambda done: progress(0.5 + done / 2, f"of {len(files):,} files"))
+        return assembly.table()
+
+    def _look(self, share: Share, ended: threading.Event) -> None:
+        groups = []
+        for number in share.groups:
+            if ended.is_set():
+                return
+            picked = self._reader.look(share.reader, number)
+            if picked is not None:
+                groups.append(_Group(number, picked.rows, runs_of(self._wanted.order[picked.pairs], picked.time_us)))
+        if groups:
+            self._looked.append(_Looked(share.reader.uri, share.size, share if self._may_keep(share) else None, groups))
+
+    def _may_keep(self, share: Share) -> bool:
+        takes = share.reader.held + READER_BYTES
+        with self._lock:
+            fits = self._held + takes <= HELD_BYTES
+            self._held += takes if fits else 0
+        return fits
+
+    def _fetch(self, assembly: Assembly, progress: Callable[[float], None]) -> None:
+        pool = TaskPool(self._stop)
+
+        def values(looked: _Looked, first: int) -> Done:
+            if not pool.ended.is_set():
+                reader = looked.again().reader
+                for at, group in enumerate(looked.groups, first):
+                    if not pool.ended.is_set():
+                        assembly.put(at, fetch(reader, group.number, group.rows))
+                self._reader.count(reader)
+            return Done(looked.size)
+
+        firsts = accumulate((len(looked.groups) for looked in self._looked), initial=0)
+        total = sum(looked.size for looked in self._looked) or 1
+        tasks = [partial(values, looked, first) for looked, first in zip(self._looked, firsts, strict=False)]
+        pool.run(tasks, lambda size: progress(size / total))

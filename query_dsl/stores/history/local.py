@@ -1,0 +1,154 @@
+"""Reads the pruned files in this process, without Spark: row group after row group, by some threads at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.series.parquet import GroupReader
+from pipeline.spark.table import FILE_SCHEMA
+from query_dsl.stores.history.files import BOUNDS, STAMP, Ints, RawFile, Wanted
+from query_dsl.stores.history.question import HistoryInterrupted, Question
+from query_dsl.stores.history.shares import Share, shares_of
+from query_dsl.stores.history.tasks import Done, TaskPool
+
+VALUES = ("birth", "future", "integer", "double", "boolean", "string")
+COLUMNS = ("time", *VALUES)
+Rows = npt.NDArray[np.int32]
+Progress = Callable[[float, str], None]
+"""Called now and then with the part that is done, 0 to 1, and what that is."""
+
+
+class Picked(NamedTuple):
+    """Wanted rows of a row group, None for all of them; (rows,) number of the pair and time in us of each."""
+
+    rows: Rows | None
+    pairs: Ints
+    time_us: Ints
+
+
+def no_progress(_done: float, _text: str) -> None:
+    """Where nobody looks."""
+
+
+class LocalReader:
+    """One reading. Files are shared among threads; `_lock` guards what they add up."""
+
+    def __init__(self, uri: str, wanted: Wanted, question: Question, stop: threading.Event) -> None:
+        self._uri, self._wanted, self._question, self._stop = uri, wanted, question, stop
+        self._lock = threading.Lock()
+        self._samples = 0
+        self.touched = 0
+        """Bytes of column chunks that were fetched."""
+
+    def read(self, files: Sequence[RawFile], progress: Progress = no_progress) -> Any:
+        """Rows as `time`, VALUES and `pair` (number in `wanted`), in no order. Raises TooMuchHistory,
+        HistoryInterrupted, OSError (FileNotFoundError for a file that is gone)."""
+        parts: list[Any] = []
+        self.each(files, parts.append, progress)
+        return pa.concat_tables(parts) if parts else _empty()
+
+    def each(self, files: Sequence[RawFile], take: Callable[[Any], None], progress: Progress = no_progress) -> None:
+        """Have `take` called with the rows of one row group after another, by several threads, in no order: no more
+        than these are held. Raises as `read`, and what `take` raises."""
+
+        def work(share: Share, ended: threading.Event) -> None:
+            for part in self._parts(share, ended):
+                take(part)
+
+        self.shares(files, work, progress)
+
+    def stream(self, files: Sequence[RawFile]) -> Iterator[Any]:
+        """As `read`, in this thread: the rows of one row group after another, and no more are held."""
+        for file in files:
+            for share in self._shares(file):
+                share.hold()
+                yield from self._parts(share, self._stop)
+                self.count(share.reader)
+            if self._stop.is_set():
+                raise HistoryInterrupted("reading the history was interrupted")
+
+    def shares(
+        self, files: Sequence[RawFile], work: Callable[[Share, threading.Event], None], progress: Progress
+    ) -> None:
+        """Have `work` called with every share that may hold a wanted row, by several threads; the event says that its
+        results are not wanted any more. Raises as `read`, and what `work` raises."""
+        pool = TaskPool(self._stop)
+
+        def begin(file: RawFile) -> Done:
+            shares = self._shares(file)
+            if not shares:
+                return Done(file.size)
+            done = go_on(shares[0])  # at once: of small files there is no other, and few are open at a time
+            return Done(done.size, tuple(partial(go_on, share) for share in shares[1:]))
+
+        def go_on(share: Share) -> Done:
+            if not pool.ended.is_set():
+                share.hold()
+                work(share, pool.ended)
+                self.count(share.reader)
+            return Done(share.size)
+
+        total, text = sum(file.size for file in files) or 1, f"of {len(files):,} files"
+        pool.run([partial(begin, file) for file in files], lambda size: progress(size / total, text))
+
+    def look(self, reader: GroupReader, group: int) -> Picked | None:
+        """Which rows of a row group are wanted, None if there are none. Raises TooMuchHistory."""
+        keys = reader.read(group, BOUNDS)
+        source, series, time = (plain(keys.column(name)) for name in BOUNDS)
+        rows, pairs = self._wanted.rows(source, series, time)
+        if not len(pairs):
+            return None
+        with self._lock:
+            self._samples += len(pairs)
+            if self._samples > self._question.samples:
+                raise self._question.too_many_samples()
+        return Picked(None, pairs, time) if rows is None else Picked(rows.astype(np.int32), pairs, time[rows])
+
+    def count(self, reader: GroupReader) -> None:
+        """Add what it has fetched."""
+        with self._lock:
+            self.touched += reader.touched
+        reader.touched = 0
+
+    def _shares(self, file: RawFile) -> list[Share]:
+        return shares_of(f"{self._uri}/{file.path}", file, self._wanted)
+
+    def _parts(self, share: Share, ended: threading.Event) -> Iterator[Any]:
+        for group in share.groups:
+            if ended.is_set():
+                break
+            picked = self.look(share.reader, group)
+            if picked is not None:
+                yield fetch(share.reader, group, picked.rows).append_column("pair", pa.array(picked.pairs))
+
+
+def fetch(reader: GroupReader, group: int, rows: Rows | None) -> Any:
+    """`time` and VALUES of these rows of a row group, or of all."""
+    table = reader.read(group, COLUMNS).select(COLUMNS)
+    return table if rows is None else table.take(pa.array(rows))
+
+
+def plain(column: Any) -> Any:
+    """A column of numbers or times without nulls as numpy sees it, times as epoch microseconds; not copied."""
+    whole = whole_of(column)
+    if pa.types.is_timestamp(whole.type):
+        whole = whole.cast(STAMP).view(pa.int64())
+    return whole.to_numpy()
+
+
+def whole_of(column: Any) -> Any:
+    """A column as one array."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
+def _empty() -> Any:
+    return pa.schema([*(FILE_SCHEMA.field(name) for name in COLUMNS), ("pair", pa.int64())]).empty_table()

@@ -1,0 +1,60 @@
+"""What is asked of the history, and what goes wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from artimon.model.select import Matcher
+from query_dsl.tree.errors import QueryError
+from query_dsl.tree.selector import parse_selector
+from query_dsl.tree.timing import format_time, parse_instant
+
+SAMPLES = 1_000_000
+SERIES = 100_000
+NO_LIMIT = 2**62
+
+
+class HistoryError(QueryError):
+    """The history cannot be read. The text says where and why."""
+
+
+class TooMuchHistory(HistoryError):
+    """More was selected than a limit allows; nothing is cut silently. The text names the limit."""
+
+
+class HistoryInterrupted(HistoryError):
+    """The reader was told to stop; there is no partial answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Samples with time in (after_ms, until_ms] of every series that fits all matchers; at most `samples` of them, of
+    at most `series` series."""
+
+    text: str
+    matchers: tuple[Matcher, ...]
+    after_ms: int
+    until_ms: int
+    samples: int = SAMPLES
+    series: int = SERIES
+
+    def too_many_samples(self) -> TooMuchHistory:
+        """What the engines raise beyond the limit."""
+        return TooMuchHistory(
+            f"{self.text} has more than {self.samples:,} samples from {format_time(self.after_ms)} to"
+            f" {format_time(self.until_ms)}, the limit: narrow the selector or the time, raise the limit, or take what"
+            " has none: History.batches (--stream), or History.frame in Spark"
+        )
+
+
+def question(
+    selector: str, start: object, end: object, now_ms: int, samples: int = SAMPLES, series: int = SERIES
+) -> Question:
+    """The question in words. Raises QueryError for a bad selector, time or limit."""
+    if samples < 1 or series < 1:
+        raise QueryError(f"a limit of {min(samples, series)} lets nothing through: use at least 1")
+    after = parse_instant(start, "from").resolve(now_ms)
+    until = parse_instant(end, "to").resolve(now_ms)
+    if after >= until:
+        raise QueryError(f"from {format_time(after)} to {format_time(until)} is no time: let the first be the earlier")
+    return Question(selector, parse_selector(selector).matchers, after, until, samples, series)

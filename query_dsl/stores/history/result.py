@@ -1,0 +1,135 @@
+"""The answer of the history: samples as they were, with the series they belong to, in whatever form is wanted."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from artimon.model.values import Value
+from query_dsl.tree.errors import QueryError
+from query_dsl.tree.timing import format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TIME = pa.timestamp("ms", tz="UTC")
+TYPES = ("integer", "double", "boolean", "string")
+_CODED = pa.dictionary(pa.int32(), pa.utf8())
+RESULT_SCHEMA = pa.schema(
+    [
+        ("series", _CODED),
+        ("source", _CODED),
+        ("time", TIME),
+        ("birth", TIME),
+        ("future", pa.bool_()),
+        ("integer", pa.int64()),
+        ("double", pa.float64()),
+        ("boolean", pa.bool_()),
+        ("string", pa.utf8()),
+    ]
+)
+COLUMNS = ("series", "source", "time", "birth", "type", "value")
+
+
+class Sample(NamedTuple):
+    """One sample. `type` is one of TYPES, or "ended": then there is no value."""
+
+    series: str
+    source: str
+    time_ms: int
+    birth_ms: int
+    type: str
+    value: Value | None
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What was read of the raw table. `bytes` are those of the column chunks fetched (local), or of the files that
+    Spark was given."""
+
+    engine: str
+    files: int
+    of_files: int
+    bytes: int
+    of_bytes: int
+    paths: tuple[str, ...] = field(default=(), repr=False)
+
+
+class HistoryAnswer:
+    """Samples sorted by series, source and time. `table` has RESULT_SCHEMA, `series` a row for each series that fits,
+    whether or not it has samples."""
+
+    def __init__(self, table: Any, series: Any, touched: Touched, notes: tuple[str, ...]) -> None:
+        self.table, self.series, self.touched, self.notes = table, series, touched, notes
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def to_arrow(self) -> Any:
+        """The Arrow table itself: integers are int64, a row without value says that its series ended."""
+        return self.table
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A frame with nullable columns: integers stay exact, a missing value is pd.NA, NaN stays NaN."""
+        import pandas as pd
+
+        kinds = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.float64(): pd.Float64Dtype()}
+        kinds[pa.utf8()] = pd.StringDtype()
+        frame: pd.DataFrame = self.table.to_pandas(types_mapper=kinds.get)
+        return frame
+
+    def to_polars(self) -> Any:
+        """A polars.DataFrame. Raises QueryError if Polars is not installed."""
+        try:
+            polars: Any = import_module("polars")
+        except ImportError:
+            raise QueryError("Polars is not installed: pip install polars, or use to_arrow or to_pandas") from None
+        return polars.from_arrow(self.table)
+
+    def samples(self) -> Iterator[Sample]:
+        """One after another, as Python sees them."""
+        for batch in self.table.to_batches(max_chunksize=10_000):
+            times = [batch.column(name).cast(pa.int64()).to_pylist() for name in ("time", "birth")]
+            texts = [batch.column(name).to_pylist() for name in ("series", "source")]
+            values = [batch.column(name).to_pylist() for name in TYPES]
+            for text, source, time, birth, *given in zip(*texts, *times, *values, strict=True):
+                at = next((i for i, value in enumerate(given) if value is not None), None)
+                kind, value = ("ended", None) if at is None else (TYPES[at], given[at])
+                yield Sample(text, source, time, birth, kind, value)
+
+    def write_json(self, out: IO[str]) -> None:
+        """A JSON object a line, with the names of COLUMNS; NaN and infinities as the texts "NaN", "Infinity",
+        "-Infinity"."""
+        for one in self.samples():
+            plain = {**one._asdict(), "time_ms": one.time_ms, "value": _plain(one.value)}
+            out.write(json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def write_csv(self, out: IO[str]) -> None:
+        """A line a sample below the line of COLUMNS; times as ISO 8601 in UTC."""
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for one in self.samples():
+            value = "" if one.value is None else str(one.value).lower() if one.type == "boolean" else _plain(one.value)
+            times = format_time(one.time_ms), format_time(one.birth_ms)
+            writer.writerow([one.series, one.source, *times, one.type, value])
+
+    def write_arrow(self, out: IO[bytes]) -> None:
+        """An Arrow IPC stream of `table`."""
+        with pa.ipc.new_stream(out, self.table.schema) as stream:
+            stream.write_table(self.table)
+
+    def __repr__(self) -> str:
+        return f"<history: {len(self):,} samples of {len(self.series):,} series; {'; '.join(self.notes)}>"
+
+
+def _plain(value: Value | None) -> Value | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

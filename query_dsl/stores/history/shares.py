@@ -1,0 +1,60 @@
+"""Files of the raw table in shares: row groups that follow one another, for one thread, by one request to HDFS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.series.parquet import GroupReader
+from query_dsl.stores.history.files import BOUNDS, RawFile, Wanted
+
+SHARE_BYTES = 4 * 1024 * 1024
+"""More is not fetched at once: of a row group that is larger, values are fetched only where keys fit."""
+SHARE_ROWS = 2**20
+"""So that the threads have something to share even where millions of rows take few bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """`size` is what it counts for among all files."""
+
+    reader: GroupReader
+    groups: tuple[int, ...]
+    size: int
+
+    def hold(self) -> None:
+        """Fetch it, if it is not too much at once."""
+        if sum(self.reader.size(group) for group in self.groups) <= SHARE_BYTES:
+            self.reader.hold(self.groups)
+
+
+def shares_of(uri: str, file: RawFile, wanted: Wanted) -> list[Share]:
+    """Shares that hold all row groups which may hold a wanted row; several threads may read one each. Raises OSError,
+    TableError."""
+    first = GroupReader(uri)
+    runs = _neighbours(first, [group for group in range(first.groups) if _may_hold(first, group, wanted)])
+    counted = [sum(first.size(group) for group in groups) for groups in runs[1:]]
+    readers = [first, *(GroupReader(uri, first) for _ in runs[1:])]
+    sizes = [file.size - sum(counted), *counted]
+    return [Share(*share) for share in zip(readers, map(tuple, runs), sizes, strict=False)]
+
+
+def _may_hold(reader: GroupReader, group: int, wanted: Wanted) -> bool:
+    bounds = reader.bounds(group, BOUNDS)
+    if len(bounds) < len(BOUNDS):
+        return True
+    least, most = ([bounds[name][side] for name in BOUNDS] for side in (0, 1))
+    return wanted.may_hold(least, most)
+
+
+def _neighbours(reader: GroupReader, groups: Sequence[int]) -> list[list[int]]:
+    """Groups that follow one another, no more than a share may hold."""
+    runs: list[list[int]] = []
+    size = rows = 0
+    for group in groups:
+        size, rows = size + reader.size(group), rows + reader.rows(group)
+        if not runs or group != runs[-1][-1] + 1 or size > SHARE_BYTES or rows > SHARE_ROWS:
+            runs.append([])
+            size, rows = reader.size(group), reader.rows(group)
+        runs[-1].append(group)
+    return runs

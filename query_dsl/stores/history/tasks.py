@@ -1,0 +1,68 @@
+"""Tasks on several threads, of which each may bring more, until all are done or somebody wants an end."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from query_dsl.stores.history.question import HistoryInterrupted
+
+THREADS = 4
+LOOK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of a task: how many bytes of the whole it was, and what there is to do besides."""
+
+    size: int
+    more: tuple[Task, ...] = ()
+
+
+Task = Callable[[], Done]
+
+
+class TaskPool:
+    """One set of tasks. `ended` is set as soon as their results are not wanted any more: long ones look at it."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+        self.ended = threading.Event()
+
+    def run(self, tasks: Iterable[Task], told: Callable[[int], None]) -> None:
+        """All tasks; `told` is called in this thread now and then with the bytes that are done. Raises
+        HistoryInterrupted once it shall stop, and what a task raises."""
+        ready: queue.SimpleQueue[Future[Done]] = queue.SimpleQueue()
+        running = size = 0
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="history") as pool:
+
+            def begin(some: Iterable[Task]) -> int:
+                begun = [pool.submit(task) for task in some]
+                for future in begun:
+                    future.add_done_callback(ready.put)
+                return len(begun)
+
+            try:
+                running += begin(tasks)
+                while running:
+                    future = _next(ready)
+                    if self._stop.is_set():
+                        raise HistoryInterrupted("reading the history was interrupted")
+                    if future is not None:
+                        done = future.result()
+                        size += done.size
+                        running += begin(done.more) - 1
+                    told(size)
+            finally:
+                self.ended.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _next(ready: queue.SimpleQueue[Future[Done]]) -> Future[Done] | None:
+    try:
+        return ready.get(timeout=LOOK_S)
+    except queue.Empty:
+        return None

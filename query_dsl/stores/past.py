@@ -1,0 +1,428 @@
+"""The history as a Store: raw samples of the table on HDFS, cut into the buckets that a shard would have.
+
+Samples are cut where they are read: little in this process, much by Spark's tasks, which hand back only buckets.
+docs/history.md.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from artimon.model import files
+from artimon.model.grid import DEFAULT_LEVELS, Grid
+from artimon.model.leases import read_whole
+from artimon.model.select import NAME, Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store
+from pipeline.spark.table import METADATA_KEY, raw_uri
+from query_dsl.stores.catalogue import Catalogue, Known, in_order
+from query_dsl.stores.cutting import Piece, cut, join
+from query_dsl.stores.held import Held
+from query_dsl.stores.history.engine import LOCAL_BYTES, Engine, History
+from query_dsl.stores.history.files import Pruned, RawFile, Wanted, prune
+from query_dsl.stores.history.local import LocalReader, Progress, no_progress
+from query_dsl.stores.history.question import NO_LIMIT, HistoryInterrupted, Question
+from query_dsl.stores.levels import SPARE_ROWS, Reach
+from query_dsl.stores.limits import Watch
+from query_dsl.stores.recall import LOOK_BACK_MS, NEVER, newest_times
+from query_dsl.stores.rows import ENDED, Ints, Rows, raw_rows, settle
+from query_dsl.stores.sampled import Sampled, SampleRequest
+from query_dsl.stores.wire import decode_piece, encode_piece
+from query_dsl.tree.timing import format_time
+
+T = TypeVar("T")
+TASK_BYTES = 64 * 1024 * 1024
+"""Files of about so many bytes are one Spark task, or fewer where there would be less than TASKS of them."""
+TASKS = 8
+TASK_CELLS = 2_000_000
+"""A task hands over what it has when it holds more buckets than this."""
+LEVELS = tuple((level.step_ms, level.count) for level in DEFAULT_LEVELS)
+
+
+class HistoryStore:
+    """Implements Store, Sampling and Watching over a History, which stays the caller's. Threads may share it.
+
+    What it says of a series is as of the end of the grid: lives, newest samples and ends are those of the samples on
+    the grid, and of some around it where these tell what those on it mean (`_look_around`). `levels` are those of the
+    memory store, so that both choose the same step."""
+
+    def __init__(
+        self,
+        history: History,
+        levels: tuple[tuple[int, int], ...] = LEVELS,
+        engine: Engine = "auto",
+        watch: Watch | None = None,
+        progress: Progress = no_progress,
+        catalogue: Catalogue | None = None,
+    ) -> None:
+        self._history, self._levels, self._engine = history, levels, engine
+        self._watch, self._progress = watch or Watch(), progress
+        self._catalogue = catalogue or Catalogue(history.hdfs)
+
+    def watching(self, watch: Watch) -> HistoryStore:
+        """See Watching."""
+        return HistoryStore(self._history, self._levels, self._engine, watch, self._progress, self._catalogue)
+
+    def showing(self, progress: Progress) -> HistoryStore:
+        """The same store, which says how far it is."""
+        return HistoryStore(self._history, self._levels, self._engine, self._watch, progress, self._catalogue)
+
+    def reach(self) -> Reach:
+        """See Reaching."""
+        return Reach(boundless=True, engine="history")
+
+    def past(self) -> Store:
+        """See Layered."""
+        return self
+
+    def levels(self) -> tuple[tuple[int, int], ...]:
+        """See Store."""
+        return self._levels
+
+    # --- finding
+
+    def names(self) -> list[str]:
+        """See Store: every name that was ever announced."""
+        return self.label_values(NAME, NO_LIMIT)
+
+    def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
+        """See Store."""
+        columns = self._find(()).table.columns
+        if label is None:
+            return sorted(columns.keys() - {NAME})[:limit]
+        values = columns[label][1] if label in columns else ()
+        return sorted({value for value in values if value})[:limit]
+
+    def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
+        """See Store: whether or not they have samples, however long ago they were announced."""
+        table = self._find(matchers).table
+        return in_order(table)[:limit] if len(table) else []
+
+    def _find(self, matchers: tuple[Matcher, ...]) -> Known:
+        self._watch.check()
+        with self._history.opened():
+            return self._catalogue.find(matchers)
+
+    def _fitting(self, matchers: tuple[Matcher, ...], limit: int) -> Known:
+        found = self._find(matchers)
+        if len(found) > limit:
+            raise SelectError(f"{len(found)} series fit, at most {limit} are allowed: add matchers or raise the limit")
+        return found
+
+    # --- buckets
+
+    def select(self, request: SelectRequest) -> Buckets:
+        """See Store: any grid. HistoryError if HDFS or the tables cannot be read, LimitExceeded, QueryCancelled."""
+        found, grid = self._fitting(request.matchers, request.limit), request.grid
+
+        def answer(reading: _Reading) -> Buckets:
+            held = Held(len(found), grid, request.statistics)
+            lock = threading.Lock()
+
+            def take(piece: Piece) -> None:
+                with lock:
+                    held.add(piece)
+                    self._watch.took_samples(held.samples)
+
+            self._cut(reading, request, take)
+            notes = self._look_around(reading, found, held, grid)
+            part = reading.part(grid.start_ms, grid.end_ms, held.samples)
+            said = (*reading.notes(found, grid.end_ms), _read(part), *notes)
+            return replace(held.buckets(request, found.table, said), parts=(part,))
+
+        return self._read(found, grid.start_ms, grid.end_ms, answer)
+
+    def samples(self, request: SampleRequest) -> Sampled:
+        """See Sampling."""
+        found = self._fitting(request.matchers, request.limit)
+
+        def answer(reading: _Reading) -> Sampled:
+            rows = reading.rows(self._watch)
+            settled = settle(_numbered(rows, reading.row_of), rows.row)
+            part = reading.part(request.after_ms, request.until_ms, len(settled.rows))
+            said = (*reading.notes(found, request.until_ms), _read(part), *_conflicts(settled.conflicts, settled.apart))
+            return Sampled(found.table, settled.rows, said, parts=(part,))
+
+        return self._read(found, request.after_ms, request.until_ms, answer)
+
+    def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
+        """See Recalling: some days back, and no more than some files."""
+        found = self._find(matchers)
+        every = found.table.fingerprints
+        if prints:
+            chosen = np.flatnonzero(np.isin(every, np.array(list(prints), np.uint64)))
+            found = _of_rows(found, chosen)
+
+        def answer(reading: _Reading) -> Ints:
+            files = reading.pruned.files
+            return newest_times(reading.uri, reading.wanted, reading.row_of, len(every), files, reading.ending)
+
+        times = self._read(found, end_ms - LOOK_BACK_MS, end_ms, answer)
+        return {int(every[row]): int(times[row]) for row in np.flatnonzero(times > NEVER).tolist()}
+
+    def _read(self, found: Known, after_ms: int, until_ms: int, answer: Callable[[_Reading], T]) -> T:
+        """What `answer` makes of the newest version of the table; begun anew if compaction takes a file away."""
+        ending = Ending(self._watch)
+        uri = raw_uri(self._history.hdfs)
+        wanted = Wanted(found.source, found.print, after_ms, until_ms)
+
+        def read(table: DeltaTable) -> T:
+            pruned = prune(table, wanted)
+            newest_ms = _appended_ms(uri, table.version())
+            return answer(_Reading(uri, table, wanted, found.row_of[wanted.order], pruned, newest_ms, ending))
+
+        try:
+            with self._history.opened() as zookeeper:
+                return read_whole(uri, read, zookeeper)
+        except HistoryInterrupted:
+            raise ending.why() from None
+
+    def _cut(self, reading: _Reading, request: SelectRequest, take: Callable[[Piece], None]) -> None:
+        """Have `take` called with all pieces: by several threads, or by this one as Spark's tasks end."""
+        chosen, grid = reading.pruned.files, request.grid
+        if not len(reading.wanted) or not chosen:
+            return
+        much = reading.pruned.size > LOCAL_BYTES
+        if self._engine == "spark" or (self._engine == "auto" and much):
+            reading.engine, reading.bytes = "spark", reading.pruned.size
+            work = CutWork(reading.uri, reading.wanted, reading.row_of, grid, request.statistics)
+            tasks = [json.dumps([file.path for file in group]).encode() for group in _groups(chosen)]
+            for data in self._history.in_tasks(work, tasks, reading.ending, self._progress):
+                take(decode_piece(data))
+        else:
+            reader = reading.reader()
+            reader.each(chosen, lambda table: take(cut(raw_rows(table, reading.row_of), grid)), self._progress)
+            reading.bytes += reader.touched
+
+    def _look_around(self, reading: _Reading, found: Known, held: Held, grid: Grid) -> tuple[str, ...]:
+        """Samples outside the grid that tell what those on it mean, as far as memory would know them: whether a series
+        went on after its end, and how the lives of several sources lie to each other. And series of more than one type
+        are read once more: every sample is judged by its time."""
+        around = Around.of(grid, reading.appended_ms, self._levels)
+        notes: list[str] = []
+        ended = held.ended()
+        if around.until_ms > grid.end_ms and len(ended):
+            after = _again(reading, found, ended, grid.end_ms, around.until_ms)
+            if after.pruned.size <= LOCAL_BYTES:
+                rows = after.rows(self._watch)
+                valued = rows.type != ENDED
+                held.went_on(after.row_of[rows.row[valued]], rows.time_ms[valued])
+            else:
+                notes.append(f"{len(ended)} series ended: whether they went on later {_TOO_MUCH}")
+        apart = np.array(sorted(held.mixed), np.int64)
+        twins = held.begun(np.bincount(found.row_of, minlength=len(found)) > 1)
+        if around.wide and len(twins):
+            both = np.union1d(twins, apart)
+            wide = _again(reading, found, both, around.after_ms, around.until_ms)
+            if wide.pruned.size <= LOCAL_BYTES:
+                return (*notes, *self._put_back(wide, held, grid, both))
+            notes.append(f"{len(twins)} series of several sources: how their lives lie to each other {_TOO_MUCH}")
+        if len(apart):
+            again = _again(reading, found, apart, grid.start_ms, grid.end_ms)
+            notes += self._put_back(again, held, grid, apart)
+        return tuple(notes)
+
+    def _put_back(self, again: _Reading, held: Held, grid: Grid, series: Ints) -> tuple[str, ...]:
+        rows = again.rows(self._watch)
+        settled = settle(_numbered(rows, again.row_of), rows.row)
+        held.put_back(cut(settled.rows, grid), series)
+        return _conflicts(settled.conflicts, settled.apart)
+
+
+_TOO_MUCH = "would take too many files to see"
+
+
+def _again(reading: _Reading, found: Known, rows: Ints, after_ms: int, until_ms: int) -> _Reading:
+    """A reading of all samples of these series in (after, until], as pairs."""
+    found = _of_rows(found, rows)
+    wanted = Wanted(found.source, found.print, after_ms, until_ms)
+    return replace(reading, wanted=wanted, row_of=found.row_of[wanted.order], pruned=prune(reading.table, wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The time (after, until] of which memory would know something when it is asked for a grid."""
+
+    after_ms: int
+    until_ms: int
+    wide: bool
+    """Whether that is more than the grid: memory holds nothing of a grid that is over since long."""
+
+    @classmethod
+    def of(cls, grid: Grid, appended_ms: int | None, levels: Sequence[tuple[int, int]]) -> Around:
+        """`appended_ms`: up to when the history holds everything, if that is known."""
+        span = max(step * (count + SPARE_ROWS) for step, count in levels)
+        if appended_ms is None or grid.end_ms < appended_ms - span:
+            return cls(grid.start_ms, grid.end_ms, False)
+        return cls(min(grid.start_ms, appended_ms - span), max(grid.end_ms, appended_ms), True)
+
+
+class Ending(threading.Event):
+    """Is set once the watch ends the evaluation, and then knows why."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self._watch = watch
+        self._why: BaseException | None = None
+
+    def is_set(self) -> bool:
+        """Whether the evaluation is over."""
+        try:
+            self._watch.check()
+        except BaseException as why:
+            self._why = why
+            return True
+        return False
+
+    def why(self) -> BaseException:
+        """What ended it."""
+        return self._why or HistoryInterrupted("reading the history was interrupted")
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One reading of one version of the table."""
+
+    uri: str
+    table: DeltaTable
+    wanted: Wanted
+    row_of: Ints
+    """The series of each pair of `wanted`."""
+    pruned: Pruned
+    appended_ms: int | None
+    """When the newest batch in the table was appended."""
+    ending: Ending
+    engine: str = "local"
+    bytes: int = 0
+
+    def reader(self, samples: int = NO_LIMIT) -> LocalReader:
+        """A reader of the wanted rows in this process."""
+        asked = Question("the query", (), self.wanted.after_us // 1000, self.wanted.until_us // 1000, samples)
+        return LocalReader(self.uri, self.wanted, asked, self.ending)
+
+    def rows(self, watch: Watch) -> Rows:
+        """All wanted rows at once, numbered by pairs; as many as the limits let through."""
+        most = min(watch.limits.samples - watch.samples, (watch.limits.memory_bytes - watch.bytes) // 64)
+        reader = self.reader(max(1, most))
+        table = reader.read(self.pruned.files)
+        self.bytes += reader.touched
+        return raw_rows(table, np.arange(len(self.wanted)))
+
+    def part(self, start_ms: int, end_ms: int, samples: int) -> Part:
+        """What was read."""
+        kept = f"{len(self.pruned.files):,} of {self.pruned.of_files:,} files"
+        how = f"{self.engine}, {kept}, {self.bytes:,} of {self.pruned.of_bytes:,} bytes"
+        return Part("history", start_ms, end_ms, samples, self.bytes, how)
+
+    def notes(self, found: Known, until_ms: int) -> tuple[str, ...]:
+        """What is missing."""
+        notes = []
+        if found.aside:
+            notes.append(f"{len(found.aside)} fingerprints that stand for two texts are set aside with their samples")
+        if self.appended_ms is not None and self.appended_ms < until_ms:
+            notes.append(
+                f"the history holds what was appended until {format_time(self.appended_ms)}: what came later, up to"
+                f" {format_time(until_ms)}, is not in it yet"
+            )
+        return tuple(notes)
+
+
+@dataclass(frozen=True, slots=True)
+class CutWork:
+    """What a Spark task does: reads its files and cuts them."""
+
+    uri: str
+    wanted: Wanted
+    row_of: Ints
+    grid: Grid
+    statistics: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                for piece in self._cut([RawFile(path, 0, 0) for path in json.loads(task)]):
+                    yield pa.record_batch([pa.array([encode_piece(self._lean(piece))], pa.binary())], ["value"])
+
+    def _cut(self, chosen: Sequence[RawFile]) -> Iterator[Piece]:
+        asked = Question("the query", (), 0, 1, NO_LIMIT)
+        reader = LocalReader(self.uri, self.wanted, asked, threading.Event())
+        pieces: list[Piece] = []
+        cells = 0
+        for table in reader.stream(chosen):
+            pieces.append(cut(raw_rows(table, self.row_of), self.grid))
+            cells += len(pieces[-1].cuts.at)
+            if cells > TASK_CELLS:
+                pieces = [join(pieces)]
+                cells = len(pieces[0].cuts.at)
+                if cells > TASK_CELLS // 2:
+                    yield pieces[0]
+                    pieces, cells = [], 0
+        if pieces:
+            yield join(pieces)
+
+    def _lean(self, piece: Piece) -> Piece:
+        """Without statistics that nobody asked for."""
+        nothing = np.zeros(len(piece.cuts.at), np.int64)
+        wanted = {*self.statistics, "count"}
+        wanted |= {"last", "last_time"} if wanted & {"last", "last_time"} else set()
+        wanted |= {"min", "max"} if "sum" in wanted else set()
+        dropped = {name: nothing for name in ("last_time", "last", "min", "max", "sum") if name not in wanted}
+        return replace(piece, cuts=replace(piece.cuts, **dropped)) if dropped else piece
+
+
+def _groups(chosen: Sequence[RawFile]) -> list[list[RawFile]]:
+    """Files for one task each, in the order of their paths, which is that of time."""
+    most = min(TASK_BYTES, sum(file.size for file in chosen) // TASKS)
+    groups: list[list[RawFile]] = []
+    size = 0
+    for file in chosen:
+        if not groups or size + file.size > most:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.size
+    return groups
+
+
+def _of_rows(found: Known, rows: Ints) -> Known:
+    """The pairs of some series only; the numbers of the series stay."""
+    pairs = np.isin(found.row_of, rows)
+    return replace(found, source=found.source[pairs], print=found.print[pairs], row_of=found.row_of[pairs])
+
+
+def _numbered(rows: Rows, row_of: Ints) -> Rows:
+    return Rows(row_of[rows.row], rows.time_ms, rows.birth_ms, rows.type, rows.cell, rows.strings)
+
+
+def _conflicts(left_out: int, apart: Sequence[int]) -> tuple[str, ...]:
+    notes = []
+    if left_out:
+        notes.append(f"{left_out:,} samples left out: their type is not that of their series")
+    if apart:
+        notes.append(f"{len(apart)} series have two types in two sources: only one is shown")
+    return tuple(notes)
+
+
+def _read(part: Part) -> str:
+    return f"history: {part.samples:,} samples, engine {part.how}"
+
+
+def _appended_ms(uri: str, version: int) -> int | None:
+    """Append time of the newest batch in the table; None where the log does not tell it."""
+    for number in range(version, max(-1, version - 50), -1):
+        try:
+            text = files.read(f"{uri}/_delta_log/{number:020d}.json").decode()
+        except OSError:
+            return None
+        for line in text.splitlines():
+            state = json.loads(line).get("commitInfo", {}).get(METADATA_KEY)
+            if state is not None:
+                found = state.get("newest_append_ms") if isinstance(state, dict) else None
+                return found if isinstance(found, int) else None
+    return None

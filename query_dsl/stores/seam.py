@@ -1,0 +1,182 @@
+"""Two engines, one answer: older buckets of the history and newer ones of the memory store side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.succession import succession
+from artimon.model.grid import Grid
+from artimon.model.select import Buckets, SelectRequest
+from artimon.model.series_table import SeriesTable
+from query_dsl.stores.cutting import lives_joined
+from query_dsl.stores.rows import DOUBLE, INTEGER, STRING, Ints, Types
+from varstore.cells.sums import sums_to_double
+
+_VALUES = ("last", "min", "max", "sum")
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of both, as rows of the whole answer. `rows`: the row of each of its series."""
+
+    buckets: Buckets
+    rows: Ints
+    types: Types
+    first: int
+    """Column of the answer in which it begins."""
+    texts_from: int = 0
+    """Where its strings begin in those of the answer."""
+
+
+def joined(older: Buckets, newer: Buckets, request: SelectRequest) -> Buckets:
+    """Both on the grid of `request`, of which `newer` is the end and `older` the rest. Both have the same statistics,
+    which hold more than the request's where a series may change its type.
+
+    A series may stand on one side only. One that is INTEGER on one side and DOUBLE on the other is DOUBLE; any other
+    two types are a conflict: then the newer side is shown. Lives are united by series and birth."""
+    tables = [SeriesTable.of(side.series) for side in (older, newer)]
+    rows_new, rows_old, chosen = _rows(tables[1], tables[0])
+    series = SeriesTable.joined([tables[1], tables[0].take(chosen)])
+    types, lost = _types(tables, rows_old, len(series))
+    old = _Side(older, rows_old, tables[0].types, 0)
+    new = _Side(newer, rows_new, tables[1].types, request.grid.n - newer.grid.n, len(older.strings))
+    statistics = {
+        name: np.zeros((len(series), request.grid.n), np.int64)
+        for name in dict.fromkeys((*older.statistics, "count"))
+        if name in older.statistics
+    }
+    for side in (old, new):
+        for name, matrix in _as(side, types).items():
+            statistics[name][side.rows, side.first : side.first + side.buckets.grid.n] = matrix
+    if len(lost):
+        _without(statistics, lost, new.first)
+    newest, ended = np.zeros(len(series), np.int64), np.zeros(len(series), np.int64)
+    ended[old.rows], newest[old.rows] = older.ended_ms, older.newest_ms
+    ended[new.rows] = np.where(newer.newest_ms > 0, newer.ended_ms, ended[new.rows])
+    newest[new.rows] = np.maximum(newest[new.rows], newer.newest_ms)
+    notes = older.notes + newer.notes
+    if len(lost):
+        notes += (f"{len(lost)} series have another type in the history than in memory: their history is left out",)
+    return Buckets(
+        request.grid,
+        replace(series, types=types),
+        {name: statistics[name] for name in request.statistics},
+        older.strings + newer.strings,
+        _lives(old, new, types, lost),
+        np.where(ended >= newest, ended, 0),
+        newest,
+        tuple(dict.fromkeys(notes)),
+        older.partial or newer.partial,
+        older.parts + newer.parts,
+    )
+
+
+def _rows(new: SeriesTable, old: SeriesTable) -> tuple[Ints, Ints, npt.NDArray[np.intp]]:
+    """Rows of the answer for each side, those of `new` first, and what `old` alone has."""
+    place = {text: row for row, text in enumerate(new.texts())}
+    rows = np.array([place.get(text, -1) for text in old.texts()], np.int64)
+    alone = np.flatnonzero(rows < 0)
+    rows[alone] = len(new) + np.arange(len(alone))
+    return np.arange(len(new)), rows, alone
+
+
+def _types(tables: Sequence[SeriesTable], rows_old: Ints, n: int) -> tuple[Types, Ints]:
+    """Types of the answer, and rows of which the older side cannot be used."""
+    types = np.zeros(n, np.uint8)
+    types[rows_old] = tables[0].types
+    before = types.copy()
+    there = np.zeros(n, np.bool_)
+    there[rows_old] = True
+    types[: len(tables[1])] = tables[1].types
+    both = there & (before != types)
+    numbers = both & np.isin(before, (INTEGER, DOUBLE)) & np.isin(types, (INTEGER, DOUBLE))
+    types[numbers] = DOUBLE
+    return types, np.flatnonzero(both & ~numbers)
+
+
+def _as(side: _Side, types: Types) -> dict[str, Ints]:
+    """Statistics with cells of the answer's types, and texts as indices into the strings of both."""
+    found = dict(side.buckets.statistics)
+    late = np.flatnonzero((side.types == INTEGER) & (types[side.rows] == DOUBLE))
+    if len(late):
+        for name in _VALUES:
+            if name in found:
+                found[name] = np.array(found[name])
+                found[name][late] = _to_double(side.buckets, name, late)
+    texts = np.flatnonzero(side.types == STRING)
+    if side.texts_from and len(texts) and "last" in found:
+        found["last"] = np.array(found["last"])
+        found["last"][texts] += side.texts_from
+    return found
+
+
+def _to_double(buckets: Buckets, name: str, rows: npt.NDArray[np.intp]) -> Ints:
+    held = buckets.statistics
+    if name == "sum" and {"count", "min", "max"} <= held.keys():
+        parts = [np.ascontiguousarray(held[one][rows]).ravel() for one in ("count", "min", "max", "sum")]
+        return sums_to_double(*parts).view(np.int64).reshape(len(rows), -1)
+    return np.ascontiguousarray(held[name][rows]).astype(np.float64).view(np.int64)
+
+
+def _without(statistics: dict[str, Ints], rows: npt.NDArray[np.intp], columns: int) -> None:
+    """Empty the first `columns` of these rows."""
+    for matrix in statistics.values():
+        matrix[rows, :columns] = 0
+
+
+def _lives(old: _Side, new: _Side, types: Types, lost: npt.NDArray[np.intp]) -> npt.NDArray[np.void]:
+    """Of both sides, each (row, birth) once."""
+    parts = []
+    for side in (old, new):
+        lives = side.buckets.births.copy()
+        if len(lives):
+            own = side.types[lives["row"]]
+            lives["row"] = side.rows[lives["row"]]
+            late = (own == INTEGER) & (types[lives["row"]] == DOUBLE)
+            lives["last"][late] = lives["last"][late].astype(np.float64).view(np.int64)
+            lives["last"][own == STRING] += side.texts_from
+        parts.append(lives if side is new or not len(lost) else lives[~np.isin(lives["row"], lost)])
+    whole = np.concatenate(parts)
+    return succession(lives_joined(whole, types == DOUBLE))
+
+
+def coarser(found: Buckets, grid: Grid) -> Buckets:
+    """The same buckets joined to those of `grid`, whose step is a multiple of theirs; both cover the same time."""
+    times = grid.step_ms // found.grid.step_ms
+    if times == 1:
+        return found
+    table = SeriesTable.of(found.series)
+    shape = (len(table), grid.n, times)
+    held = {name: np.ascontiguousarray(matrix).reshape(shape) for name, matrix in found.statistics.items()}
+    there = held["count"] > 0
+    made: dict[str, Ints] = {"count": held["count"].sum(axis=2)}
+    newest = times - 1 - np.argmax(there[:, :, ::-1], axis=2)
+    for name in ("last", "last_time"):
+        if name in held:
+            made[name] = np.where(made["count"] > 0, np.take_along_axis(held[name], newest[..., None], 2)[..., 0], 0)
+    double = table.types == DOUBLE
+    for name, fold, least in (("min", np.minimum, np.inf), ("max", np.maximum, -np.inf), ("sum", np.add, 0.0)):
+        if name in held:
+            made[name] = _folded(held[name], there, double, fold, least)
+    return replace(found, grid=grid, statistics=made)
+
+
+def _folded(
+    cells: npt.NDArray[np.int64],
+    there: npt.NDArray[np.bool_],
+    double: npt.NDArray[np.bool_],
+    fold: np.ufunc,
+    least: float,
+) -> Ints:
+    bounds = {np.inf: np.iinfo(np.int64).max, -np.inf: np.iinfo(np.int64).min, 0.0: 0}
+    out: Ints = np.zeros(cells.shape[:2], np.int64)
+    with np.errstate(all="ignore"):
+        out[~double] = fold.reduce(np.where(there, cells, bounds[least])[~double], axis=2)
+        values = np.where(there[double], cells[double].view(np.float64), least)
+        out[double] = fold.reduce(values, axis=2).view(np.int64)
+    out[~there.any(axis=2)] = 0
+    return out

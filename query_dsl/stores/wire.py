@@ -1,0 +1,65 @@
+"""A piece as bytes: what a Spark task hands back. Both ends are this program."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from artimon.model.select import BIRTH_TYPE
+from query_dsl.stores.cutting import Cuts, Piece
+from query_dsl.stores.rows import Ints
+
+_CODEC = "zstd"
+_HEAD = 8
+
+
+def encode_piece(piece: Piece) -> bytes:
+    """A length, a header in JSON, and columns of int64, each as differences, all packed."""
+    columns = [
+        *piece.cuts.columns(),
+        piece.rows,
+        piece.types.astype(np.int64),
+        piece.newest_ms,
+        *(np.ascontiguousarray(piece.lives[name]) for name in BIRTH_TYPE.names or ()),
+        *piece.ended,
+        piece.mixed,
+    ]
+    flat = np.concatenate([np.diff(column, prepend=np.int64(0)) for column in columns])
+    head = {
+        "lengths": [len(column) for column in columns],
+        "strings": list(piece.strings),
+        "samples": piece.samples,
+        "columns": piece.columns,
+        "bytes": flat.nbytes,
+    }
+    text = json.dumps(head).encode()
+    return len(text).to_bytes(_HEAD, "big") + text + bytes(pa.compress(flat.tobytes(), _CODEC, asbytes=True))
+
+
+def decode_piece(data: bytes | pa.Buffer) -> Piece:
+    """Inverse of `encode_piece`."""
+    whole = memoryview(data)
+    body = _HEAD + int.from_bytes(whole[:_HEAD], "big")
+    head = json.loads(bytes(whole[_HEAD:body]))
+    packed = pa.decompress(whole[body:], head["bytes"], _CODEC)
+    flat = np.frombuffer(packed, np.int64)
+    cuts = np.cumsum([0, *head["lengths"]]).tolist()
+    columns: list[Ints] = [np.cumsum(flat[a:b]) for a, b in pairwise(cuts)]
+    lives = np.empty(len(columns[10]), BIRTH_TYPE)
+    for name, column in zip(BIRTH_TYPE.names or (), columns[10:15], strict=True):
+        lives[name] = column
+    return Piece(
+        Cuts(*columns[:7]),
+        columns[7],
+        columns[8].astype(np.uint8),
+        columns[9],
+        lives,
+        (columns[15], columns[16]),
+        columns[17],
+        tuple(head["strings"]),
+        head["samples"],
+        head["columns"],
+    )
