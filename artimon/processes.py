@@ -38,6 +38,7 @@ def collector(
     port: int,
     health: Path | None,
     host: str = "127.0.0.1",
+    insecure: bool = False,
     kafka_quota_bytes: int = 0,
 ) -> None:
     """Run a collector until SIGTERM."""
@@ -52,6 +53,7 @@ def collector(
             kafka=kafka,
             host=host,
             port=port,
+            insecure=insecure,
             health=health,
             quota_bytes=kafka_quota_bytes,
         )
@@ -69,6 +71,7 @@ def direct_collector(
     port: int,
     health: Path | None,
     host: str = "127.0.0.1",
+    insecure: bool = False,
 ) -> None:
     """Run a collector that writes files itself until SIGTERM; 2 and a message if `folder` is none."""
     from pipeline.direct.names import Scheme
@@ -84,6 +87,7 @@ def direct_collector(
         roll=RollConfig(bytes=roll_mib * 2**20, seconds=duration_ms(roll) / 1000),
         host=host,
         port=port,
+        insecure=insecure,
         health=health,
     )
     with publishing("collector", instance_of("collector", identity), zookeeper, stop) as publish:
@@ -136,6 +140,7 @@ def agent(
     delivery: Literal["end-to-end", "disk-failover", "best-effort"] = "end-to-end",
     sites: Sequence[str] = (),
     patience: str = "60s",
+    insecure: bool = False,
     wrap_sink: Callable[[Sink], Sink] | None = None,
 ) -> None:
     """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets a test see what passes."""
@@ -163,7 +168,7 @@ def agent(
         patience_s=duration_ms(patience) / 1000,
         return_s=duration_ms(patience) / 1000,
     )
-    ours = _flows(flows, name, data, zookeeper)
+    ours = _flows(flows, name, data, zookeeper, insecure)
     running = _opened(lambda: Agent(settings, SYSTEM_CLOCK))
     running.runtime.flows = ours
     ours.share("groups", running.plane.directory)
@@ -200,13 +205,13 @@ def agent(
         own.end()
 
 
-def _flows(file: Path | None, name: str, data: Path, zookeeper: str) -> Flows:
+def _flows(file: Path | None, name: str, data: Path, zookeeper: str, insecure: bool) -> Flows:
     """The agent's flows; 1 and what is wrong with the file if it cannot be used."""
     from pipeline.flows.flows import open_flows
     from pipeline.flows.spi import FlowError
 
     try:
-        return open_flows(file, name, data, zookeeper)
+        return open_flows(file, name, data, zookeeper, insecure=insecure)
     except FlowError as problem:
         log.error("%s", problem)
         raise SystemExit(1) from None
@@ -258,6 +263,7 @@ def _joined(
         "log_refused": log_figures["refused"],
         "source_refused": source_figures["refused"],
         "problems": [*log_figures["problems"], *source_figures["problems"], *flow_figures["problems"]],
+        "warnings": [*source_figures["warnings"], *flow_figures["warnings"]],
     }
 
 
@@ -271,6 +277,7 @@ def shard(
     capacity: int,
     health: Path | None,
     host: str = "127.0.0.1",
+    insecure: bool = False,
     replicas: int = 1,
     levels: str = "",
     hdfs: str | None = None,
@@ -297,6 +304,7 @@ def shard(
         kafka=kafka,
         host=host,
         port=port,
+        insecure=insecure,
         capacity=capacity,
         health=health,
         replicas=replicas,
@@ -372,11 +380,15 @@ def api(
     health: Path | None,
     limits: Sequence[str] = (),
     hdfs: str | None = None,
+    host: str = "127.0.0.1",
+    names: Sequence[str] = (),
+    insecure: bool = False,
 ) -> None:
     """Run the API, HTTP and Thrift, over the memory shards until SIGTERM; its status is of the stack on `data`, if one
-    runs. `limits` are changes of artimon/api/limits.py; `hdfs` is where the history is, read in this process."""
+    runs. `limits` are changes of artimon/api/limits.py; `hdfs` is where the history is, read in this process; `names`:
+    by which people reach it besides `host`."""
     from alerts.display import read_alerts
-    from artimon.api.app import make_app
+    from artimon.api.app import make_app, served_hosts
     from artimon.api.latest import Latest
     from artimon.api.limits import Limits
     from artimon.api.server import run_server
@@ -393,8 +405,9 @@ def api(
             engines = Latest("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
             status, alerts = (lambda: _api_status(shards, data)), (lambda: _api_alerts(engines))
             history = _past(hdfs, zookeeper, store) if hdfs is not None else None
-            app = make_app(store, status, SYSTEM_CLOCK, bounds, alerts=alerts, history=history)
-            run_server(app, port, health, stop, publish=publish, thrift_port=thrift_port)
+            served = served_hosts(host, names)
+            app = make_app(store, status, SYSTEM_CLOCK, bounds, served, alerts=alerts, history=history)
+            run_server(app, port, health, stop, publish=publish, thrift_port=thrift_port, host=host, insecure=insecure)
     finally:
         client.stop()
         client.close()
@@ -428,9 +441,9 @@ def _api_status(shards: Latest[dict[str, dict[str, Any]]], data: Path) -> dict[s
 
     try:
         found = read_status(data).to_json()
-        status = {name: found[name] for name in ("healthy", "parts", "hops", "problems")}
+        status = {name: found[name] for name in ("healthy", "parts", "hops", "problems", "warnings")}
     except NotRunning as problem:
-        status = {"healthy": True, "parts": [], "hops": [], "problems": [], "stack": str(problem)}
+        status = {"healthy": True, "parts": [], "hops": [], "problems": [], "warnings": [], "stack": str(problem)}
     told = shards.get()
     if not told.problem:
         return {**status, "shards": told.value or {}}

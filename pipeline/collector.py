@@ -48,6 +48,8 @@ class CollectorConfig:
     kafka: str
     host: str = "127.0.0.1"
     port: int = 0
+    insecure: bool = False
+    """Serve other machines without authentication."""
     health: Path | None = None
     topic_prefix: str = "artimon"
     quota_bytes: int = 0

@@ -108,7 +108,7 @@ class ArtimonSource:
         """Counts, refusals and problems, for the health file; may be called from any thread."""
         up, down = self._statuses.counts()
         figures = {"endpoints_up": up, "endpoints_down": down, **self._figures.to_json()}
-        figures["problems"] = [*figures["problems"], *self._statuses.who_vanished(self._clock.now_ms())]
+        figures["warnings"] = self._statuses.who_vanished(self._clock.now_ms())
         bad = dict(self._discovery.bad_nodes)
         if bad:
             figures["refused"]["bad znode"] = len(bad)

@@ -16,6 +16,7 @@ from typing import Any
 from artimon.model.batch import BatchHeader
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.collector import settle
+from artimon.model.exposure import require_protection
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.registration import Registration, zookeeper_client
@@ -68,6 +69,8 @@ class ShardConfig:
     """As `members`."""
     host: str = "127.0.0.1"
     port: int = 0
+    insecure: bool = False
+    """Serve other machines without authentication."""
     capacity: int = DEFAULT_CAPACITY
     """Series; memory is reserved for them but only used as they come. 0: as many as there is memory for."""
     health: Path | None = None
@@ -95,6 +98,7 @@ class ShardProcess:
 
     def __init__(self, config: ShardConfig, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished) -> None:
         self._config, self._clock = config, clock
+        self.warnings = require_protection(f"shard {config.id}", config.host, security(), insecure=config.insecure)
         self._client = zookeeper_client(config.zookeeper)
         self._registration: Registration | None = None
         self._health = HealthFile(config.health, f"shard-{config.id}", clock, publish)
@@ -307,7 +311,7 @@ class ShardProcess:
 
     def say(self, state: str, problem: str = "", **figures: Any) -> None:
         """One health report."""
-        self._health.write(state, problem, **figures)
+        self._health.write(state, problem, warnings=self.warnings, **figures)
 
     def stop(self) -> None:
         """Leave ZooKeeper first, so that nobody asks us any more; never raises, at most some seconds."""

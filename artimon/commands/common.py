@@ -59,6 +59,10 @@ KeepClassOption = Annotated[
 HostOption = Annotated[
     str, typer.Option(help="Address to listen on and to be known by; others reach it only where it is not loopback.")
 ]
+InsecureOption = Annotated[
+    bool,
+    typer.Option("--insecure", help="Listen beyond loopback although nobody is asked who they are (docs/security.md)."),
+]
 
 
 def _quota(text: str | None) -> str | None:

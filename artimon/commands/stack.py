@@ -82,7 +82,7 @@ def down(data: DataOption = None) -> None:
 
 @app.command()
 def status(data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Say how every part and hop is; exit 1 if one is unhealthy."""
+    """Say how every part and hop is; exit 1 if there is a problem."""
     from artimon.stack.status import read_status
     from artimon.stack.status_view import show
 

@@ -154,7 +154,8 @@ def _buffer(data: Path, running: StackState | None) -> Iterator[Check]:
         mark = Mark.FAILED if kafka.get("full") else Mark.GOOD
         fix = "" if mark is Mark.GOOD else 'docs/operations.md, "Kafka is nearly full"'
         yield Check("kafka buffer", mark, detail, fix)
-    for text in parts.get("spark", {}).get("problems") or []:
+    spark = parts.get("spark", {})
+    for text in (*spark.get("problems", ()), *spark.get("warnings", ())):
         yield Check("kafka log", Mark.WARNING, text, "docs/operations.md")
 
 

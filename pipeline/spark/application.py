@@ -108,9 +108,9 @@ def _run(
         state = "ok" if not problems else "starting" if all(life.restarts == 0 for life in lives) else "failing"
         restarts = {life.name: life.restarts for life in lives}
         figures = {"raw": raw.figures(), "buckets": buckets.figures(), "series": series.figures()}
-        known = [*raw.problems(), *retention.problems]
+        told = {"problems": retention.problems, "warnings": raw.problems()}
         kafka = retention.figures()
-        health.write(state, "; ".join(problems), **figures, restarts=restarts, kafka=kafka, problems=known)
+        health.write(state, "; ".join(problems), **figures, restarts=restarts, kafka=kafka, **told)
     acks.wake()
     for life in lives:
         life.join(STOP_S)
