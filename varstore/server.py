@@ -15,7 +15,7 @@ from typing import Any
 
 from artimon.model.batch import BatchHeader
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.collector import settle
+from artimon.model.collector import settled
 from artimon.model.exposure import require_protection
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.health import HealthFile, Publish, unpublished
@@ -335,13 +335,13 @@ def run_shard(
     """Run a shard until `stop`. Raises ShardBroken (start it again, empty), LevelsDiffer, LimitError (no memory for
     the capacity), OSError (port)."""
     sys.setswitchinterval(SWITCH_S)
-    settle()
-    process = ShardProcess(config, clock, publish)
-    try:
-        process.start(stop)
-        while not stop.is_set():
-            process.look()
-            process.report()
-            clock.wait(stop, HEALTH_S)
-    finally:
-        process.stop()
+    with settled():
+        process = ShardProcess(config, clock, publish)
+        try:
+            process.start(stop)
+            while not stop.is_set():
+                process.look()
+                process.report()
+                clock.wait(stop, HEALTH_S)
+        finally:
+            process.stop()

@@ -15,7 +15,7 @@ from artimon.api.connection import protocol_with
 from artimon.api.limits import Limits
 from artimon.api.matrix_service import MatrixServer
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.collector import settle
+from artimon.model.collector import settled
 from artimon.model.exposure import KEEP_LOCAL, family_of, require_protection
 from artimon.model.health import HealthFile, Publish, unpublished
 
@@ -104,14 +104,15 @@ def run_server(
     matrices = MatrixServer(app.state.desk, host, thrift_port, insecure=insecure)
     file = HealthFile(health, "api", clock, publish)
     server.start()
-    settle()
-    try:
-        matrices.start()
-        fixed = {"port": server.port, "thrift_port": matrices.port, "warnings": [*server.warnings, *matrices.warnings]}
-        while not stop.is_set():
-            problem = server.problem()
-            file.write("failing" if problem else "ok", problem, **fixed, **app.state.counts.figures())
-            clock.wait(stop, HEALTH_S)
-    finally:
-        matrices.stop()
-        server.stop()
+    with settled():
+        try:
+            matrices.start()
+            ports = {"port": server.port, "thrift_port": matrices.port}
+            warnings = [*server.warnings, *matrices.warnings]
+            while not stop.is_set():
+                problem, figures = server.problem(), app.state.counts.figures()
+                file.write("failing" if problem else "ok", problem, **ports, warnings=warnings, **figures)
+                clock.wait(stop, HEALTH_S)
+        finally:
+            matrices.stop()
+            server.stop()

@@ -174,7 +174,10 @@ def test_an_insecure_api_serves_other_machines_and_says_so(tmp_path: Path) -> No
     thread = threading.Thread(target=run_server, args=(app, 0, file, stop), kwargs=options)
     thread.start()
     try:
-        figures = eventually(lambda: (said := read_health(file)) and said.state == "ok" and said.figures, "it serves")
+        eventually(lambda: (said := read_health(file)) is not None and said.state == "ok", "it serves")
+        said = read_health(file)
+        assert said is not None
+        figures = said.figures
         assert [text.partition(" serves ")[0] for text in figures["warnings"]] == [
             "the API with the page",
             "the service Matrix",
