@@ -64,7 +64,7 @@ class Service:
         **more: str,
     ) -> None:
         """Starts `server` and `zookeeper`. `more`: what agents are told besides host and port. Raises OSError, which
-        names the port, if that is taken; Unprotected, if others reach it and nobody is asked who they are."""
+        names the port, if that is taken; Unprotected, if other machines reach it without authentication."""
         self.id = place.id
         self.warnings = require_protection(f"collector {place.id}", place.host, security(), insecure=place.insecure)
         self.health = HealthFile(place.health, f"collector-{place.id}", clock, publish)

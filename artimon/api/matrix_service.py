@@ -50,7 +50,7 @@ class MatrixServer:
     """The service on a port of its own; `start` once, `stop` once."""
 
     def __init__(self, desk: Desk, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> None:
-        """Raises Unprotected if others reach `host` and it is not `insecure`: there is no login."""
+        """Raises Unprotected if other machines reach `host`, since users cannot log in, unless `insecure`."""
         self.warnings = require_protection("the service Matrix", host, None, insecure=insecure, remedy=KEEP_LOCAL)
         limits, handler = desk.limits, MatrixService(desk)
         self._server = FramedServer(

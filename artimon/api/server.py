@@ -32,7 +32,7 @@ class ApiServer:
     def __init__(
         self, app: FastAPI, limits: Limits | None = None, host: str = HOST, port: int = 0, *, insecure: bool = False
     ) -> None:
-        """Raises Unprotected if others reach `host` and it is not `insecure`: there is no login."""
+        """Raises Unprotected if other machines reach `host`, since users cannot log in, unless `insecure`."""
         self.warnings = require_protection("the API with the page", host, None, insecure=insecure, remedy=KEEP_LOCAL)
         bounds = limits or Limits()
         config = uvicorn.Config(

@@ -61,7 +61,7 @@ HostOption = Annotated[
 ]
 InsecureOption = Annotated[
     bool,
-    typer.Option("--insecure", help="Listen beyond loopback although nobody is asked who they are (docs/security.md)."),
+    typer.Option("--insecure", help="Listen beyond loopback without authentication (docs/security.md)."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Rule for every listener of the platform: beyond loopback nobody is served without authentication."""
+"""Rule for every listener of the platform: beyond loopback it authenticates its clients."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Unprotected(SettingsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.listener} does not start: {self.host!r} is reached from other machines, and nobody is asked who "
-            f"they are: {self.remedy}, or start with --insecure"
+            f"{self.listener} does not start: {self.host!r} is reached from other machines, and clients are not "
+            f"authenticated: {self.remedy}, or start with --insecure"
         )
 
 
@@ -58,6 +58,6 @@ def require_protection(
         return []
     if not insecure:
         raise Unprotected(listener, host, remedy)
-    warning = f"{listener} serves anybody who reaches {host!r} (--insecure)"
+    warning = f"{listener} serves every client that reaches {host!r} (--insecure)"
     log.warning("%s: %s", warning, remedy)
     return [warning]

@@ -15,11 +15,11 @@ from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.config.model import Delivery, FlowConfig, SinkChosen
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
-from pipeline.flows.exposure import check_source
 from pipeline.flows.front import Front
 from pipeline.flows.lifecycle import Member, State, start_all, stop_all
 from pipeline.flows.rejected import Rejected
 from pipeline.flows.runner import Runner, SinkRunner, SourceRunner
+from pipeline.flows.sources.protection import check_source
 from pipeline.flows.spi import Figures, FlowError, Sink
 from pipeline.flows.watch import Restarts
 from pipeline.log.files import SYSTEM_FILES, ensure_folder

@@ -27,11 +27,11 @@ from artimon.stack.state import read_state
 from bookkeeper.secure import Security
 from pipeline.collector import Collector, CollectorConfig, server_of
 from pipeline.direct.service import DirectConfig, run_direct_collector
-from pipeline.flows import exposure as flow_exposure
 from pipeline.flows.builtin import builtin
 from pipeline.flows.flows import Flows, open_flows
 from pipeline.flows.options import FramedOptions, Server
 from pipeline.flows.registry import Component, Part
+from pipeline.flows.sources import protection as flow_protection
 from tests.api.serving import STATUS, small_app, small_store
 from tests.security.serving import tokens
 from tests.waiting import eventually
@@ -89,7 +89,7 @@ def test_what_counts_as_authentication(tmp_path: Path, required: Security) -> No
         with pytest.raises(Unprotected, match=r"x does not start: '::' is reached from other machines.*--insecure"):
             require_protection("x", "::", open_to_all, insecure=False)
         assert require_protection("x", "::", open_to_all, insecure=True) == [
-            "x serves anybody who reaches '::' (--insecure)"
+            "x serves every client that reaches '::' (--insecure)"
         ]
 
 
@@ -124,7 +124,7 @@ def process_security(monkeypatch: pytest.MonkeyPatch) -> Callable[[Security | No
     """Sets what ARTIMON_TLS_* and ARTIMON_TOKENS would say; a process reads it once."""
 
     def put(security: Security | None) -> None:
-        for module in (serving, shards, flow_exposure):
+        for module in (serving, shards, flow_protection):
             monkeypatch.setattr(module, "security", lambda: security)
 
     return put
@@ -267,14 +267,16 @@ def test_sources_of_flows_hold_the_rule(
     assert refused.fault().startswith("flow f: the source of flow f does not start: '0.0.0.0'")
     allowed = flows(component.name, "0.0.0.0", True)
     assert allowed.fault() == ""
-    assert allowed.figures()["warnings"] == ["the source of flow f serves anybody who reaches '0.0.0.0' (--insecure)"]
+    assert allowed.figures()["warnings"] == [
+        "the source of flow f serves every client that reaches '0.0.0.0' (--insecure)"
+    ]
     process_security(required)
     asked = flows(component.name, "0.0.0.0", False)
     assert (asked.fault() == "") is issubclass(component.options, FramedOptions), "the others ask for nothing"
 
 
 def test_a_source_with_an_address_uses_the_common_options() -> None:
-    """So that the rule sees it: see pipeline/flows/exposure.py."""
+    """So that the rule sees it: see pipeline/flows/sources/protection.py."""
     listening = _listening()
     assert {"agent", "http", "netcat", "syslog", "thrift"} <= {one.name for one in listening}
     others = [one for one in _sources() if one not in listening]
@@ -297,7 +299,7 @@ CHECKED = {
 """They ask for protection themselves."""
 ELSEWHERE = {
     "pipeline/collector.py": "pipeline/serving.py, which starts it, asks",
-    "pipeline/flows/sources/http.py": "pipeline/flows/exposure.py asks for every source with the options of a server",
+    "pipeline/flows/sources/http.py": "protection.py beside it asks for every source with the options of a server",
     "pipeline/flows/sources/listening.py": "as http.py",
     "pipeline/flows/sources/syslog.py": "as http.py",
     "artimon/stack/ports.py": "looks whether a port of loopback is free",
@@ -329,7 +331,7 @@ def test_every_listener_is_known() -> None:
     """Whoever adds one: let it call `require_protection`, or say here why it need not."""
     found = {str(path.relative_to(ROOT)) for name in PACKAGES for path in (ROOT / name).rglob("*.py") if _listens(path)}
     assert found == CHECKED | ELSEWHERE.keys()
-    for name in (*CHECKED, "pipeline/serving.py", "pipeline/flows/exposure.py"):
+    for name in (*CHECKED, "pipeline/serving.py", "pipeline/flows/sources/protection.py"):
         assert "require_protection(" in (ROOT / name).read_text(), name
 
 
