@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,8 +17,6 @@ from artimon.running import begin, duration_ms
 from artimon.settings import secure_polls, security
 
 if TYPE_CHECKING:
-    from artimon.api.latest import Latest
-    from artimon.model.select import Store
     from pipeline.agent import Agent
     from pipeline.flows.flows import Flows
     from sources.artimon_source import ArtimonSource
@@ -145,6 +142,7 @@ def agent(
 ) -> None:
     """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets a test see what passes."""
     from pipeline.agent import Agent, AgentConfig
+    from pipeline.flows.context import INSECURE
     from pipeline.sites.links import parse_sites
     from sources.artimon_source import ArtimonSource
     from sources.config import SourceConfig
@@ -168,10 +166,11 @@ def agent(
         patience_s=duration_ms(patience) / 1000,
         return_s=duration_ms(patience) / 1000,
     )
-    ours = _flows(flows, name, data, zookeeper, insecure)
+    ours = _flows(flows, name, data, zookeeper)
     running = _opened(lambda: Agent(settings, SYSTEM_CLOCK))
     running.runtime.flows = ours
     ours.share("groups", running.plane.directory)
+    ours.share(INSECURE, insecure)
     own = OwnProcess("agent", instance_of("agent", name), zookeeper, stop)
     try:
         sink = wrap_sink(running.sink) if wrap_sink else running.sink
@@ -205,13 +204,13 @@ def agent(
         own.end()
 
 
-def _flows(file: Path | None, name: str, data: Path, zookeeper: str, insecure: bool) -> Flows:
+def _flows(file: Path | None, name: str, data: Path, zookeeper: str) -> Flows:
     """The agent's flows; 1 and what is wrong with the file if it cannot be used."""
     from pipeline.flows.flows import open_flows
     from pipeline.flows.spi import FlowError
 
     try:
-        return open_flows(file, name, data, zookeeper, insecure=insecure)
+        return open_flows(file, name, data, zookeeper)
     except FlowError as problem:
         log.error("%s", problem)
         raise SystemExit(1) from None
@@ -263,7 +262,7 @@ def _joined(
         "log_refused": log_figures["refused"],
         "source_refused": source_figures["refused"],
         "problems": [*log_figures["problems"], *source_figures["problems"], *flow_figures["problems"]],
-        "warnings": [*source_figures["warnings"], *flow_figures["warnings"]],
+        "warnings": [text for one in (log_figures, source_figures, flow_figures) for text in one.get("warnings", ())],
     }
 
 
@@ -393,6 +392,7 @@ def api(
     from artimon.api.limits import Limits
     from artimon.api.server import run_server
     from artimon.model.registration import zookeeper_client
+    from artimon.overview import api_alerts, api_status, opener
     from varstore.cluster.client import VarstoreClient
 
     bounds = Limits().changed(limits)
@@ -403,51 +403,14 @@ def api(
         with publishing("api", "api", zookeeper, stop) as publish, VarstoreClient(zookeeper) as store:
             shards = Latest("the shards", store.statuses, SYSTEM_CLOCK)
             engines = Latest("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
-            status, alerts = (lambda: _api_status(shards, data)), (lambda: _api_alerts(engines))
-            history = _past(hdfs, zookeeper, store) if hdfs is not None else None
+            status, alerts = (lambda: api_status(shards, data)), (lambda: api_alerts(engines))
+            history = opener(hdfs, zookeeper, store) if hdfs is not None else None
             served = served_hosts(host, names)
             app = make_app(store, status, SYSTEM_CLOCK, bounds, served, alerts=alerts, history=history)
             run_server(app, port, health, stop, publish=publish, thrift_port=thrift_port, host=host, insecure=insecure)
     finally:
         client.stop()
         client.close()
-
-
-def _past(hdfs: str, zookeeper: str, memory: Store) -> Callable[[], Store]:
-    """Opens the history once; without Spark, whose JVM an API has no room for."""
-
-    @lru_cache(maxsize=1)
-    def opened() -> Store:
-        from query_dsl.engines.past import HistoryStore
-        from query_dsl.history.engine import History
-
-        return HistoryStore(History(hdfs, zookeeper), memory.levels(), "local")
-
-    return opened
-
-
-def _api_alerts(engines: Latest[dict[str, Any]]) -> dict[str, Any]:
-    """What the engines say, within two seconds; "problem" says why it may be old or nothing."""
-    told = engines.get()
-    found = told.value or {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
-    return {**found, "problem": "; ".join(text for text in (told.problem, found["problem"]) if text)}
-
-
-def _api_status(shards: Latest[dict[str, dict[str, Any]]], data: Path) -> dict[str, Any]:
-    """Parts and hops by the health files of `data`, each shard as it says itself, all within two seconds; "problems"
-    says what is not known, "stack" why there are no parts."""
-    from artimon.stack.errors import NotRunning
-    from artimon.stack.status import read_status
-
-    try:
-        found = read_status(data).to_json()
-        status = {name: found[name] for name in ("healthy", "parts", "hops", "problems", "warnings")}
-    except NotRunning as problem:
-        status = {"healthy": True, "parts": [], "hops": [], "problems": [], "warnings": [], "stack": str(problem)}
-    told = shards.get()
-    if not told.problem:
-        return {**status, "shards": told.value or {}}
-    return {**status, "healthy": False, "shards": told.value or {}, "problems": [*status["problems"], told.problem]}
 
 
 def smtp(*, zookeeper: str, port: int, data: Path, health: Path | None) -> None:

@@ -13,7 +13,7 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.flows.builtin import builtin
 from pipeline.flows.config.model import FlowConfig
 from pipeline.flows.config.read import parse_flows, read_flows
-from pipeline.flows.context import INSECURE, Context
+from pipeline.flows.context import Context
 from pipeline.flows.flow import Flow
 from pipeline.flows.spi import Figures, FlowError
 
@@ -235,18 +235,8 @@ def _runners(figures: Figures, name: str) -> int:
     return sum(runner.get(name, 0) for runner in figures.get("runners", {}).values())
 
 
-def open_flows(
-    file: Path | None,
-    agent: str,
-    data: Path,
-    zookeeper: str,
-    clock: Clock = SYSTEM_CLOCK,
-    *,
-    insecure: bool = False,
-) -> Flows:
-    """The flows of an agent, those of `file` among them; nothing is started. `insecure`: their sources may serve other
-    machines without authentication. Raises ConfigError."""
+def open_flows(file: Path | None, agent: str, data: Path, zookeeper: str, clock: Clock = SYSTEM_CLOCK) -> Flows:
+    """The flows of an agent, those of `file` among them; nothing is started. Raises ConfigError."""
     registry = builtin()
     configs = read_flows(file, registry) if file else []
-    shared = {"zookeeper": zookeeper, INSECURE: insecure}
-    return Flows(configs, Context(agent, "", "", data / "flows", registry, clock, shared=shared))
+    return Flows(configs, Context(agent, "", "", data / "flows", registry, clock, shared={"zookeeper": zookeeper}))

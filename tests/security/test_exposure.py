@@ -28,6 +28,7 @@ from bookkeeper.secure import Security
 from pipeline.collector import Collector, CollectorConfig, server_of
 from pipeline.direct.service import DirectConfig, run_direct_collector
 from pipeline.flows.builtin import builtin
+from pipeline.flows.context import INSECURE
 from pipeline.flows.flows import Flows, open_flows
 from pipeline.flows.options import FramedOptions, Server
 from pipeline.flows.registry import Component, Part
@@ -244,7 +245,8 @@ def flows(tmp_path: Path) -> Iterator[Callable[..., Flows]]:
         file.write_text(
             f'[[flow]]\nname = "f"\n[flow.source]\ntype = "{kind}"\nhost = "{host}"\n[flow.sink]\ntype = "null"\n'
         )
-        found = open_flows(file, "a", tmp_path / str(len(made)), NOBODY, insecure=insecure)
+        found = open_flows(file, "a", tmp_path / str(len(made)), NOBODY)
+        found.share(INSECURE, insecure)
         made.append(found)
         found.start()
         eventually(lambda: found.report()[0]["state"] in ("running", "error"), "it has started, or not")
