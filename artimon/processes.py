@@ -133,11 +133,11 @@ def agent(
     live_first: bool = False,
     shed: Literal["refuse", "oldest"] = "refuse",
     backlog_mib_s: float = 32.0,
+    insecure: bool = False,
     flows: Path | None = None,
     delivery: Literal["end-to-end", "disk-failover", "best-effort"] = "end-to-end",
     sites: Sequence[str] = (),
     patience: str = "60s",
-    insecure: bool = False,
     wrap_sink: Callable[[Sink], Sink] | None = None,
 ) -> None:
     """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets a test see what passes."""

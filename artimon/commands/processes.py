@@ -209,6 +209,7 @@ def agent(
         Literal["refuse", "oldest"],
         typer.Option(help="When the log is full: refuse what is new, or give up the oldest (docs/formats/wal.md)."),
     ] = "refuse",
+    insecure: InsecureOption = False,
     flows: Annotated[Path | None, typer.Option(help="File of flows that run beside the polls (docs/flows.md).")] = None,
     delivery: Annotated[
         Literal["end-to-end", "disk-failover", "best-effort"],
@@ -226,7 +227,6 @@ def agent(
             help="After so long without progress what was never sent goes to the next site.", callback=duration
         ),
     ] = "60s",
-    insecure: InsecureOption = False,
     health: HealthOption = None,
 ) -> None:
     """Run an agent."""
@@ -254,11 +254,11 @@ def agent(
         live_first=live_first,
         backlog_mib_s=backlog_rate,
         shed=shed,
+        insecure=insecure,
         flows=flows,
         delivery=delivery,
         sites=site or (),
         patience=patience,
-        insecure=insecure,
         health=health,
     )
 
