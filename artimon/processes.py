@@ -138,6 +138,8 @@ def agent(
     delivery: Literal["end-to-end", "disk-failover", "best-effort"] = "end-to-end",
     sites: Sequence[str] = (),
     patience: str = "60s",
+    allow: Path | None = None,
+    keys: Path | None = None,
     wrap_sink: Callable[[Sink], Sink] | None = None,
 ) -> None:
     """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets a test see what passes."""
@@ -165,8 +167,9 @@ def agent(
         sites=places,
         patience_s=duration_ms(patience) / 1000,
         return_s=duration_ms(patience) / 1000,
+        keys=keys,
     )
-    ours = _flows(flows, name, data, zookeeper)
+    ours = _flows(flows, name, data, zookeeper, allow)
     running = _opened(lambda: Agent(settings, SYSTEM_CLOCK))
     running.runtime.flows = ours
     ours.share("groups", running.plane.directory)
@@ -204,25 +207,26 @@ def agent(
         own.end()
 
 
-def _flows(file: Path | None, name: str, data: Path, zookeeper: str) -> Flows:
-    """The agent's flows; 1 and what is wrong with the file if it cannot be used."""
+def _flows(file: Path | None, name: str, data: Path, zookeeper: str, allow: Path | None) -> Flows:
+    """The agent's flows; 1 and what is wrong with a file if it cannot be used."""
     from pipeline.flows.flows import open_flows
     from pipeline.flows.spi import FlowError
 
     try:
-        return open_flows(file, name, data, zookeeper)
+        return open_flows(file, name, data, zookeeper, allow=allow)
     except FlowError as problem:
         log.error("%s", problem)
         raise SystemExit(1) from None
 
 
 def _opened(agent: Callable[[], Agent]) -> Agent:
-    """An agent with its log; 1 and a message if the log cannot be used."""
+    """An agent with its log; 1 and a message if the log or the keys cannot be used."""
     from pipeline.log.files import LogError
+    from pipeline.plane.signing import KeyFileError
 
     try:
         return agent()
-    except LogError as problem:
+    except (LogError, KeyFileError) as problem:
         log.error("%s", problem)
         raise SystemExit(1) from None
 

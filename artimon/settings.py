@@ -55,6 +55,8 @@ class Settings:
     ci: bool
     data_given: bool
     """Whether `data` was chosen by ARTIMON_DATA."""
+    config_keys: Path | None = None
+    """File of the keys that sign configuration and commands."""
     levels: str = ""
     """Levels of the memory store, "60x60,300x48" (seconds x buckets); empty: the usual ones."""
 
@@ -65,7 +67,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     home = Path(env.get("HOME") or Path.home())
     share = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
     cache = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
-    java, venv = env.get("JAVA_HOME"), env.get("ARTIMON_VENV")
+    java, venv, keys = env.get("JAVA_HOME"), env.get("ARTIMON_VENV"), env.get("ARTIMON_CONFIG_KEYS")
     return Settings(
         zookeeper=env.get("ARTIMON_ZOOKEEPER") or DEFAULT_ZOOKEEPER,
         kafka=env.get("ARTIMON_KAFKA") or DEFAULT_KAFKA,
@@ -82,6 +84,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         no_color=bool(env.get("NO_COLOR")),
         ci=bool(env.get("CI")),
         data_given=bool(env.get("ARTIMON_DATA")),
+        config_keys=Path(keys).expanduser() if keys else None,
         levels=env.get("ARTIMON_LEVELS") or "",
     )
 

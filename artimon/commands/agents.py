@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 
 from artimon.commands.clusters import Cluster, ClustersOption, Listing, ZookeepersOption, clusters_of, in_each
 from artimon.commands.common import JsonOption, say
+from artimon.commands.config import operator_keys
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -171,6 +173,7 @@ def _command(
     agent: str, name: str, arguments: dict[str, str], wait_s: float, id: str, zookeeper: list[str] | None
 ) -> None:
     """Give a command and tell its answer: 0 done, 1 anything else."""
+    from pipeline.plane.admission import COMMAND_KIND, signed_command
     from pipeline.plane.commands import Command, CommandError
 
     clusters = clusters_of(zookeeper, None)
@@ -178,6 +181,8 @@ def _command(
         raise typer.BadParameter("a command goes to one agent of one cluster: name one --zookeeper")
     now_ms = SYSTEM_CLOCK.now_ms()
     command = Command(id or uuid.uuid4().hex, name, arguments, now_ms, now_ms + round(max(wait_s, 60.0) * 1000))
+    if (keys := operator_keys()) is not None:
+        command = replace(command, signature=keys.sign(COMMAND_KIND, signed_command(agent, command)))
 
     def give(_: Cluster, tree: Tree) -> Answer | None:
         if agent not in tree.agents():
@@ -260,7 +265,7 @@ def check_flows(
     text, form = file.read(), "json" if file.name.endswith(".json") else "toml"
     try:  # first as it stands, since that says the lines
         flows = parse_flows(text, builtin(), form, file.name, also=("metrics",))
-        check_document(read_text(text, file.name))
+        check_document(read_text(text, file.name), pushed=False)
     except FlowError as problem:
         say(f"artimon: {problem}")
         raise typer.Exit(1) from None

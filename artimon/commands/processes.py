@@ -221,6 +221,14 @@ def agent(
             help="A data centre, NAME=ZOOKEEPER; repeated, in order of preference (docs/sites.md).", callback=_sites
         ),
     ] = None,
+    allow: Annotated[
+        Path | None,
+        typer.Option(help="File of parts and folders that pushed configuration may use (docs/security.md)."),
+    ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="File of the keys that sign configuration and commands (ARTIMON_CONFIG_KEYS)."),
+    ] = None,
     patience: Annotated[
         str,
         typer.Option(
@@ -259,6 +267,8 @@ def agent(
         delivery=delivery,
         sites=site or (),
         patience=patience,
+        allow=allow,
+        keys=keys or place.config_keys,
         health=health,
     )
 

@@ -32,6 +32,19 @@ def protect(client: KazooClient, digest: str, closed: bool = False) -> int:
     return count
 
 
+def is_owned(client: KazooClient, path: str, digest: str) -> bool:
+    """Return whether only the user of `digest` (user:password) may change the node or what stands below it. False for a
+    node that is not there. Raises KazooException, KazooTimeoutError."""
+    user, _, password = digest.partition(":")
+    owner = make_digest_acl(user, password, all=True).id
+    try:
+        acls, _ = client.get_acls_async(path).get(timeout=CALL_S)
+    except NoNodeError:
+        return False
+    writers = [acl.id for acl in acls if acl.perms & ~Permissions.READ]
+    return bool(writers) and all(one == owner for one in writers)
+
+
 def open_nodes(client: KazooClient) -> list[str]:
     """Nodes of ours, but for those of applications, that anybody may write or read."""
     found = []

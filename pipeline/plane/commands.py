@@ -48,11 +48,17 @@ class Command:
     issued_ms: int
     deadline_ms: int
     order: int = 0
+    signature: Mapping[str, str] | None = None
+
+    def content(self) -> dict[str, Any]:
+        """Return what is signed, but for the agent and the id."""
+        fields = {"name": self.name, "arguments": dict(self.arguments)}
+        return {**fields, "issued_ms": self.issued_ms, "deadline_ms": self.deadline_ms}
 
     def to_json(self) -> bytes:
         """What stands in the znode."""
-        fields = {"name": self.name, "arguments": dict(self.arguments)}
-        return json.dumps({**fields, "issued_ms": self.issued_ms, "deadline_ms": self.deadline_ms}).encode()
+        signature = {} if self.signature is None else {"signature": dict(self.signature)}
+        return json.dumps({**self.content(), **signature}).encode()
 
     @classmethod
     def parse(cls, id: str, data: bytes, order: int = 0) -> Command:
@@ -60,9 +66,9 @@ class Command:
         try:
             found = json.loads(data)
             arguments = {str(key): str(value) for key, value in found["arguments"].items()}
-            return cls(
-                checked_id(id), str(found["name"]), arguments, int(found["issued_ms"]), int(found["deadline_ms"]), order
-            )
+            times = int(found["issued_ms"]), int(found["deadline_ms"])
+            signature = found.get("signature")
+            return cls(checked_id(id), str(found["name"]), arguments, *times, order, signature)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CommandError(f"{data[:200]!r} is no command: {error!r}") from None
 
