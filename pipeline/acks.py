@@ -12,6 +12,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from artimon.model.znode import read_table
+
 Key = TypeVar("Key", bound=Hashable)
 
 FRESH_VERSIONS = 2
@@ -92,7 +94,7 @@ class AckState:
     def from_json(cls, data: bytes, version: int = 0) -> AckState:
         """Inverse of `to_json`; raises ValueError for anything else (unknown keys are left out)."""
         try:
-            parsed = json.loads(data)
+            parsed = read_table(data)
             partitions = {int(n): _partition(p) for n, p in parsed["partitions"].items()}
             return cls(
                 str(parsed["cluster"]),

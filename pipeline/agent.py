@@ -68,6 +68,7 @@ _REPORTED = (
     "collectors_up",
     "level",
 )
+AS_ROOT = "the agent runs as root, and so does every program of its sources: give it a user of its own (docs/deploy.md)"
 _NEARLY = 0.9
 """Above this part of its quota the log is a problem."""
 
@@ -197,6 +198,8 @@ class Agent:
     def start(self) -> None:
         """Begin to send; returns at once whether or not anybody can be reached. What the last known configuration says
         of the parts that are there by now is in force before that."""
+        if os.geteuid() == 0:
+            log.warning("%s", AS_ROOT)
         self.plane.begin()
         if self._held is None:
             self._sender.start()
@@ -264,6 +267,7 @@ class Agent:
             },
             "refused": dict(self._intake.refused + self._gate.refused),
             "problems": problems,
+            "warnings": [*self.plane.warnings(), *([AS_ROOT] if os.geteuid() == 0 else [])],
         }
 
     @property
@@ -386,8 +390,8 @@ class Agent:
         """What stands in the agent's znode: who it is, its configuration, how far it is behind."""
         figures = self.figures()
         kept = {name: figures[name] for name in _REPORTED}
-        problems = [str(text)[:300] for text in figures["problems"][:10]]
-        whole = {**self._described, **told, "time_ms": self._clock.now_ms(), "figures": kept, "problems": problems}
+        texts = {name: [str(text)[:300] for text in figures[name][:10]] for name in ("problems", "warnings")}
+        whole = {**self._described, **told, "time_ms": self._clock.now_ms(), "figures": kept, **texts}
         self._registration.update(json.dumps(whole).encode())
 
     def _stop_keeping(self) -> None:

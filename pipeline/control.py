@@ -9,8 +9,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from artimon.model.watcher import Watcher
+from artimon.settings import zookeeper_auth
 from pipeline.acks import AckState, Verdict, judge
 from pipeline.collectors import COLLECTORS_PATH, Endpoint, parse_endpoint
+from pipeline.plane.access import is_owned
 
 log = logging.getLogger(__name__)
 
@@ -32,17 +34,23 @@ class Control(Watcher):
 
     Precondition of `judge`: what waits is collected before the states are read."""
 
-    def __init__(self, client: KazooClient, sender: Informed, topic: str) -> None:
+    def __init__(self, client: KazooClient, sender: Informed, topic: str, digest: str | None = None) -> None:
+        """`digest`: user:password that this process shows to ZooKeeper, by default that of the settings; "" for none.
+        With one only acks that nobody else may write are believed: who can write acks makes agents forget data."""
         super().__init__(client, "control")
         self._sender, self._topic = sender, topic
+        self._foreign = ""
+        """What others may write, and is not believed."""
+        self._digest = zookeeper_auth() if digest is None else digest
 
     def _look(self) -> None:
         if not self._client.connected:
             self.problem = "ZooKeeper is not reachable: going on with the last known collectors"
             return
         self._sender.update_collectors(self._find_collectors())
+        self._foreign = ""
         self._follow_acks()
-        self.problem = ""
+        self.problem = self._foreign
 
     def _find_collectors(self) -> dict[str, Endpoint]:
         found = {}
@@ -75,9 +83,19 @@ class Control(Watcher):
             except ValueError as error:
                 log.error("%s/%s: %s", ACKS_PATH, topic_id, error)
                 continue
-            if state.topic_id == topic_id:
+            if state.topic_id == topic_id and self._may_count(topic_id):
                 states[topic_id] = state
         return states
+
+    def _may_count(self, topic_id: str) -> bool:
+        path = f"{ACKS_PATH}/{topic_id}"
+        if not self._digest or is_owned(self._client, path, self._digest):
+            return True
+        self._foreign = (
+            f"acks in {path} are not believed, since others may write them: set ARTIMON_ZOOKEEPER_AUTH for Spark and "
+            "run `artimon config secure`"
+        )
+        return False
 
     def _children(self, path: str) -> list[str]:
         try:

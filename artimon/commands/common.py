@@ -88,6 +88,11 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def plain(text: object) -> str:
+    """Return a text from another process without characters that steer a terminal."""
+    return "".join(one if one.isprintable() else " " for one in str(text))
+
+
 def located(data: Path | None = None) -> Settings:
     """Settings in which the default places are replaced by those of the running stack on the data folder."""
     from artimon.stack import locate

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from artimon.commands.clusters import Cluster, ClustersOption, ZookeepersOption, clusters_of, in_each
-from artimon.commands.common import JsonOption, located, say
+from artimon.commands.common import JsonOption, located, plain, say
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def history(
         for row in rows:
             words = [row["cluster"], f"{row['scope']}@{row['number']}", row["made"], row["by"], row["note"]]
             words += [f"(taken back from {row['source']})"] if row["source"] is not None else []
-            print("  ".join(word for word in words if word))
+            print("  ".join(plain(word) for word in words if word))
     if not good:
         raise typer.Exit(1)
 
@@ -278,9 +278,10 @@ def status(zookeeper: ZookeepersOption = None, clusters: ClustersOption = None, 
         print(json.dumps({"agents": rows}, indent=1))
     else:
         for row in rows:
-            print("  ".join(word for word in (row["cluster"], row["agent"], f"runs {row['running'] or '?'}") if word))
+            words = (row["cluster"], row["agent"], f"runs {row['running'] or '?'}")
+            print("  ".join(plain(word) for word in words if word))
             if row["refused"]:
-                print(f"! {row['agent']}: {row['refused']}")
+                print(f"! {row['agent']}: {plain(row['refused'])}")
     if not good or any(row["refused"] for row in rows):
         raise typer.Exit(1)
 
@@ -343,7 +344,7 @@ def _settled(tree: Tree, stamp: Stamp, wait_s: float) -> bool:
         verdicts = {name: verdict(one.get("config") or {}, stamp) for name, one in concerned.items()}
         if all(verdicts.values()) or monotonic() >= deadline:
             for name, text in sorted(verdicts.items()):
-                print(f"  {name}: {text or 'has not said yet'}")
+                print(f"  {name}: {plain(text) or 'has not said yet'}")
             return all(text == "good" for text in verdicts.values())
         pause.wait(0.5)
     return True

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from artimon.model.znode import read_table
+
 NAMES = ("drain", "pause", "resume", "roll", "release")
 REMEMBERED = 1000
 """Final answers that an agent keeps on its disk; the oldest go."""
@@ -64,7 +66,7 @@ class Command:
     def parse(cls, id: str, data: bytes, order: int = 0) -> Command:
         """Inverse of `to_json`. Raises CommandError."""
         try:
-            found = json.loads(data)
+            found = read_table(data)
             arguments = {str(key): str(value) for key, value in found["arguments"].items()}
             times = int(found["issued_ms"]), int(found["deadline_ms"])
             signature = found.get("signature")
@@ -99,7 +101,7 @@ class Answer:
     def parse(cls, data: bytes) -> Answer:
         """Inverse of `to_json`. Raises ValueError."""
         try:
-            found = json.loads(data)
+            found = read_table(data)
             return cls(str(found["state"]), str(found["text"]), int(found["time_ms"]))
         except (KeyError, TypeError) as error:
             raise ValueError(f"{data[:200]!r} is no answer: {error!r}") from None

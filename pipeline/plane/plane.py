@@ -17,6 +17,7 @@ from kazoo.client import KazooClient
 from artimon.model.clock import Clock
 from artimon.model.watcher import LOST, Watcher
 from pipeline.plane import commands, decide
+from pipeline.plane.access import OPEN, is_open
 from pipeline.plane.admission import Admission, Trust, is_vouched
 from pipeline.plane.commands import Answer, Book, Command, CommandError, Mode
 from pipeline.plane.decide import Act, Configuration, Layer, State, Step
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 _BUSY_S = 0.25
 REPORT_S = 10.0
+ACCESS_S = 60.0
+"""Seconds between looks at the access lists of ZooKeeper: they change by hand."""
 NO_TRUST = Trust()
 """Of an agent without keys and without a user of ZooKeeper: only numbers are taken."""
 _FLOWS_TOLD = 64
@@ -84,6 +87,7 @@ class Plane(Watcher):
         self._heard: list[Command] = []
         self._replied: dict[str, str] = {}
         self._reported, self._told = -REPORT_S, ""
+        self._access_due, self._open = 0.0, False
         self.trouble = ""
         """Of this agent's own configuration or disk; `problem` is of ZooKeeper."""
 
@@ -134,6 +138,10 @@ class Plane(Watcher):
             told.append(f"the agent is {self.mode.value} by command, until `resume`")
         return [text for text in told if text]
 
+    def warnings(self) -> list[str]:
+        """What is no fault of this agent and leaves a door open."""
+        return [f"ZooKeeper has no access lists: {OPEN}"] if self._open else []
+
     # --- the thread
 
     def _look(self) -> None:
@@ -158,12 +166,17 @@ class Plane(Watcher):
                 self._tree.forget(self._agent, bad)
                 self._heard = self._admitted(given)
                 self.directory.refresh(self._on_event)
+                self._look_at_access()
                 self.problem = ""
             except LOST as error:
                 self.problem = f"ZooKeeper: {type(error).__name__} {error}"
         else:
             self.problem = "ZooKeeper is not reachable: going on with the last known configuration"
         self._state = decide.heard(self._state, found)
+
+    def _look_at_access(self) -> None:
+        if (now := self._clock.monotonic()) >= self._access_due:
+            self._open, self._access_due = is_open(self._client), now + ACCESS_S
 
     def _layers(self) -> dict[str, Layer]:
         found, kept_out = {}, {}

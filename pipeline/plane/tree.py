@@ -16,6 +16,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
+from artimon.model.znode import read_table
 from pipeline.plane.commands import MAX_WAITING, Answer, Command, CommandError, checked_id
 from pipeline.plane.decide import Stamp
 from pipeline.plane.document import ConfigError, canonical, parse
@@ -254,8 +255,7 @@ class Tree:
         for name in sorted(self.children(path, watch)):
             try:
                 data, _ = self.get(f"{path}/{name}")
-                parsed = json.loads(data)
-                found[name] = parsed if isinstance(parsed, dict) else {"problem": "its node holds no table"}
+                found[name] = read_table(data)
             except NoNodeError:
                 continue
             except ValueError as error:
@@ -265,7 +265,7 @@ class Tree:
 
 def _pointer(data: bytes, scope: str) -> tuple[str, int]:
     try:
-        found = json.loads(data)
+        found = read_table(data)
         return str(found["lineage"]), int(found["number"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{config_path(scope)} in ZooKeeper cannot be read: {error!r}") from None
@@ -273,7 +273,7 @@ def _pointer(data: bytes, scope: str) -> tuple[str, int]:
 
 def _version(stamp: Stamp, data: bytes) -> Version:
     try:
-        found = json.loads(data)
+        found = read_table(data)
         document, source = found["document"], found["source"]
         if not isinstance(document, dict):
             raise TypeError("its document is no table")

@@ -18,6 +18,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.registration import zookeeper_client
 from artimon.model.watcher import LOST
+from artimon.model.znode import read_table
 from pipeline.acks import Sent, Verdict
 from pipeline.broker import Broker, BrokerError
 from pipeline.collectors import Collectors, Endpoint
@@ -82,7 +83,7 @@ class OffsetsNode:
         except NoNodeError:
             return {}, -1
         try:
-            return {int(p): int(at) for p, at in json.loads(data)["offsets"].items()}, stat.version
+            return {int(p): int(at) for p, at in read_table(data)["offsets"].items()}, stat.version
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{self.path} in ZooKeeper holds no offsets: {error!r}") from error
 

@@ -16,6 +16,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.watcher import LOST
+from artimon.model.znode import read_table
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.state import RawState, Span, TopicState
 from pipeline.spark.table import HeadReader
@@ -85,7 +86,11 @@ class AcksPublisher:
             data, stat = self._zookeeper.get_async(f"{PATH}/{topic_id}").get(timeout=ZOOKEEPER_TIMEOUT_S)
         except NoNodeError:
             return -1, {}
-        return stat.version, json.loads(data or b"{}")
+        try:
+            return stat.version, read_table(data or b"{}")
+        except ValueError as error:
+            log.error("%s/%s holds no acks (%s): it is written anew", PATH, topic_id, error)
+            return stat.version, {}
 
     def _write(self, topic_id: str, node: tuple[int, dict[str, Any]], fresh: dict[str, Any]) -> None:
         version, old = node

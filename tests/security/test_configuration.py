@@ -119,7 +119,7 @@ def test_not_even_a_signature_runs_a_program_that_the_host_did_not_name(
         assert not mark.exists()
 
 
-BEYOND_NUMBERS = {
+BEYOND_NUMBERS: dict[str, dict[str, Any]] = {
     "level": {"metrics": {"level": "hdfs"}},
     "delivery": {"metrics": {"delivery": "best-effort"}},
     "collectors": {"metrics": {"collectors": ["of-the-attacker"]}},

@@ -13,7 +13,7 @@ from pipeline.flows.builtin import builtin
 from pipeline.flows.config.host import HostFile, HostFileError, NotAllowed, read_host_file
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import Context
-from pipeline.flows.event import Event, Parcel
+from pipeline.flows.event import Event, Parcel, events_of
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside, Part, Registry
 from pipeline.flows.sinks.files import FilesOptions, FilesSink
@@ -54,7 +54,7 @@ def written(folder: Path, text: str, registry: Registry | None = None) -> HostFi
     return read_host_file(file, registry or builtin())
 
 
-REFUSED = {
+REFUSED: dict[str, dict[str, Any]] = {
     "exec": {"source": {"type": "exec", "command": ["/bin/sh", "-c", "id > /tmp/x"]}},
     "exec_under_a_part": {"source": {"part": "load", "command": ["/bin/sh"]}},
     "a_part_as_another_kind": {"sink": {"part": "load"}},
@@ -91,7 +91,7 @@ def test_what_only_the_host_may_name(attack: str, host: HostFile) -> None:
     assert "\n" not in str(refused.value)
 
 
-ALLOWED = {
+ALLOWED: dict[str, dict[str, Any]] = {
     "numbers": {},
     "part": {"source": {"part": "load"}},
     "sink_part_in_a_group": {"sink": None, "group": {"type": "failover", "sinks": [{"part": "broker", "name": "b"}]}},
@@ -135,10 +135,8 @@ def test_a_link_in_an_allowed_folder_does_not_lead_out(tmp_path: Path, host: Hos
     source.start()
 
     def put(parcels: Sequence[Parcel]) -> None:
-        from artimon.model.event_codec import decode_events
-
         for parcel in parcels:
-            heard.extend(event.body for event in (parcel.events or decode_events(parcel.data or b"").events))
+            heard.extend(event.body for event in events_of(parcel))
 
     while source.poll(put):
         pass
