@@ -222,7 +222,7 @@ def _flows(file: Path | None, name: str, data: Path, zookeeper: str, allow: Path
 def _opened(agent: Callable[[], Agent]) -> Agent:
     """An agent with its log; 1 and a message if the log or the keys cannot be used."""
     from pipeline.log.files import LogError
-    from pipeline.plane.signing import KeyFileError
+    from pipeline.plane.signatures import KeyFileError
 
     try:
         return agent()

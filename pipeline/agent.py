@@ -46,7 +46,7 @@ from pipeline.plane.commands import CommandError, Mode
 from pipeline.plane.gate import Gate
 from pipeline.plane.plane import Plane, remembered
 from pipeline.plane.runtime import Runtime
-from pipeline.plane.signing import read_keys
+from pipeline.plane.signatures import read_keys
 from pipeline.sender import Sender
 from pipeline.sites.links import Links, Site
 from pipeline.tracker import Tracker
@@ -107,7 +107,7 @@ class AgentConfig:
     """Bytes a second at which what has waited for more than a minute is sent, at least twice as fast as new data
     comes; 0: no limit."""
     keys: Path | None = None
-    """File of the keys that sign configuration and commands (pipeline/plane/signing.py)."""
+    """File of the keys that sign configuration and commands (pipeline/plane/signatures.py)."""
 
 
 class Agent:

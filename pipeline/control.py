@@ -34,14 +34,11 @@ class Control(Watcher):
 
     Precondition of `judge`: what waits is collected before the states are read."""
 
-    def __init__(self, client: KazooClient, sender: Informed, topic: str, digest: str | None = None) -> None:
-        """`digest`: user:password that this process shows to ZooKeeper, by default that of the settings; "" for none.
-        With one only acks that nobody else may write are believed: who can write acks makes agents forget data."""
+    def __init__(self, client: KazooClient, sender: Informed, topic: str) -> None:
         super().__init__(client, "control")
         self._sender, self._topic = sender, topic
         self._foreign = ""
-        """What others may write, and is not believed."""
-        self._digest = zookeeper_auth() if digest is None else digest
+        """Acks that are not believed, and the remedy."""
 
     def _look(self) -> None:
         if not self._client.connected:
@@ -89,7 +86,7 @@ class Control(Watcher):
 
     def _may_count(self, topic_id: str) -> bool:
         path = f"{ACKS_PATH}/{topic_id}"
-        if not self._digest or is_owned(self._client, path, self._digest):
+        if is_believed(self._client, path):
             return True
         self._foreign = (
             f"acks in {path} are not believed, since others may write them: set ARTIMON_ZOOKEEPER_AUTH for Spark and "
@@ -103,3 +100,10 @@ class Control(Watcher):
         except NoNodeError:
             self._client.exists(path, watch=self._on_event)
             return []
+
+
+def is_believed(client: KazooClient, path: str) -> bool:
+    """Return whether a node may decide that data is forgotten: a process with a user of ZooKeeper believes only nodes
+    that this user alone may write. Raises KazooException, KazooTimeoutError."""
+    digest = zookeeper_auth()
+    return not digest or is_owned(client, path, digest)

@@ -19,7 +19,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from pipeline.plane.decide import Stamp
-    from pipeline.plane.signing import Keys
+    from pipeline.plane.signatures import Keys
     from pipeline.plane.tree import Tree, Version
 
 app = typer.Typer()
@@ -36,7 +36,7 @@ def check_document(found: Mapping[str, Any], pushed: bool = True) -> None:
     """Everything that can be checked without the agent that is to run it. `pushed`: also that it names nothing that
     only a file of the host may name. Raises ConfigError."""
     from pipeline.flows.builtin import builtin
-    from pipeline.flows.config.host import AnyHost
+    from pipeline.flows.config.hostfile import AnyHost
     from pipeline.flows.config.read import parse_flows
     from pipeline.flows.spi import FlowError
     from pipeline.plane.document import ConfigError, parse
@@ -78,9 +78,9 @@ def _read(file: typer.FileText) -> dict[str, Any]:
 
 
 def operator_keys() -> Keys | None:
-    """The keys of whoever is at the terminal: ARTIMON_CONFIG_KEYS, else those of the running stack. Exits with 2 if
+    """Keys of the operator at the terminal: ARTIMON_CONFIG_KEYS, else those of the running stack. Exits with 2 if
     they cannot be used."""
-    from pipeline.plane.signing import KeyFileError, read_keys
+    from pipeline.plane.signatures import KeyFileError, read_keys
 
     try:
         return read_keys(located().config_keys)
@@ -292,7 +292,7 @@ def key(
     id: Annotated[str, typer.Option("--id", help="Name of the key.")] = "operators",
 ) -> None:
     """Make a file with a new key that signs configuration and commands. Agents need a copy (--keys)."""
-    from pipeline.plane.signing import KeyFileError, new_key
+    from pipeline.plane.signatures import KeyFileError, new_key
 
     try:
         new_key(file, id)

@@ -1,4 +1,6 @@
-"""Decoding of what stands in a znode: everybody who may write ZooKeeper may have written it."""
+"""Decoding of znodes. Every client that may write ZooKeeper may have written one.
+
+A reader of many nodes leaves out the one that cannot be decoded, and names it where an operator sees it."""
 
 from __future__ import annotations
 
@@ -6,12 +8,17 @@ import json
 import math
 from typing import Any
 
+
 MAX_BYTES = 1024 * 1024
-"""Bytes of a node: ZooKeeper itself takes no more by default."""
+"""Bytes of a node.
+
+ZooKeeper itself takes no more by default (jute.maxbuffer)."""
 
 
 def read_table(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of a node. Raises ValueError for anything else, also for one that is nested too deeply,
+    """Return the JSON object of a node.
+
+    Raises ValueError for anything else, also for one that is nested too deeply,
     and for numbers that are not finite: what reads many nodes must survive any one of them."""
     if len(data) > MAX_BYTES:
         raise ValueError(f"a node of {len(data)} bytes, at most {MAX_BYTES} are read")
@@ -32,4 +39,4 @@ def _finite(text: str) -> float:
 
 
 def _refuse(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"JSON has no number {text}")

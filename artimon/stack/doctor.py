@@ -188,7 +188,7 @@ def _access(settings: Settings, running: StackState | None) -> Iterator[Check]:
         client.stop()
         client.close()
     if found:
-        detail = f"{len(found)} nodes that anybody may read or write, such as {found[0]}"
+        detail = f"{len(found)} nodes that are open to everybody, such as {found[0]}"
         yield Check("zookeeper access", Mark.WARNING, detail, OPEN)
     else:
         yield Check("zookeeper access", Mark.GOOD, "no node of the platform is open to everybody")

@@ -10,7 +10,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.health import read_health
 from artimon.stack.part import AGENT, OWN, Context, Part
 from artimon.stack.process import Command
-from pipeline.plane.signing import new_key
+from pipeline.plane.signatures import new_key
 
 STALE_MS = 20_000  # health is written every 2 s; a busy machine may be late
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.flows.builtin import builtin
-from pipeline.flows.config.host import NOTHING_ALLOWED, HostFile, read_host_file
+from pipeline.flows.config.hostfile import NOTHING_ALLOWED, HostFile, read_host_file
 from pipeline.flows.config.model import FlowConfig
 from pipeline.flows.config.read import parse_flows, read_flows
 from pipeline.flows.context import Context

@@ -14,8 +14,8 @@ ROOT, CONTEXTS = "/artimon", "/artimon/contexts"
 _LOOKED_AT = 32
 """Nodes below the root that `is_open` asks about: there are about 20."""
 OPEN = (
-    "anybody who reaches ZooKeeper may change what stands there (docs/security.md): set ARTIMON_ZOOKEEPER_AUTH for "
-    "every process and run `artimon config secure`"
+    "every client that reaches ZooKeeper may change its nodes (docs/security.md): set ARTIMON_ZOOKEEPER_AUTH for every "
+    "process and run `artimon config secure`"
 )
 
 
@@ -52,7 +52,7 @@ def is_owned(client: KazooClient, path: str, digest: str) -> bool:
 
 
 def is_open(client: KazooClient) -> bool:
-    """Return whether anybody may change the root of our tree or a node directly below it, but for those of
+    """Return whether everybody may change the root of our tree or a node directly below it, but for those of
     applications. A few calls, for processes that look often. Raises KazooException, KazooTimeoutError."""
     try:
         names = client.get_children_async(ROOT).get(timeout=CALL_S)

@@ -16,7 +16,7 @@ from pipeline.plane.access import is_owned
 from pipeline.plane.commands import Command, CommandError
 from pipeline.plane.decide import Layer, Proof
 from pipeline.plane.document import ConfigError, Document, canonical, changes_only_numbers, parse
-from pipeline.plane.signing import BadSignature, Keys
+from pipeline.plane.signatures import BadSignature, Keys
 from pipeline.plane.tree import COMMANDS, Version, config_path
 
 CONFIG_KIND, COMMAND_KIND = "config", "command"
@@ -33,7 +33,7 @@ class Trust:
 
     @property
     def remedy(self) -> str:
-        """What an operator has to do."""
+        """Next step of the operator."""
         if self.keys is not None:
             return f"push it again with ARTIMON_CONFIG_KEYS set to the file of key {' or '.join(self.keys.secrets)}"
         if self.digest:
@@ -69,7 +69,7 @@ class Admission:
     def keep(self, layer: Layer) -> str:
         """Return why a layer that is remembered must not run any more, "" if it may."""
         if not is_vouched(layer):
-            return f"it changes more than numbers, and nobody vouched for it: {self._trust.remedy}"
+            return f"it changes more than numbers, and it has no proof: {self._trust.remedy}"
         try:
             if layer.stamp.scope != "file":
                 self._allowed(parse(json.loads(layer.text)))

@@ -44,8 +44,8 @@ class Proof(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One version of one scope; `text` is its document as canonical JSON. `proof`: None where nobody vouches for more
-    than its numbers."""
+    """One version of one scope; `text` is its document as canonical JSON. `proof`: None if only its
+    numbers count."""
 
     stamp: Stamp
     text: str
@@ -53,7 +53,7 @@ class Layer:
 
     @property
     def proven(self) -> bool:
-        """Whether this very version is vouched for."""
+        """Return True if the proof is of this version, not of one below it."""
         return self.proof is not None and self.proof[1:3] == self.stamp[1:]
 
 
@@ -121,8 +121,8 @@ class Step(NamedTuple):
 
 
 def heard(state: State, found: Mapping[str, Layer]) -> State:
-    """What the sources of configuration say now. A scope that is absent keeps what is known of it; a version that
-    `is_older` than the known one is not believed."""
+    """Take the layers that the sources of configuration have now. A scope that is absent keeps what is known of it; a
+    version that `is_older` than the known one is not believed."""
     known, stale = dict(state.known), []
     for scope, layer in found.items():
         old = known.get(scope)

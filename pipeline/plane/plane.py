@@ -139,7 +139,7 @@ class Plane(Watcher):
         return [text for text in told if text]
 
     def warnings(self) -> list[str]:
-        """What is no fault of this agent and leaves a door open."""
+        """Return open doors that are not faults of this agent."""
         return [f"ZooKeeper has no access lists: {OPEN}"] if self._open else []
 
     # --- the thread
@@ -215,7 +215,7 @@ class Plane(Watcher):
         return admitted
 
     def _forget_what_must_not_run(self) -> None:
-        """What an earlier version of the agent took, or what the host's file allows no more, does not run again."""
+        """Drop remembered layers that have no proof, or that the host's file no longer allows."""
 
         def keep(layer: Layer) -> bool:
             if problem := self._admission.keep(layer):

@@ -19,13 +19,11 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.registration import zookeeper_client
 from artimon.model.watcher import LOST
 from artimon.model.znode import read_table
-from artimon.settings import zookeeper_auth
 from pipeline.acks import Sent, Verdict
 from pipeline.broker import Broker, BrokerError
 from pipeline.collectors import Collectors, Endpoint
 from pipeline.connections import CALL_FAILURES, Connections, send
-from pipeline.control import Control
-from pipeline.plane.access import is_owned
+from pipeline.control import Control, is_believed
 from pipeline.sites.handing import Handing, Message, merge_offsets
 from pipeline.tracker import Answer
 
@@ -84,8 +82,7 @@ class OffsetsNode:
             data, stat = self._client.get_async(self.path).get(timeout=ZOOKEEPER_S)
         except NoNodeError:
             return {}, -1
-        digest = zookeeper_auth()
-        if digest and not is_owned(self._client, self.path, digest):
+        if not is_believed(self._client, self.path):
             raise ValueError(f"{self.path}: others may write it: run `artimon config secure` in that site")
         try:
             return {int(p): int(at) for p, at in read_table(data)["offsets"].items()}, stat.version

@@ -21,7 +21,7 @@ from pipeline.plane.commands import Command, Mode
 from pipeline.plane.decide import Configuration, Layer, Stamp, State
 from pipeline.plane.document import canonical
 from pipeline.plane.memory import Memory, MemoryFile
-from pipeline.plane.signing import BadSignature, KeyFileError, Keys, new_key, read_keys
+from pipeline.plane.signatures import BadSignature, KeyFileError, Keys, new_key, read_keys
 from pipeline.plane.tree import config_path
 from tests.pipeline.plane.world import KEYS, Operator, key_file, new_name
 from tests.waiting import eventually

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.flows.builtin import builtin
-from pipeline.flows.config.host import HostFile, HostFileError, NotAllowed, read_host_file
+from pipeline.flows.config.hostfile import HostFile, HostFileError, NotAllowed, read_host_file
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of

@@ -84,7 +84,7 @@ class Manifest:
         if bad := sorted(
             name for name in made.names if "/" in name or "\\" in name or name.startswith(".") or not name
         ):
-            raise ImageError(f"{where}: {bad[0][:100]!r} is no name of a file of this folder")
+            raise ImageError(f"{where}: {bad[0][:100]!r} cannot name a file of this folder")
         if not made.names <= set(made.sizes):
             raise ImageError(f"{where}: files without a size")
         return made

@@ -20,7 +20,7 @@ from pipeline.idl import collector_idl
 from pipeline.plane import decide
 from pipeline.plane.admission import COMMAND_KIND, CONFIG_KIND, signed_command, signed_version
 from pipeline.plane.commands import Answer, Command
-from pipeline.plane.signing import Keys
+from pipeline.plane.signatures import Keys
 from pipeline.plane.tree import Tree
 from tests.pipeline.helpers import started
 

@@ -34,7 +34,7 @@ class NotAllowed(FlowError):
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class AllowedFolder:
     """A folder that pushed parts may use below. `path`: absolute, or an hdfs:// URI; `write`: whether sinks may write
     there."""
 
@@ -54,7 +54,7 @@ class HostFile:
     """Parts by (kind, name) as tables with `type`, folders by name."""
 
     parts: Mapping[tuple[Part, str], Mapping[str, Any]] = field(default_factory=dict)
-    folders: Mapping[str, Folder] = field(default_factory=dict)
+    folders: Mapping[str, AllowedFolder] = field(default_factory=dict)
 
     def admit(self, flow: Mapping[str, Any], registry: Registry) -> None:
         """Check a pushed flow. Loads no code. Raises NotAllowed for the first thing that only the host may name."""
@@ -97,7 +97,7 @@ class HostFile:
             elif outside is Outside.HOST and component.options.model_fields[option].is_required():
                 raise NotAllowed(f"{name} needs {option}, which pushed configuration must not name: {_REMEDY}")
         if isinstance(encoding := table.get("encoding"), str) and registry.own(Part.ENCODING, encoding) is None:
-            raise NotAllowed(f"encoding {encoding} is no encoding of the platform: {_REMEDY}")
+            raise NotAllowed(f"encoding {encoding} does not come with the platform: {_REMEDY}")
 
     def _admit_option(self, name: object, option: str, outside: Outside, value: Any) -> None:
         texts = value if isinstance(value, list) else [value]
@@ -167,7 +167,7 @@ class AnyHost(HostFile):
     def _place(self, text: str, outside: Outside) -> tuple[str, str]:
         del outside
         name, _, rest = text[1:].partition("/")
-        return Folder(f"/{name}").below(rest), f"/{name}"
+        return AllowedFolder(f"/{name}").below(rest), f"/{name}"
 
 
 NOTHING_ALLOWED = HostFile()
@@ -216,14 +216,14 @@ class _FolderOptions(Options):
     write: bool = False
 
 
-def _read_folder(name: str, table: Any) -> Folder:
+def _read_folder(name: str, table: Any) -> AllowedFolder:
     found = _FolderOptions.model_validate({"path": table} if isinstance(table, str) else table)
     path, write = found.path, found.write
     if path.startswith("hdfs://"):
-        return Folder(path.rstrip("/"), write)
+        return AllowedFolder(path.rstrip("/"), write)
     if not os.path.isabs(path) or os.path.normpath(path) == "/":
         raise HostFileError(f"folder.{name}: write an absolute path that is not /, or hdfs://HOST:PORT/folder")
-    return Folder(os.path.realpath(path), write)
+    return AllowedFolder(os.path.realpath(path), write)
 
 
 def _uri(place: str) -> str:
@@ -231,7 +231,7 @@ def _uri(place: str) -> str:
 
 
 def _components(flow: Mapping[str, Any]) -> Iterator[tuple[str, Part, Mapping[str, Any]]]:
-    """Yield every component of a flow as (where, kind, table); what is no table is left to the reader of flows."""
+    """Yield every component of a flow as (where, kind, table); anything but a table is left to the reader of flows."""
     listed = [(key, _KINDS[key], flow.get(key)) for key in ("source", "channel", "sink")]
     interceptors, group = flow.get("interceptor"), flow.get("group")
     if isinstance(interceptors, list):
