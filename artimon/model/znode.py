@@ -8,7 +8,6 @@ import json
 import math
 from typing import Any
 
-
 MAX_BYTES = 1024 * 1024
 """Bytes of a node.
 
