@@ -97,6 +97,17 @@ def signer() -> Callable[[Version], Mapping[str, str]] | None:
     return None if keys is None else lambda version: keys.sign(CONFIG_KIND, signed_version(version))
 
 
+def _warn_of_no_proof(found: Mapping[str, Any], signed: bool) -> None:
+    from artimon.settings import zookeeper_auth
+    from pipeline.plane.document import changes_only_numbers
+
+    if not signed and not zookeeper_auth() and not changes_only_numbers({}, found):
+        say(
+            "artimon: this is not signed, and agents take numbers alone from everybody: set ARTIMON_CONFIG_KEYS to the "
+            "file of the agents' key (docs/security.md)"
+        )
+
+
 def _me() -> str:
     try:
         return getpass.getuser()
@@ -120,6 +131,7 @@ def push(
     """Make the file the newest configuration of an agent or a group, in every cluster named; checked before, and signed
     if ARTIMON_CONFIG_KEYS names a file of keys."""
     scope, found, sign = _scope(agent, group), _read(file), signer()
+    _warn_of_no_proof(found, sign is not None)
 
     def act(cluster: Cluster, tree: Tree) -> bool:
         now_ms = SYSTEM_CLOCK.now_ms()
