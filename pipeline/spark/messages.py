@@ -48,7 +48,8 @@ def decode(header: BatchHeader, value: bytes) -> Any:
 def _decode(header: BatchHeader, value: bytes) -> Any:
     try:
         body = decode_columns(header, value)
-        body.validate(full=True)
+    except MemoryError:
+        raise
     except pa.ArrowException as error:
         raise BatchError(f"body of {header.id}: {error}") from error
     for i, name in enumerate(("series", "time", "birth")):
@@ -67,7 +68,7 @@ def _defects_are_reasons() -> Iterator[None]:
     program is mended; raised as it is, it would stop the query at this offset for ever."""
     try:
         yield
-    except BatchError:
+    except (BatchError, MemoryError):  # that memory is short says nothing of the message (pipeline/spark/trial.py)
         raise
     except Exception as error:
         raise BatchError(f"this program failed to decode it: {type(error).__name__}: {error}") from error
