@@ -1,7 +1,7 @@
 """Limits of an Arrow IPC stream, checked on its metadata alone: nothing is decompressed, nothing is allocated.
 
-The metadata of a message is a flatbuffer (Message.fbs and Schema.fbs of the Arrow format). Only the fields that tell how
-much memory a reader takes are read: a few bytes of a stream may otherwise declare any number of rows or bytes.
+The metadata of a message is a flatbuffer (Message.fbs and Schema.fbs of the Arrow format). Only the fields that tell
+how much memory a reader takes are read: a few bytes of a stream may otherwise declare any number of rows or bytes.
 """
 
 from __future__ import annotations
