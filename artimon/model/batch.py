@@ -22,6 +22,8 @@ MAX_SOURCE = 4_096
 """Bytes of the name of a source."""
 MAX_NAME = 255
 """Bytes of the name of an agent and of a retention class: they stand in every commit and in every path of a file."""
+MAX_TIME_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999: what tables can hold."""
 DEFAULT_KEEP = "default"
 NO_LANE = 0xFFFF
 

@@ -33,7 +33,7 @@ from artimon.model.batch import (
     UnknownFormat,
 )
 from artimon.model.ipc import ZSTD, read_ipc, write_ipc
-from artimon.model.ipc_limits import IpcLimits, LimitError, check_stream
+from artimon.model.ipc_limits import IpcError, IpcLimits, check_stream
 from artimon.model.values import Kind, ValueType
 
 MAGIC = b"ARTB"
@@ -335,9 +335,7 @@ def read_body(header: BatchHeader, data: bytes) -> Any:
     """The record batch of a message's body, which has as many rows as the header says. Raises BatchError."""
     try:
         body = read_ipc(data, header.body_at, _LIMITS[header.kind])
-    except MemoryError:  # says nothing of the message
-        raise
-    except (pa.ArrowException, StopIteration, OSError, ValueError) as error:
+    except IpcError as error:
         raise BatchError(f"body of {header.id}: {error}") from error
     if len(body) != header.rows:
         raise BatchError(f"body of {header.id} holds {len(body)} rows, its header says {header.rows}")
@@ -348,7 +346,7 @@ def check_body(header: BatchHeader, data: bytes) -> None:
     """Check all limits of a body without reading it. Raises BatchError."""
     try:
         rows = check_stream(data, header.body_at, _LIMITS[header.kind])
-    except LimitError as error:
+    except IpcError as error:
         raise BatchError(f"body of {header.id}: {error}") from error
     if rows != header.rows:
         raise BatchError(f"body of {header.id} declares {rows} rows, its header says {header.rows}")

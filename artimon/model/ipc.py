@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from artimon.model.ipc_limits import IpcLimits, check_stream
+from artimon.model.ipc_limits import IpcError, IpcLimits, check_stream
 
 ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
@@ -31,10 +31,14 @@ def read_ipc(data: bytes | memoryview, at: int = 0, limits: IpcLimits = INSIDE) 
     """The first batch of the stream that begins at byte `at`, as views of `data` where they can be.
 
     Checks the limits before anything is decompressed, and every length, offset and text of the batch afterwards.
-    Raises pyarrow.ArrowException, OSError, ValueError (LimitError) or StopIteration for bytes that are no such stream,
-    MemoryError where memory is short."""
+    Raises IpcError for bytes that are no such stream, MemoryError where memory is short."""
     check_stream(data, at, limits)
-    with pa.ipc.open_stream(pa.py_buffer(data).slice(at), options=_READ) as reader:
-        batch = reader.read_next_batch()
-    batch.validate(full=True)
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data).slice(at), options=_READ) as reader:
+            batch = reader.read_next_batch()
+        batch.validate(full=True)
+    except MemoryError:  # one of Arrow's own errors is a MemoryError
+        raise
+    except (pa.ArrowException, OSError, StopIteration, ValueError) as error:
+        raise IpcError(f"{type(error).__name__}: {error}") from error
     return batch

@@ -32,8 +32,8 @@ _CACHED_SCHEMA = 4_096
 """Bytes of a schema that is remembered as checked: 64 of them, 256 KiB."""
 
 
-class LimitError(ValueError):
-    """A stream that breaks a limit, or whose metadata cannot be read. The text says which limit and by how much."""
+class IpcError(ValueError):
+    """A stream that breaks a limit or cannot be read. The text says which limit and by how much."""
 
 
 class IpcLimits(NamedTuple):
@@ -52,17 +52,17 @@ class IpcLimits(NamedTuple):
 
 
 def check_stream(data: bytes | memoryview, at: int, limits: IpcLimits) -> int:
-    """The rows of the record batch of the stream that begins at byte `at`. Raises LimitError."""
+    """The rows of the record batch of the stream that begins at byte `at`. Raises IpcError."""
     try:
         return _check_stream(data, at, limits)
-    except (struct.error, IndexError) as error:
-        raise LimitError(f"unreadable metadata of an Arrow stream: {error}") from error
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise IpcError(f"unreadable metadata of an Arrow stream: {error}") from error
 
 
 def _check_stream(data: bytes | memoryview, at: int, limits: IpcLimits) -> int:
     schema = _metadata(data, at)
     if len(schema) > limits.schema:
-        raise LimitError(f"a schema of {len(schema)} bytes: at most {limits.schema}")
+        raise IpcError(f"a schema of {len(schema)} bytes: at most {limits.schema}")
     (_check_known_schema if len(schema) <= _CACHED_SCHEMA else _check_schema)(schema, limits)
     at += _PREFIX_BYTES + len(schema)
     memory = 0
@@ -71,19 +71,19 @@ def _check_stream(data: bytes | memoryview, at: int, limits: IpcLimits) -> int:
         at += _PREFIX_BYTES + len(metadata)
         header_type, header, body_bytes = _message(metadata)
         if not 0 <= body_bytes <= len(data) - at:
-            raise LimitError(f"a message body of {body_bytes} bytes where {len(data) - at} are left")
+            raise IpcError(f"a message body of {body_bytes} bytes where {len(data) - at} are left")
         if header_type == _DICTIONARY and limits.dictionaries:
             header = _target(metadata, header + _table(metadata, header)[1])
         elif header_type != _RECORDS:
-            raise LimitError(f"a message of type {header_type} where a record batch is expected")
+            raise IpcError(f"a message of type {header_type} where a record batch is expected")
         rows, size = _check_records(metadata, header, data, at, body_bytes, limits)
         memory += size
         if memory > limits.memory:
-            raise LimitError(f"{memory} bytes of decompressed columns: at most {limits.memory}")
+            raise IpcError(f"{memory} bytes of decompressed columns: at most {limits.memory}")
         if header_type == _RECORDS:
             return rows
         at += body_bytes
-    raise LimitError(f"more than {limits.dictionaries} dictionaries")
+    raise IpcError(f"more than {limits.dictionaries} dictionaries")
 
 
 def _metadata(data: bytes | memoryview, at: int) -> bytes:
@@ -91,7 +91,7 @@ def _metadata(data: bytes | memoryview, at: int) -> bytes:
     marker, size = _prefix(data, at)
     start = at + _PREFIX_BYTES
     if marker != _CONTINUATION or not 0 < size <= len(data) - start:
-        raise LimitError(f"no message of an Arrow stream begins at byte {at}, or it is cut")
+        raise IpcError(f"no message of an Arrow stream begins at byte {at}, or it is cut")
     return bytes(data[start : start + size])
 
 
@@ -100,9 +100,9 @@ def _message(metadata: bytes) -> tuple[int, int, int]:
     (at,) = _u32(metadata)
     version, kind, header, size, own = _table(metadata, at)[:5]
     if not version or metadata[at + version : at + version + 2] != _V5:
-        raise LimitError("an Arrow message of another metadata version than V5")
+        raise IpcError("an Arrow message of another metadata version than V5")
     if own or not kind or not header:
-        raise LimitError("an Arrow message without a header, or with metadata of its own")
+        raise IpcError("an Arrow message without a header, or with metadata of its own")
     return metadata[at + kind], _target(metadata, at + header), _i64(metadata, at + size)[0] if size else 0
 
 
@@ -113,16 +113,16 @@ def _check_records(
     length, nodes, buffers, compression = _table(metadata, at)[:4]
     rows: int = _i64(metadata, at + length)[0] if length else 0
     if not 0 <= rows <= limits.rows:
-        raise LimitError(f"{rows} rows declared: at most {limits.rows}")
+        raise IpcError(f"{rows} rows declared: at most {limits.rows}")
     counts = _pairs(metadata, at + nodes, limits.columns)[::2] if nodes else ()
     if counts and not (min(counts) >= 0 and max(counts) <= max(limits.rows, limits.memory)):
-        raise LimitError(f"columns of {min(counts)} to {max(counts)} values")
+        raise IpcError(f"columns of {min(counts)} to {max(counts)} values")
     spans = iter(_pairs(metadata, at + buffers, _BUFFERS_A_COLUMN * limits.columns) if buffers else ())
     compressed = compression and _check_compression(metadata, at + compression, limits)
     total = 0
     for start, size in zip(spans, spans, strict=True):
         if start < 0 or size < 0 or start + size > body_bytes:
-            raise LimitError(f"a buffer of {size} bytes at {start} of a body of {body_bytes}")
+            raise IpcError(f"a buffer of {size} bytes at {start} of a body of {body_bytes}")
         total += _decompressed(data, body_at + start, size) if compressed and size else size
     return rows, total
 
@@ -131,7 +131,7 @@ def _decompressed(data: bytes | memoryview, at: int, size: int) -> int:
     """Bytes that a compressed buffer declares before its zstd frame; a reader allocates them and accepts no others."""
     (declared,) = _i64(data, at)
     if size < _DECLARED_BYTES or declared < -1:
-        raise LimitError(f"a buffer of {size} bytes that declares {declared}")
+        raise IpcError(f"a buffer of {size} bytes that declares {declared}")
     return int(declared) if declared >= 0 else size - _DECLARED_BYTES
 
 
@@ -139,16 +139,16 @@ def _check_compression(metadata: bytes, at: int, limits: IpcLimits) -> bool:
     at = _target(metadata, at)
     codec, method = _table(metadata, at)[:2]
     if not limits.compressed:
-        raise LimitError("compressed buffers where none are expected")
+        raise IpcError("compressed buffers where none are expected")
     if not codec or metadata[at + codec] != _ZSTD or (method and metadata[at + method]):
-        raise LimitError("buffers of another compression than zstd")
+        raise IpcError("buffers of another compression than zstd")
     return True
 
 
 def _check_schema(metadata: bytes, limits: IpcLimits) -> None:
     kind, header, body_bytes = _message(metadata)
     if kind != _SCHEMA or body_bytes:
-        raise LimitError("the stream does not begin with a schema")
+        raise IpcError("the stream does not begin with a schema")
     _, fields, pairs = _table(metadata, header)[:3]
     walk = _Schema(metadata, limits)
     if fields:
@@ -171,13 +171,13 @@ class _Schema:
         for field in self._tables(at):
             self._columns -= 1
             if self._columns < 0 or depth > _MAX_DEPTH:
-                raise LimitError(f"more than {self._limits.columns} columns, or nested more than {_MAX_DEPTH} deep")
+                raise IpcError(f"more than {self._limits.columns} columns, or nested more than {_MAX_DEPTH} deep")
             name, _, kind, _, dictionary, children, pairs = _table(self._metadata, field)[:7]
             type_ = self._metadata[field + kind] if kind else 0
             if type_ not in _TYPES or (dictionary and not self._limits.dictionaries):
-                raise LimitError(f"a column of the Arrow type {type_}, or encoded in a way that is not expected")
+                raise IpcError(f"a column of the Arrow type {type_}, or encoded in a way that is not expected")
             if name:
-                self._take(field + name)
+                self._take(field + name).decode()
             if pairs:
                 self.pairs(field + pairs)
             if children:
@@ -191,18 +191,21 @@ class _Schema:
                 if text:
                     self._take(pair + text)
 
-    def _take(self, at: int) -> None:
+    def _take(self, at: int) -> bytes:
         """A text."""
-        self._text -= _u32(self._metadata, _target(self._metadata, at))[0]
+        start = _target(self._metadata, at)
+        (size,) = _u32(self._metadata, start)
+        self._text -= size
         if self._text < 0:
-            raise LimitError(f"texts of a schema beyond {self._limits.schema} bytes")
+            raise IpcError(f"texts of a schema beyond {self._limits.schema} bytes")
+        return self._metadata[start + 4 : start + 4 + size]
 
     def _tables(self, at: int) -> list[int]:
         """Positions of the tables of a vector."""
         vector = _target(self._metadata, at)
         (count,) = _u32(self._metadata, vector)
         if count > len(self._metadata) // 4:
-            raise LimitError(f"a schema of {len(self._metadata)} bytes with a list of {count}")
+            raise IpcError(f"a schema of {len(self._metadata)} bytes with a list of {count}")
         return [_target(self._metadata, vector + 4 + 4 * i) for i in range(count)]
 
 
@@ -210,10 +213,10 @@ def _table(metadata: bytes, at: int) -> tuple[int, ...]:
     """Offsets of the fields of a table from its position `at`, 0 where one is absent; at least eight."""
     vtable = at - _i32(metadata, at)[0]
     if vtable < 0:
-        raise LimitError("a table of a flatbuffer that points outside")
+        raise IpcError("a table of a flatbuffer that points outside")
     count = min((_u16(metadata, vtable)[0] - 4) >> 1, _FIELDS)
     if count < 0:
-        raise LimitError("a table of a flatbuffer without fields")
+        raise IpcError("a table of a flatbuffer without fields")
     return _vtables[count](metadata, vtable + 4) + _ABSENT[count]
 
 
@@ -227,7 +230,7 @@ def _pairs(metadata: bytes, at: int, most: int) -> tuple[int, ...]:
     vector = _target(metadata, at)
     (count,) = _u32(metadata, vector)
     if count > most:
-        raise LimitError(f"{count} columns or buffers: at most {most}")
+        raise IpcError(f"{count} columns or buffers: at most {most}")
     return _integers(count)(metadata, vector + 4)
 
 

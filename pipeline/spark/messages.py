@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from artimon.model.batch import BatchError, BatchHeader, BatchKind
+from artimon.model.batch import MAX_TIME_MS, BatchError, BatchHeader, BatchKind
 from artimon.model.codec import decode_columns, verify
 from pipeline.spark.state import FORGET_MS
 
 FUTURE_MS = 60_000
 """A sample is in the future if its time is later than the append of its batch by more than this."""
-MAX_TIME_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999: what tables can hold."""
 
 
 def whole(value: bytes | None) -> BatchHeader:

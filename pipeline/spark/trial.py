@@ -172,7 +172,8 @@ def store(value: bytes) -> str:
         return str(error)
     try:
         np.sort(samples_of(columns).fingerprint)
-        rows.to_file([rows.Part(0, max(0, header.poll_ms), columns)])
+        if len(columns):
+            rows.to_file([rows.Part(0, max(0, header.poll_ms), columns)])
     except MemoryError:
         raise
     except Exception as error:

@@ -79,9 +79,7 @@ def decode_frame(data: bytes | memoryview, where: str = "image") -> Frame:
         told = json.loads(batch.schema.metadata[_KEY])
         found, kind = told.pop("format"), str(told.pop("kind"))
         columns = {name: _plain(batch.column(i)) for i, name in enumerate(batch.schema.names)}
-    except MemoryError:
-        raise
-    except (pa.ArrowException, OSError, StopIteration, KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ImageError(f"{where}: unreadable part: {error}") from error
     if found != FORMAT:
         raise ImageError(f"{where}: format {found}, this program reads {FORMAT}")
