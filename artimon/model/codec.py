@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from operator import gt
 from typing import Any
 
@@ -167,8 +168,13 @@ def decode_columns(header: BatchHeader, data: bytes) -> pa.RecordBatch:
     """The body of a samples batch as SAMPLE_SCHEMA: series, time, birth and one nullable column a type."""
     _expect(header, BatchKind.SAMPLES)
     body = read_body(header, data)
-    if body.schema.equals(SAMPLE_SCHEMA):
-        return body
+    columns = body.columns if body.schema.equals(SAMPLE_SCHEMA) else _sample_columns(header, body)
+    _check_values(header, columns[-len(_COLUMNS) :])
+    return pa.record_batch(columns, schema=SAMPLE_SCHEMA)
+
+
+def _sample_columns(header: BatchHeader, body: Any) -> list[Any]:
+    """The columns of SAMPLE_SCHEMA, null where the body has none."""
     columns = []
     for field in SAMPLE_SCHEMA:
         at = body.schema.get_field_index(field.name)
@@ -178,7 +184,19 @@ def decode_columns(header: BatchHeader, data: bytes) -> pa.RecordBatch:
             raise BatchError(f"column {field.name} of {header.id} is {body.schema.field(at).type}, not {field.type}")
         else:
             columns.append(body.column(at))
-    return pa.record_batch(columns, schema=SAMPLE_SCHEMA)
+    return columns
+
+
+def _check_values(header: BatchHeader, columns: Sequence[Any]) -> None:
+    """Raises BatchError if a row has a value in two columns. The bits of each column are one large integer."""
+    seen, every = 0, (1 << header.rows) - 1
+    for column in columns:
+        if column.null_count == header.rows:
+            continue
+        bits = int.from_bytes(column.buffers()[0], "little") & every if column.null_count else every
+        if seen & bits:
+            raise BatchError(f"a row of {header.id} has two values")
+        seen |= bits
 
 
 def decode_samples(header: BatchHeader, data: bytes) -> Samples:

@@ -217,7 +217,8 @@ def _table(metadata: bytes, at: int) -> tuple[int, ...]:
     count = min((_u16(metadata, vtable)[0] - 4) >> 1, _FIELDS)
     if count < 0:
         raise IpcError("a table of a flatbuffer without fields")
-    return _vtables[count](metadata, vtable + 4) + _ABSENT[count]
+    offsets: tuple[int, ...] = _vtables[count](metadata, vtable + 4)
+    return offsets + _ABSENT[count]
 
 
 def _target(metadata: bytes, at: int) -> int:

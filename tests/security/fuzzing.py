@@ -342,6 +342,12 @@ def _number(draw: random.Random, size: int) -> bytes:
     return (value & mask).to_bytes(size, draw.choice(("little", "little", "big")))
 
 
+@cache
+def pool_of(name: str) -> Any:
+    """Arrow's memory for one target, with its own peak. Never freed: what was allocated from it may live on."""
+    return pa.proxy_memory_pool(pa.system_memory_pool())
+
+
 def run_case(seed: str, number: int, name: str = "") -> str:
     """One case; its target. Raises whatever must not happen."""
     draw = random.Random(f"{seed}/{number}")
@@ -350,12 +356,14 @@ def run_case(seed: str, number: int, name: str = "") -> str:
     data = mutated(draw.choice(target.samples), draw.choice(target.samples), draw)
     if draw.random() < 0.9:
         data = target.repair(data)
-    pool = pa.proxy_memory_pool(pa.system_memory_pool())
+    pool, before = pool_of(name or drawn), pa.default_memory_pool()
     pa.set_memory_pool(pool)
     try:
         target.decode(data)
     except target.refusals:
         pass
+    finally:
+        pa.set_memory_pool(before)
     if pool.max_memory() > target.memory:
         raise Violation(f"{pool.max_memory()} bytes of {len(data)}: at most {target.memory}")
     return name or drawn

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artimon.model.batch import BatchError, BatchId, Samples
+from artimon.model.batch import MAX_TIME_MS, BatchError, BatchId, Samples
 from artimon.model.codec import encode_samples, samples_of
 from pipeline.spark import rows as rows_module
 from pipeline.spark.messages import check, decode
