@@ -16,8 +16,9 @@ _u16, _i32 = struct.Struct("<H").unpack_from, struct.Struct("<i").unpack_from
 _u32, _i64 = struct.Struct("<I").unpack_from, struct.Struct("<q").unpack_from
 _FIELDS = 8
 """Of a table, at most: none that is read here has more."""
-_vtables = [struct.Struct(f"<{n}H").unpack_from for n in range(_FIELDS + 1)]
-_ABSENT = [(0,) * (_FIELDS - n) for n in range(_FIELDS + 1)]
+_VTables = list[Callable[[bytes, int], tuple[int, ...]]]
+_vtables: _VTables = [struct.Struct(f"<{n}H").unpack_from for n in range(_FIELDS + 1)]
+_ABSENT: list[tuple[int, ...]] = [(0,) * (_FIELDS - n) for n in range(_FIELDS + 1)]
 _CONTINUATION = 0xFFFFFFFF
 _DECLARED_BYTES = 8
 _PREFIX_BYTES = 8
@@ -217,8 +218,7 @@ def _table(metadata: bytes, at: int) -> tuple[int, ...]:
     count = min((_u16(metadata, vtable)[0] - 4) >> 1, _FIELDS)
     if count < 0:
         raise IpcError("a table of a flatbuffer without fields")
-    offsets: tuple[int, ...] = _vtables[count](metadata, vtable + 4)
-    return offsets + _ABSENT[count]
+    return _vtables[count](metadata, vtable + 4) + _ABSENT[count]
 
 
 def _target(metadata: bytes, at: int) -> int:

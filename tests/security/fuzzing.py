@@ -28,7 +28,7 @@ import xxhash
 
 from artimon.model import codec
 from artimon.model.aggregate import AggregateRequest, aggregate_buckets, decode_aggregate, encode_aggregate
-from artimon.model.batch import MAX_DECODED, BatchError, BatchId, Samples, SeriesBlock, SeriesInfo
+from artimon.model.batch import MAX_DECODED, BatchError, BatchId, BatchKind, Samples, SeriesBlock, SeriesInfo
 from artimon.model.event import Event
 from artimon.model.event_codec import decode_events, encode_events
 from artimon.model.feed import decode_range, encode_range
@@ -111,7 +111,7 @@ def resealed(data: bytes) -> bytes:
 def decode_batch(data: bytes) -> None:
     """Whatever collector, agent, raw query and buckets query do with a batch of samples."""
     header = codec.admit(data)
-    if header.kind != codec.BatchKind.SAMPLES:
+    if header.kind != BatchKind.SAMPLES:
         raise BatchError("another kind")
     samples = codec.decode_samples(header, data)
     samples.rows()
@@ -137,7 +137,7 @@ def decode_block(data: bytes) -> None:
 
 def feed_samples() -> list[bytes]:
     def batch(number: int) -> TestBatch:
-        rows = [(n, NOW + number, NOW, [n, n / 3, True, f"t{n}", None][n % 5]) for n in range(50)]
+        rows: list[Any] = [(n, NOW + number, NOW, [n, n / 3, True, f"t{n}", None][n % 5]) for n in range(50)]
         return TestBatch(BatchId("agent", 1, 0, number), "s0", NOW + 1_000, rows)
 
     log = [batch(n) for n in range(6)]
@@ -204,7 +204,7 @@ def decode_log(data: bytes) -> None:
             if record.type in (framing.RecordType.BATCH, framing.RecordType.SERIES):
                 codec.admit(payload)
             elif record.type in readers:
-                readers[record.type](payload)  # type: ignore[operator]
+                readers[record.type](payload)
         except (BatchError, records.BadPayload):
             pass
 

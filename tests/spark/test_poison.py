@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from pipeline.deadletters import DeadLetters, LetterState
+from pipeline.deadletters import DeadLetters, Letter, LetterState
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.suspects import SUSPECTS, Suspects, is_death
 from pipeline.spark.trial import Guard, Trial, TrialError, digest
@@ -85,7 +85,7 @@ def test_poison_is_isolated_and_the_rest_goes_on(
     sender.close()
 
 
-def _letters(config: SparkConfig) -> Iterator[tuple[object, bytes | None]]:
+def _letters(config: SparkConfig) -> Iterator[tuple[Letter, bytes | None]]:
     yield from DeadLetters(config.kafka, config.hdfs, config.topic_prefix).read(threading.Event())
 
 
