@@ -48,7 +48,7 @@ class IpcLimits(NamedTuple):
     schema: int = 4_096
     """Bytes of the schema, and of all its texts together however often they are referred to."""
     compressed: bool = True
-    """Whether buffers may be compressed; only zstd."""
+    """Buffers may be compressed, with zstd only."""
     dictionaries: int = 0
 
 
@@ -215,7 +215,7 @@ def _table(metadata: bytes, at: int) -> tuple[int, ...]:
     vtable = at - _i32(metadata, at)[0]
     if vtable < 0:
         raise IpcError("a table of a flatbuffer that points outside")
-    count = min((_u16(metadata, vtable)[0] - 4) >> 1, _FIELDS)
+    count: int = min((_u16(metadata, vtable)[0] - 4) >> 1, _FIELDS)
     if count < 0:
         raise IpcError("a table of a flatbuffer without fields")
     return _vtables[count](metadata, vtable + 4) + _ABSENT[count]

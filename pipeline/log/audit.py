@@ -144,7 +144,7 @@ def _lines(paths: Iterable[Path]) -> Iterator[tuple[int, str, int]]:
 
 
 def _minutes(header: BatchHeader, payload: bytes) -> Minutes:
-    """Samples by minute; none of what is no batch of samples by now: a collector will refuse it."""
+    """Samples by minute. Other kinds have none, and neither has a batch that this program refuses to decode."""
     if header.kind != BatchKind.SAMPLES:
         return ()
     try:

@@ -42,7 +42,7 @@ class Suspects:
             return frozenset(self._digests)
 
     def add(self, digests: Iterable[str]) -> None:
-        """Remember them. A file that cannot be written is no error: they are found again."""
+        """Remember them. Failing to write the file is only logged: they are found again."""
         with self._lock:
             fresh = [one for one in digests if one not in self._digests]
             if not fresh:
@@ -81,6 +81,6 @@ def run_guarded(run: Callable[[Plan], list[Result]], plan: Plan, suspects: Suspe
 
 
 def is_death(error: BaseException) -> bool:
-    """Whether tasks failed because a worker died or had too little memory, as Spark tells it."""
+    """Returns true if a worker died or had too little memory, by the text of Spark's error."""
     text = str(error)
     return any(sign in text for sign in _DEATHS)

@@ -56,7 +56,7 @@ class RawPlan:
     suspects: frozenset[str] = frozenset()
     """Digests of messages that are tried in a process of their own before this one decodes them."""
     careful: bool = False
-    """Whether every message is suspect: a worker died."""
+    """Every message is suspect, because a worker died."""
 
 
 @dataclass(slots=True)

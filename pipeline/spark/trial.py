@@ -80,7 +80,7 @@ class Trial:
         self._process: subprocess.Popen[bytes] | None = None
 
     def refusal(self, value: bytes) -> str:
-        """Why a message cannot be stored, "" if it can be decoded and written. Raises TrialError."""
+        """Reason why a message cannot be stored, "" if it can be decoded and written. Raises TrialError."""
         for _ in range(ATTEMPTS):
             answer = self._ask(value)
             if answer is not None:
@@ -108,7 +108,7 @@ class Trial:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def _ask(self, value: bytes) -> str | None:
-        """What the process answers; None if it died."""
+        """Answer of the process; None if it died."""
         process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -150,7 +150,7 @@ def main() -> None:
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")  # the kernel should take this process, not the worker
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints is no answer
+    os.dup2(2, 1)  # keeps what a library prints apart from the answers
     _reply(answers, "")
     while len(head := requests.read(_REQUEST.size)) == _REQUEST.size:
         _reply(answers, store(requests.read(_REQUEST.unpack(head)[0])))
@@ -163,8 +163,8 @@ def _reply(answers: BinaryIO, reason: str) -> None:
 
 
 def store(value: bytes) -> str:
-    """Why a message cannot be stored, "" if it can: both queries' work on one message, without their output. Raises
-    MemoryError."""
+    """Reason why a message cannot be stored, "" if it can. Does the work of both queries on it, without their output.
+    Raises MemoryError."""
     try:
         header = messages.whole(value)
         columns = messages.decode(header, value)
