@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import gt
 from typing import Any
 
@@ -56,6 +57,7 @@ _COLUMNS = {
     ValueType.STRING: ("string", pa.utf8()),
 }
 SAMPLE_SCHEMA = pa.schema([("series", pa.uint64()), ("time", pa.int64()), ("birth", pa.int64()), *_COLUMNS.values()])
+_SAMPLE_TYPES = [(field.name, field.type) for field in SAMPLE_SCHEMA]
 _SERIES_SCHEMA = pa.schema(
     [
         ("text", pa.utf8()),
@@ -175,16 +177,23 @@ def decode_columns(header: BatchHeader, data: bytes) -> pa.RecordBatch:
 
 def _sample_columns(header: BatchHeader, body: Any) -> list[Any]:
     """The columns of SAMPLE_SCHEMA, null where the body has none."""
-    columns = []
-    for field in SAMPLE_SCHEMA:
-        at = body.schema.get_field_index(field.name)
+    schema, columns = body.schema, []
+    types = schema.types
+    for name, type_ in _SAMPLE_TYPES:
+        at = schema.get_field_index(name)
         if at < 0:
-            columns.append(pa.nulls(len(body), field.type))
-        elif body.schema.field(at).type != field.type:
-            raise BatchError(f"column {field.name} of {header.id} is {body.schema.field(at).type}, not {field.type}")
+            columns.append(_nulls(type_).slice(0, header.rows))
+        elif types[at] != type_:
+            raise BatchError(f"column {name} of {header.id} is {types[at]}, not {type_}")
         else:
             columns.append(body.column(at))
     return columns
+
+
+@lru_cache(maxsize=8)
+def _nulls(type_: Any) -> Any:
+    """A column without values, as long as any may be."""
+    return pa.nulls(MAX_SAMPLES, type_)
 
 
 def _check_values(header: BatchHeader, columns: Sequence[Any]) -> None:
