@@ -51,11 +51,11 @@ def _decode(header: BatchHeader, value: bytes) -> Any:
     except pa.ArrowException as error:
         raise BatchError(f"body of {header.id}: {error}") from error
     for i, name in enumerate(("series", "time", "birth")):
-        if body.column(i).null_count:
+        column = body.column(i)
+        if column.null_count:
             raise BatchError(f"column {name} of {header.id} has nulls")
-    for i, name in ((1, "time"), (2, "birth")):
-        times = body.column(i).to_numpy(zero_copy_only=True)
-        if len(times) and (np.min(times) < 0 or np.max(times) > MAX_TIME_MS):
+        # as unsigned numbers the times before 1970 are beyond the year 9999, too
+        if i and column.to_numpy(zero_copy_only=True).view(np.uint64).max(initial=0) > MAX_TIME_MS:
             raise BatchError(f"column {name} of {header.id} leaves the years 1970 to 9999")
     return body
 

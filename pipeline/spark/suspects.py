@@ -36,6 +36,8 @@ class Suspects:
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()
         self._digests: dict[str, None] = dict.fromkeys(_read(path))
+        self.alarm = False
+        """A worker died, and its messages were not all tried yet: a query that begins anew tries them at once."""
 
     def known(self) -> frozenset[str]:
         with self._lock:
@@ -68,14 +70,16 @@ def _read(path: Path) -> list[str]:
 def run_guarded(run: Callable[[Plan], list[Result]], plan: Plan, suspects: Suspects) -> list[Result]:
     """The results of `run(plan)`. When a worker dies, run again with every message tried first in a process of its own:
     the message that killed it gets its verdict, and the rest goes on."""
-    plan = replace(plan, suspects=suspects.known())
+    plan = replace(plan, suspects=suspects.known(), careful=suspects.alarm)
     try:
         results = run(plan)
     except Exception as error:
-        if not is_death(error):
+        if plan.careful or not is_death(error):
             raise
+        suspects.alarm = True
         log.error("a worker died, trying its messages one by one: %s", str(error).splitlines()[:1])
         results = run(replace(plan, careful=True))
+    suspects.alarm = False
     suspects.add(one for result in results for one in result.poison)
     return results
 

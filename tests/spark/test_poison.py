@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from pipeline.deadletters import DeadLetters, Letter, LetterState
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.suspects import SUSPECTS, Suspects, is_death
+from pipeline.spark.feeding import FeedPlan, FeedResult
+from pipeline.spark.suspects import SUSPECTS, Suspects, is_death, run_guarded
 from pipeline.spark.trial import Guard, Trial, TrialError, digest
 from tests.security.attacks import bomb
 from tests.spark.driving import buckets_query, raw_query
@@ -49,6 +50,7 @@ def send_poison(sender: Sender, source: str) -> bytes:
 
 
 @pytest.mark.stack
+@pytest.mark.timeout(900)
 def test_poison_is_isolated_and_the_rest_goes_on(
     config: SparkConfig,
     session: SparkSession,
@@ -65,9 +67,13 @@ def test_poison_is_isolated_and_the_rest_goes_on(
             poison = send_poison(sender, f"deadly/h/{n}")
         if n == 9:
             sender.send_bytes(bomb("bomb/h/0"))
-    with buckets_query(config, session, client) as feeding, raw_query(config, session) as query:
-        eventually(lambda: query.figures()["batches"] == 20, "the raw query goes on", 200)
-        eventually(lambda: is_exact(sender, [shard]), "the shard has all of it", 200)
+    suspects = Suspects(config.data / SUSPECTS)
+    with (
+        buckets_query(config, session, client, suspects) as feeding,
+        raw_query(config, session, suspects=suspects) as query,
+    ):
+        eventually(lambda: query.figures()["batches"] == 20, "the raw query goes on", 400)
+        eventually(lambda: is_exact(sender, [shard]), "the shard has all of it", 400)
         assert feeding.figures()["refused"] == 3
         figures = query.figures()
         assert (figures["dead_letters"], figures["duplicates"]) == (3, 10)
@@ -125,6 +131,26 @@ def test_suspects_outlive_the_driver(tmp_path: Path) -> None:
     assert "1199" in Suspects(path).known()
     path.write_text("no JSON")
     assert not Suspects(path).known()
+
+
+def test_after_a_death_every_message_is_tried_also_when_the_query_begins_anew(tmp_path: Path) -> None:
+    suspects, plan = Suspects(tmp_path / SUSPECTS), FeedPlan("t", ())
+    careful: list[bool] = []
+
+    def run(plan: FeedPlan) -> list[FeedResult]:
+        careful.append(plan.careful)
+        if len(careful) == 1:
+            raise RuntimeError("Python worker exited unexpectedly (crashed)")
+        if len(careful) == 2:
+            raise OSError("the query was stopped")
+        return [FeedResult(0, 0, 1, poison=[digest(b"a")])]
+
+    with pytest.raises(OSError, match="stopped"):
+        run_guarded(run, plan, suspects)
+    for _ in range(2):
+        run_guarded(run, plan, suspects)
+    assert careful == [False, True, True, False]
+    assert suspects.known() == {digest(b"a")}
 
 
 def test_a_death_is_told_from_other_failures() -> None:
