@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from artimon.model.batch import BatchError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.codec import verify
+from artimon.model.codec import admit
 from artimon.model.health import Publish, unpublished
 from artimon.model.registration import zookeeper_client
 from artimon.settings import security
@@ -150,7 +150,7 @@ class Collector:
         full = agent = ""
         for index, data in enumerate(messages):
             try:
-                header = verify(data)
+                header = admit(data)
                 agent = agent or header.id.agent
                 message = message_for(self._broker, self._prefix, header, data)
                 full = self._admit(message, full)

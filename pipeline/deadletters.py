@@ -22,6 +22,8 @@ from pipeline.acks import Position
 from pipeline.broker import Broker, BrokerError, Message
 from pipeline.spark import messages
 from pipeline.spark.table import HeadReader, TableError
+from pipeline.spark.tasks import Decode
+from pipeline.spark.trial import Guard
 
 STALL_S = 15.0
 """Reading gives up when no letter came for so long."""
@@ -104,18 +106,19 @@ class DeadLetters:
         stored = self._stored()
         self.tally = Tally()
         known: OrderedDict[int, None] = OrderedDict()
-        for record in self._records(stop):
-            found = _origin(record)
-            if found is None:
-                self.tally.strangers += 1
-                continue
-            if _is_repeat(known, record):
-                continue
-            state, why, header = judge(record.value, self.clock.now_ms(), stored)
-            self.tally.states[state] += 1
-            topic, address, reason = found
-            size = len(record.value or b"")
-            yield Letter(topic, address, reason, record.timestamp, size, state, why, header), record.value
+        with Guard(careful=True) as guard:
+            for record in self._records(stop):
+                found = _origin(record)
+                if found is None:
+                    self.tally.strangers += 1
+                    continue
+                if _is_repeat(known, record):
+                    continue
+                state, why, header = judge(record.value, self.clock.now_ms(), stored, guard.decode)
+                self.tally.states[state] += 1
+                topic, address, reason = found
+                size = len(record.value or b"")
+                yield Letter(topic, address, reason, record.timestamp, size, state, why, header), record.value
 
     def _stored(self) -> Callable[[BatchId], bool]:
         """Whether a batch is in the table, as its newest append says."""
@@ -178,10 +181,10 @@ class DeadLetters:
 
 
 def judge(
-    value: bytes | None, now_ms: int, stored: Callable[[BatchId], bool]
+    value: bytes | None, now_ms: int, stored: Callable[[BatchId], bool], decode: Decode = messages.decode
 ) -> tuple[LetterState, str, BatchHeader | None]:
     """What the present program makes of a letter: its state, what speaks against a replay ("" if nothing does), and
-    its header."""
+    its header. `decode`: a Guard's, since what killed a worker may be among the letters."""
     try:
         header = messages.whole(value)
     except UnknownFormat as error:
@@ -191,7 +194,7 @@ def judge(
     if stored(header.id):
         return LetterState.STORED, "", header
     try:
-        messages.decode(messages.check(value, now_ms), value or b"")
+        decode(messages.check(value, now_ms), value or b"")
     except BatchError as error:
         return LetterState.WAITING, str(error), header
     return LetterState.WAITING, "", header

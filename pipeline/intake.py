@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from artimon.model.batch import BatchHeader, BatchKind, Polled, Samples
+from artimon.model.batch import BatchError, BatchHeader, BatchKind, Polled, Samples
 from artimon.model.codec import decode_samples, decode_series, parse_header
 from artimon.model.protocols import Since, SinkRefused
 from pipeline.log.framing import RecordType
@@ -102,7 +102,7 @@ class Intake:
                     if record.type in (RecordType.BATCH, RecordType.SERIES):
                         header = parse_header(payload)
                         if header.kind == BatchKind.SERIES or since is None or header.poll_ms >= since(header.source):
-                            yield _polled(header, payload)
+                            yield from _replayed(header, payload)
         finally:
             self._log.keep_segments = False
 
@@ -169,6 +169,13 @@ class Intake:
                     self.batches += 1
                     self.bytes += len(entry.payload)
                     self.samples += sum(samples for _, samples in entry.minutes)
+
+
+def _replayed(header: BatchHeader, payload: bytes) -> Iterator[Polled]:
+    try:
+        yield _polled(header, payload)
+    except BatchError as error:  # accepted by an older program; a collector will refuse it
+        log.error("a batch in the log cannot be read: %s", error)
 
 
 def _polled(header: BatchHeader, payload: bytes) -> Polled:

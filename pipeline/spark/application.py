@@ -22,6 +22,7 @@ from pipeline.spark.raw import Probe, RawQuery, no_probe
 from pipeline.spark.retention import Retention
 from pipeline.spark.session import make_session
 from pipeline.spark.supervise import Supervised
+from pipeline.spark.suspects import SUSPECTS, Suspects
 from pipeline.spark.watch import SessionWatch
 
 __all__ = ["SessionLost", "SparkConfig", "run_application"]
@@ -78,8 +79,9 @@ def _run(
     acks = AcksPublisher(config, zookeeper, clock)
     raw_life: list[Supervised] = []
     buckets_life: list[Supervised] = []
-    raw = RawQuery(config, session, lambda: raw_life[0].healthy(), acks.wake, clock, probe)
-    buckets = BucketsQuery(config, session, zookeeper, lambda: buckets_life[0].healthy(), clock)
+    suspects = Suspects(config.data / SUSPECTS)
+    raw = RawQuery(config, session, lambda: raw_life[0].healthy(), acks.wake, clock, probe, suspects)
+    buckets = BucketsQuery(config, session, zookeeper, lambda: buckets_life[0].healthy(), clock, suspects)
     raw_life.append(Supervised("raw", raw.run, stop, clock))
     buckets_life.append(Supervised("buckets", buckets.run, stop, clock))
     publisher = threading.Thread(target=acks.run, args=(stop,), name="acks", daemon=True)

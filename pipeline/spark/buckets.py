@@ -24,6 +24,7 @@ from pipeline.spark.raw import remove
 from pipeline.spark.shards import Group, Shard, ShardDirectory, ShardsUnknown
 from pipeline.spark.source import batch, follow, share, stream
 from pipeline.spark.state import Span
+from pipeline.spark.suspects import SUSPECTS, Suspects, run_guarded
 from pipeline.spark.tasks import RESULT_SCHEMA
 from pipeline.spark.topic import LeaderChanged, Topic, TopicError, TopicInfo
 
@@ -49,8 +50,10 @@ class BucketsQuery:
         zookeeper: KazooClient,
         healthy: Callable[[], None],
         clock: Clock = SYSTEM_CLOCK,
+        suspects: Suspects | None = None,
     ) -> None:
         self._config, self._session, self._healthy, self._clock = config, session, healthy, clock
+        self._suspects = suspects or Suspects(config.data / SUSPECTS)
         self._directory = ShardDirectory(zookeeper)
         self._topic = Topic(config.kafka, config.samples_topic)
         self._life: Life | None = None
@@ -86,7 +89,7 @@ class BucketsQuery:
 
     def life_of(self, info: TopicInfo) -> Life:
         """What reads that topic."""
-        return Life(self._config, self._session, self._directory, self._topic, info)
+        return Life(self._config, self._session, self._directory, self._topic, info, suspects=self._suspects)
 
     def figures(self) -> dict[str, Any]:
         """What `artimon status` shows."""
@@ -122,7 +125,9 @@ class Life:
         topic: Topic,
         info: TopicInfo,
         calls: Calls = CALLS,
+        suspects: Suspects | None = None,
     ) -> None:
+        self._suspects = suspects or Suspects(config.data / SUSPECTS)
         self._config, self._session, self._directory, self._calls = config, session, directory, calls
         self._topic, self.info = topic, info
         self._handover = threading.Lock()
@@ -195,10 +200,13 @@ class Life:
             self.progress.ran(monotonic() - began)
 
     def _run(self, frame: Any, plan: FeedPlan) -> list[FeedResult]:
-        def task(batches: Iterable[Any]) -> Iterable[Any]:
-            return run_feed(plan, batches)
+        def collect(plan: FeedPlan) -> list[FeedResult]:
+            def task(batches: Iterable[Any]) -> Iterable[Any]:
+                return run_feed(plan, batches)
 
-        return [FeedResult.from_json(row.result) for row in frame.mapInArrow(task, RESULT_SCHEMA).collect()]
+            return [FeedResult.from_json(row.result) for row in frame.mapInArrow(task, RESULT_SCHEMA).collect()]
+
+        return run_guarded(collect, plan, self._suspects)
 
     def catch_up(self, ended: threading.Event) -> None:
         """Until `ended`: bring every group that is behind to where the query stands, from Kafka, step by step."""

@@ -62,7 +62,7 @@ class Progress:
         """When the log was seen to end where; only ends that the query has not reached, oldest first."""
         self._lagging_since: dict[str, int] = {}
         """Since when a shard was seen to lack something, each time it was looked at."""
-        self._ranges = self._runs = 0
+        self._ranges = self._runs = self._refused = 0
         self._run_ms = self._runs_ms = 0.0
         self._refills = 0
         self._refill_ms = self._refills_ms = 0.0
@@ -152,6 +152,7 @@ class Progress:
         with self._lock:
             self._position[result.partition] = result.until
             self._ranges += 1
+            self._refused += result.refused
             self._note(result)
 
     # catching up
@@ -305,6 +306,7 @@ class Progress:
             self._lagging_since = {id_: self._lagging_since.get(id_, now_ms) for id_ in lagging}
             return {
                 "ranges": self._ranges,
+                "refused": self._refused,
                 "runs": self._runs,
                 "runs_ms": round(self._runs_ms),
                 "run_ms": round(self._run_ms),

@@ -28,6 +28,7 @@ from pipeline.spark.pace import GUESSED_ROWS, TASK_ROWS, Pace, count_hours, mess
 from pipeline.spark.rows import period_of
 from pipeline.spark.source import follow, share, stream
 from pipeline.spark.state import Epochs, Gap, RawState, Step, Totals
+from pipeline.spark.suspects import SUSPECTS, Suspects, run_guarded
 from pipeline.spark.table import Moment, RawTable, SourcesTable
 from pipeline.spark.tasks import RESULT_SCHEMA, RawPlan, RawResult, run_raw
 from pipeline.spark.topic import DeadLetter, LeaderChanged, Topic, TopicError, TopicInfo
@@ -83,7 +84,9 @@ class RawQuery:
         on_append: Callable[[], None] = lambda: None,
         clock: Clock = SYSTEM_CLOCK,
         probe: Probe = no_probe,
+        suspects: Suspects | None = None,
     ) -> None:
+        self._suspects = suspects or Suspects(config.data / SUSPECTS)
         self._config, self._session, self._healthy, self._on_append = config, session, healthy, on_append
         self._clock, self._probe = clock, probe
         self._topic = Topic(config.kafka, config.samples_topic)
@@ -390,12 +393,15 @@ class Life:
 
     def run_tasks(self, frame: Any, plan: RawPlan, hour: str) -> list[RawResult]:
         """Spark runs the tasks; what each says of each of its partitions."""
-
-        def task(batches: Iterable[Any]) -> Iterable[Any]:
-            return run_raw(plan, batches)
-
         joined = frame.coalesce(self._tasks(hour))
-        return [RawResult.from_json(row.result) for row in joined.mapInArrow(task, RESULT_SCHEMA).collect()]
+
+        def collect(plan: RawPlan) -> list[RawResult]:
+            def task(batches: Iterable[Any]) -> Iterable[Any]:
+                return run_raw(plan, batches)
+
+            return [RawResult.from_json(row.result) for row in joined.mapInArrow(task, RESULT_SCHEMA).collect()]
+
+        return run_guarded(collect, plan, self._query._suspects)
 
     def _tasks(self, hour: str) -> int:
         """As many as the rows that wait are worth; each task reads several Kafka partitions and writes common files.

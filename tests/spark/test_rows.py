@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artimon.model.batch import BatchError, BatchId, Samples
+from artimon.model.batch import MAX_TIME_MS, BatchError, BatchId, Samples
 from artimon.model.codec import encode_samples, samples_of
 from pipeline.spark import rows as rows_module
-from pipeline.spark.messages import MAX_TIME_MS, check, decode
+from pipeline.spark.messages import check, decode
 from pipeline.spark.rows import Part, build, period_of, statistics, to_file, to_parquet
 from pipeline.spark.state import FORGET_MS
 from pipeline.spark.table import FILE_SCHEMA

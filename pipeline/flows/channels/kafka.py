@@ -15,7 +15,7 @@ from pydantic import Field
 
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.codec import verify
+from artimon.model.codec import admit
 from artimon.model.deadline import DeadlineExceeded, within
 from artimon.model.routing import partition_of
 from pipeline.flows.channels.seen import Seen
@@ -171,7 +171,7 @@ class KafkaChannel:
     def _parcel(self, record: Any) -> Parcel | None:
         """None for bytes that are no batch: counted, and gone on past."""
         try:
-            return Parcel((), verify(record.value).id, record.value)
+            return Parcel((), admit(record.value).id, record.value)
         except (BatchError, TypeError) as error:
             self.damaged += 1
             log.error("%s/%d offset %d: %s", record.topic, record.partition, record.offset, error)

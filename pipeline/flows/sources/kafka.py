@@ -13,7 +13,7 @@ from kafka.errors import KafkaError
 from pydantic import Field
 
 from artimon.model.batch import BatchError
-from artimon.model.codec import verify
+from artimon.model.codec import admit
 from artimon.model.deadline import DeadlineExceeded, within
 from artimon.model.event import EventError, batches_of
 from pipeline.flows.context import Context
@@ -136,7 +136,7 @@ class KafkaSource:
 
     def _batch(self, record: Any) -> Parcel | None:
         try:
-            return Parcel((), verify(record.value).id, record.value)
+            return Parcel((), admit(record.value).id, record.value)
         except (BatchError, TypeError) as error:
             self._bad(record, error)
             return None
