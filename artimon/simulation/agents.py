@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from pipeline.collectors import Endpoint, Mode
 from pipeline.control import Control
 from pipeline.log.core import Entry, LogCore, Ticket
 from pipeline.log.framing import RecordType
+from pipeline.log.log import NOTE_DELAY_S
 from pipeline.log.records import Place, encode_acked
 from pipeline.log.segments import CorruptRecord
 from pipeline.numbering import Numbering
@@ -30,7 +31,6 @@ LANES = 2
 THREADS = LANES + 2
 SEGMENT_BYTES = 2_000
 CONTROL_S = 12.0
-FLUSH_S = 0.5
 
 
 class Ledger(Protocol):
@@ -121,13 +121,12 @@ class SimAgent(Process):
         self.tracker = Tracker(ack_on_sent=self.level == "kafka", live_first=chance.random() < 0.3)
         acked = restore(self.tracker, self.log.recovered, self._scheduler.now_ms, self.level == "kafka")
         self.log.note(RecordType.ACKED, encode_acked(id for id, _ in acked))
-        self.log.release([place for _, place in acked])
         self.sending = Sending.of(self.tracker, self.name, random.Random(chance.getrandbits(32)))
         self.sending.collectors.prefer((), chance.choice((Mode.FAILOVER, Mode.FAILOVER, Mode.FAILOVER, *Mode)))
         self._numbering = Numbering(self.log, self.name, SimEncoder())
         self._tickets: list[tuple[Ticket, Any]] = []
-        self._flushing = self._pumping = False
-        self._pump_at = float("inf")
+        self._flush_at = self._pump_at = float("inf")
+        self._release([place for _, place in acked])
         self._flying = 0
         self._looking = self.keeps_damaged = False
         self._looks_later = True
@@ -189,12 +188,17 @@ class SimAgent(Process):
     # -- the log
 
     def _flush_later(self, delay_s: float) -> None:
-        if not self._flushing:
-            self._flushing = True
-            self._scheduler.later(delay_s, self._flush, self)
+        at = self._scheduler.now + delay_s
+        if at < self._flush_at:
+            self._flush_at = at
+            self._scheduler.later(delay_s, self._flush_in_turn, self)
+
+    def _flush_in_turn(self) -> None:
+        if self._flush_at <= self._scheduler.now:  # else there was a turn meanwhile
+            self._flush()
 
     def _flush(self) -> None:
-        self._flushing = False
+        self._flush_at = float("inf")
         try:
             placed = self.log.flush()
         except Killed:
@@ -229,17 +233,23 @@ class SimAgent(Process):
                 self.wake()
             self.pump()
 
+    def _release(self, places: Iterable[Place]) -> None:
+        """Also of nothing: after a start old segments may hold nothing that is needed. The flusher of the shipped log
+        deletes such at its next turn; a turn that has nothing to do is left out here."""
+        self.log.release(places)
+        self._flush_later(NOTE_DELAY_S)
+
     def _note(self, notes: Any) -> None:
         for type_, payloads in notes:
             self.log.note(type_, payloads)
-        self._flush_later(FLUSH_S)
+        self._flush_later(NOTE_DELAY_S)
 
     def _forget(self, done: list[Item]) -> None:
         if not done:
             return
         self._ledger.forgets(self.name, done, self.level)
         self._note(notes_of_done(done))
-        self.log.release([item.place for item in done])
+        self._release([item.place for item in done])
 
     # -- sending
 
@@ -310,7 +320,7 @@ class SimAgent(Process):
             except OSError:
                 self.keeps_damaged = True
             else:
-                self.log.release([item.place])
+                self._release([item.place])
         self._pump_later(0.05)
 
     def answered(self, call: Call, answers: Sequence[Answer]) -> None:

@@ -40,6 +40,7 @@ SPECIALS = {
     "unreachable": 0.08,
     "deleted": 0.08,
     "outrun": 0.12,
+    "emptied": 0.10,
 }
 """Probability of each special event in a run."""
 
@@ -72,6 +73,7 @@ def draw(chance: random.Random) -> Plan:
             "old",
             "deleted",
             "outrun",
+            "emptied",
             "hidden",
         }  # what that level does not survive
     conditions = Conditions(

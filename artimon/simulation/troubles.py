@@ -166,6 +166,16 @@ class Troubles:
 
         self._scheduler.later(8 + chance.random() * 12, delete)
 
+    def empty(self) -> None:
+        """Kafka deletes all that a partition holds, its newest message unread, and nothing newer need come."""
+        self._world.say("partitions are emptied")
+        self._log_was_lost()
+        for log in self._world.kafka.samples:
+            if log.end and self._scheduler.chance(0.7):
+                log.append(self._scheduler.now_ms, b"nobody reads this")
+                log.trim(log.end)
+                self._world.happened["emptied"] += 1
+
     def disk_full(self) -> None:
         """The disk of an agent has no room for a while, or none for more files, and in the end its machine fails."""
         chance = self._scheduler.random

@@ -168,6 +168,8 @@ class World:
 
     def heal(self) -> None:
         """All faults end."""
+        if "emptied" in self.plan.specials:
+            self.troubles.empty()
         self.say("all faults end")
         self.healed = True
         self.network.conditions = Conditions()

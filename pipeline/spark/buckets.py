@@ -103,6 +103,7 @@ class BucketsQuery:
         now_ms = self._clock.now_ms()
         life.progress.log_end({p: end for p, (_, end) in bounds.items()}, now_ms)
         life.find_cuts(self._cuts, now, bounds, now_ms)
+        life.pass_deleted(bounds)
         life.look()
         self._healthy()
 
@@ -151,6 +152,15 @@ class Life:
         self._alone = 0 if self.progress.followers() else self._alone + 1
         if self._alone >= ALONE_LOOKS or (self._alone and self.progress.least_missing() > CATCH_UP_MESSAGES):
             raise ShardsUnknown("every shard is behind the query: it begins again at the furthest of them")
+
+    def pass_deleted(self, bounds: Mapping[int, Span]) -> None:
+        """Move the query up to where the log begins: what Kafka deleted unread is in no micro-batch. Groups below lag
+        then, and the catch-up tells them what they lack. A micro-batch under way may have read it: the next look moves."""
+        if self._handover.acquire(blocking=False):
+            try:
+                self.progress.pass_deleted(bounds)
+            finally:
+                self._handover.release()
 
     def _ask(self, shards: Iterable[Shard]) -> None:
         for shard in shards:

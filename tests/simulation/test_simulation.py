@@ -32,10 +32,12 @@ from pipeline.spark.raw import RawQuery
 from pipeline.spark.table import RawTable
 from pipeline.timer import AdaptiveTimer
 from pipeline.tracker import Tracker
-from tests.simulation.faults import FAULTS
+from tests.simulation.faults import FAULTS as COMMON_FAULTS
+from tests.simulation.faults_of_readers import READER_FAULTS
 from tests.simulation.machines import MACHINES
 from tests.simulation.planting import Fault
 
+FAULTS = [*COMMON_FAULTS, *READER_FAULTS]
 OFTEN = ("late", "recreated", "checkpoint", "zombie")
 """Each must happen in at least 5 % of the runs."""
 QUICK = 100
