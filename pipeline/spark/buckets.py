@@ -155,7 +155,8 @@ class Life:
 
     def pass_deleted(self, bounds: Mapping[int, Span]) -> None:
         """Move the query up to where the log begins: what Kafka deleted unread is in no micro-batch. Groups below lag
-        then, and the catch-up tells them what they lack. A micro-batch under way may have read it: the next look moves."""
+        then, and the catch-up tells them what they lack. While a micro-batch runs, which may have read it, nothing is
+        moved: the next look does."""
         if self._handover.acquire(blocking=False):
             try:
                 self.progress.pass_deleted(bounds)

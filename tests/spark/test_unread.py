@@ -85,8 +85,6 @@ def test_what_a_batch_under_way_has_read_is_not_named_lost(world: World) -> None
     world.check_rows()
 
 
-
-
 def life_at(position: int) -> tuple[Life, Group]:
     """A query of one partition, and a group that follows it."""
     nothing: Any = None
