@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.feed import FeedRange, join_samples
+from artimon.model.supervise import Retry
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.cuts import Cut, Cuts
 from pipeline.spark.feeding import CALLS, Calls, FeedPlan, FeedResult, run_feed
@@ -214,6 +215,9 @@ class Life:
     def catch_up(self, ended: threading.Event) -> None:
         """Until `ended`: bring every group that is behind to where the query stands, from Kafka, step by step."""
         self._session.sparkContext.setLocalProperty("spark.scheduler.pool", "catchup")
+        Retry("catch-up").run(lambda: self._help(ended), ended)
+
+    def _help(self, ended: threading.Event) -> None:
         while not ended.is_set():
             if not self.help_laggards():
                 ended.wait(CATCH_UP_PAUSE_S)
