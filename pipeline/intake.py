@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,36 +13,15 @@ from artimon.model.batch import BatchHeader, BatchKind, Polled, Samples
 from artimon.model.codec import decode_samples, decode_series, parse_header
 from artimon.model.protocols import Since, SinkRefused
 from pipeline.log.framing import RecordType
-from pipeline.log.log import Entry, Log, LogFailed, QuotaFull
+from pipeline.log.log import Entry, Log, LogFailed
 from pipeline.log.records import Place
 from pipeline.log.recovery import records_of, segments_in
 from pipeline.numbering import Numbering
-from pipeline.shedding import GiveUp, Shedding
+from pipeline.shedding import Appending, GiveUp, Shedding
 
 log = logging.getLogger(__name__)
 
 _ANSWER_S = 60.0
-_SHED_AT_ONCE = 16
-"""Most segments that one call gives up."""
-
-
-class _Appending:
-    """The log, for Numbering: a shed record may go beyond the quota."""
-
-    def __init__(self, wal: Log) -> None:
-        self._log = wal
-        self.beyond_quota = False
-
-    @property
-    def epoch(self) -> int:
-        return self._log.epoch
-
-    @property
-    def next_sequences(self) -> list[int]:
-        return self._log.next_sequences
-
-    def append(self, entries: Sequence[Entry]) -> Future[list[Place]]:
-        return self._log.append(entries, self.beyond_quota)
 
 
 class Intake:
@@ -56,9 +35,9 @@ class Intake:
         """`folder`: that of the log. `give_up`: beyond the quota the oldest batches are shed; None: what is new is
         refused."""
         self._log, self._agent, self._folder = wal, agent, folder
-        self._shedding = None if give_up is None else Shedding(wal, agent, give_up, self._keep)
-        self._appending = _Appending(wal)
-        self._numbering = Numbering(self._appending, agent)
+        appending = Appending(wal)
+        self._numbering = numbering = Numbering(appending, agent)
+        self._shedding = None if give_up is None else Shedding(wal, agent, numbering, appending, give_up, _wait)
         self._order, self._counting = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="intake")
         self.batches = self.samples = self.bytes = 0
@@ -108,26 +87,9 @@ class Intake:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Future[list[Place]]] | None:
+        """What is shed is waited for under `_order`: nothing else is."""
         with self._order:
-            for _ in range(_SHED_AT_ONCE):
-                try:
-                    return self._numbering.begin(polled)
-                except QuotaFull:
-                    if self._shedding is None or not self._shedding.make_room():
-                        raise
-                    self.refused["quota"] -= 1
-            return self._numbering.begin(polled)
-
-    def _keep(self, polled: Iterable[Polled]) -> None:
-        """Records of what is shed. The only place that waits for the disk under `_order`."""
-        self._appending.beyond_quota = True
-        try:
-            for one in polled:
-                begun = self._numbering.begin([one])
-                if begun is not None:
-                    begun[1].result(_ANSWER_S)
-        finally:
-            self._appending.beyond_quota = False
+            return (self._shedding or self._numbering).begin(polled)
 
     def _wait(self, entries: list[Entry], places: Future[list[Place]]) -> None:
         try:
@@ -144,6 +106,10 @@ class Intake:
                     self.batches += 1
                     self.bytes += len(entry.payload)
                     self.samples += sum(samples for _, samples in entry.minutes)
+
+
+def _wait(places: Future[list[Place]]) -> None:
+    places.result(_ANSWER_S)
 
 
 def _polled(header: BatchHeader, payload: bytes) -> Polled:

@@ -41,6 +41,7 @@ SPECIALS = {
     "deleted": 0.08,
     "outrun": 0.12,
     "emptied": 0.10,
+    "sheds": 0.08,
 }
 """Probability of each special event in a run."""
 

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from artimon.simulation.agents import SimAgent
 from artimon.simulation.collectors import SimCollector
 from artimon.simulation.kafka import SAMPLES
+from pipeline.collectors import Endpoint
 
 if TYPE_CHECKING:
     from artimon.simulation.world import World
 
 FLOOD_S = 10.0
+SHEDDER = 2
+"""Number of the agent that gives up its oldest batches when its log is full, in runs that have one."""
 
 
 class Troubles:
@@ -216,6 +219,21 @@ class Troubles:
         pairs = {(agent, endpoint) for endpoint in self._world.network.servers}
         self._world.network.refused |= pairs
         self._scheduler.later(75.0, lambda: self._world.network.refused.difference_update(pairs))
+
+    def sheds(self) -> None:
+        """The agent that may shed reaches no collector, for so long that its log is full."""
+        agent = self._world.agents[SHEDDER].name
+        until, gone = self._scheduler.now + 30.0, set[tuple[str, Endpoint]]()
+
+        def cut_off() -> None:
+            if self._world.healed or self._scheduler.now > until:
+                self._world.network.refused.difference_update(gone)
+                return
+            gone.update((agent, endpoint) for endpoint in self._world.network.servers)
+            self._world.network.refused |= gone
+            self._scheduler.later(1.0, cut_off)
+
+        cut_off()
 
     def flood(self) -> None:
         """Somebody sends a collector more than it takes, again and again."""

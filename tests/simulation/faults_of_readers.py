@@ -1,12 +1,14 @@
-"""Defects planted into what reads Kafka and into the log: those that were once in the program or in the simulation."""
+"""Defects planted into what reads Kafka, into the log and into what sheds."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pipeline.shedding
 from pipeline.log.core import LogCore, Tell, Work
 from pipeline.spark.buckets import Life
 from pipeline.spark.raw import RawQuery
+from pipeline.tracker import Tracker
 from tests.simulation.planting import Fault, around, on
 
 
@@ -31,8 +33,18 @@ def done_segments_stay() -> list[Any]:
     return [around(LogCore, "write", write)]
 
 
+def shed_batches_not_named() -> list[Any]:
+    return [on(pipeline.shedding, "records", lambda agent, batches: iter(()))]
+
+
+def shed_batches_still_sent() -> list[Any]:
+    return [on(Tracker, "give_up", lambda self, places: set())]
+
+
 READER_FAULTS = [
     Fault("raw ignores log start", "the raw query waits for what Kafka deleted unread", raw_ignores_log_start),
     Fault("buckets ignore log start", "shards wait for what Kafka deleted unread", buckets_ignore_log_start),
+    Fault("shed batches not named", "a full log gives up batches and says nothing", shed_batches_not_named),
+    Fault("shed batches still sent", "what was given up is read again to be sent", shed_batches_still_sent),
     Fault("done segments stay", "a full log keeps what nobody needs", done_segments_stay),
 ]

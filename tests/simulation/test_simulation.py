@@ -166,6 +166,7 @@ SHARED = [
     ("agents", "LogCore", "pipeline.log.log"),
     ("agents", "Numbering", "pipeline.intake"),
     ("agents", "Tracker", "pipeline.agent"),
+    ("agents", "Shedding", "pipeline.intake"),
     ("agents", "Sending", "pipeline.sender"),
     ("agents", "restore", "pipeline.sender"),
     ("agents", "notes_of_sent", "pipeline.sender"),
