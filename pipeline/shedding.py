@@ -24,9 +24,10 @@ GiveUp = Callable[[Sequence[Place]], Container[Place]]
 """Send none of these any more; returns those that Kafka has said to hold."""
 
 Accepted = TypeVar("Accepted")
+Appended = TypeVar("Appended", covariant=True)
 
 
-class SheddingLog(Protocol[Accepted]):
+class SheddingLog(Protocol[Appended]):
     """A log that can be full."""
 
     @property
@@ -35,7 +36,7 @@ class SheddingLog(Protocol[Accepted]):
     @property
     def next_sequences(self) -> list[int]: ...
 
-    def append(self, entries: Sequence[Entry], beyond_quota: bool = False) -> Accepted: ...
+    def append(self, entries: Sequence[Entry], beyond_quota: bool = False) -> Appended: ...
 
     def oldest_live(self) -> list[Place]: ...
 

@@ -42,6 +42,7 @@ SPECIALS = {
     "outrun": 0.12,
     "emptied": 0.10,
     "sheds": 0.08,
+    "moves": 0.15,
 }
 """Probability of each special event in a run."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from artimon.model.routing import VIRTUAL_SHARDS
 from artimon.simulation.agents import SimAgent
 from artimon.simulation.collectors import SimCollector
 from artimon.simulation.kafka import SAMPLES
@@ -254,6 +255,18 @@ class Troubles:
         shard = self._scheduler.random.choice(self._world.shards)
         shard.hangs = True
         self._scheduler.later(5 + self._scheduler.random.random() * 20, lambda: setattr(shard, "hangs", False))
+
+    def moves(self) -> None:
+        """Virtual shards are moved, now and then: a shard takes some of its own as its replica holds them."""
+        chance = self._scheduler.random
+        taker = chance.choice(self._world.shards)
+        giver = next(one for one in self._world.shards if one is not taker and one.vshards == taker.vshards)
+        if taker.up and giver.up:
+            self._world.say(f"{taker.name} takes virtual shards over from {giver.name}")
+            self._world.happened["moves"] += 1
+            taker.take_from(giver, taker.vshards & chance.getrandbits(VIRTUAL_SHARDS), chance.random() * 3)
+        if not self._world.healed:
+            self._scheduler.later(4 + chance.random() * 8, self.moves)
 
     def commits_fail(self) -> None:
         """The next commits fail, before or after they take effect; or another commit comes first."""

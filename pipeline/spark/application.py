@@ -86,7 +86,7 @@ def _run(
     series = SeriesKeeper(config.kafka, config.series_topic, config.hdfs, config.series_interval_s, clock)
     following = threading.Thread(target=series.run, args=(stop,), name="series", daemon=True)
     lives: list[Retry] = [*raw_life, *buckets_life, series.retry]
-    threads = [*raw_life, *buckets_life, following]
+    threads: list[Supervised | threading.Thread] = [*raw_life, *buckets_life, following]
     for thread in threads:
         thread.start()
     publisher.start()
