@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from artimon.simulation.scheduler import Endless, Killed, Violation
+from artimon.simulation.sites import SitesWorld
 from artimon.simulation.world import World
 
 CHUNK = 50
@@ -38,10 +39,11 @@ class Outcome:
 
 def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
     """One run."""
-    world = World(seed, trace)
+    world, sites = World(seed, trace), SitesWorld(seed, trace)
     violation = ""
     try:
         world.run()
+        sites.run()
     except Violation as broken:
         violation = str(broken)
     except (Killed, Endless) as broken:
@@ -52,7 +54,10 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
             raise
     if violation and trace is not None:
         trace(f"VIOLATION {violation}")
-    return Outcome(seed, violation, world.scheduler.events, world.scheduler.now, figures_of(world))
+    figures = figures_of(world)
+    figures["happened: site left"] += sites.moved
+    main, small = world.scheduler, sites.scheduler
+    return Outcome(seed, violation, main.events + small.events, main.now + small.now, figures)
 
 
 def figures_of(world: World) -> Counter[str]:

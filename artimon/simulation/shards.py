@@ -67,8 +67,9 @@ class SimShard(Process):
         """What it is to hold and does not: from the table, or empty."""
         rest = self.vshards & ~self.groups.vshards
         try:
-            if rest and not self._from_table(rest, self._span()):
-                self.groups.add(Group(rest))
+            span = self._span()
+            if rest and not self._from_table(rest, span):
+                self.groups.add(Group(rest, epochs=span.leaders()))
         except (RawTableError, OSError):
             self._scheduler.later(2.0, self._take_over, self)
 
