@@ -40,7 +40,7 @@ SPECIALS = {
     "unreachable": 0.08,
     "deleted": 0.08,
     "outrun": 0.12,
-    "emptied": 0.10,
+    "emptied": 0.20,
     "sheds": 0.08,
     "moves": 0.15,
 }

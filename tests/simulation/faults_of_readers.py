@@ -11,7 +11,6 @@ from pipeline.spark.buckets import Life
 from pipeline.spark.raw import RawQuery
 from pipeline.tracker import Tracker
 from tests.simulation.planting import Fault, around, on
-from varstore.images.bringing import LogSpan
 
 
 def raw_ignores_log_start() -> list[Any]:
@@ -69,11 +68,6 @@ def silent_call_withdrawn() -> list[Any]:
     return [around(Placing, "ended", ended)]
 
 
-def empty_group_without_epochs() -> list[Any]:
-    """What the simulation found in the program: a log that is cut before anybody looks at its leaders."""
-    return [on(LogSpan, "leaders", lambda self: {})]
-
-
 READER_FAULTS = [
     Fault("raw ignores log start", "the raw query waits for what Kafka deleted unread", raw_ignores_log_start),
     Fault("buckets ignore log start", "shards wait for what Kafka deleted unread", buckets_ignore_log_start),
@@ -82,6 +76,5 @@ READER_FAULTS = [
     Fault("site record not saved", "a batch goes to a site that the disk does not name", site_record_not_saved),
     Fault("failed save believed", "a record that was not saved is taken for saved", failed_save_believed),
     Fault("silent call withdrawn", "what a site may have goes to another site", silent_call_withdrawn),
-    Fault("empty group without epochs", "a shard that begins does not know its leaders", empty_group_without_epochs),
     Fault("done segments stay", "a full log keeps what nobody needs", done_segments_stay),
 ]

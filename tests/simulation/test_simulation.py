@@ -54,6 +54,7 @@ RARE = {
     "newest segment deleted",
     "lost forgotten by a snapshot",
     "a part named taken for all",
+    "failed save believed",
 }
 """These need more than some tens of runs."""
 
@@ -167,6 +168,10 @@ SHARED = [
     ("agents", "Numbering", "pipeline.intake"),
     ("agents", "Tracker", "pipeline.agent"),
     ("agents", "Shedding", "pipeline.intake"),
+    ("sites", "Placing", "pipeline.sites.links"),
+    ("sites", "SiteBinding", "pipeline.sites.links"),
+    ("sites", "save", "pipeline.sites.links"),
+    ("sites", "load", "pipeline.sites.links"),
     ("agents", "Sending", "pipeline.sender"),
     ("agents", "restore", "pipeline.sender"),
     ("agents", "notes_of_sent", "pipeline.sender"),
