@@ -56,14 +56,8 @@ LEFT_OUT = {
     "SiteBinding.forget",
     *(f"Tracker.{name}" for name in ("oldest_ms", "oldest_unsent_ms", "_unsent", "lanes", "set_ack_on_sent")),
     *("AcksPublisher.run", "Retention.run", "RawQuery.run", "RawQuery._live", "RawQuery.figures"),  # loops around turns
-    *(
-        "BucketsQuery.run",
-        "Life.run_tasks",
-        "Life.on_batch.task",
-        "Life.catch_up",
-        "Life._help",
-        "Life._tasks",
-    ),  # Spark itself
+    *("BucketsQuery.run", "Life.run_tasks", "Life.on_batch.task", "Life._tasks"),  # Spark itself
+    *("Life.catch_up", "Life._help"),  # the loop around help_laggards
     *("RawQuery.problems", "RawQuery._lag_ms", "Retention.look", "Quota.figures", "Quota.problem", "Progress.figures"),
     *("Progress._lag_ms", "Progress.log_end", "Collector.figures", "Collectors.update", "Collector.send"),
     *("Group.forget_lanes", "Group.forget_lost"),  # 97 days, and 82 hours: tests/varstore
