@@ -17,7 +17,7 @@ from pipeline.log.log import Entry, Log, LogFailed
 from pipeline.log.records import Place
 from pipeline.log.recovery import records_of, segments_in
 from pipeline.numbering import Numbering
-from pipeline.shedding import Appending, GiveUp, Shedding
+from pipeline.shedder import GiveUp, LogAppender, Shedder
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +35,9 @@ class Intake:
         """`folder`: that of the log. `give_up`: beyond the quota the oldest batches are shed; None: what is new is
         refused."""
         self._log, self._agent, self._folder = wal, agent, folder
-        appending = Appending(wal)
-        self._numbering = numbering = Numbering(appending, agent)
-        self._shedding = None if give_up is None else Shedding(wal, agent, numbering, appending, give_up, _wait)
+        appender = LogAppender(wal)
+        self._numbering = numbering = Numbering(appender, agent)
+        self._shedder = None if give_up is None else Shedder(wal, agent, numbering, appender, give_up, _wait)
         self._order, self._counting = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="intake")
         self.batches = self.samples = self.bytes = 0
@@ -47,7 +47,7 @@ class Intake:
     @property
     def shed_batches(self) -> int:
         """Accepted and given up since start."""
-        return 0 if self._shedding is None else self._shedding.batches
+        return 0 if self._shedder is None else self._shedder.batches
 
     async def accept(self, polled: Sequence[Polled]) -> None:
         """Durable when this returns. SinkRefused: nothing was kept; LogFailed: only a restart can tell."""
@@ -87,9 +87,9 @@ class Intake:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Future[list[Place]]] | None:
-        """What is shed is waited for under `_order`: nothing else is."""
+        """Only a shed record is waited for under `_order`."""
         with self._order:
-            return (self._shedding or self._numbering).begin(polled)
+            return (self._shedder or self._numbering).begin(polled)
 
     def _wait(self, entries: list[Entry], places: Future[list[Place]]) -> None:
         try:

@@ -72,13 +72,13 @@ class Supervised(Retry):
         self._thread.join(timeout)
 
 
-class Turns:
+class LoopGuard:
     """Guards the turns of a loop that has a pace of its own. One thread calls `turn`; `problem` may be read by any."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.problem = ""
-        """Why the last turn failed, "" if it did not."""
+        """Reason of the last failure, "" after a turn that went well."""
 
     def turn(self, action: Callable[[], object]) -> bool:
         """Do it, and say whether it went well. A failure is logged once as long as it stays the same."""

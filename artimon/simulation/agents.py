@@ -24,7 +24,7 @@ from pipeline.log.records import Place, encode_acked
 from pipeline.log.segments import CorruptRecord
 from pipeline.numbering import Encoder, Numbering
 from pipeline.sending import Call, Sending, notes_of_done, notes_of_sent, restore
-from pipeline.shedding import Appending, Shedding
+from pipeline.shedder import LogAppender, Shedder
 from pipeline.tracker import Answer, Group, Item, Tracker
 
 FOLDER = Path("/data/log")
@@ -127,9 +127,9 @@ class SimAgent(Process):
         self.log.note(RecordType.ACKED, encode_acked(id for id, _ in acked))
         self.sending = Sending.of(self.tracker, self.name, random.Random(chance.getrandbits(32)))
         self.sending.collectors.prefer((), chance.choice((Mode.FAILOVER, Mode.FAILOVER, Mode.FAILOVER, *Mode)))
-        appending = Appending(self.log)
-        self._numbering = numbering = _Numbering(appending, self, RealEncoder() if self._sheds else SimEncoder())
-        self._shedding = Shedding(self.log, self.name, numbering, appending, self.tracker.give_up, self._wait)
+        appender = LogAppender(self.log)
+        self._numbering = numbering = _ToldNumbering(appender, self, RealEncoder() if self._sheds else SimEncoder())
+        self._shedder = Shedder(self.log, self.name, numbering, appender, self.tracker.give_up, self._wait)
         self._tickets: list[tuple[Ticket, Any]] = []
         self._flush_at = self._pump_at = float("inf")
         self._release([place for _, place in acked])
@@ -173,7 +173,7 @@ class SimAgent(Process):
     def offer(self, polled: Sequence[Polled], told: Any) -> None:
         """A source hands over what it polled; `told(True)` once it is accepted, `told(False)` if nothing is kept."""
         try:
-            begun = (self._shedding if self._sheds else self._numbering).begin(polled)
+            begun = (self._shedder if self._sheds else self._numbering).begin(polled)
         except (SinkRefused, LogFailed):
             told(False)
             return
@@ -430,10 +430,10 @@ def _nobody(_good: bool) -> None:
     """Waits for a shed record."""
 
 
-class _Numbering(Numbering[Ticket]):
+class _ToldNumbering(Numbering[Ticket]):
     """Tells the ledger what got a number."""
 
-    def __init__(self, log: Appending[Ticket], agent: SimAgent, encoder: Encoder) -> None:
+    def __init__(self, log: LogAppender[Ticket], agent: SimAgent, encoder: Encoder) -> None:
         super().__init__(log, agent.name, encoder)
         self._owner = agent
 

@@ -217,7 +217,7 @@ class Checks:
             raise Violation(f"every batch was written {copies:.0f} times")
 
     def _is_named(self, id: BatchId) -> bool:
-        """Whether a shed record in the table, or one that a disk destroyed, names a batch."""
+        """True if a shed record in the table, or one that a disk destroyed, names a batch."""
         return any(
             record in self._durable and named.seen(id.lane_id, id.sequence) and self._is_kept(record)
             for record, named in self._records.items()
@@ -232,7 +232,7 @@ class Checks:
         if twice:
             raise Violation(f"{shard.name} applied poll {twice[0]} {shard.applied[twice[0]]} times")
         lacks, more = wanted - shard.applied.keys(), shard.applied.keys() - wanted
-        told = self.tokens.keys() - self.excused - self.shed  # of others nobody was told, or Kafka lost what was shed
+        told = self.tokens.keys() - self.excused - self.shed  # others were never told, or were shed
         more = {token for token in more if token in told}
         if shard.excused:  # behind the table when Kafka lost a part, it has nowhere to read the rest
             lacks -= self._gone_from_kafka(lacks)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from artimon.simulation.scheduler import Endless, Killed, Violation
-from artimon.simulation.sites import SitesWorld
+from artimon.simulation.two_sites import SitesWorld
 from artimon.simulation.world import World
 
 CHUNK = 50
@@ -125,7 +125,7 @@ def repeat(first: int, seeds: int) -> str:
 
 
 def fresh_seed() -> int:
-    """Draw the first seed of a range that nobody has tried."""
+    """Draw the first seed of a range that is new in all likelihood."""
     return FRESH_FROM + secrets.randbelow(FRESH_BELOW - FRESH_FROM)
 
 

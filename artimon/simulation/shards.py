@@ -103,7 +103,7 @@ class SimShard(Process):
             self._scheduler.later(after_s, adopt, self)
 
     def applied_of(self, vshards: int) -> dict[int, tuple[int, int]]:
-        """How often each poll of these virtual shards was applied, and of which it is."""
+        """Polls of these virtual shards: times applied, and virtual shard of each."""
         known = self._vshards
         return {token: (n, known[token]) for token, n in self.applied.items() if vshards >> known[token] & 1}
 

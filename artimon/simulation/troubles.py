@@ -176,7 +176,7 @@ class Troubles:
         self._log_was_lost()
         for log in self._world.kafka.samples:
             if log.end and self._scheduler.chance(0.7):
-                log.append(self._scheduler.now_ms, b"nobody reads this")
+                log.append(self._scheduler.now_ms, b"deleted unread")
                 log.trim(log.end)
                 self._world.happened["emptied"] += 1
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 PATH = "/artimon/handover"
 FETCH_BYTES, CALL_BYTES, CALL_COUNT = 4 * 1024 * 1024, 4 * 1024 * 1024 - 64 * 1024, 2_000
 POLL_MS, KAFKA_S, CALL_S, ZOOKEEPER_S = 500, 15.0, 30.0, 5.0
-NOBODY = "no collector of the other site answers"
+NO_COLLECTOR = "no collector of the other site answers"
 _RETRY_S, _LONGEST_S = 0.5, 10.0
 
 
@@ -109,7 +109,7 @@ class TopicHandover:
         self.messages = self.bytes = 0
         self._retry = Retry(f"hand-over of {self.topic}", clock, _RETRY_S, _LONGEST_S)
         self._refusal = ""
-        """Why the last batch is not taken there, "" if it is."""
+        """Reason for which the last batch was refused there, "" if it was taken."""
 
     def update_collectors(self, found: dict[str, Endpoint]) -> None:
         with self._lock:
@@ -127,7 +127,7 @@ class TopicHandover:
 
     @property
     def problem(self) -> str:
-        """Why nothing is handed over, "" while it is."""
+        """Reason for which nothing is handed over, "" while it is."""
         return self._retry.problem or self._refusal
 
     def figures(self) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class TopicHandover:
                         self.handing.skip(message)
                     else:
                         left.append((message, data))
-                        self._refusal = answer.reason if answer is not None else NOBODY
+                        self._refusal = answer.reason if answer is not None else NO_COLLECTOR
             if not left:
                 self._refusal = ""
             batch = left

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.supervise import Turns
+from artimon.model.supervise import LoopGuard
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.state import RawState, Span, TopicState
 from pipeline.spark.table import HeadReader
@@ -36,11 +36,11 @@ class AcksPublisher:
         self._wake = threading.Event()
         self._topic = Topic(config.kafka, config.samples_topic)
         self._head = HeadReader(config.hdfs)
-        self._turns = Turns("acks are not published")
+        self._turns = LoopGuard("acks are not published")
 
     @property
     def problem(self) -> str:
-        """Why the last turn published nothing, "" if it did."""
+        """Reason for which the last turn published nothing, "" if it did."""
         return self._turns.problem
 
     def wake(self) -> None:

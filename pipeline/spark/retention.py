@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.supervise import Turns
+from artimon.model.supervise import LoopGuard
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.state import TopicState
 from pipeline.spark.table import HeadReader
@@ -93,7 +93,7 @@ class Retention:
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop`. A failure is tried again at the next turn."""
-        turns = Turns("Kafka is not trimmed")
+        turns = LoopGuard("Kafka is not trimmed")
         while not stop.is_set():
             turns.turn(self._turn)
             self._clock.wait(stop, self._config.trim_interval_s)

@@ -1,4 +1,4 @@
-"""What follows a topic outlives whatever it meets, says why it waits, and goes on."""
+"""Followers of a topic outlive any error, say why they wait, and go on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from artimon.model.clock import ManualClock
-from artimon.model.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Retry, Supervised, Turns
+from artimon.model.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, LoopGuard, Retry, Supervised
 from tests.waiting import eventually
 
 
@@ -85,7 +85,7 @@ def test_a_thread_goes_on_until_it_is_stopped() -> None:
 
 
 def test_a_turn_that_fails_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    turns = Turns("acks are not published")
+    turns = LoopGuard("acks are not published")
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
             assert not turns.turn(failing(KeyError("cluster_id")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pipeline.shedding
+import pipeline.shedder
 from pipeline.log.core import LogCore, Tell, Work
 from pipeline.sites.placing import Placing
 from pipeline.spark.buckets import Life
@@ -35,7 +35,7 @@ def done_segments_stay() -> list[Any]:
 
 
 def shed_batches_not_named() -> list[Any]:
-    return [on(pipeline.shedding, "records", lambda agent, batches: iter(()))]
+    return [on(pipeline.shedder, "records", lambda agent, batches: iter(()))]
 
 
 def shed_batches_still_sent() -> list[Any]:
@@ -51,7 +51,7 @@ def site_record_not_saved() -> list[Any]:
 
 
 def failed_save_believed() -> list[Any]:
-    """What the simulation found in the program: the next call is made as if the record were on the disk."""
+    """Found by the simulation in the program: the next call is made as if the record were on the disk."""
 
     def expose(real: Any, self: Placing, site: str, group: Any) -> bool:
         before = self.record.version
@@ -76,5 +76,5 @@ READER_FAULTS = [
     Fault("site record not saved", "a batch goes to a site that the disk does not name", site_record_not_saved),
     Fault("failed save believed", "a record that was not saved is taken for saved", failed_save_believed),
     Fault("silent call withdrawn", "what a site may have goes to another site", silent_call_withdrawn),
-    Fault("done segments stay", "a full log keeps what nobody needs", done_segments_stay),
+    Fault("done segments stay", "a full log keeps what is acked", done_segments_stay),
 ]

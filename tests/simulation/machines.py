@@ -25,7 +25,7 @@ MACHINES: dict[str, tuple[str, ...]] = {
     "pipeline/sending.py": ("Sending", "notes_of_sent", "notes_of_done", "restore"),
     "pipeline/timer.py": ("AdaptiveTimer", "backoff"),
     "pipeline/tracker.py": ("Tracker",),
-    "pipeline/shedding.py": ("Shedding", "Appending"),
+    "pipeline/shedder.py": ("Shedder", "LogAppender"),
     "pipeline/sites/binding.py": ("SiteBinding",),
     "pipeline/sites/placing.py": ("Placing",),
     "pipeline/sites/record.py": ("LaneRecord", "Record", "load", "save"),

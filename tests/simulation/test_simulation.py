@@ -55,6 +55,8 @@ RARE = {
     "lost forgotten by a snapshot",
     "a part named taken for all",
     "failed save believed",
+    "raw ignores log start",
+    "buckets ignore log start",
 }
 """These need more than some tens of runs."""
 
@@ -167,11 +169,11 @@ SHARED = [
     ("agents", "LogCore", "pipeline.log.log"),
     ("agents", "Numbering", "pipeline.intake"),
     ("agents", "Tracker", "pipeline.agent"),
-    ("agents", "Shedding", "pipeline.intake"),
-    ("sites", "Placing", "pipeline.sites.links"),
-    ("sites", "SiteBinding", "pipeline.sites.links"),
-    ("sites", "save", "pipeline.sites.links"),
-    ("sites", "load", "pipeline.sites.links"),
+    ("agents", "Shedder", "pipeline.intake"),
+    ("two_sites", "Placing", "pipeline.sites.links"),
+    ("two_sites", "SiteBinding", "pipeline.sites.links"),
+    ("two_sites", "save", "pipeline.sites.links"),
+    ("two_sites", "load", "pipeline.sites.links"),
     ("agents", "Sending", "pipeline.sender"),
     ("agents", "restore", "pipeline.sender"),
     ("agents", "notes_of_sent", "pipeline.sender"),

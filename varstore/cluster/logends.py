@@ -15,7 +15,7 @@ from kafka.protocol.consumer import OffsetSpec
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.leader_epochs import ask_epoch_end
-from artimon.model.supervise import Turns
+from artimon.model.supervise import LoopGuard
 from artimon.model.topic_id import printed_id
 
 log = logging.getLogger(__name__)
@@ -98,11 +98,11 @@ class LogEnds:
         self._client: Any = None
         self.topic_id = ""
         """Of the topic as it is now; empty while it is not known."""
-        self._turns = Turns(f"ends of topic {topic} at {kafka}")
+        self._turns = LoopGuard(f"ends of topic {topic} at {kafka}")
 
     @property
     def problem(self) -> str:
-        """Why the ends are not known, "" while they are."""
+        """Reason for which the ends are not known, "" while they are."""
         return f"{self._turns.name}: {self._turns.problem}" if self._turns.problem else ""
 
     def start(self) -> None:

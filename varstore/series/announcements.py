@@ -63,7 +63,7 @@ class Announcements:
 
     @property
     def problem(self) -> str:
-        """Why announcements are not read, "" while they are."""
+        """Reason for which announcements are not read, "" while they are."""
         return f"{self._retry.name}: {self._retry.problem}" if self._retry.problem else ""
 
     @property

@@ -27,7 +27,7 @@ Accepted = TypeVar("Accepted")
 Appended = TypeVar("Appended", covariant=True)
 
 
-class SheddingLog(Protocol[Appended]):
+class SheddableLog(Protocol[Appended]):
     """A log that can be full."""
 
     @property
@@ -47,10 +47,10 @@ class SheddingLog(Protocol[Appended]):
     def tidy(self) -> None: ...
 
 
-class Appending(Generic[Accepted]):
+class LogAppender(Generic[Accepted]):
     """The log, for Numbering: a shed record may go beyond the quota."""
 
-    def __init__(self, wal: SheddingLog[Accepted]) -> None:
+    def __init__(self, wal: SheddableLog[Accepted]) -> None:
         self._log = wal
         self.beyond_quota = False
 
@@ -66,20 +66,20 @@ class Appending(Generic[Accepted]):
         return self._log.append(entries, self.beyond_quota)
 
 
-class Shedding(Generic[Accepted]):
+class Shedder(Generic[Accepted]):
     """Not thread-safe: its owner locks."""
 
     def __init__(
         self,
-        wal: SheddingLog[Accepted],
+        wal: SheddableLog[Accepted],
         agent: str,
         numbering: Numbering[Accepted],
-        appending: Appending[Accepted],
+        appender: LogAppender[Accepted],
         give_up: GiveUp,
         wait: Callable[[Accepted], object],
     ) -> None:
         """`wait` returns once what was accepted is durable. It raises SinkRefused, LogFailed, TimeoutError."""
-        self._log, self._agent, self._numbering, self._appending = wal, agent, numbering, appending
+        self._log, self._agent, self._numbering, self._appender = wal, agent, numbering, appender
         self._give_up, self._wait = give_up, wait
         self.batches = 0
         """Accepted and given up since start."""
@@ -101,7 +101,7 @@ class Shedding(Generic[Accepted]):
         if not places:
             return False
         sent = self._give_up(places)
-        self._appending.beyond_quota = True
+        self._appender.beyond_quota = True
         try:
             self._keep(carried(self._agent, self._read(places, sent)))
             self._keep(records(self._agent, self._read(places, sent)))
@@ -109,7 +109,7 @@ class Shedding(Generic[Accepted]):
             log.error("the log could not shed: %s", error)
             return False
         finally:
-            self._appending.beyond_quota = False
+            self._appender.beyond_quota = False
         count = sum(1 for header, _, _ in self._read(places, sent) if header.kind != BatchKind.SERIES)
         log.error("the log is full: %d batches were given up to make room", count)
         self.batches += count

@@ -1,6 +1,6 @@
 """A second, smaller history: an agent of two data centres. The shipped log, numbering, trackers, placing and record of
 sites; in place of collectors, Kafka and table each site is a set of batches that it says it has, and later that they
-are durable. No batch may get to both sites, whatever crashes and whoever is cut off."""
+are durable. No batch may get to both sites, whatever crashes or is cut off."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TICK_S, ACK_S = 1.0, 4.0
 AGENT = "agent"
 
 
-class Site:
+class SimSite:
     """One data centre. `reachable`: its collectors take connections; `answers`: what they say comes back."""
 
     def __init__(self, name: str) -> None:
@@ -58,7 +58,7 @@ class Site:
 class SiteAgent(Process):
     """One agent with a tracker and a sending for each site; as pipeline.sites.links drives them."""
 
-    def __init__(self, scheduler: Scheduler, sites: Sequence[Site], accepted: set[BatchId]) -> None:
+    def __init__(self, scheduler: Scheduler, sites: Sequence[SimSite], accepted: set[BatchId]) -> None:
         super().__init__(AGENT)
         self._scheduler, self.sites, self.accepted = scheduler, {site.name: site for site in sites}, accepted
         self.disk = SimDisk(scheduler.random)
@@ -173,7 +173,7 @@ class SiteAgent(Process):
             return
         answers = site.take(group.items) if site.reachable else None
         heard = answers if site.answers else None
-        flight = _Flight(self, name, call, top, heard, site.reachable)
+        flight = _SiteAnswer(self, name, call, top, heard, site.reachable)
         self._scheduler.later(self._scheduler.random.random() * 2, flight, self)
 
     def _save(self) -> bool:
@@ -211,7 +211,7 @@ class SiteAgent(Process):
             self.log.release([item.place for item in done])
 
 
-class _Flight:
+class _SiteAnswer:
     """An answer, or its absence, on the way back."""
 
     def __init__(
@@ -229,14 +229,14 @@ class SitesWorld:
 
     def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
         self.scheduler = Scheduler(seed, trace)
-        self.sites = [Site(name) for name in NAMES]
+        self.sites = [SimSite(name) for name in NAMES]
         self.accepted: set[BatchId] = set()
         """Not forgotten yet."""
         self.agent = SiteAgent(self.scheduler, self.sites, self.accepted)
 
     @property
     def moved(self) -> bool:
-        """Whether batches went to another site than the one they were for."""
+        """True if batches went to another site than the one they were for."""
         return self.agent.up and bool(self.agent.placing.moved)
 
     def run(self) -> None:
