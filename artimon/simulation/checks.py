@@ -48,6 +48,8 @@ class Checks:
         """Those of them that a log was seen to hold."""
         self.shed: set[int] = set()
         """Polls that a durable shed record gave up before they were acked."""
+        self.shedders: set[str] = set()
+        """Agents that give up what is oldest when their log is full."""
         self.excused: set[int] = set()
         """Polls that a disk destroyed before they were acked."""
         self.wiped = False
@@ -99,11 +101,11 @@ class Checks:
         named, held = self._records[record], self._accepted.get(agent, {})
         for id in [id for id in held if named.seen(id.lane_id, id.sequence)]:
             self.shed.add(held.pop(id))
-        self._announced = {key: by for key, by in self._announced.items() if by != agent}  # they are repeated daily
 
     def announced(self, agent: str, header: BatchHeader) -> None:
         """The source of an announcement was told."""
-        self._announced[f"{header.source}/{header.block}/{header.poll_ms}".encode()] = agent
+        if agent not in self.shedders:  # what an agent sheds of these is repeated daily
+            self._announced[f"{header.source}/{header.block}/{header.poll_ms}".encode()] = agent
 
     def recovered(self, agent: str, found: set[BatchId]) -> None:
         """All that was accepted and not forgotten is still there."""

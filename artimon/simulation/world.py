@@ -96,6 +96,8 @@ class World:
     def _agent(self, n: int) -> SimAgent:
         level = "kafka" if n == 0 and "level kafka" in self.plan.specials else "hdfs"
         sheds = n == SHEDDER and "sheds" in self.plan.specials
+        if sheds:
+            self.checks.shedders.add(f"agent-{n}")
         quota = 2_500 if n == 1 and "log full" in self.plan.specials else SHED_QUOTA if sheds else 1 << 20
         return SimAgent(f"agent-{n}", self.scheduler, self.network, self.zookeeper, self.checks, level, quota, sheds)
 
