@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.supervise import LoopGuard
 
 log = logging.getLogger(__name__)
 
@@ -183,5 +184,6 @@ class Quota:
 
 def watch(quota: Quota, ask: Callable[[], LogSizes], stop: threading.Event, clock: Clock = SYSTEM_CLOCK) -> None:
     """Measure every few seconds until `stop`; for a thread of its own."""
+    turns = LoopGuard("quota")
     while not clock.wait(stop, EVERY_S):
-        quota.measure(ask)
+        turns.turn(lambda: quota.measure(ask))

@@ -108,6 +108,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section(f"{left_out.total()} tests left out")
         for line in sorted(left_out):
             terminalreporter.line(f"{left_out[line]:4} {line}")
+    for report in [*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())]:
+        for text in (value for name, value in report.user_properties if name == "seeds"):
+            terminalreporter.line(str(text))
 
 
 def _one(tmp_path_factory: pytest.TempPathFactory, part: str) -> Iterator[Stack]:

@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.registration import zookeeper_client
-from artimon.model.watcher import LOST
+from artimon.model.supervise import Retry
 from artimon.model.znode import read_table
 from pipeline.acks import Sent, Verdict
-from pipeline.broker import Broker, BrokerError
+from pipeline.broker import Broker
 from pipeline.collectors import Collectors, Endpoint
 from pipeline.connections import CALL_FAILURES, Connections, send
 from pipeline.control import Control, is_believed
@@ -32,7 +31,8 @@ log = logging.getLogger(__name__)
 PATH = "/artimon/handover"
 FETCH_BYTES, CALL_BYTES, CALL_COUNT = 4 * 1024 * 1024, 4 * 1024 * 1024 - 64 * 1024, 2_000
 POLL_MS, KAFKA_S, CALL_S, ZOOKEEPER_S = 500, 15.0, 30.0, 5.0
-_RETRY_S = 0.5
+NO_COLLECTOR = "no collector of the other site answers"
+_RETRY_S, _LONGEST_S = 0.5, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class OffsetsNode:
         self.path = f"{PATH}/{name}/{topic}/{topic_id}"
 
     def load(self) -> dict[int, int]:
-        """Raises `watcher.LOST`, ValueError for what is none."""
+        """Raises `artimon.model.watcher.LOST`, ValueError for what is none."""
         return self._read()[0]
 
     def save(self, until: Mapping[int, int]) -> None:
-        """Never sets an offset back, whoever else hands over the same topic. Raises `watcher.LOST`, ValueError for what
-        is none."""
+        """Never sets an offset back, whoever else hands over the same topic. Raises
+        `artimon.model.watcher.LOST`, ValueError for what is none."""
         for _ in range(5):
             known, version = self._read()
             merged = merge_offsets(until, known)
@@ -110,7 +110,9 @@ class TopicHandover:
         self._saved: dict[int, int] = {}
         self._connections = Connections()
         self.messages = self.bytes = 0
-        self.problem = "has not begun"
+        self._retry = Retry(f"hand-over of {self.topic}", clock, _RETRY_S, _LONGEST_S)
+        self._refusal = ""
+        """Reason for which the last batch was refused there, "" if it was taken."""
 
     def update_collectors(self, found: dict[str, Endpoint]) -> None:
         with self._lock:
@@ -126,6 +128,11 @@ class TopicHandover:
         with self._lock:
             self._back |= self.handing.judged(verdict)
 
+    @property
+    def problem(self) -> str:
+        """Reason for which nothing is handed over, "" while it is."""
+        return self._retry.problem or self._refusal
+
     def figures(self) -> dict[str, Any]:
         with self._lock:
             return {
@@ -140,16 +147,7 @@ class TopicHandover:
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop`. Whatever is away is tried again; nothing is kept as handed over that is not."""
-        while not stop.is_set():
-            try:
-                self._run(stop)
-            except (KafkaError, BrokerError, *LOST, ValueError) as error:
-                self.problem = f"{type(error).__name__}: {error}"
-                log.warning("hand-over of %s waits: %s", self.topic, self.problem)
-            except Exception as error:  # a hand-over that ends silently would fill the source's Kafka
-                self.problem = repr(error)
-                log.exception("hand-over of %s", self.topic)
-            self._clock.wait(stop, _RETRY_S)
+        self._retry.run(lambda: self._run(stop), stop)
         self._connections.close()
 
     def _run(self, stop: threading.Event) -> None:
@@ -167,7 +165,8 @@ class TopicHandover:
             consumer.assign(parts)
             for part in parts:
                 consumer.seek(part, self.handing.next_offset(part.partition))
-            self.problem = ""
+            self._refusal = ""
+            self._retry.healthy()
             while not stop.is_set() and broker.topic(self.topic).topic_id == info.topic_id:
                 self._turn(consumer, node, stop)
             self._save(node)
@@ -222,9 +221,9 @@ class TopicHandover:
                         self.handing.skip(message)
                     else:
                         left.append((message, data))
-                        self.problem = answer.reason if answer is not None else "no collector of the other site answers"
+                        self._refusal = answer.reason if answer is not None else NO_COLLECTOR
             if not left:
-                self.problem = ""
+                self._refusal = ""
             batch = left
             if batch:
                 self._clock.wait(stop, _RETRY_S)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from contextlib import suppress
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.watcher import LOST
+from artimon.model.supervise import LoopGuard
 from artimon.model.znode import read_table
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.state import RawState, Span, TopicState
@@ -36,14 +37,19 @@ class AcksPublisher:
         self._wake = threading.Event()
         self._topic = Topic(config.kafka, config.samples_topic)
         self._head = HeadReader(config.hdfs)
-        self.problem = ""
+        self._turns = LoopGuard("acks are not published")
+
+    @property
+    def problem(self) -> str:
+        """Reason for which the last turn published nothing, "" if it did."""
+        return self._turns.problem
 
     def wake(self) -> None:
         """An append was made: publish soon."""
         self._wake.set()
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`. A failure is logged once, and tried again at the next turn."""
+        """Until `stop`. A failure is tried again at the next turn."""
         while not stop.is_set():
             self._turn()
             self._wake.wait(self._config.acks_interval_s)
@@ -51,16 +57,11 @@ class AcksPublisher:
         self._topic.close()
 
     def _turn(self) -> None:
-        problem = ""
-        try:
+        self._turns.turn(self._publish_table)
+
+    def _publish_table(self) -> None:
+        with suppress(FileNotFoundError):  # no table yet
             self.publish()
-        except FileNotFoundError:
-            pass  # no table yet
-        except (*LOST, RuntimeError, ValueError) as error:
-            problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        if problem and problem != self.problem:
-            log.error("acks are not published: %s", problem)
-        self.problem = problem
 
     def publish(self) -> None:
         """Once, for every topic that the table knows."""

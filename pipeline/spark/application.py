@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
+from artimon.model.supervise import Retry, Supervised
 from artimon.settings import zookeeper_auth
 from bookkeeper.registration import access
 from pipeline.series.keeper import SeriesKeeper
@@ -21,7 +22,6 @@ from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import Probe, RawQuery, no_probe
 from pipeline.spark.retention import Retention
 from pipeline.spark.session import make_session
-from pipeline.spark.supervise import Supervised
 from pipeline.spark.suspects import SUSPECTS, Suspects
 from pipeline.spark.watch import SessionWatch
 
@@ -85,19 +85,12 @@ def _run(
     raw_life.append(Supervised("raw", raw.run, stop, clock))
     buckets_life.append(Supervised("buckets", buckets.run, stop, clock))
     publisher = threading.Thread(target=acks.run, args=(stop,), name="acks", daemon=True)
-    series_life: list[Supervised] = []
-    series = SeriesKeeper(
-        config.kafka,
-        config.series_topic,
-        config.hdfs,
-        config.series_interval_s,
-        clock,
-        lambda: series_life[0].healthy(),
-    )
-    series_life.append(Supervised("series", series.run, stop, clock))
-    lives = [*raw_life, *buckets_life, *series_life]
-    for life in lives:
-        life.start()
+    series = SeriesKeeper(config.kafka, config.series_topic, config.hdfs, config.series_interval_s, clock)
+    following = threading.Thread(target=series.run, args=(stop,), name="series", daemon=True)
+    lives: list[Retry] = [*raw_life, *buckets_life, series.retry]
+    threads: list[Supervised | threading.Thread] = [*raw_life, *buckets_life, following]
+    for thread in threads:
+        thread.start()
     publisher.start()
     retention = Retention(config, clock)
     threading.Thread(target=retention.run, args=(stop,), name="retention", daemon=True).start()
@@ -114,8 +107,8 @@ def _run(
         kafka = retention.figures()
         health.write(state, "; ".join(problems), **figures, restarts=restarts, kafka=kafka, **told)
     acks.wake()
-    for life in lives:
-        life.join(STOP_S)
+    for thread in threads:
+        thread.join(STOP_S)
     publisher.join(1)
 
 

@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.feed import FeedRange, join_samples
+from artimon.model.supervise import Retry
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.cuts import Cut, Cuts
 from pipeline.spark.feeding import CALLS, Calls, FeedPlan, FeedResult, run_feed
@@ -106,6 +107,7 @@ class BucketsQuery:
         now_ms = self._clock.now_ms()
         life.progress.log_end({p: end for p, (_, end) in bounds.items()}, now_ms)
         life.find_cuts(self._cuts, now, bounds, now_ms)
+        life.pass_deleted(bounds)
         life.look()
         self._healthy()
 
@@ -156,6 +158,16 @@ class Life:
         self._alone = 0 if self.progress.followers() else self._alone + 1
         if self._alone >= ALONE_LOOKS or (self._alone and self.progress.least_missing() > CATCH_UP_MESSAGES):
             raise ShardsUnknown("every shard is behind the query: it begins again at the furthest of them")
+
+    def pass_deleted(self, bounds: Mapping[int, Span]) -> None:
+        """Move the query up to where the log begins: what Kafka deleted unread is in no micro-batch. Groups below lag
+        then, and the catch-up tells them what they lack. While a micro-batch runs, which may have read it, nothing is
+        moved: the next look does."""
+        if self._handover.acquire(blocking=False):
+            try:
+                self.progress.pass_deleted(bounds)
+            finally:
+                self._handover.release()
 
     def _ask(self, shards: Iterable[Shard]) -> None:
         for shard in shards:
@@ -211,6 +223,9 @@ class Life:
     def catch_up(self, ended: threading.Event) -> None:
         """Until `ended`: bring every group that is behind to where the query stands, from Kafka, step by step."""
         self._session.sparkContext.setLocalProperty("spark.scheduler.pool", "catchup")
+        Retry("catch-up").run(lambda: self._help(ended), ended)
+
+    def _help(self, ended: threading.Event) -> None:
         while not ended.is_set():
             if not self.help_laggards():
                 ended.wait(CATCH_UP_PAUSE_S)

@@ -127,6 +127,12 @@ class Progress:
                 self._position[partition] = min(max(furthest, start), end)
             return dict(self._position)
 
+    def pass_deleted(self, bounds: Mapping[int, Span]) -> None:
+        """Move the query to the start of the log where it stands below."""
+        with self._lock:
+            for partition, position in self._position.items():
+                self._position[partition] = max(position, bounds[partition][0])
+
     def groups(self) -> list[Group]:
         """Those that may be sent to."""
         with self._lock:

@@ -94,6 +94,7 @@ class RawQuery:
         self._version, self._last_commit_ms = 0, 0
         self._state = RawState()
         self._log_end: Mapping[int, int] = {}
+        self._log_start: Mapping[int, int] = {}
         self._appended, self._appends = Totals(), 0
         self._append_ms = self._appends_ms = 0.0
         self._unreached: deque[tuple[int, Mapping[int, int]]] = deque()
@@ -222,6 +223,7 @@ class RawQuery:
         """Every few seconds: is it still the same topic, and how far is its end? `small`: the appends of this life."""
         try:
             self._look_at(info)
+            self._check_unread(life)
             if small and life.appends >= RECOVERED_APPENDS:
                 raise _Recovered
         except BaseException:
@@ -230,17 +232,28 @@ class RawQuery:
 
     def _look_at(self, info: TopicInfo) -> None:
         # the ends before the leaders: what a new leader has got meanwhile is not taken for what the old one lost
-        ends = {p: end for p, (_, end) in self._topic.bounds(info.partitions).items()}
+        bounds = self._topic.bounds(info.partitions)
+        ends = {p: end for p, (_, end) in bounds.items()}
         now = self._topic.describe()
         if now.topic_id != info.topic_id:
             raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
         if now.epochs != info.epochs:
             raise LeaderChanged(f"{info.topic}: partitions have new leaders; looking whether their logs are whole")
         self._log_end = ends
+        self._log_start = {p: start for p, (start, _) in bounds.items()}
         self._seen = info.topic_id, ends
         if len(self._unreached) < MAX_UNREACHED:
             self._unreached.append((self._clock.now_ms(), self._log_end))
         self._healthy()
+
+    def _check_unread(self, life: Life) -> None:
+        """Raise OffsetsMissing if Kafka deleted what the table lacks: no batch says so until a newer message comes. A
+        batch that is under way may have read it before: then the next look decides."""
+        until = life.state.until()
+        gone = {p: start for p, start in self._log_start.items() if until.get(p, 0) < start}
+        if gone and not life.appending:
+            told = "; ".join(str(Gap("lost", p, until.get(p, 0), start)) for p, start in sorted(gone.items()))
+            raise OffsetsMissing(f"{life.info.topic}: {told}; beginning again above")
 
     def _lag_ms(self) -> int:
         """How long ago the log first ended beyond what the table holds; 0 if the table holds all that was seen."""
@@ -318,13 +331,25 @@ class Life:
         self._writer = uuid.uuid4().hex
         self._broadcast: Any = None
         self.ended = False
+        self.appending = False
+        """A batch was read, or is being read, and `state` does not say so yet."""
 
     def on_batch(self, frame: Any, _batch: int) -> None:
         """foreachBatch: run the tasks, then commit what they wrote."""
+        self.appending = True
+        try:
+            appended = self._append(frame)
+        finally:
+            self.appending = False
+        if appended:
+            self._rest()
+
+    def _append(self, frame: Any) -> bool:
+        """Commit what the tasks wrote; False if Kafka gave nothing."""
         began = Moment.of(self._query._clock)
         results = self._run_tasks(frame)
         if not results:
-            return
+            return False
         step = self._step(results)
         self._bury(results)
         self._check_still_ours()
@@ -347,7 +372,7 @@ class Life:
         self._pace.note(written)
         if step.counts.batches:
             self._rows_a_message = step.counts.rows / step.counts.batches
-        self._rest()
+        return True
 
     def _rest(self) -> None:
         """Files of this hour are scarce: the next append comes later, and holds more."""

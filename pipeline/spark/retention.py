@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.supervise import LoopGuard
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.state import TopicState
 from pipeline.spark.table import HeadReader
@@ -88,24 +90,19 @@ class Retention:
         self.problems: list[str] = []
         self._figures: dict[str, Any] = {"quota_bytes": config.kafka_quota_bytes}
         self._cut_at = self._looked_at = float("-inf")
-        self._failure = ""
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`. A failure is logged once and tried again at the next turn."""
+        """Until `stop`. A failure is tried again at the next turn."""
+        turns = LoopGuard("Kafka is not trimmed")
         while not stop.is_set():
-            failure = ""
-            try:
-                self.look()
-                self.trim()
-            except FileNotFoundError:
-                pass  # no table yet
-            except (OSError, RuntimeError, ValueError) as error:
-                failure = str(error)
-            if failure and failure != self._failure:
-                log.warning("Kafka is not trimmed: %s", failure)
-            self._failure = failure
+            turns.turn(self._turn)
             self._clock.wait(stop, self._config.trim_interval_s)
         self._topic.close()
+
+    def _turn(self) -> None:
+        with suppress(FileNotFoundError):  # no table yet
+            self.look()
+            self.trim()
 
     def figures(self) -> dict[str, Any]:
         """For health: bytes of the topic, quota, when something was last deleted."""

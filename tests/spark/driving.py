@@ -10,10 +10,10 @@ from typing import Any
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
+from artimon.model.supervise import Supervised
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import Probe, RawQuery, no_probe
-from pipeline.spark.supervise import Supervised
 from pipeline.spark.suspects import Suspects
 
 

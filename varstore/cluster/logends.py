@@ -15,6 +15,7 @@ from kafka.protocol.consumer import OffsetSpec
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.leader_epochs import ask_epoch_end
+from artimon.model.supervise import LoopGuard
 from artimon.model.topic_id import printed_id
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,12 @@ class LogEnds:
         self._client: Any = None
         self.topic_id = ""
         """Of the topic as it is now; empty while it is not known."""
-        self.problem = ""
+        self._turns = LoopGuard(f"ends of topic {topic} at {kafka}")
+
+    @property
+    def problem(self) -> str:
+        """Reason for which the ends are not known, "" while they are."""
+        return f"{self._turns.name}: {self._turns.problem}" if self._turns.problem else ""
 
     def start(self) -> None:
         """Begin; returns at once."""
@@ -110,12 +116,7 @@ class LogEnds:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            try:
-                self._look()
-                self.problem = ""
-            except Exception as error:  # the client raises more than KafkaError, and this thread must outlive it
-                self.problem = f"topic {self._topic} at {self._kafka}: {type(error).__name__}: {error}"
-                log.info("where the log ends is not known: %s", self.problem)
+            if not self._turns.turn(self._look):
                 self._close()
             self._clock.wait(self._stop, EVERY_S)
         self._close()

@@ -156,7 +156,7 @@ def test_carried_only_if_kafka_does_not_have_it(tmp_path: Path) -> None:
     wal = open_log(tmp_path, told)
     fill(Intake(wal, AGENT, tmp_path), 2)
     (record,) = records(AGENT, [(e.header, e.payload, False) for e, _ in told.placed])
-    Intake(wal, AGENT, tmp_path)._keep([record])
+    Intake(wal, AGENT, tmp_path).accept_now([record])
     entry = next(e for e, _ in told.placed if e.header.source == shed_source(AGENT) and e.type == RecordType.BATCH)
     assert len(list(carried(AGENT, [(entry.header, entry.payload, False)]))) == 1
     assert not list(carried(AGENT, [(entry.header, entry.payload, True)]))
