@@ -47,6 +47,7 @@ struct Endpoint {
   4: string instance
   5: i64 time_ms          // the process's clock now, ms since the epoch
   6: i32 version = 1      // of this contract
+  7: optional i32 uid     // user of the process: only files of that user (or root) are its final snapshot
 }
 
 struct Rows {
@@ -83,6 +84,13 @@ struct Columns {
   // Who polls this process now. If that is not who asked, it had to give way: there are no values then.
   7: optional string poller
   8: optional binary memo         // what the poller before this one left, in the first answer after it
+}
+
+/* Final snapshot: the file that a process leaves when it ends and no agent has polled it. docs/formats/final.md */
+struct Final {
+  1: Columns columns      // whole, as for a poller without a schema; `poller` and `memo` of the last poll
+  2: string address       // IP address that the process advertised
+  3: i64 polled_ms        // the process's clock at the last poll of an agent, 0 without one
 }
 
 service Bookkeeper {
