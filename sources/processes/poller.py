@@ -179,6 +179,7 @@ class Poller:
             answer.strings,
             answer.context,
             answer.instance,
+            uid=answer.uid,
         )
 
     def _check_uuid(self, uuid: bytes) -> None:
