@@ -11,7 +11,7 @@ from artimon.model.values import ValueType
 from sources.final.snapshot import FinalSnapshot
 from sources.processes.memo import decode
 from sources.series.births import Ints, Known, Seen, births, remembered
-from sources.series.finals import alive_at_end
+from sources.series.finals import alive_at_end, polled_ms
 from sources.series.reading import Reading
 from sources.series.series import Placed, Prepared, SourceSeries
 
@@ -50,7 +50,8 @@ def births_of(series: SourceSeries, final: FinalSnapshot, placed: Placed) -> Int
     reading = final.reading
     if series.uuid == reading.uuid:
         seen = _seen(reading, placed)
-        return births(_known(series, placed), seen, reading.birth_ms, series.last_poll_ms)
+        before_ms = polled_ms(series.rows.state, series.last_poll_ms)
+        return births(_known(series, placed), seen, reading.birth_ms, before_ms)
     born = np.full(len(placed.row), reading.birth_ms, np.int64)
     past = series.finals.past(reading.uuid)
     late = past.late if past is not None else dict(decode(final.memo or b"").tolist())

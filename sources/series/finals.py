@@ -67,6 +67,7 @@ class Finals:
 def past_of(uuid: bytes, uid: int | None, process_ms: int, last_poll_ms: int, state: npt.NDArray[np.void]) -> Past:
     """The process whose series stand in `state`, at its last poll. A series that had ended before began anew since."""
     known, alive = state["birth_ms"] >= process_ms, alive_at_end(state)
+    last_poll_ms = polled_ms(state, last_poll_ms)
     born = np.where(alive, state["birth_ms"], last_poll_ms)
     late = known & (born != process_ms)
     found = dict(zip(state["fingerprint"][late].tolist(), born[late].tolist(), strict=True))
@@ -79,9 +80,23 @@ def alive_at_end(state: npt.NDArray[np.void]) -> Flags:
     live: Flags = state["live"]
     if live.any():
         return live
-    begun = state["birth_ms"] > 0  # a row that was just made has no sample yet
-    last: Flags = begun & (state["last_ms"] == state["last_ms"].max(initial=0, where=begun))
+    last: Flags = _begun(state) & (state["last_ms"] == _last_ms(state))
     return last
+
+
+def polled_ms(state: npt.NDArray[np.void], last_poll_ms: int) -> int:
+    """Time of the last poll that had values; `last_poll_ms` is the time of the end, once that is known."""
+    return last_poll_ms if bool(state["live"].any()) else min(last_poll_ms, _last_ms(state))
+
+
+def _last_ms(state: npt.NDArray[np.void]) -> int:
+    return int(state["last_ms"].max(initial=0, where=_begun(state)))
+
+
+def _begun(state: npt.NDArray[np.void]) -> Flags:
+    """Rows with a sample: one that was just made has none."""
+    begun: Flags = state["birth_ms"] > 0
+    return begun
 
 
 def is_final(polled: Polled) -> bool:

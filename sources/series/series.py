@@ -285,7 +285,7 @@ class SourceSeries:
 
     def _succeed(self, uuid: bytes) -> None:
         """Another process speaks for the source from now on: keep what a final snapshot of the one before needs."""
-        if self.uuid not in (uuid, NO_PROCESS) and PORT in self.meta:
+        if self.uuid not in (uuid, NO_PROCESS) and self.process_ms:
             self.finals.keep(past_of(self.uuid, self.uid, self.process_ms, self.last_poll_ms, self.rows.state))
             self.uid, self.changed = None, True
 
