@@ -46,8 +46,8 @@ class Process:
         self.birth_ms, self.uuid = T + born * MINUTE, uuid.UUID(int=name).bytes
         self.uid = os.geteuid() if uid is None else uid
 
-    def columns(self, minute: float, values: Mapping[str, Value], **changes: Any) -> Any:
-        kinds = dict.fromkeys(values, Kind.COUNTER)
+    def columns(self, minute: float, values: Mapping[str, Value], /, **changes: Any) -> Any:
+        kinds: dict[str, Kind] = dict.fromkeys(values, Kind.COUNTER)
         made = columns(self.uuid, values, birth_ms=self.birth_ms, kinds=kinds)
         made.endpoint.time_ms, made.endpoint.uid = T + round(minute * MINUTE), self.uid
         for name, value in changes.items():
@@ -63,9 +63,9 @@ class Process:
             self.uuid, self.birth_ms, time_ms, answer.schema, answer.cells, answer.strings, "shop", "0", uid=self.uid
         )
 
-    def final(self, minute: float, values: Mapping[str, Value], address: str = "127.0.0.1", **changes: Any) -> bytes:
+    def final(self, minute: float, counts: Mapping[str, Value], address: str = "127.0.0.1", **changes: Any) -> bytes:
         """The bytes that it leaves at its end."""
-        return encode(idl().Final(self.columns(minute, values, **changes), address, 0))
+        return encode(idl().Final(self.columns(minute, counts, **changes), address, 0))
 
     @property
     def file(self) -> str:
@@ -119,9 +119,13 @@ class World:
         folder = self.dropin / "final"
         scratch = folder / f".{name}.tmp"
         scratch.write_bytes(data)
-        seconds = self.clock.now_ms() / 1000 - age_s
-        os.utime(scratch, (seconds, seconds))
+        self.date(scratch, age_s)
         return scratch.rename(folder / name)
+
+    def date(self, path: Path, age_s: float = 0.0) -> None:
+        """Give a file a time by the clock of this world."""
+        seconds = self.clock.now_ms() / 1000 - age_s
+        os.utime(path, (seconds, seconds), follow_symlinks=False)
 
     def files(self) -> list[str]:
         return sorted(path.name for path in (self.dropin / "final").iterdir())
