@@ -1,16 +1,13 @@
-"""An agent that takes final snapshots into a real log: python -m tests.sources.final.agent FOLDER STEP [POINT].
+"""An agent that takes final snapshots into a real log until it is killed with -9 at a point.
 
-STEP polled: writes down polls of a process, and of its successor with `late`. STEP take: takes files until none is
-left; killed with -9 at POINT. STEP ledger: prints the samples in the log as JSON.
+python -m tests.sources.final.agent FOLDER POINT
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +44,14 @@ def probed(work: Callable[..., Any], before: str, after: str, probe: Callable[[s
     return run
 
 
-async def polled(world: World, late: bool) -> None:
+async def polled(world: World) -> None:
     await world.poll(OLD, 1, n=1)
-    if late:
-        await world.poll(NEW, 21, n=100)
+    await world.store.flush()
+
+
+async def succeeded(world: World) -> None:
+    await polled(world)
+    await world.poll(NEW, 21, n=100)
     await world.store.flush()
 
 
@@ -60,23 +61,27 @@ async def take(world: World) -> None:
         await world.finals.sweep()
 
 
-def main(place: Path, step: str, point: str = "") -> None:
+def ledger(place: Path) -> list[tuple[Any, ...]]:
+    """Samples in the log, after their source."""
     wal = Log(place / "log", "agent1", 2, lambda _: None, host="web1")
-    intake = ProbedIntake(wal, "agent1", place / "log")
-    if step == "ledger":
-        rows = [[one.source, *row] for one in intake.replay() for row in one.samples.rows()]
-        print(json.dumps(rows))
-        return
-    world = World(place, intake, ManualClock(T + 30 * MINUTE))
+    found = [(one.source, *row) for one in Intake(wal, "agent1", place / "log").replay() for row in one.samples.rows()]
+    wal.close(3.0)
+    return found
+
+
+def run(place: Path, step: Callable[[World], Coroutine[Any, Any, None]], point: str = "") -> None:
+    """An agent's life; ends with -9 at `point`."""
+    wal = Log(place / "log", "agent1", 2, lambda _: None, host="web1")
+    world = World(place, ProbedIntake(wal, "agent1", place / "log"), ManualClock(T + 30 * MINUTE))
     if point:
         probe = kill_at(point, 1)
         ProbedIntake.probe = staticmethod(probe)
         state.write = probed(state.write, "before the state", "after the state", probe)
         folder.remove = probed(folder.remove, "before the deletion", "after the deletion", probe)
-    asyncio.run((take if step == "take" else partial(polled, late=step.endswith("late")))(world))
+    asyncio.run(step(world))
     world.close()
     wal.close(3.0)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    run(Path(sys.argv[1]), take, sys.argv[2])

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.bookkeeper.polling import REPOSITORY
-from tests.sources.final.agent import NEW, OLD
-from tests.sources.final.world import MINUTE, SOURCE, T, increase_of
+from tests.sources.final.agent import OLD, ledger, polled, run, succeeded, take
+from tests.sources.final.world import SOURCE, Row, T, World, increase_of
 from tests.waiting import LIMIT_S
 
-POINTS = [
-    "before the log",
-    "after the log",
-    "before the state",
-    "after the state",
-    "before the deletion",
-    "after the deletion",
-]
-
-
-def agent(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.sources.final.agent", str(place), *arguments]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+POINTS = ["before the log", "after the log", "after the state", "after the deletion"]
 
 
 def put(folder: Path) -> None:
@@ -38,28 +27,26 @@ def put(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("step", ["polled", "polled late"])
-def test_killed_at_a_point(tmp_path: Path, step: str, point: str) -> None:
+@pytest.mark.parametrize("before", [polled, succeeded])
+def test_killed_at_a_point(tmp_path: Path, before: Callable[[World], Coroutine[Any, Any, None]], point: str) -> None:
     """Then it comes back, and once more for a copy of the file that a disk may have given back."""
-    assert agent(tmp_path, step).returncode == 0
+    run(tmp_path, before)
     folder = tmp_path / "dropin" / "final"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     put(folder)
-    killed = agent(tmp_path, "take", point)
+    command = [sys.executable, "-m", "tests.sources.final.agent", str(tmp_path), point]
+    killed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     for _ in range(2):
-        came_back = agent(tmp_path, "take")
-        assert came_back.returncode == 0, came_back.stderr
+        run(tmp_path, take)
         assert list(folder.iterdir()) == []
         put(folder)
-    rows = json.loads(agent(tmp_path, "ledger").stdout)
+    rows = ledger(tmp_path)
     assert {row[0] for row in rows} == {SOURCE}
     assert len({(row[1], row[2]) for row in rows}) == len(rows), "no series has two samples of one time"
-    late = [(T + 21 * MINUTE, NEW.birth_ms, 100)] if step == "polled late" else []
-    by_series: dict[int, list[tuple[int, int, int | None]]] = {}
-    for _, print_, time_ms, birth_ms, value in rows:
-        by_series.setdefault(print_, []).append((time_ms, birth_ms, value))
-    totals = sorted(increase_of(found) for found in by_series.values())
-    assert totals == [3, 132 + (100 if late else 0)]
-    values = sorted(value for found in by_series.values() for *_, value in found if value is not None)
-    assert values == [1, 3, *(value for *_, value in late), 132]
+    by_series: dict[int, list[Row]] = {}
+    for _, print_, *row in rows:
+        by_series.setdefault(print_, []).append((row[0], row[1], row[2]))
+    later = [100] if before is succeeded else []
+    assert sorted(map(increase_of, by_series.values())) == [3, 132 + sum(later)]
+    assert sorted(row[4] for row in rows if row[4] is not None) == sorted([1, 3, *later, 132])
