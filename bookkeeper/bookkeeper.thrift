@@ -70,6 +70,8 @@ struct Poller {
   1: string name          // of the agent
   2: i64 patience_ms      // gives way to another poller that asked within this time; 0: takes its place
   3: optional binary memo // kept by the process for the poller that comes next; at most 192 KiB
+  4: optional bool confirms // will say `kept_ms` once the answer of a process that is ending is on its disk
+  5: optional i64 kept_ms // Endpoint.time_ms of the newest answer that is on the poller's disk
 }
 
 struct Columns {

@@ -250,6 +250,8 @@ class Follower:
             self._poller.inherited = None
         samples = await delivery.send(self.series, reading, self._placed)
         self._sampled_ms = self.series.last_poll_ms
+        if not self.registered:
+            await self._poller.confirm()
         self._leave_word(self.series)
         return samples
 

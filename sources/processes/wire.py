@@ -40,11 +40,15 @@ class Answer:
     """What the poller before left behind, if it was another one."""
     uid: int | None = None
     """User of the process."""
+    time_ms: int = 0
+    """The process's clock."""
 
 
-def encode_question(known_schema: bytes, name: str, patience_ms: int, memo: bytes | None) -> bytearray:
+def encode_question(
+    known_schema: bytes, name: str, patience_ms: int, memo: bytes | None, kept_ms: int | None = None
+) -> bytearray:
     """The call of the agent `name` as it goes on the wire, length included; `number` it before it is sent."""
-    poller = idl().Poller(name, patience_ms, memo)
+    poller = idl().Poller(name, patience_ms, memo, True, kept_ms)
     return bytearray(encode_call(idl().Bookkeeper, METHOD, (known_schema, poller), 0))
 
 
@@ -100,6 +104,7 @@ def check_columns(columns: Any, known: Schema | None, max_series: int) -> Answer
         strings,
         columns.memo,
         endpoint.uid,
+        endpoint.time_ms or 0,
     )
 
 

@@ -143,9 +143,12 @@ import bookkeeper
 from bookkeeper import endpoint
 endpoint.REGISTER_S = endpoint.LEAVE_S = 60.0
 """
-PROGRAM = PATIENT + """
+PROGRAM = (
+    PATIENT
+    + """
 bookkeeper.add_to_integer_var("n", {"a": "x"}, 5)
 """
+)
 
 
 @pytest.mark.parametrize(

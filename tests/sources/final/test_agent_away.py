@@ -135,6 +135,26 @@ def test_a_polled_process_leaves_no_file(tree: str, tmp_path: Path, dropin: Path
     asyncio.run(run())
 
 
+def test_an_answer_that_the_log_did_not_take(tree: str, tmp_path: Path, dropin: Path) -> None:
+    """The agent has polled the process at its end, and dies or is refused before the values are on its disk."""
+
+    async def run() -> None:
+        sink, source = LoggingSink(), f"torn/{HOST}/0"
+        async with running(tree, tmp_path / "data", sink, dropin=dropin):
+            app = Application(tree, "torn", tmp_path / "run", dropin=dropin)
+            await app.do("add orders 1")
+            await until(lambda: sink.last(source).get("orders") == 1, "the first poll")
+            sink.refusing = "full"
+            await app.do("add orders 41")
+            await app.leave()
+            assert len(finals(dropin)) == 1
+            sink.refusing = ""
+            await until(lambda: not finals(dropin), "the file is taken")
+        assert increase_of(rows_of(sink, source)) == 42
+
+    asyncio.run(run())
+
+
 def test_a_successor_that_is_there_first(tree: str, tmp_path: Path, dropin: Path) -> None:
     """The next process of that name runs when the agent comes back."""
 
