@@ -76,7 +76,7 @@ def leave(dropin: str, uuid: bytes, data: bytes) -> None:
 
 
 def _refuse_folder(folder: str, found: os.stat_result) -> None:
-    """Where others may write, only the sticky bit keeps them from replacing files of this process."""
+    """The sticky bit keeps others who may write there from replacing files of this process."""
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
         raise FinalError(f"{folder}: others may replace files there: chmod +t")
 

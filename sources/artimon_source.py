@@ -14,10 +14,10 @@ from artimon.model.clock import Clock
 from artimon.model.protocols import Sink
 from sources.config import SourceConfig
 from sources.dropin.folder import DropinFolder
-from sources.final.folder import FinalFolder
 from sources.foreign.foreign import Foreign, SourcesConfig
 from sources.local.host import Host
 from sources.local.source import LocalSource
+from sources.processes.final_folder import FinalFolder
 from sources.processes.following import Following
 from sources.registry.discovery import Discovery
 from sources.registry.groups import Network, group_of

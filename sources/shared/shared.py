@@ -35,4 +35,4 @@ class Shared:
     sure: Callable[[Endpoint], bool] = lambda _: True
     """Whether this agent polls an endpoint beyond doubt."""
     take_final: Callable[[bytes], Awaitable[None]] = _nothing
-    """Takes the final snapshot of a process that has ended, if it left one (sources.final)."""
+    """Takes the final snapshot of a process that has ended, if it left one (processes.final_folder)."""

@@ -25,7 +25,7 @@ def decoded(data: bytes) -> Any:
 
 
 def golden() -> Any:
-    """What the golden bytes hold."""
+    """The struct in the golden bytes."""
     endpoint = idl().Endpoint(UUID, 1_800_000_000_000, "shop", "0", 1_800_000_060_000, 1, 1000)
     schema = idl().Schema(["orders", "state"], [{"part": "x"}, {}], b"\0\3", b"\1\0", {"orders": "Orders"}, {})
     cells = (132).to_bytes(8, "little") + bytes(8)
@@ -194,7 +194,7 @@ def test_without_a_folder_nothing_is_left(tmp_path: Path) -> None:
 def test_only_an_agent_takes_the_last_values(
     zookeeper: str, zk: Any, context: str, tmp_path: Path, dropin: Path, agent: str | None, left: int
 ) -> None:
-    """Who only looks keeps nothing."""
+    """A caller without a name keeps nothing."""
     from bookkeeper.framed import FramedClient
     from tests.waiting import eventually
 

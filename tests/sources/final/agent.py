@@ -15,7 +15,7 @@ from artimon.model.batch import Polled
 from artimon.model.clock import ManualClock
 from pipeline.intake import Intake
 from pipeline.log.log import Log
-from sources.final import folder
+from sources.processes import final_files, final_folder
 from sources.series import state
 from tests.crashing import kill_at
 from tests.sources.final.world import MINUTE, Process, T, World
@@ -77,7 +77,8 @@ def run(place: Path, step: Callable[[World], Coroutine[Any, Any, None]], point: 
         probe = kill_at(point, 1)
         ProbedIntake.probe = staticmethod(probe)
         state.write = probed(state.write, "before the state", "after the state", probe)
-        folder.remove = probed(folder.remove, "before the deletion", "after the deletion", probe)
+        delete = probed(final_files.remove, "before the deletion", "after the deletion", probe)
+        setattr(final_folder, "remove", delete)  # noqa: B010 - a name that mypy does not see there
     asyncio.run(step(world))
     world.close()
     wal.close(3.0)

@@ -1,4 +1,4 @@
-"""What others put into the folder of final snapshots: refused, counted, said, deleted, and bounded."""
+"""Files that others put into the folder of final snapshots: refused, counted, said, deleted, and bounded."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.final import HEADER, MAGIC, MAX_BYTES
+from sources.dropin.disk import OpenFile
 from sources.errors import FileRefused
-from sources.final import disk
-from sources.final.disk import FinalLimits, make_folder
+from sources.processes.final_files import FinalLimits, make_folder
 from tests.sources.final.world import MINUTE, SOURCE, Process, World, increase_of, rows_of
 from tests.sources.helpers import KeepingSink
 
@@ -82,7 +82,7 @@ def test_a_file_that_is_too_large_is_not_read(world: World, monkeypatch: pytest.
         with path.open("r+b") as file:
             file.truncate(MAX_BYTES + 1)
         world.date(path)
-        monkeypatch.setattr(disk.OpenFile, "read", lambda _: pytest.fail("read"))
+        monkeypatch.setattr(OpenFile, "read", lambda _: pytest.fail("read"))
         await world.finals.sweep()
         assert world.finals.refused == {"too large": 1}
         assert world.files() == []

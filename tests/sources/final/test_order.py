@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.sources.final.world import MINUTE, SOURCE, Process, T, World, increas
 from tests.sources.helpers import KeepingSink
 
 OLD, NEW = Process(0, 1), Process(20, 2)
+Step = Callable[[World], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
@@ -59,7 +61,9 @@ async def nothing(_: World) -> None:
 
 @pytest.mark.parametrize("then", [nothing, end_said, successor, two_successors])
 @pytest.mark.parametrize("saved", [True, False], ids=["state saved", "state lost, log replayed"])
-def test_every_count_arrives_once(world: World, then: Callable[[World], Awaitable[None]], saved: bool) -> None:
+def test_every_count_arrives_once(
+    world: World, then: Callable[[World], Coroutine[Any, Any, None]], saved: bool
+) -> None:
     """Whatever came before the file; and the file is put there again after it was taken, over restarts."""
 
     async def run() -> None:

@@ -15,8 +15,8 @@ from artimon.model.values import Kind, Value
 from bookkeeper.final import SUFFIX, encode
 from bookkeeper.service import idl
 from sources.config import SourceConfig
-from sources.final.disk import FinalLimits
-from sources.final.folder import FinalFolder
+from sources.processes.final_files import FinalLimits
+from sources.processes.final_folder import FinalFolder
 from sources.processes.wire import check_columns
 from sources.registry.address import Endpoint
 from sources.series.reading import Reading

@@ -1,4 +1,4 @@
-"""Takes final snapshots: last values of processes that ended while nobody polled them. docs/formats/final.md."""
+"""Takes final snapshots: last values of processes that ended without a last poll. docs/formats/final.md."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from artimon.model.protocols import SinkRefused
 from artimon.model.values import Kind
 from bookkeeper.final import SUFFIX
 from sources.errors import FileRefused
-from sources.final.disk import FinalLimits, list_finals, make_folder, read_final, remove
-from sources.final.samples import prepare
-from sources.final.snapshot import FinalSnapshot, decode_final
+from sources.processes.final_files import FinalLimits, list_finals, make_folder, read_final, remove
+from sources.processes.final_samples import prepare
+from sources.processes.final_snapshot import FinalSnapshot, decode_final
 from sources.registry.groups import Network
 from sources.schedule import Pace, next_tick, until
 from sources.series.reading import Variable
@@ -109,7 +109,7 @@ class FinalFolder:
         self._files_thread.close()
 
     def variables(self, labels: Mapping[str, str]) -> Iterator[Variable]:
-        """What the agent says of final snapshots; `labels` are those of the host."""
+        """Own variables of the agent about final snapshots; `labels` are those of the host."""
         yield Variable("artimon.final.taken", labels, self.taken, Kind.COUNTER, "", "Final snapshots taken")
         refused = self.refused.total()
         yield Variable("artimon.final.refused", labels, refused, Kind.COUNTER, "", "Final snapshots refused")

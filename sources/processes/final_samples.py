@@ -8,7 +8,7 @@ import numpy as np
 
 from artimon.model.batch import Samples
 from artimon.model.values import ValueType
-from sources.final.snapshot import FinalSnapshot
+from sources.processes.final_snapshot import FinalSnapshot
 from sources.processes.memo import decode
 from sources.series.births import Ints, Known, Seen, births, remembered
 from sources.series.finals import alive_at_end, polled_ms
