@@ -76,7 +76,7 @@ class Poller:
         It may be gone already."""
         self._seqid = self._seqid % 0x7FFF_FFFF + 1
         known = self._schema.id if self._schema else b""
-        question = encode_question(known, self._config.agent, 0, None, self._process_ms)
+        question = encode_question(known, self._config.agent, self._patience_ms(), None, self._process_ms)
         try:
             await self._ask(number(question, self._seqid))
         except PollError:
@@ -120,11 +120,13 @@ class Poller:
         return reading
 
     def _question(self, memo: bytes | None) -> bytearray:
-        patience_ms = 0 if self._sure() else round(_DOUBTS * self._config.period_ms)
-        about = self._schema.id if self._schema else b"", self._config.agent, patience_ms, memo
+        about = self._schema.id if self._schema else b"", self._config.agent, self._patience_ms(), memo
         if self._asked[0] != about:
             self._asked = about, encode_question(*about)
         return self._asked[1]
+
+    def _patience_ms(self) -> int:
+        return 0 if self._sure() else round(_DOUBTS * self._config.period_ms)
 
     async def _ask(self, question: bytes) -> bytes:
         """One question, one frame, within the deadline."""
