@@ -23,6 +23,7 @@ from artimon.model.select import Matcher
 from artimon.settings import child_environment
 from artimon.stack.stack import Stack
 from query_dsl import evaluate, parse
+from query_dsl.errors import QueryError
 from tests.e2e.ledger import comparable, read_ledger, reconcile
 from tests.e2e.stores import held, raw_samples, recompute
 from tests.waiting import eventually
@@ -210,7 +211,10 @@ def test_what_was_counted_while_the_agent_was_away_is_in_table_and_answers(
         now = bucket_end(SYSTEM_CLOCK.now_ms(), 60_000)
         window = (now - bucket_end(began, 60_000)) // 60_000 + 2
         text = f"fetch('away.done').between({now - 60_000}, {now}).increase('{window}m').sum(by=[])"
-        return [value for _labels, _end, value in evaluate(parse(text), store, now + SETTLED_MS).points()]
+        try:
+            return [value for _labels, _end, value in evaluate(parse(text), store, now + SETTLED_MS).points()]
+        except QueryError:  # shards that are late on a busy machine
+            return None
 
     with application(whole_stack, "away.py") as process:
         eventually(lambda: increase() == [1], pause=1)
