@@ -31,7 +31,7 @@ def page(records: Sequence[Record], template: str) -> str:
         "runs": lambda _: _runs(records),
         "failures": lambda _: _failures(records),
         "changes": lambda _: _changes(records),
-        "lines": lambda name: _lines([one for one in records if one.get("benchmark") == name]),
+        "lines": lambda name: _lines(name, records),
     }
     body = PLACE.sub(lambda found: parts[found[1]](found[2] or ""), template)
     return f"{body.rstrip()}\n\n{_foot(records, template)}\n"
@@ -84,7 +84,8 @@ def _failures(records: Sequence[Record]) -> str:
     return _table(("line", "reason"), rows) if rows else "Nothing failed."
 
 
-def _lines(records: Sequence[Record]) -> str:
+def _lines(name: str, records: Sequence[Record]) -> str:
+    records = [one for one in records if one.get("benchmark") == name]
     rows = [
         (
             f"`{one['name']}`",
@@ -97,7 +98,10 @@ def _lines(records: Sequence[Record]) -> str:
         for one in records
         if not one["name"].startswith(RUN)
     ]
-    return _table(("line", "figure", "unit", "peer", "ratio", "aim"), rows) if rows else "Not part of this run."
+    if rows:
+        return _table(("line", "figure", "unit", "peer", "ratio", "aim"), rows)
+    promised = [line for entry in PLAN if entry.name == name for line in entry.promised]
+    return f"Not part of this run: {', '.join(f'`{line}`' for line in promised) or 'no promised lines'}."
 
 
 def _changes(records: Sequence[Record]) -> str:
