@@ -110,7 +110,8 @@ class Poller:
         self.name = f"lag-{number}"
         self.agent = Agent(AgentConfig(self.name, folder / self.name, zookeeper))
         self._sources, self._waiting = sorted(sources, key=_phase_s), waiting
-        self._phases = [_phase_s(source) for source in self._sources]
+        self.phases = [_phase_s(source) for source in self._sources]
+        """Seconds after the start of a minute, of each source."""
         self.latest_s = 0.0
         """How much later than its phase a poll was at most."""
 
@@ -120,13 +121,13 @@ class Poller:
         for turn in range(rounds):
             at = 0
             while at < len(self._sources):
-                due = begin + turn * MINUTE_S + self._phases[at]
+                due = begin + turn * MINUTE_S + self.phases[at]
                 wait = due - time.monotonic()
                 if wait > 0:
                     time.sleep(wait)
                 self.latest_s = max(self.latest_s, -wait)
                 until = at + 1
-                while until < len(self._sources) and begin + turn * MINUTE_S + self._phases[until] <= time.monotonic():
+                while until < len(self._sources) and begin + turn * MINUTE_S + self.phases[until] <= time.monotonic():
                     until += 1
                 self._poll(self._sources[at:until])
                 at = until

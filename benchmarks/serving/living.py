@@ -22,15 +22,16 @@ class WorldClock(ManualClock):
 
     def __init__(self, now_ms: int) -> None:
         super().__init__(now_ms)
-        self._began: float | None = None
+        self.start_s: float | None = None
+        """Monotonic seconds, once it runs."""
 
     def start(self) -> None:
         """Run on from now."""
-        self._began = time.monotonic()
+        self.start_s = time.monotonic()
 
     def now_ms(self) -> int:
         """The time of the world."""
-        passed = 0.0 if self._began is None else time.monotonic() - self._began
+        passed = 0.0 if self.start_s is None else time.monotonic() - self.start_s
         return super().now_ms() + round(passed * 1000)
 
     def monotonic(self) -> float:

@@ -1,7 +1,8 @@
 """The first hour of mix.parquet in a raw table of its own: appends every 30 s, as the raw query makes them.
 
-Values and times are those that a stack collected. A source is what shares its poll times. Names and labels are made:
-the file does not hold them.
+Values and times are those that a stack collected. A source is what shares its poll times. Names and labels are made, as
+the file does not hold them: three series a name, four labels, so that the peers take what they took of the real ones
+(3.20 and 4.95 bytes a sample; 3.31 and 5.01 of the stack's own).
 """
 
 from __future__ import annotations
@@ -73,11 +74,8 @@ def fill(hdfs: str, start_ms: int) -> None:
 
 
 def _text(number: int, source: int) -> str:
-    labels = {
-        "context": f"context-{source}", "dc": "dc1", "environment": "production", "host": f"host-{source:02}.example",
-        "instance": "0", "module": f"m{source % 5}", "rack": f"r{source % 4}", "part": f"part-{number % 13}",
-    }  # fmt: skip
-    return canonical(f"application.part.figure{number}", labels)
+    labels = {"context": f"context-{source}", "host": "host-1.example", "instance": "0", "part": f"p{number % 3}"}
+    return canonical(f"application.part.figure{number // 3}", labels)
 
 
 def _announce(hdfs: str, hour: Hour, names: list[str], ids: dict[str, int], texts: list[str], start_ms: int) -> None:

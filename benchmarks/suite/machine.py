@@ -53,7 +53,7 @@ def _git(*words: str) -> str:
 
 def _java() -> str:
     try:
-        return find_java(load_settings()).version
+        return str(find_java(load_settings()).version)
     except StackError as problem:
         return f"none: {problem}"
 
