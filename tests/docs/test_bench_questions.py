@@ -12,7 +12,7 @@ from artimon.model.feed import FeedRange
 from artimon.model.vshards import EVERY
 from benchmarks.loads.dashboards import texts
 from benchmarks.loads.queries import GROWTH, QueryWorld
-from benchmarks.query import check_sums
+from benchmarks.query import QUESTIONS, check_sums
 from benchmarks.serving import living
 from benchmarks.serving.comparing import WrongAnswer, compare
 from benchmarks.varstore_restart import START_MS, fill_minutes
