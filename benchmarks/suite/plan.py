@@ -130,7 +130,7 @@ PLAN = (
         "benchmarks.varstore_restart",
         5.0,
         (),
-        ("--series", "60000"),
+        ("--series", "15000"),
         promised=("varstore.restart", "varstore.snapshot.first", "varstore.snapshot", "varstore.snapshot.pause"),
     ),
     Entry("varstore_scaling", "benchmarks.varstore_scaling", 2.0, ("--most", "100000"), ("--most", "10000")),
@@ -139,7 +139,7 @@ PLAN = (
         "benchmarks.query",
         9.5,
         (),
-        ("--series", "10000", "--many", "20000", "--seconds", "20"),
+        ("--series", "2000", "--many", "5000", "--seconds", "20"),
         promised=(
             *(f"query.{name}" for name in QUESTIONS),
             *(f"peer.{peer}.query.{name}" for peer in PEERS for name in QUESTIONS),
@@ -153,7 +153,7 @@ PLAN = (
         "benchmarks.transport",
         5.5,
         (),
-        ("--samples", "1500000", "--agents", "1,4", "--rounds", "1", "--events", "50000", "--log-bytes", "67108864"),
+        ("--samples", "600000", "--agents", "1,4", "--rounds", "1", "--events", "20000", "--log-bytes", "16777216"),
         promised=(
             *("transport.single", "transport.polled@4", "peer.flume.transport.single", "peer.flume.transport.polled@4"),
             *("transport.encoded", "transport.bytes", "transport.mixed"),
@@ -169,7 +169,7 @@ PLAN = (
         "benchmarks.transport",
         3.5,
         ("--backlog", "15"),
-        ("--backlog", "2", "--sources", "100"),
+        ("--backlog", "2", "--sources", "40"),
         promised=_family("transport.backlog.", "hdfs", "buckets", "live.p50", "live.p99", "live.max"),
     ),
     Entry(
@@ -177,7 +177,7 @@ PLAN = (
         "benchmarks.pipeline",
         5.5,
         ("--parts", "both,raw,stops", "--samples", "60000000", "--stop", "30"),
-        ("--parts", "both,raw", "--samples", "1500000", "--sources", "100"),
+        ("--parts", "both,raw", "--samples", "600000", "--sources", "40"),
         promised=("pipeline", "pipeline.cpu", "pipeline.cpu@servers", "pipeline.memory", "pipeline.raw"),
         sized=("pipeline@buckets_stopped", "pipeline@raw_stopped"),
     ),
@@ -186,7 +186,7 @@ PLAN = (
         "benchmarks.lag",
         8.0,
         ("--minutes", "5"),
-        ("--minutes", "2", "--sources", "100", "--hours", "0"),
+        ("--minutes", "2", "--sources", "40", "--hours", "0"),
         promised=(
             *_family("lag.hdfs.", "p50", "p99", "max", "files"),
             *_family("lag.buckets.", "p50", "p99", "max"),

@@ -68,9 +68,9 @@ def test_sums_are_checked_at_every_step() -> None:
 def test_a_world_goes_on_within_the_first_ten_seconds_after_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     world, fed = QueryWorld(2_000, 3, END_MS, long=False), list[FeedRange]()
     stop, times = threading.Event(), iter([0.0, 14.0, 26.0, 74.0, 86.0])
-    monkeypatch.setattr(living.time, "monotonic", lambda: next(times))
-    monkeypatch.setattr(stop, "wait", lambda _seconds: len(turns) == 4 or turns.append(1))
-    turns: list[int] = []
+    turns = iter([False] * 4)
+    monkeypatch.setattr("benchmarks.serving.living.time.monotonic", lambda: next(times))
+    monkeypatch.setattr(stop, "wait", lambda _seconds: next(turns, True))
     going = living.Living(world, 15_000, 0, fed.append)
     going.run(stop)
     assert [len(range_.samples) for range_ in fed] == [6_000, 6_000]
@@ -88,6 +88,7 @@ def test_a_world_clock_stands_still_until_it_is_started() -> None:
     clock = living.WorldClock(END_MS)
     assert clock.now_ms() == END_MS
     clock.start()
+    assert clock.start_s is not None
     clock.start_s -= 5.0
     assert END_MS + 5_000 <= clock.now_ms() < END_MS + 60_000
 

@@ -16,7 +16,7 @@ from benchmarks import page, varstore
 from benchmarks.suite.aims import AIMS
 from benchmarks.suite.changes import CHANGES
 from benchmarks.suite.plan import PLAN
-from benchmarks.suite.results import read
+from benchmarks.suite.results import Record, read
 from tests.docs.test_architecture import DOCUMENTS, ROOT
 
 NAMED = re.compile(r"artimon bench ([a-z]\w*)")
@@ -81,7 +81,7 @@ def test_aims_and_changes_name_lines_of_the_plan() -> None:
 
 def test_a_page_says_what_failed_and_what_fell() -> None:
     machine = {"name": "machine", "date": "d", "commit": "c" * 40, "dirty": True, "machine": "m", "java": "17"}
-    records = [
+    records: list[Record] = [
         {**machine, "libraries": {"numpy": "2"}, "load": 0.5},
         {"name": "lag.buckets.p99", "value": 12.5, "unit": "s", "benchmark": "lag"},
         {"name": "lag.hdfs.p99", "failed": "a | b", "benchmark": "lag"},
