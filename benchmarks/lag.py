@@ -46,7 +46,7 @@ AGENTS = 4
 MINUTE_MS = 60_000
 MINUTE_S = 60.0
 LOOK_S = 0.2
-DRAIN_S = 300.0
+DRAIN_S = 900.0
 MAX_HOUR_FILES = 480
 HOUR_FILES = 4
 
@@ -174,7 +174,7 @@ def measure(stack: Stack, folder: Path, sources: int, minutes: float, hours: int
     print(f"# {old:,} rows of {hours} closed hours in {time.monotonic() - began:.0f} s", file=sys.stderr)
     for part in REST:
         stack.start_part(part)
-    stack.wait_healthy(300.0, ["spark", "compactor"])
+    stack.wait_healthy(900.0, ["spark", "compactor"])
     generator = np.random.default_rng(7)
     made = [Source(i, generator, start_ms) for i in range(sources)]
     waiting, ended = Waiting(), threading.Event()
@@ -275,7 +275,7 @@ def run_all(minutes: float, sources: int, hours: int, base_port: int, keep: bool
             stack.start()
             for part in REST:
                 stack.stop_part(part)
-            stack.wait_healthy(180.0, ["zookeeper", "kafka", "namenode", "datanode", "collector-0"])
+            stack.wait_healthy(900.0, ["zookeeper", "kafka", "namenode", "datanode", "collector-0"])
             measure(stack, folder, sources, minutes, hours)
         finally:
             stack.stop()

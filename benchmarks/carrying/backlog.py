@@ -73,7 +73,7 @@ def run(folder: Path, sources: int, minutes: int, base_port: int) -> None:
     stack = Stack(folder / "stack", [*BASE, "spark"], base_port=base_port, options={"capacity": str(capacity)})
     try:
         stack.start()
-        stack.wait_healthy(300.0)
+        stack.wait_healthy(900.0)
         _measure(stack, folder, sources, minutes)
     finally:
         stack.stop()
