@@ -5,7 +5,7 @@ averages at its start and end. A benchmark, a line or a peer that fails is a lin
 others go on, and the exit code is 1. With FILE the lines are appended to it as they come; `--resume` skips what FILE
 has of the same commit. The page is made from FILE by `artimon bench page FILE`.
 
-artimon bench all --json [FILE] [--only increment,poll] [--resume] [--small] [--list]
+artimon bench all --json [FILE] [--only increment,poll] [--resume] [--small|--long] [--list]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import IO, Any
 
 from benchmarks.common import show
 from benchmarks.suite.machine import describe, load
-from benchmarks.suite.plan import PLAN, Entry
+from benchmarks.suite.plan import PLAN, Entry, Form
 from benchmarks.suite.results import RUN, Record, Results, ResultsError, failed, parse
 
 LIMIT = 4.0
@@ -35,9 +35,9 @@ STOP_S = 90.0
 TAIL = 30
 
 
-def run_entry(entry: Entry, small: bool, results: Results) -> None:
+def run_entry(entry: Entry, form: Form, results: Results) -> None:
     """Run one benchmark in a process of its own; its lines go to `results` and to standard output."""
-    command = [sys.executable, "-m", entry.module, *entry.arguments_of(small)]
+    command = [sys.executable, "-m", entry.module, *entry.arguments_of(form)]
     print(f"# {' '.join(command[2:])}", file=sys.stderr, flush=True)
     before, began = load(), time.monotonic()
     tail: deque[str] = deque(maxlen=TAIL)
@@ -63,13 +63,13 @@ def run_entry(entry: Entry, small: bool, results: Results) -> None:
     took = time.monotonic() - began
     if child.returncode and not any(map(failed, results.of(entry.name))):
         problems.append(_reason(tail, child.returncode))
-    for name in entry.promised_of(small) - {record["name"] for record in results.of(entry.name)}:
+    for name in entry.promised_of(form) - {record["name"] for record in results.of(entry.name)}:
         _add(results, entry, {"name": name, "failed": problems[0] if problems else "was not printed"}, problems)
     end: Record = {
         "name": f"{RUN}{entry.name}",
         "value": round(took, 1),
         "unit": "s",
-        "arguments": list(entry.arguments_of(small)),
+        "arguments": list(entry.arguments_of(form)),
     }
     end |= {"load_start": before, "load_end": load()}
     if problems:
@@ -133,7 +133,9 @@ def run(options: Any) -> int:
     entries = chosen(options.only)
     if options.list:
         for entry in entries:
-            print(f"# {entry.name:<18} {entry.minutes:4.1f} min  {entry.module} {' '.join(entry.arguments)}")
+            print(
+                f"# {entry.name:<18} {entry.minutes:4.1f} min  {entry.module} {' '.join(entry.arguments_of(options.form))}"
+            )
         return 0
     if options.file and options.file.exists() and not options.resume:
         raise ResultsError(f"{options.file} exists: take --resume to go on with it, or another file")
@@ -146,7 +148,7 @@ def run(options: Any) -> int:
     done = {record.get("benchmark") for record in results.records}
     for entry in entries:
         if entry.name not in done:
-            run_entry(entry, options.small, results)
+            run_entry(entry, options.form, results)
     return int(any(map(failed, results.records)))
 
 
@@ -157,7 +159,12 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("file", type=Path, nargs="?", help="where the lines are appended, too")
     parser.add_argument("--only", help="names by comma (--list shows them)")
     parser.add_argument("--resume", action="store_true", help="go on with FILE: skip what it has of this commit")
-    parser.add_argument("--small", action="store_true", help="small sizes: a trial of the run, not figures to keep")
+    sizes = parser.add_mutually_exclusive_group()
+    for form, text in (
+        ("small", "a trial of the run, not figures to keep"),
+        ("long", "30 minutes of lag, 60 of backlog"),
+    ):
+        sizes.add_argument(f"--{form}", dest="form", action="store_const", const=form, default="usual", help=text)
     parser.add_argument("--list", action="store_true", help="print the plan and end")
     options = parser.parse_args(args)
     try:

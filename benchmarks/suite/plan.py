@@ -7,12 +7,15 @@ two quiet cores.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
+
+Form = Literal["usual", "small", "long"]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One process of the run. `module` is its full name; `small` replaces the arguments in a trial run, which prints no
-    line of `sized`."""
+    line of `sized`; `long` replaces them in a run that may take more than an hour."""
 
     name: str
     module: str
@@ -22,14 +25,16 @@ class Entry:
     promised: tuple[str, ...] = ()
     sized: tuple[str, ...] = field(default=())
     """Promised lines that a small run may leave out, because their names hold a size."""
+    long: tuple[str, ...] | None = None
 
-    def arguments_of(self, small: bool) -> tuple[str, ...]:
+    def arguments_of(self, form: Form) -> tuple[str, ...]:
         """Arguments of the module."""
-        return self.small if small and self.small is not None else self.arguments
+        other = {"small": self.small, "long": self.long}.get(form)
+        return self.arguments if other is None else other
 
-    def promised_of(self, small: bool) -> set[str]:
+    def promised_of(self, form: Form) -> set[str]:
         """Lines that it must print."""
-        return set(self.promised) | (set() if small else set(self.sized))
+        return set(self.promised) | (set() if form == "small" else set(self.sized))
 
 
 def _family(prefix: str, *names: str) -> tuple[str, ...]:
@@ -171,6 +176,7 @@ PLAN = (
         ("--backlog", "15"),
         ("--backlog", "2", "--sources", "40"),
         promised=_family("transport.backlog.", "hdfs", "buckets", "live.p50", "live.p99", "live.max"),
+        long=("--backlog", "60"),
     ),
     Entry(
         "pipeline",
@@ -191,5 +197,6 @@ PLAN = (
             *_family("lag.hdfs.", "p50", "p99", "max", "files"),
             *_family("lag.buckets.", "p50", "p99", "max"),
         ),
+        long=("--minutes", "30"),
     ),
 )

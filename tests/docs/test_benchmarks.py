@@ -75,7 +75,7 @@ def test_the_template_holds_no_figure() -> None:
 
 
 def test_aims_and_changes_name_lines_of_the_plan() -> None:
-    lines = {line for one in PLAN for line in one.promised_of(False)} | {"varstore.snapshot.first.pause"}
+    lines = {line for one in PLAN for line in one.promised_of("usual")} | {"varstore.snapshot.first.pause"}
     assert set(AIMS) | set(CHANGES) <= lines
 
 

@@ -25,7 +25,7 @@ def ran(file: Path, *entries: Entry) -> dict[str, Record]:
     results = Results(file, MACHINE)
     results.begin()
     for one in entries:
-        whole.run_entry(one, False, results)
+        whole.run_entry(one, "usual", results)
     assert read(file) == results.records
     return {record["name"]: record for record in results.records}
 
@@ -101,7 +101,7 @@ def test_the_machine_line() -> None:
 
 
 def test_the_plan_names_each_benchmark_and_line_once_and_fits_an_hour() -> None:
-    names = Counter(name for one in PLAN for name in (one.name, *(f"line {line}" for line in one.promised_of(False))))
+    names = Counter(name for one in PLAN for name in (one.name, *(f"line {line}" for line in one.promised_of("usual"))))
     assert {name: n for name, n in names.items() if n > 1} == {}
     assert all(importlib.util.find_spec(one.module) for one in PLAN)
     assert sum(one.minutes for one in PLAN) <= 60
