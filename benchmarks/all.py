@@ -133,9 +133,8 @@ def run(options: Any) -> int:
     entries = chosen(options.only)
     if options.list:
         for entry in entries:
-            print(
-                f"# {entry.name:<18} {entry.minutes:4.1f} min  {entry.module} {' '.join(entry.arguments_of(options.form))}"
-            )
+            command = " ".join((entry.module, *entry.arguments_of(options.form)))
+            print(f"# {entry.name:<18} {entry.minutes:4.1f} min  {command}")
         return 0
     if options.file and options.file.exists() and not options.resume:
         raise ResultsError(f"{options.file} exists: take --resume to go on with it, or another file")

@@ -30,7 +30,7 @@ from artimon.stack.stack import Stack
 from artimon.stack.state import read_state
 from benchmarks.common import Parts, emit, fail
 from benchmarks.peers.prometheus import Prometheus
-from benchmarks.peers.series import Peer, PeerSeries, Stored, series_of
+from benchmarks.peers.series import Content, Peer, PeerSeries, Stored, series_of
 from benchmarks.peers.victoria import Victoria
 from benchmarks.storing import reading, recorded, table, walk
 from pipeline.compaction.order import sort
@@ -146,9 +146,10 @@ def measure_read(hdfs: str, made: walk.Walk, peers: Sequence[Peer]) -> None:
     """The same samples through every engine's usual way."""
     start, end = made.start_ms, made.start_ms + 86_460_000
     count = made.named * made.polls
+    content = Content(count, made.total)
     say(f"read: {count:,} samples of {made.named:,} series")
-    first, warm = reading.read(hdfs, walk.NAME, start, end, count)
-    theirs = {peer.name: peer.read(walk.NAME.replace(".", "_"), start, end, count) for peer in peers}
+    first, warm = reading.read(hdfs, walk.NAME, start, end, content)
+    theirs = {peer.name: peer.read(walk.NAME.replace(".", "_"), start, end, content) for peer in peers}
     unit = f"s ({count:,} samples of {made.named:,} series, 24 h)"
     for n, (name, ours) in enumerate((("storage.read", warm), ("storage.read@first", first))):
         side = 1 - n
