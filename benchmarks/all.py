@@ -138,7 +138,7 @@ def run(options: Any) -> int:
         return 0
     if options.file and options.file.exists() and not options.resume:
         raise ResultsError(f"{options.file} exists: take --resume to go on with it, or another file")
-    results = Results(options.file, describe())
+    results = Results(options.file, {**describe(), "form": options.form})
     if options.resume:
         results.resume()
     results.begin()

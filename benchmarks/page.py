@@ -19,6 +19,11 @@ from benchmarks.suite.plan import PLAN
 from benchmarks.suite.results import RUN, Record, ResultsError, failed, read
 
 TEMPLATE = Path(__file__).parent / "suite" / "page.md"
+FORMS = {
+    "usual": "usual: less than an hour on two quiet cores",
+    "small": "**small: a trial of the run with small sizes; its figures compare with nothing**",
+    "long": "long: more than an hour",
+}
 PLACE = re.compile(r"^\{\{(\w+)(?:: (\w+))?\}\}$", re.M)
 
 
@@ -55,6 +60,7 @@ def _machine(machine: Record) -> str:
     rows = [
         ("date", machine["date"]),
         ("commit", f"`{machine['commit'][:12]}`, {state}"),
+        ("form", FORMS[machine["form"]]),
         ("machine", machine["machine"]),
         ("Java", machine["java"]),
         ("libraries", libraries),

@@ -60,11 +60,8 @@ class Results:
         held = read(self._path)
         if not held or held[0]["name"] != "machine":
             raise ResultsError(f"{self._path} does not begin with a machine line: use another file")
-        if (held[0]["commit"], held[0]["dirty"]) != (self.records[0]["commit"], self.records[0]["dirty"]):
-            raise ResultsError(
-                f"{self._path} is of commit {held[0]['commit'][:12]} (dirty: {held[0]['dirty']}), this is"
-                f" {self.records[0]['commit'][:12]} (dirty: {self.records[0]['dirty']}): use another file"
-            )
+        if (old := _origin(held[0])) != (new := _origin(self.records[0])):
+            raise ResultsError(f"{self._path} is {old}, this is {new}: use another file")
         done = whole(held)
         self.records = [held[0], *(record for record in held[1:] if record.get("benchmark") in done)]
 
@@ -87,6 +84,11 @@ class Results:
     def of(self, benchmark: str) -> list[Record]:
         """Records of one benchmark."""
         return [record for record in self.records if record.get("benchmark") == benchmark]
+
+
+def _origin(machine: Record) -> str:
+    state = "with" if machine["dirty"] else "without"
+    return f"of commit {machine['commit'][:12]} {state} changes, form {machine['form']}"
 
 
 def whole(records: Iterable[Record]) -> set[str]:

@@ -82,13 +82,14 @@ def test_aims_and_changes_name_lines_of_the_plan() -> None:
 def test_a_page_says_what_failed_and_what_fell() -> None:
     machine = {"name": "machine", "date": "d", "commit": "c" * 40, "dirty": True, "machine": "m", "java": "17"}
     records: list[Record] = [
-        {**machine, "libraries": {"numpy": "2"}, "load": 0.5},
+        {**machine, "libraries": {"numpy": "2"}, "load": 0.5, "form": "small"},
         {"name": "lag.buckets.p99", "value": 12.5, "unit": "s", "benchmark": "lag"},
         {"name": "lag.hdfs.p99", "failed": "a | b", "benchmark": "lag"},
         {"name": "benchmark.lag", "value": 60.0, "arguments": [], "load_start": 1.0, "load_end": 2.0},
     ]
     made = page.page(records, "{{machine}}\n{{runs}}\n{{failures}}\n{{changes}}\n{{lines: lag}}\n")
     assert "with changes that are not committed" in made
+    assert "| form | **small: a trial" in made
     assert "| `lag.buckets.p99` | 3.4 | 12.5 | polls spread" in made
     assert "| `lag.buckets.p99` | 12.5 | s |  |  | <= 5: missed |" in made
     assert "| `lag.hdfs.p99` | a \\| b |" in made

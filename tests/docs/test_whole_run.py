@@ -14,7 +14,7 @@ from benchmarks.suite.machine import describe
 from benchmarks.suite.plan import PLAN, Entry
 from benchmarks.suite.results import Record, Results, ResultsError, failed, read
 
-MACHINE: Record = {"name": "machine", "commit": "c0ffee", "dirty": False}
+MACHINE: Record = {"name": "machine", "commit": "c0ffee", "dirty": False, "form": "usual"}
 
 
 def entry(*words: str, name: str = "fake", promised: tuple[str, ...] = ("fake.a",)) -> Entry:
