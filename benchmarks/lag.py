@@ -32,7 +32,7 @@ from artimon.model.routing import DEFAULT_LANES, lane_of
 from artimon.stack.stack import Stack
 from benchmarks.common import emit
 from benchmarks.loads.hours import fill_hours
-from benchmarks.loads.samples import SERIES_A_SOURCE, Source
+from benchmarks.loads.samples import SERIES_A_SOURCE, Source, capacity_of_two
 from benchmarks.loads.visible import Visible
 from pipeline.agent import Agent, AgentConfig
 from pipeline.spark.rows import period_of
@@ -268,7 +268,7 @@ def _show(waiting: Waiting, pollers: list[Poller], hdfs: str, unit: str) -> None
 def run_all(minutes: float, sources: int, hours: int, base_port: int, keep: bool = False) -> None:
     """A stack of its own, the measurement, and nothing left behind."""
     folder = Path(tempfile.mkdtemp(prefix="artimon-lag-"))
-    capacity = sources * SERIES_A_SOURCE // 2 * 12 // 10
+    capacity = capacity_of_two(sources)
     try:
         stack = Stack(folder / "stack", [*BASE, *REST], base_port=base_port, options={"capacity": str(capacity)})
         try:

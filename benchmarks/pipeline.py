@@ -31,7 +31,7 @@ from artimon.model.files import split
 from artimon.stack.stack import Stack
 from benchmarks import lag
 from benchmarks.common import Parts, emit
-from benchmarks.loads.samples import SERIES_A_SOURCE, Expected, fill
+from benchmarks.loads.samples import SERIES_A_SOURCE, Expected, capacity_of_two, fill
 from benchmarks.loads.values import verify_values
 from benchmarks.loads.verify import verify_acks, verify_shards, verify_table
 from benchmarks.loads.world import (
@@ -192,7 +192,7 @@ def measure(stack: Stack, folder: Path, options: argparse.Namespace) -> None:
     size = expected.bytes / expected.samples
     note(f"{expected.samples:,} samples, {size:.1f} bytes each, written in {time.monotonic() - began:.0f} s")
     world = World(stack.zookeeper, stack.kafka, stack.hdfs, folder, options.master)
-    bench = Bench(stack, world, expected, options.sources * SERIES_A_SOURCE // len(SHARDS) * 11 // 10)
+    bench = Bench(stack, world, expected, capacity_of_two(options.sources))
     parts = Parts()
     if "both" in options.parts:
         parts.run("pipeline", lambda: run_once(bench, "both", True, partial(both, bench)))

@@ -22,7 +22,7 @@ from artimon.model.routing import DEFAULT_LANES, lane_of
 from artimon.stack.stack import Stack
 from benchmarks.common import emit
 from benchmarks.lag import AGENTS, BASE, MINUTE_S, LagError, Poller, Waiting, next_minute, watch
-from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
+from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source, capacity_of_two
 from benchmarks.loads.visible import Visible
 from pipeline.agent import Agent, AgentConfig
 from sources.schedule import phase_ms
@@ -69,7 +69,7 @@ class Backlogged(Poller):
 
 def run(folder: Path, sources: int, minutes: int, base_port: int) -> None:
     """A stack of its own, and the lines."""
-    capacity = sources * SERIES_A_SOURCE // 2 * 12 // 10
+    capacity = capacity_of_two(sources)
     stack = Stack(folder / "stack", [*BASE, "spark"], base_port=base_port, options={"capacity": str(capacity)})
     try:
         stack.start()

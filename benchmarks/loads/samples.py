@@ -3,6 +3,7 @@ beforehand."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,12 @@ NAME = "bench.load.v"
 def source_name(number: int) -> str:
     """Name of a source; `number_of` is its inverse."""
     return f"shop{number % 40}/host-{number:04d}.example/0"
+
+
+def capacity_of_two(sources: int) -> int:
+    """Series that each of two shards has room for. A hash deals out the sources: half of them, and four standard
+    deviations."""
+    return (sources // 2 + 2 * math.isqrt(sources) + 2) * SERIES_A_SOURCE
 
 
 def text_of(source: int, i: int) -> str:
