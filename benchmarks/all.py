@@ -119,12 +119,12 @@ def _interrupt(child: subprocess.Popen[str], problems: list[str], reason: str) -
 
 
 def chosen(only: str | None) -> list[Entry]:
-    """Entries of the plan by comma-separated names. Raises ValueError."""
+    """Entries of the plan by comma-separated names. Raises ResultsError."""
     if not only:
         return list(PLAN)
     wanted, names = set(only.split(",")), [entry.name for entry in PLAN]
     if unknown := wanted - set(names):
-        raise ValueError(f"--only: {', '.join(sorted(unknown))} is none of {', '.join(names)}")
+        raise ResultsError(f"--only: {', '.join(sorted(unknown))} is none of {', '.join(names)}")
     return [entry for entry in PLAN if entry.name in wanted]
 
 
@@ -159,16 +159,16 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--only", help="names by comma (--list shows them)")
     parser.add_argument("--resume", action="store_true", help="go on with FILE: skip what it has of this commit")
     sizes = parser.add_mutually_exclusive_group()
-    for form, text in (
+    for size, text in (
         ("small", "a trial of the run, not figures to keep"),
         ("long", "30 minutes of lag, 60 of backlog"),
     ):
-        sizes.add_argument(f"--{form}", dest="form", action="store_const", const=form, default="usual", help=text)
+        sizes.add_argument(f"--{size}", dest="form", action="store_const", const=size, default="usual", help=text)
     parser.add_argument("--list", action="store_true", help="print the plan and end")
     options = parser.parse_args(args)
     try:
         return run(options)
-    except (ResultsError, ValueError) as error:
+    except ResultsError as error:
         print(f"artimon bench all: {error}", file=sys.stderr)
         return 2
 
