@@ -41,7 +41,6 @@ from pipeline.log.recovery import records_of, segments_in
 
 NOMINAL = 1_500_000 / 60
 """Samples a second."""
-POLLED_AGENTS = (1, 4)
 PARTS = ("encoded", "mixed", "single", "latency", "log", "flume")
 LATENCY_S = 20.0
 GIB = 1024**3
@@ -193,7 +192,7 @@ def latency(bench: Bench) -> None:
 def measure(bench: Bench, options: argparse.Namespace, parts: Parts) -> None:
     """All of ours that the options name."""
     if "single" in options.parts:
-        for agents in POLLED_AGENTS:
+        for agents in flume_runs.POLLED_AGENTS:
             parts.run(flume_runs.polled_line(agents), partial(polled, bench, agents, options.rounds))
     if "encoded" in options.parts:
         for agents in options.agents:
@@ -253,8 +252,7 @@ def _run_parts(folder: Path, options: argparse.Namespace) -> None:
     bench = Bench(None, folder, prepared, path, options.collectors)
 
     def peer() -> None:
-        connections = sorted({*POLLED_AGENTS, *options.agents})
-        bench.flume = flume_runs.measure(folder, path, prepared, options.events, options.rounds, connections)
+        bench.flume = flume_runs.measure(folder, path, prepared, options.events, options.rounds, options.agents)
 
     if "flume" in options.parts:
         parts.run("peer.flume.transport", peer)

@@ -14,6 +14,8 @@ from benchmarks.common import emit
 from benchmarks.peers import flume
 from benchmarks.peers.flume_polled import send_polled
 
+POLLED_AGENTS = (1, 4)
+"""Agents, or connections, that begin with polled values."""
 POLLED_PART = 4
 """One part in so many of the batches is sent from polled values, by Flume and by us."""
 SINKS = 4
@@ -56,20 +58,21 @@ def measure(folder: Path, path: Path, prepared: Bodies, events: int, rounds: int
     try:
         with flume.serving(folder / "flume", port, SINKS) as sink:
             for number in range(rounds + 1):
-                for count in connections:
+                for count in POLLED_AGENTS:
                     polled, samples = send_polled(path, count, count * POLLED_PART, port, sink)
+                    if number > 0:
+                        _note(best.polled, count, samples, polled)
+                for count in connections:
                     batches = flume.serialise(map(prepared.__getitem__, range(len(prepared))), 100, count)
                     carried = flume.send(batches, port, sink)
                     singles = flume.serialise(single_samples(events), 1_000, count)
                     single = flume.send(singles, port, sink)
                     if number > 0:
-                        _note(best.polled, count, samples, polled)
                         _note(best.mb_s, count, batches.bytes / 1e6, carried)
                         _note(best.events, count, singles.events, single)
     finally:
         leases.release()
-    for count in connections:
-        _print(best, count)
+    _print(best)
     return best
 
 
@@ -78,15 +81,16 @@ def polled_line(agents: int) -> str:
     return "transport.single" if agents == 1 else f"transport.polled@{agents}"
 
 
-def _print(best: Best, count: int) -> None:
-    rate, accepted = best.polled[count]
-    unit = f"samples/s from polled values into its files, {accepted:,.0f} into its channel, {count} connections"
-    emit(f"peer.flume.{polled_line(count)}", rate, unit)
-    rate, accepted = best.mb_s[count]
-    emit(f"peer.flume.transport.bytes@{count}", rate, f"MB/s into its files, {accepted:.0f} into its channel")
-    rate, accepted = best.events[count]
-    name = f"peer.flume.transport.encoded@{count}"
-    emit(name, rate, f"samples/s into its files, {accepted:,.0f} into its channel, one sample an event")
+def _print(best: Best) -> None:
+    for count, (rate, accepted) in best.polled.items():
+        unit = f"samples/s from polled values into its files, {accepted:,.0f} into its channel, {count} connections"
+        emit(f"peer.flume.{polled_line(count)}", rate, unit)
+    for count, (rate, accepted) in best.mb_s.items():
+        unit = f"MB/s into its files, {accepted:.0f} into its channel, {count} connections"
+        emit(f"peer.flume.transport.bytes@{count}", rate, unit)
+    for count, (rate, accepted) in best.events.items():
+        unit = f"samples/s into its files, {accepted:,.0f} into its channel, one sample an event, {count} connections"
+        emit(f"peer.flume.transport.encoded@{count}", rate, unit)
 
 
 def _note(best: dict[int, tuple[float, float]], connections: int, count: float, result: flume.Result) -> None:
