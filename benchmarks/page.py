@@ -24,6 +24,8 @@ FORMS = {
     "small": "**small: a trial of the run with small sizes; its figures compare with nothing**",
     "long": "long: more than an hour",
 }
+SAME = 0.05
+"""Figures that differ by this part or less are called the same."""
 PLACE = re.compile(r"^\{\{(\w+)(?:: (\w+))?\}\}$", re.M)
 
 
@@ -114,14 +116,27 @@ def _changes(records: Sequence[Record]) -> str:
     found = {one["name"]: one for one in records if not failed(one)}
     rows = [_change(name, change, found.get(name)) for name, change in CHANGES.items()]
     head = f"Before: the page of commit `{COMMIT}` ({MEASURED})."
-    return f"{head}\n\n{_table(('line', 'before', 'now', 'measured before', 'measured now'), rows)}"
+    if records[0]["form"] == "small":
+        head += " This run is a trial: the two columns do not compare."
+    return f"{head}\n\n{_table(('line', 'before', 'now', 'the figure', 'measured before', 'measured now'), rows)}"
 
 
 def _change(name: str, change: Change, record: Record | None) -> tuple[str, ...]:
     value = None if record is None else record.get("ratio" if change.ratio else "value")
     mark = " x" if change.ratio else ""
-    now = "not measured" if value is None else f"{number(value)}{mark}"
-    return f"`{name}`", f"{number(change.before)}{mark}", now, _cell(change.old), _cell(change.new)
+    if record is None or value is None:
+        now = verdict = "not measured"
+    else:
+        now, verdict = f"{number(value)}{mark}", _verdict(change, value, str(record.get("unit")))
+    return f"`{name}`", f"{number(change.before)}{mark}", now, verdict, _cell(change.old), _cell(change.new)
+
+
+def _verdict(change: Change, value: float, unit: str) -> str:
+    """Ratios and samples a second are better when greater; seconds and bytes when smaller."""
+    if abs(value - change.before) <= SAME * change.before:
+        return "is the same"
+    greater_is_better = change.ratio or unit.startswith("samples/s")
+    return "is better" if (value > change.before) == greater_is_better else "is worse"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
