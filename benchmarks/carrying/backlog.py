@@ -117,13 +117,17 @@ def _measure(stack: Stack, folder: Path, sources: int, minutes: int) -> None:
         visible.stop()
         for poller in pollers:
             poller.agent.stop()
+    _show(times, visible.lags_ms, f"{minutes} minutes of backlog, {batches * SERIES_A_SOURCE:,} samples,")
+
+
+def _show(times: dict[str, float], lags_ms: list[int], backlog: str) -> None:
     for name, seconds in times.items():
         emit(
             f"transport.backlog.{name}",
             seconds,
-            f"s until all of {minutes} minutes of backlog, {batches * SERIES_A_SOURCE:,} samples, are there",
+            f"s until all of {backlog} are there",
         )
-    lags = np.array([lag for lag in visible.lags_ms if lag < AGO_MS]) / 1000
+    lags = np.array([lag for lag in lags_ms if lag < AGO_MS]) / 1000
     unit = "s from a live poll to the shards; polls within the first 10 s of each minute"
     for name, percent in (("p50", 50), ("p99", 99), ("max", 100)):
         emit(f"transport.backlog.live.{name}", float(np.percentile(lags, percent)), unit)
