@@ -93,7 +93,7 @@ def _failures(records: Sequence[Record]) -> str:
 
 
 def _lines(name: str, records: Sequence[Record]) -> str:
-    records = [one for one in records if one.get("benchmark") == name]
+    form, records = records[0]["form"], [one for one in records if one.get("benchmark") == name]
     rows = [
         (
             f"`{one['name']}`",
@@ -101,7 +101,7 @@ def _lines(name: str, records: Sequence[Record]) -> str:
             _cell(one.get("unit") or ""),
             _cell(one.get("peer") or ""),
             number(one["ratio"]) if one.get("ratio") else "",
-            AIMS[one["name"]].text(one) if one["name"] in AIMS else "",
+            AIMS[one["name"]].text(one, form) if one["name"] in AIMS else "",
         )
         for one in records
         if not one["name"].startswith(RUN)
