@@ -10,8 +10,8 @@ from benchmarks.suite.results import Record
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """`least`: the value, or the ratio, is to be `limit` or more; else `limit` or less. `long`: the aim is for the sizes
-    of the long form alone."""
+    """`least`: the value, or the ratio, is to be `limit` or more; else `limit` or less. `long`: the aim is for sizes of
+    the long form alone."""
 
     limit: float
     least: bool = True
