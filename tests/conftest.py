@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from artimon.stack.stack import Stack
 from tests.e2e.whole import whole_stack
 
 __all__ = ["whole_stack"]  # one stack for the end-to-end tests and those of the page
+pytest_plugins = ["tests.seeds"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TEST_PORTS = 21000
@@ -28,14 +28,6 @@ first. Files of other folders go wherever a worker is free."""
 LATE = frozenset({"address", "host_known"})
 """Fixtures that wait for the first whole minute of the stack: tests that need none of them run meanwhile."""
 LEFT_OUT = pytest.StashKey[Counter[str]]()
-
-
-# how long an example takes says more of what else the machine does than of the code; a test has its own time limit
-_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# every run tries the same examples; slow forms of a test, and --hypothesis-profile random, look for others
-settings.register_profile("artimon", _PATIENT, derandomize=True)
-settings.register_profile("random", _PATIENT)
-settings.load_profile("artimon")
 
 
 def pytest_configure(config: pytest.Config) -> None:
