@@ -27,6 +27,9 @@ TOGETHER = (("page", "e2e"), ("spark", "history"), ("compaction", "series"))
 first. Files of other folders go wherever a worker is free."""
 LATE = frozenset({"address", "host_known"})
 """Fixtures that wait for the first whole minute of the stack: tests that need none of them run meanwhile."""
+SERVERS = frozenset({"zookeeper_stack", "kafka_stack", "hdfs_stack", "whole_stack", "session", "java", "browser"})
+"""Fixtures that start servers, Spark, a Java program or a browser."""
+REASONS = {"slow": "slow: ./scripts/test --slow runs them", "stack": "servers: ./scripts/test runs them"}
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
@@ -36,6 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.mkdtemp(prefix="artimon-run-")
         os.environ["ARTIMON_RUN"] = folder
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test `stack` before tests are selected by their marks."""
+    if not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.stack)
 
 
 @pytest.hookimpl(trylast=True)  # after the order was made random
@@ -72,8 +81,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     """Count what a marker expression left out, for the summary."""
     for item in items:
-        slow = item.get_closest_marker("slow") is not None
-        reason = "slow: ./scripts/test --slow runs them" if slow else "not selected by the command line"
+        reasons = (text for mark, text in REASONS.items() if item.get_closest_marker(mark))
+        reason = next(reasons, "not selected by the command line")
         item.config.stash.setdefault(LEFT_OUT, Counter())[f"{item.location[0]} ({reason})"] += 1
 
 
