@@ -27,6 +27,7 @@ TOGETHER = (("page", "e2e"), ("spark", "history"), ("compaction", "series"))
 first. Files of other folders go wherever a worker is free."""
 LATE = frozenset({"address", "host_known"})
 """Fixtures that wait for the first whole minute of the stack: tests that need none of them run meanwhile."""
+LATE_TURN = 2
 SERVERS = frozenset({"zookeeper_stack", "kafka_stack", "hdfs_stack", "whole_stack", "session", "java", "browser"})
 """Fixtures that start servers, Spark, a Java program or a browser."""
 REASONS = {"slow": "slow: ./scripts/test --slow runs them", "stack": "servers: ./scripts/test runs them"}
@@ -54,7 +55,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("shared") and not SHARED.is_dir():
             item.add_marker(missing)
-    items.sort(key=lambda item: (_group(item.nodeid)[0], not LATE.isdisjoint(getattr(item, "fixturenames", ()))))
+    items.sort(key=lambda item: (_group(item.nodeid)[0], _turn(item)))
+
+
+def _turn(item: pytest.Item) -> int:
+    """Place among the tests of its group: that of its mark, else 0, or LATE_TURN for what waits."""
+    mark = item.get_closest_marker("turn")
+    if mark:
+        return int(mark.args[0])
+    return 0 if LATE.isdisjoint(getattr(item, "fixturenames", ())) else LATE_TURN
 
 
 def _group(nodeid: str) -> tuple[int, str]:
