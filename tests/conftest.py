@@ -22,13 +22,13 @@ pytest_plugins = ["tests.seeds"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TEST_PORTS = 21000
-TOGETHER = (("page", "e2e"), ("spark", "history"), ("compaction", "series"))
+TOGETHER = (("page", "e2e"), ("spark", "history", "upgrade"), ("compaction", "series"))
 """Folders whose tests go to one parallel worker, because they share what is expensive to start; those that take longest
 first. Files of other folders go wherever a worker is free."""
 LATE = frozenset({"address", "host_known"})
 """Fixtures that wait for the first whole minute of the stack: tests that need none of them run meanwhile."""
 LATE_TURN = 2
-SERVERS = frozenset({"zookeeper_stack", "kafka_stack", "hdfs_stack", "whole_stack", "session", "java", "browser"})
+SERVERS = frozenset({"zookeeper_stack", "kafka_stack", "hdfs_stack", "whole_stack", "connector", "java", "browser"})
 """Fixtures that start servers, Spark, a Java program or a browser."""
 REASONS = {"slow": "slow: ./scripts/test --slow runs them", "stack": "servers: ./scripts/test runs them"}
 LEFT_OUT = pytest.StashKey[Counter[str]]()
