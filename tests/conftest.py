@@ -30,7 +30,11 @@ LATE = frozenset({"address", "host_known"})
 LATE_TURN = 2
 SERVERS = frozenset({"zookeeper_stack", "kafka_stack", "hdfs_stack", "whole_stack", "connector", "java", "browser"})
 """Fixtures that start servers, Spark, a Java program or a browser."""
-REASONS = {"slow": "slow: ./scripts/test --slow runs them", "stack": "servers: ./scripts/test runs them"}
+REASONS = {
+    "slow": "slow: ./scripts/test --slow runs them",
+    "stack": "servers: ./scripts/test runs them",
+    "programs": "many programs: ./scripts/test runs them",
+}
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 

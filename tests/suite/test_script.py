@@ -71,7 +71,9 @@ def test_a_step_that_fails_fails_the_run(checkout: Path, broken: str) -> None:
 def test_the_fast_run_keeps_the_checks_and_leaves_out_what_needs_servers(checkout: Path) -> None:
     code, called = run(checkout, "./scripts/test", "--fast")
     assert code == 0
-    assert sorted(called) == sorted([*STEPS, "pytest -m not slow and not stack -n 3", "setup --programs"])
+    assert sorted(called) == sorted(
+        [*STEPS, "pytest -m not slow and not stack and not programs -n 2", "setup --programs"]
+    )
 
 
 @pytest.mark.parametrize(
