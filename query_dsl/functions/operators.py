@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from query_dsl.functions.operators_run import apply_operator
+from query_dsl.functions.operators_run import apply_operator, power
 from query_dsl.functions.plugins import Extended
 from query_dsl.functions.registry import Entry
 from query_dsl.running.cells import Example
@@ -109,7 +109,7 @@ _ARITHMETIC = (
         "Left to the power of right; NaN for a fraction of a negative number.",
         "fetch('a') ** 2",
         (2116.0, 3125.0, None, None),
-        np.power,
+        power,
         unit="that of the left side, to that power",
     ),
     _operator(

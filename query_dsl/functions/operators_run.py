@@ -14,6 +14,7 @@ from query_dsl.running.cells import (
     STRING,
     Bools,
     Cells,
+    Floats,
     Types,
     as_floats,
     doubles,
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from query_dsl.functions.operators import Operator
 
 Strings = tuple[str, ...]
+_ROOT = 0.5
+
+
+def power(values: Floats, exponents: Floats | float) -> Floats:
+    """Powers as IEEE 754 has them. numpy.power takes the square root for one exponent of 0.5: NaN of -inf, not inf."""
+    function = np.float_power if np.any(np.equal(exponents, _ROOT)) else np.power
+    return np.asarray(function(values, exponents))
 
 
 def apply_operator(operator: Operator, left: Cells, right: Cells, texts: tuple[Strings, Strings]) -> Cells:

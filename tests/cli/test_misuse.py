@@ -10,6 +10,8 @@ import pytest
 
 from artimon.running import duration_ms
 
+pytestmark = pytest.mark.programs
+
 
 def artimon(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "artimon.cli", *words]

@@ -25,6 +25,7 @@ from pipeline.log.shed import BATCHES, NAME, carried, records, shed_in, shed_sou
 from pipeline.log.vanishing import PowerLoss, VanishingFiles
 from pipeline.numbering import Numbering
 from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, open_log, polled
+from tests.seeds import fixed_and_drawn
 
 SEGMENT, QUOTA = 20_000, 100_000
 PER_POLL = 40
@@ -163,7 +164,7 @@ def test_carried_only_if_kafka_does_not_have_it(tmp_path: Path) -> None:
     wal.close()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", fixed_and_drawn(range(8), "shedding", 8))
 def test_a_crash_while_shedding_neither_loses_nor_delivers_what_is_said_to_be_lost(seed: int) -> None:
     """The machine goes off at a random operation between the record and the deletion."""
     rng = random.Random(seed)
