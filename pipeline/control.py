@@ -8,13 +8,12 @@ from typing import Any, Protocol
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from artimon.model.partition_counts import ACKS_PATH
 from artimon.model.watcher import Watcher
 from pipeline.acks import AckState, Verdict, judge
 from pipeline.collectors import COLLECTORS_PATH, Endpoint, parse_endpoint
 
 log = logging.getLogger(__name__)
-
-ACKS_PATH = "/artimon/acks"
 
 
 class Informed(Protocol):

@@ -62,6 +62,8 @@ class FeedPlan:
     groups: tuple[Group, ...]
     skip: frozenset[tuple[str, int]] = frozenset()
     """(key of a group, partition) that are behind this micro-batch: a catch-up brings them up."""
+    partitions: int = 0
+    """Partitions that lanes are spread over; 0: any lane may stand anywhere."""
 
 
 @dataclass(slots=True)
@@ -149,6 +151,7 @@ class _Feeder:
     def take(self, record: Record) -> None:
         try:
             header = messages.check(record.value, record.append_ms)
+            messages.check_partition(header, self.result.partition, self._plan.partitions)
             samples, block = self._read(header, record.value or b"")
         except BatchError:
             entry = FeedEntry(record.offset, record.append_ms, None, "", 0, 0, False, 0)

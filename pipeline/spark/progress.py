@@ -127,6 +127,17 @@ class Progress:
                 self._position[partition] = min(max(furthest, start), end)
             return dict(self._position)
 
+    def stand_at(self, ends: Mapping[int, int]) -> None:
+        """The query itself has nothing to read: every group is to come to these offsets."""
+        with self._lock:
+            self._position = dict(ends)
+
+    def is_sure(self, shard: Shard) -> bool:
+        """Whether the shard said what it holds and nothing failed since."""
+        with self._lock:
+            process = self._processes.get(shard.id)
+            return process is not None and process.shard == shard and not process.doubtful
+
     def groups(self) -> list[Group]:
         """Those that may be sent to."""
         with self._lock:

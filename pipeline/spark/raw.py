@@ -24,6 +24,7 @@ from artimon.model.ranges import LaneId
 from pipeline.spark import gaps as told
 from pipeline.spark import state as states
 from pipeline.spark.config import SparkConfig
+from pipeline.spark.generations import Succession, generation_to_read
 from pipeline.spark.pace import GUESSED_ROWS, TASK_ROWS, Pace, count_hours, messages
 from pipeline.spark.rows import period_of
 from pipeline.spark.source import follow, share, stream
@@ -59,6 +60,10 @@ class OffsetsMissing(RuntimeError):
 
 class _Recovered(Exception):
     """The query begins again with larger appends: no error."""
+
+
+class _Replaced(Exception):
+    """The topic was read to its end and a newer generation took its place: the query begins again there. No error."""
 
 
 class Reading(NamedTuple):
@@ -98,6 +103,7 @@ class RawQuery:
         self._seen: tuple[str, Mapping[int, int]] = "", {}
         """Topic id, and where its log ended when this process last looked."""
         self._gaps_named = told.count(())
+        self._succession = Succession(clock)
         self._begun = False
         self._fruitless = 0
         """Lives in a row that ended before their first append."""
@@ -114,7 +120,7 @@ class RawQuery:
         every = min(1.0, self._config.raw_interval_s / 4)
         try:
             frame = stream(self._session, "raw", self._config, life.info, reading.start, limit, self._pace(limit))
-            with suppress(_Recovered):
+            with suppress(_Recovered, _Replaced):
                 look = partial(self._look, life.info, life, reading.small)
                 follow(self._session, "raw", frame, life.on_batch, every, reading.checkpoint, stop, look)
         finally:
@@ -152,9 +158,13 @@ class RawQuery:
             self._begun = True
             now_ms = self._clock.now_ms()
             self._gaps_named += told.count(named.gap for named in told.young(state, now_ms, told.COUNTED_MS))
-        info = self._topic.describe()
+        self._topic = self._topic.named(generation_to_read(state, self._topic.generations()).topic)
+        info = self._succession.begun(state, self._topic.describe())
         state = self._close_gaps(table, state, info, stop)
         self._note(version, state)
+        following = self._succession.next_of(self._topic, info, state, self._log_end)
+        if following is not None:
+            state, info = self._begin_next(table, state, following)
         pace = Pace(self._config.raw_interval_s, count_hours(table.periods()))
         return self.life_of(table, sources, state, info, pace, stop)
 
@@ -204,8 +214,9 @@ class RawQuery:
         }
 
     def problems(self) -> list[str]:
-        """Gaps that were named in the last 24 hours, from the table itself."""
-        return told.problems(self._state, self._clock.now_ms())
+        """Gaps that were named in the last 24 hours, from the table itself; a topic that was altered."""
+        succession = [self._succession.problem] if self._succession.problem else []
+        return [*told.problems(self._state, self._clock.now_ms()), *succession]
 
     def _pace(self, limit: int) -> dict[str, str]:
         """Options that make Spark wait for half a batch or the interval, whichever comes first: a backlog drains at
@@ -231,13 +242,25 @@ class RawQuery:
         now = self._topic.describe()
         if now.topic_id != info.topic_id:
             raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
-        if now.epochs != info.epochs:
+        if now.limited(info.partitions).epochs != info.epochs:
             raise LeaderChanged(f"{info.topic}: partitions have new leaders; looking whether their logs are whole")
         self._log_end = ends
         self._seen = info.topic_id, ends
         if len(self._unreached) < MAX_UNREACHED:
             self._unreached.append((self._clock.now_ms(), self._log_end))
         self._healthy()
+        if self._succession.next_of(self._topic, info, self._state, ends) is not None:
+            raise _Replaced
+
+    def _begin_next(self, table: RawTable, state: RawState, info: TopicInfo) -> tuple[RawState, TopicInfo]:
+        """Commit that the topic is over, and go over to the next one."""
+        self._topic = self._topic.named(info.topic)
+        epochs = self._topic.epochs(info, {}) if info.epochs else {}
+        after = states.begin_next(state, uuid.uuid4().hex, info.topic_id, info.partitions, epochs)
+        self._note(table.append([], state, after), after)
+        self._seen, self._log_end = (info.topic_id, {}), {}
+        log.info("raw: the topic before was read to its end; %s (%s) is next", info.topic, info.topic_id)
+        return after, info
 
     def _lag_ms(self) -> int:
         """How long ago the log first ended beyond what the table holds; 0 if the table holds all that was seen."""
@@ -266,8 +289,9 @@ class RawQuery:
         for gap in gaps:
             log.error("raw: %s, %s", info.topic, gap)
         writer, now_ms = uuid.uuid4().hex, self._clock.now_ms()
+        name = self._config.samples_topic  # whatever its generation
         after = states.close_gaps(
-            state, writer, info.cluster, info.topic, info.topic_id, info.partitions, gaps, epochs, now_ms
+            state, writer, info.cluster, name, info.topic_id, info.partitions, gaps, epochs, now_ms
         )
         self._note(table.append([], state, after), after)
         self._seen = info.topic_id, {}  # until the next look, which knows the leaders
@@ -381,7 +405,8 @@ class Life:
             self._broadcast = self.share_with_tasks(ids)
         hour = period_of(self._query._clock.now_ms())
         chunk = self._pace.chunk_bytes(hour)
-        plan = RawPlan(self._table.uri, self.state.lanes, self._broadcast, self.state.append + 1, chunk)
+        number, partitions = self.state.append + 1, len(self.state.until())
+        plan = RawPlan(self._table.uri, self.state.lanes, self._broadcast, number, chunk, partitions)
         return sorted(self.run_tasks(frame, plan, hour), key=lambda result: result.partition)
 
     def share_with_tasks(self, ids: Mapping[str, int]) -> Any:

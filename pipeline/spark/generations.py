@@ -1,0 +1,82 @@
+"""The generations of the topic of samples (artimon/model/topics.py) as the table reads them: one after another, each to
+its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from artimon.model.clock import Clock
+from artimon.model.partition_counts import altered
+from artimon.model.topics import SEALED_BYTES
+from pipeline.spark.state import RawState, TopicState, begins_topic
+from pipeline.spark.topic import Topic, TopicInfo
+
+log = logging.getLogger(__name__)
+
+SEALED_S = 10.0
+"""A topic whose seal was seen for so long takes nothing more: all its leaders have heard of it."""
+
+
+class Succession:
+    """Decides when the table goes over from one generation to the next. For one thread; `problem` may be read from
+    any."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sealed_since: tuple[str, float] = "", 0.0
+        """Topic id, and when its seal was first seen (monotonic clock)."""
+        self.problem = ""
+
+    def begun(self, state: RawState, info: TopicInfo) -> TopicInfo:
+        """The topic with the partitions that the table began it with: added ones stay empty, for no lane goes there."""
+        partitions = len(state.until())
+        if begins_topic(state, info.topic_id) or info.partitions <= partitions:
+            self.problem = ""
+            return info
+        self.problem = altered(info.topic, info.partitions, partitions)
+        log.error("raw: %s", self.problem)
+        return info.limited(partitions)
+
+    def next_of(self, topic: Topic, info: TopicInfo, state: RawState, ends: Mapping[int, int]) -> TopicInfo | None:
+        """The generation to go over to; None as long as this one is the newest, takes writes, or was not read to
+        `ends`, where its log ends. Raises TopicError."""
+        after = _after(topic.generations(), info.topic_id)
+        if not after or not self._is_sealed(topic, info):
+            return None
+        until = state.until()
+        return after[0] if ends and all(until.get(p, 0) >= end for p, end in ends.items()) else None
+
+    def _is_sealed(self, topic: Topic, info: TopicInfo) -> bool:
+        """Whether the topic has long refused every write."""
+        if topic.settings().get("max.message.bytes") != str(SEALED_BYTES):
+            self.problem = f"{info.topic} has a newer generation and is not sealed: run `artimon topics grow` again"
+            return False
+        if self._sealed_since[0] != info.topic_id:
+            self._sealed_since = info.topic_id, self._clock.monotonic()
+        return self._clock.monotonic() - self._sealed_since[1] >= SEALED_S
+
+
+def generation_to_read(state: RawState, found: Sequence[TopicInfo]) -> TopicInfo:
+    """The generation that the table reads, if it exists; else the oldest that the table has not closed."""
+    closed = {topic.topic_id for topic in state.topics[:-1]}
+    current = state.current.topic_id if state.current is not None else ""
+    open_ = [one for one in found if one.topic_id not in closed]
+    return next((one for one in open_ if one.topic_id == current), (open_ or found)[0])
+
+
+def unread(state: RawState, found: Sequence[TopicInfo]) -> list[TopicInfo]:
+    """Generations that the table comes to later."""
+    known = {topic.topic_id for topic in state.topics}
+    current = state.current.topic_id if state.current is not None else ""
+    return [one for one in _after(found, current) if one.topic_id not in known]
+
+
+def not_begun(info: TopicInfo) -> TopicState:
+    """Nothing of the topic is in the table yet, and nothing is lost."""
+    return TopicState(info.topic_id, dict.fromkeys(range(info.partitions), 0))
+
+
+def _after(found: Sequence[TopicInfo], topic_id: str) -> Sequence[TopicInfo]:
+    places = [place for place, one in enumerate(found) if one.topic_id == topic_id]
+    return found[places[0] + 1 :] if places else []
