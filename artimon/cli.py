@@ -26,6 +26,7 @@ from artimon.commands import (
     simulate,
     sites,
     stack,
+    topics,
     wal,
 )
 from artimon.commands.common import say
@@ -40,7 +41,7 @@ app = typer.Typer(
 PANELS: dict[str, tuple[ModuleType, ...]] = {
     "On this machine": (stack,),
     "Ask": (query, questions, history),
-    "Look after": (agents, config, shards, wal, deadletter, direct, sites, simulate),
+    "Look after": (agents, config, shards, wal, deadletter, direct, sites, topics, simulate),
     "Run one process": (processes,),
 }
 """Under which headings `--help` lists the commands."""

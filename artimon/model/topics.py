@@ -112,7 +112,7 @@ def platform_topics(
     def made(name: str, count: int, config: Mapping[str, str], strict: frozenset[str], fixed: bool = False) -> Topic:
         return Topic(f"{prefix}.{name}", count, {**_APPEND_TIME, **isr, **config}, replication, _WHY, strict, fixed)
 
-    return (
+    return (  # partitions 0: whatever there are
         made("samples", partitions, {**kept, **segments}, vital | {"cleanup.policy"}, True),
         made("series", 8, {"cleanup.policy": "compact,delete", "retention.ms": str(8 * DAY_MS)}, vital),
         made("events", 4, kept, frozenset({"max.message.bytes"}), True),
@@ -174,7 +174,7 @@ def reassignment(found: Found, replication: int, brokers: Sequence[int]) -> str:
 
 
 def _partitions(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
-    if found.partitions == wanted.partitions:
+    if wanted.partitions in (0, found.partitions):
         return []
     text = f"it has {found.partitions} partitions, {wanted.partitions} are wished"
     if wanted.name.endswith(".samples"):
