@@ -23,7 +23,7 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.kafka_access import client_options
+from artimon.model.kafka_access import access_text, client_options
 from artimon.model.partition_counts import PartitionCounts, Pins
 from artimon.model.topic_id import printed_id
 from artimon.model.topics import MAX_PARTITIONS, generation, generation_number, generations, until_generation
@@ -207,7 +207,7 @@ class Broker:
             except (KafkaError, OSError) as error:
                 client.close()
                 client._manager._net.stop(timeout_ms=1000)
-                raise BrokerError(f"Kafka at {self._bootstrap} does not answer: {error}") from error
+                raise BrokerError(f"Kafka at {self._bootstrap} {access_text()}: {error}") from error
             self._client = client
         return self._client._manager
 

@@ -22,6 +22,15 @@ REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
 """Option names whose values Spark must never print."""
 
 
+def access_text(options: dict[str, Any] | None = None) -> str:
+    """Words for messages about a cluster that does not answer: kafka-python does not tell refused credentials from an
+    address where nobody listens."""
+    options = client_options() if options is None else options
+    protocol, mechanism = options.get("security_protocol", "PLAINTEXT"), options.get("sasl_mechanism", "")
+    who = f" with {mechanism} as {options.get('sasl_plain_username', 'itself')}" if mechanism else ""
+    return f"does not answer over {protocol}{who} (address, ARTIMON_KAFKA_SECURITY_PROTOCOL, password?)"
+
+
 def client_options(access: KafkaSecurity | None = None) -> dict[str, Any]:
     """Keyword arguments for any client of kafka-python; empty for PLAINTEXT. Raises SettingsError."""
     access = access or kafka_security()

@@ -11,7 +11,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.kafka_access import client_options
+from artimon.model.kafka_access import access_text, client_options
 from artimon.model.topics import (
     Difference,
     Found,
@@ -47,7 +47,8 @@ def open_admin(bootstrap: str, options: dict[str, Any] | None = None) -> Any:
     try:
         return KafkaAdminClient(bootstrap_servers=bootstrap, **timeouts, **access)
     except (KafkaError, OSError, RuntimeError, ValueError) as error:
-        raise TopicsUnknown(f"Kafka at {bootstrap} does not answer: {type(error).__name__}: {error}") from error
+        why = f"{access_text(access)}: {type(error).__name__}: {error}"
+        raise TopicsUnknown(f"Kafka at {bootstrap} {why}") from error
 
 
 def find_topics(admin: Any, names: Iterable[str]) -> dict[str, Found]:
