@@ -26,7 +26,8 @@ from artimon.model.topics import (
 log = logging.getLogger(__name__)
 
 ASK_MS = 10_000
-BOOTSTRAP_MS = 4_000
+BOOTSTRAP_MS = 15_000
+"""The first handshake with a broker that has just started may take seconds over TLS."""
 RETRY_S = 5.0
 UNFIT_EXIT = 3
 """Exit code of a process that found a topic it cannot work with."""
