@@ -26,7 +26,7 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.kafka_access import access_text, client_options
 from artimon.model.partition_counts import PartitionCounts, Pins
 from artimon.model.topic_id import printed_id
-from artimon.model.topics import MAX_PARTITIONS, generation, generation_number, generations, until_generation
+from artimon.model.topic_spec import MAX_PARTITIONS, generation, generation_number, generations, until_generation
 from pipeline.acks import Position
 from pipeline.quota import LogSizes, QuotaError, sizes_of, with_older
 
@@ -108,8 +108,8 @@ class _Chunk:
 class Broker:
     """A connection to one Kafka cluster. Thread-safe: many callers at once share it.
 
-    A name stands for the newest generation of the topic (artimon/model/topics.py). Invariant: a process never goes back
-    to an older one.
+    A name stands for the newest generation of the topic (artimon/model/topic_spec.py). Invariant: a process never goes
+    back to an older one.
 
     Locks: `_lock` guards the client and the topics; nothing is sent under it but metadata requests."""
 
@@ -160,7 +160,7 @@ class Broker:
         return results
 
     def log_sizes(self, name: str) -> LogSizes:
-        """How large the topic is, with what its older generations still hold, on the brokers that answer within some
+        """Sizes of the topic, with what its older generations still hold, on the brokers that answer within some
         seconds. Raises QuotaError."""
         try:
             info = self.topic(name)
@@ -363,7 +363,7 @@ def is_same_leader(before: TopicInfo, now: TopicInfo, partition: int) -> bool:
 
 
 def _exists(topic: Any) -> bool:
-    """Whether a name that was asked for is a topic; one that may not be seen is none."""
+    """True if a name that was asked for is a topic; one that may not be seen does not count."""
     return for_code(topic.error_code) not in (UnknownTopicOrPartitionError, TopicAuthorizationFailedError)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.topics import MAX_PARTITIONS
+from artimon.model.topic_spec import MAX_PARTITIONS
 
 log = logging.getLogger(__name__)
 

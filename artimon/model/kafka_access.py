@@ -23,8 +23,8 @@ REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
 
 
 def access_text(options: dict[str, Any] | None = None) -> str:
-    """Words for messages about a cluster that does not answer: kafka-python does not tell refused credentials from an
-    address where nobody listens."""
+    """Words for messages about a cluster that does not answer: kafka-python reports refused credentials like an
+    address without a listener."""
     options = client_options() if options is None else options
     protocol, mechanism = options.get("security_protocol", "PLAINTEXT"), options.get("sasl_mechanism", "")
     who = f" with {mechanism} as {options.get('sasl_plain_username', 'itself')}" if mechanism else ""

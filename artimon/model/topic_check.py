@@ -12,7 +12,7 @@ from kafka.errors import KafkaError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.kafka_access import access_text, client_options
-from artimon.model.topics import (
+from artimon.model.topic_spec import (
     Difference,
     Found,
     Topic,
@@ -95,7 +95,7 @@ def check_topics(bootstrap: str, wanted: Sequence[Topic], options: dict[str, Any
 
 
 def relied_on(prefix: str, names: Iterable[str]) -> tuple[Topic, ...]:
-    """What a process needs of topics, whatever their size: settings only, in the tolerant form."""
+    """Settings of topics that a process relies on, without sizes and copies."""
     kept = []
     for topic in platform_topics(prefix):
         if topic.name.removeprefix(f"{prefix}.") in names:
@@ -126,7 +126,7 @@ class TopicCheck:
     ) -> None:
         self._bootstrap, self._topics, self._clock, self._check = bootstrap, topics, clock, check
         self.problem = ""
-        """Why nothing is known yet."""
+        """Reason of the last fruitless attempt."""
         self._unfit: TopicsUnfit | None = None
 
     def start(self, stop: threading.Event) -> None:

@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from types import MappingProxyType
 
-from artimon.model.topics import REPLICATION, platform_topics
+from artimon.model.topic_spec import REPLICATION, platform_topics
 from artimon.stack.java import jvm_flags
 from artimon.stack.part import HOST, Context, Part, ask_tcp
 from artimon.stack.process import Command

@@ -17,7 +17,7 @@ from artimon.model.topic_check import (
     newest_generation,
     open_admin,
 )
-from artimon.model.topics import (
+from artimon.model.topic_spec import (
     MAX_GENERATIONS,
     MAX_PARTITIONS,
     REPLICATION,
@@ -100,7 +100,7 @@ def grow_samples(
 def _grow(admin: Any, base: str, partitions: int, clock: Clock) -> tuple[str, str]:
     newest = newest_generation(admin, base)
     if newest is None:
-        raise GrowError(f"there is no topic {base}: make it with `artimon topics create`")
+        raise GrowError(f"topic {base} does not exist: make it with `artimon topics create`")
     number = generation_number(base, newest.name)
     old = generation(base, number)
     if newest.partitions == partitions and number > 1:

@@ -183,7 +183,7 @@ class TopicHandover:
                 consumer.close()
 
     def _is_over(self, broker: Broker, info: TopicInfo, consumer: Any, parts: list[TopicPartition]) -> bool:
-        """Whether another generation took its place and all of this one was handed over."""
+        """True once another generation took its place and all of this one was handed over."""
         if broker.topic(self.topic).topic_id == info.topic_id:
             return False
         if not any(one.topic_id == info.topic_id for one in broker.generations(self.topic)):

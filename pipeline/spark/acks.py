@@ -77,7 +77,7 @@ class AcksPublisher:
         self._topic = self._topic.named(generation_to_read(state, found).topic)
         info = self._topic.describe()
         bounds: dict[str, Mapping[int, Span]] = {info.topic_id: self._topic.bounds(info.partitions)}
-        # those that wait come first: whoever sees a newer state of the topic that is read sees theirs
+        # those that wait come first: a reader of a newer state of the topic that is read has theirs too
         waiting = unread(state, found)
         bounds |= {one.topic_id: self._bounds_of(one) for one in waiting}
         for topic in (*map(not_begun, waiting), *state.topics[-2:]):

@@ -1,5 +1,5 @@
-"""The generations of the topic of samples (artimon/model/topics.py) as the table reads them: one after another, each to
-its end."""
+"""Generations of the topic of samples (artimon/model/topic_spec.py): the table reads one after another, each to its
+end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from artimon.model.clock import Clock
 from artimon.model.partition_counts import altered
-from artimon.model.topics import SEALED_BYTES
+from artimon.model.topic_spec import SEALED_BYTES
 from pipeline.spark.state import RawState, TopicState, begins_topic
 from pipeline.spark.topic import Topic, TopicInfo
 
@@ -48,7 +48,7 @@ class Succession:
         return after[0] if ends and all(until.get(p, 0) >= end for p, end in ends.items()) else None
 
     def _is_sealed(self, topic: Topic, info: TopicInfo) -> bool:
-        """Whether the topic has long refused every write."""
+        """True if the topic has refused every write for SEALED_S."""
         if topic.settings().get("max.message.bytes") != str(SEALED_BYTES):
             self.problem = f"{info.topic} has a newer generation and is not sealed: run `artimon topics grow` again"
             return False

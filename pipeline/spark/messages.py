@@ -45,7 +45,7 @@ def check_partition(header: BatchHeader, partition: int, partitions: int) -> Non
     0: not checked. Raises BatchError."""
     if partitions and (right := partition_of(*header.id.lane_id, partitions)) != partition:
         raise BatchError(
-            f"lane {header.id.lane_id} belongs to partition {right} of {partitions}, not {partition}: somebody wrote it"
+            f"lane {header.id.lane_id} belongs to partition {right} of {partitions}, not {partition}: it was written"
             " after the topic was altered; a replay stores it"
         )
 

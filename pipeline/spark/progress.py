@@ -133,7 +133,7 @@ class Progress:
             self._position = dict(ends)
 
     def is_sure(self, shard: Shard) -> bool:
-        """Whether the shard said what it holds and nothing failed since."""
+        """True if the shard said what it holds and nothing failed since."""
         with self._lock:
             process = self._processes.get(shard.id)
             return process is not None and process.shard == shard and not process.doubtful

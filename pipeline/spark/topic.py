@@ -17,7 +17,7 @@ from kafka.protocol.consumer import OffsetSpec
 from artimon.model.kafka_access import client_options
 from artimon.model.leader_epochs import ask_broker, ask_epoch_end
 from artimon.model.topic_id import printed_id
-from artimon.model.topics import generations
+from artimon.model.topic_spec import generations
 from pipeline.quota import LogSizes, sizes_of
 from pipeline.spark.state import MAX_EPOCHS, Epochs, Span, followed
 
@@ -69,7 +69,7 @@ class Topic:
     Locks: `_lock` is held for the whole of a request; every request has a deadline."""
 
     def __init__(self, bootstrap: str, topic: str, base: str = "") -> None:
-        """`base`: the topic of which this is a generation (artimon/model/topics.py); itself by default."""
+        """`base`: the topic of which this is a generation (artimon/model/topic_spec.py); itself by default."""
         self.bootstrap, self.topic, self._base = bootstrap, topic, base or topic
         self._lock = threading.Lock()
         self._admin: Any = None

@@ -18,7 +18,7 @@ from artimon.model.kafka_access import client_options
 from artimon.model.leader_epochs import ask_epoch_end
 from artimon.model.partition_counts import PartitionCounts
 from artimon.model.topic_id import printed_id
-from artimon.model.topics import generations
+from artimon.model.topic_spec import generations
 
 log = logging.getLogger(__name__)
 

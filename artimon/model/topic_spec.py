@@ -37,7 +37,7 @@ class Topic:
     vital: frozenset[str] = frozenset()
     """Settings without which no process may use the topic: what it writes or reads would be wrong."""
     fixed: bool = False
-    """Whether the number of partitions must never be altered."""
+    """The number of partitions must never be altered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def create(
 ) -> None:
     """Make the topics that are missing; those that exist stay as they are (see `artimon topics check`)."""
     from artimon.model.topic_check import TopicsUnknown
-    from artimon.model.topics import platform_topics
+    from artimon.model.topic_spec import platform_topics
     from artimon.stack.topics import make_topics, usual_replication
 
     place = kafka or located(data).kafka
@@ -60,7 +60,7 @@ def check(
 ) -> None:
     """Print each difference from what the topics must be, with the command that mends it; exit 1 if there is one."""
     from artimon.model.topic_check import TopicsUnknown, check_topics
-    from artimon.model.topics import platform_topics
+    from artimon.model.topic_spec import platform_topics
     from artimon.stack.topics import usual_replication
 
     place = kafka or located(data).kafka
