@@ -242,7 +242,7 @@ class ShardProcess:
         """Once a second: who the members are, what this shard holds and how fresh it is; tell ZooKeeper. LevelsDiffer
         if ZooKeeper was not there at the start and says so now."""
         self._members = self._membership.look()
-        standings = standings_of(self.shard.groups(), self._log_ends.topic_id)
+        standings = standings_of(self.shard.groups(), self._log_ends.topic_ids)
         self._freshness.look(standings, self._announcements.due, self._announcements.read, self._clock.monotonic())
         lacking = union(standing.vshards for standing in standings if standing.lost and standing.ready)
         ready = (self._freshness.ready | lacking) & ~self._mover.leaving

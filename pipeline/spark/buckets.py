@@ -21,6 +21,7 @@ from artimon.model.partition_counts import PartitionCounts, pins_of
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.cuts import Cut, Cuts
 from pipeline.spark.feeding import CALLS, Calls, FeedPlan, FeedResult, run_feed
+from pipeline.spark.generations import Seals
 from pipeline.spark.progress import Progress
 from pipeline.spark.raw import remove
 from pipeline.spark.shards import Group, Shard, ShardDirectory, ShardsUnknown
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 CATCH_UP_MESSAGES = 500
 """Messages per partition in one step of a catch-up."""
 CATCH_UP_PAUSE_S = 0.5
+DRAIN_LOOK_S = 2.0
+"""Pause between two looks for shards that lack some of an older generation of the topic."""
 DRAIN_S = 60.0
 """A shard that does not get on for so long with the rest of a replaced topic is told that it lost it."""
 ALONE_LOOKS = 3
@@ -44,8 +47,7 @@ ALONE_LOOKS = 3
 
 
 class _Replaced(Exception):
-    """A newer generation took the topic's place, or a shard lacks the rest of an older one: the query begins again. No
-    error."""
+    """A newer generation took the topic's place: the query begins again there. No error."""
 
 
 class BucketsQuery:
@@ -65,6 +67,7 @@ class BucketsQuery:
         self._counts = PartitionCounts(pins_of(zookeeper) if zookeeper is not None else None, clock)
         self._life: Life | None = None
         self._cuts = Cuts("")
+        self._seals = Seals(clock)
         self._drained: set[tuple[str, Shard, int | None]] = set()
         """Topic id, and shards that have all of that topic, each with the virtual shards that it held."""
 
@@ -72,8 +75,6 @@ class BucketsQuery:
         """From what the shards say until `stop` or a failure, which is raised."""
         while not stop.is_set():
             self._topic = self._topic.named(self._topic.generations()[-1].topic)
-            for older in self._topic.generations()[:-1]:
-                self._drain(older, stop)
             with suppress(_Replaced):
                 self._live(stop)
 
@@ -84,15 +85,20 @@ class BucketsQuery:
         log.info("buckets: reading %s (%s) from %s", info.topic, info.topic_id, start)
         checkpoint = self._config.data / "checkpoints" / f"buckets-{uuid.uuid4().hex}"
         ended = threading.Event()
-        helper = threading.Thread(target=life.catch_up, args=(ended,), name="catch-up", daemon=True)
-        helper.start()
+        helpers = [
+            threading.Thread(target=life.catch_up, args=(ended,), name="catch-up", daemon=True),
+            threading.Thread(target=self._drain_older, args=(ended,), name="older-topics", daemon=True),
+        ]
+        for helper in helpers:
+            helper.start()
         try:
             frame = stream(self._session, "buckets", self._config, info, start, self._config.bucket_messages, {})
             every = self._config.bucket_interval_s
             follow(self._session, "buckets", frame, life.on_batch, every, checkpoint, stop, lambda: self.look(life))
         finally:
             ended.set()
-            helper.join(timeout=5)
+            for helper in helpers:
+                helper.join(timeout=5)
             remove(checkpoint)
             self._topic.close()
 
@@ -126,8 +132,7 @@ class BucketsQuery:
         life.find_cuts(self._cuts, now, bounds, now_ms)
         life.look()
         self._healthy()
-        found = self._topic.generations()
-        if found[-1].topic != info.topic or any(self._undrained(older) for older in found[:-1]):
+        if self._topic.generations()[-1].topic != info.topic:
             raise _Replaced
 
     def _begun(self, info: TopicInfo) -> TopicInfo:
@@ -139,19 +144,32 @@ class BucketsQuery:
         live = self._directory.live().values()
         return [shard for shard in live if (info.topic_id, shard, shard.held) not in self._drained]
 
+    def _drain_older(self, ended: threading.Event) -> None:
+        """Until `ended`, beside the query: bring shards to the end of older generations. What comes in another order
+        than it was sent is the same to a shard."""
+        self._session.sparkContext.setLocalProperty("spark.scheduler.pool", "catchup")
+        while not ended.is_set():
+            try:
+                for older in self._topic.generations()[:-1]:
+                    self._drain(older, ended)
+            except Exception as error:  # whatever it is, live feeding must not notice
+                log.warning("buckets: an older topic cannot be read yet: %s", str(error).splitlines()[:1])
+            ended.wait(DRAIN_LOOK_S)
+
     def _drain(self, info: TopicInfo, stop: threading.Event) -> None:
         """Bring every live shard to the end of an older generation. One that fails now is asked again later; one that
         answers and does not get on is told that it lost the rest."""
         shards = self._undrained(info)
         if not shards:
             return
-        begun = self._begun(info)
-        life = self._life = Life(self._config, self._session, self._directory, self._topic.beside(info.topic), begun)
+        beside = self._topic.beside(info.topic)
+        life = Life(self._config, self._session, self._directory, beside, self._begun(info))
         try:
+            sealed = self._seals.holds(beside, info)  # before the end is looked at: nothing comes after it
             life.drain(shards, DRAIN_S, stop, self._clock)
         finally:
             life.close()
-        if not stop.is_set():
+        if sealed and not stop.is_set():
             self._drained |= {(info.topic_id, shard, shard.held) for shard in life.settled(shards)}
 
 

@@ -18,43 +18,66 @@ SEALED_S = 10.0
 """A topic whose seal was seen for so long takes nothing more: all its leaders have heard of it."""
 
 
+class Seals:
+    """Remembers since when topics refuse every write. For one thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}
+        """Topic id -> when its seal was first seen (monotonic clock)."""
+
+    def is_set(self, topic: Topic) -> bool:
+        """Ask Kafka. Raises TopicError."""
+        return topic.settings().get("max.message.bytes") == str(SEALED_BYTES)
+
+    def holds(self, topic: Topic, info: TopicInfo) -> bool:
+        """True if all leaders have heard of the seal: nothing more comes. Raises TopicError."""
+        if not self.is_set(topic):
+            self._since.pop(info.topic_id, None)
+            return False
+        now = self._clock.monotonic()
+        return now - self._since.setdefault(info.topic_id, now) >= SEALED_S
+
+
 class Succession:
     """Decides when the table goes over from one generation to the next. For one thread; `problem` may be read from
     any."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._sealed_since: tuple[str, float] = "", 0.0
-        """Topic id, and when its seal was first seen (monotonic clock)."""
-        self.problem = ""
+        self._seals = Seals(clock)
+        self._altered = self._unsealed = ""
+
+    @property
+    def problem(self) -> str:
+        """Message for people about the topic that is read; "" if there is none."""
+        return self._altered or self._unsealed
 
     def begun(self, state: RawState, info: TopicInfo) -> TopicInfo:
         """The topic with the partitions that the table began it with: added ones stay empty, for no lane goes there."""
         partitions = len(state.until())
         if begins_topic(state, info.topic_id) or info.partitions <= partitions:
-            self.problem = ""
+            self._altered = ""
             return info
-        self.problem = altered(info.topic, info.partitions, partitions)
-        log.error("raw: %s", self.problem)
+        self._altered = altered(info.topic, info.partitions, partitions)
+        log.error("raw: %s", self._altered)
         return info.limited(partitions)
 
     def next_of(self, topic: Topic, info: TopicInfo, state: RawState, ends: Mapping[int, int]) -> TopicInfo | None:
         """The generation to go over to; None as long as this one is the newest, takes writes, or was not read to
         `ends`, where its log ends. Raises TopicError."""
         after = _after(topic.generations(), info.topic_id)
-        if not after or not self._is_sealed(topic, info):
+        self._unsealed = ""
+        if not after:
+            return None
+        if not self._seals.is_set(topic):
+            self._unsealed = f"{info.topic} has a newer generation and is not sealed: run `artimon topics grow` again"
+        if not self._seals.holds(topic, info):
             return None
         until = state.until()
-        return after[0] if ends and all(until.get(p, 0) >= end for p, end in ends.items()) else None
-
-    def _is_sealed(self, topic: Topic, info: TopicInfo) -> bool:
-        """True if the topic has refused every write for SEALED_S."""
-        if topic.settings().get("max.message.bytes") != str(SEALED_BYTES):
-            self.problem = f"{info.topic} has a newer generation and is not sealed: run `artimon topics grow` again"
-            return False
-        if self._sealed_since[0] != info.topic_id:
-            self._sealed_since = info.topic_id, self._clock.monotonic()
-        return self._clock.monotonic() - self._sealed_since[1] >= SEALED_S
+        if not ends or any(until.get(p, 0) < end for p, end in ends.items()):
+            return None
+        self._altered = ""
+        return after[0]
 
 
 def generation_to_read(state: RawState, found: Sequence[TopicInfo]) -> TopicInfo:

@@ -55,7 +55,13 @@ LEFT_OUT = {
     *("Group.forget_lanes", "Groups.merge", "Group.equals", "Group._of", "Group.absorb", "Groups.remove"),
     "Group.forget_lost",  # groups that move between shards, 82 hours, and 97 days: tests/varstore
     *("Segments.oldest_live", "Tracker.give_up", "Tracker._was_given_up", "Credits.keep"),  # shedding, reloads
-    *("RawQuery._begin_next", "BucketsQuery._live", "BucketsQuery._drain", "AcksPublisher._bounds_of"),
+    *(
+        "RawQuery._begin_next",
+        "BucketsQuery._live",
+        "BucketsQuery._drain",
+        "BucketsQuery._drain_older",
+        "AcksPublisher._bounds_of",
+    ),
     *("Life.drain", "Life.settled", "Life.close", "Progress.stand_at", "Progress.is_sure", "Retention._trim_closed"),
     # several generations of a topic: tests/kafka
     *("Segments.live_in", "LogCore.shed", "LogCore.close", "Segments.close", "Life._rest"),

@@ -19,6 +19,7 @@ from artimon.model.leader_epochs import ask_epoch_end
 from artimon.model.partition_counts import PartitionCounts
 from artimon.model.topic_id import printed_id
 from artimon.model.topic_spec import generations
+from varstore.cluster.freshness import number_of
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,8 @@ _ASK_MS = 5_000
 _BOOTSTRAP_MS = 4_000
 
 Saw = Callable[[str, Mapping[int, int], float, float], None]
-"""Topic id, end of each partition, when it was asked, when it answered (seconds of the monotonic clock)."""
+"""Id of the newest generation of the topic, end of each partition (`number_of`), when it was asked, when it answered
+(seconds of the monotonic clock)."""
 
 
 class Follower(Protocol):
@@ -115,8 +117,8 @@ class LogEnds:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log-ends", daemon=True)
         self._client: Any = None
-        self.topic_id = ""
-        """Of the topic as it is now; empty while it is not known."""
+        self.topic_ids: tuple[str, ...] = ()
+        """Generations of the topic as they are now, newest first; empty while they are not known."""
         self.problem = ""
 
     def start(self) -> None:
@@ -145,8 +147,14 @@ class LogEnds:
             self._client = _admin(self._kafka)
         asked_s = self._clock.monotonic()
         found = _described(self._client, self._topic, self._counts)
-        self.topic_id, ends = _offsets(self._client, found[-1], OffsetSpec.LATEST)
-        self._saw(self.topic_id, ends, asked_s, self._clock.monotonic())
+        ends: dict[int, int] = {}
+        topic_ids = []
+        for place, one in enumerate(reversed(found)):
+            topic_id, of_one = _offsets(self._client, one, OffsetSpec.LATEST)
+            topic_ids.append(topic_id)
+            ends |= {number_of(place, partition): end for partition, end in of_one.items()}
+        self.topic_ids = tuple(topic_ids)
+        self._saw(self.topic_ids[0], ends, asked_s, self._clock.monotonic())
         if self._follower is not None:
             for one in _described(self._client, self._topic, self._counts):
                 self._follow(self._follower, one)
