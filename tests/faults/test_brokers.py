@@ -33,6 +33,8 @@ SAMPLES = TOPICS[0].name
 PREFERRED = 0
 HEALTHY_S = 300.0
 RATE = 30_000.0
+CHANGE_S = 10.0
+"""From one change of leaders to the next: the raw query begins again after each."""
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ class Brokers:
             thread.join(60)
 
     def _change(self, stop: threading.Event) -> None:
-        while not SYSTEM_CLOCK.wait(stop, 2.0):
+        while not SYSTEM_CLOCK.wait(stop, CHANGE_S):
             try:
                 self._change_once()
             except (KafkaError, OSError, RuntimeError) as error:  # a broker is away

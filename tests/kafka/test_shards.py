@@ -31,7 +31,7 @@ class _OneForAll(dict[tuple[str, int], LaneRanges]):
         super().__init__()
         self._seen = LaneRanges()
 
-    def setdefault(self, _key: tuple[str, int], _default: LaneRanges | None = None) -> LaneRanges:  # type: ignore[override]
+    def setdefault(self, _key: tuple[str, int], _default: LaneRanges | None = None) -> LaneRanges:
         return self._seen
 
 
