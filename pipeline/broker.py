@@ -403,7 +403,12 @@ async def _ask(manager: Any, request: Any, timeout_ms: float) -> Any:
 
 async def _ask_all(manager: Any, request: Any, nodes: Sequence[int], timeout_ms: float) -> list[Any]:
     """The answer or the error of each node."""
-    futures = [manager.send(request, node, request_timeout_ms=timeout_ms) for node in nodes]
+    futures: list[Any] = []
+    for node in nodes:
+        try:
+            futures.append(manager.send(request, node, request_timeout_ms=timeout_ms))
+        except KafkaError:  # it has left the cluster since: the others know the sizes of their copies
+            continue
     return await _gather(manager, futures, timeout_ms)
 
 

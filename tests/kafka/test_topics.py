@@ -27,6 +27,8 @@ from artimon.model.topic_check import (
 )
 from artimon.model.topic_spec import Difference, Found, Topic, differences, missing, platform_topics
 from artimon.stack.topics import GrowError, grow_samples, make_topics
+from pipeline.acks import Position
+from pipeline.broker import Broker, Message
 from tests.waiting import eventually
 
 SAMPLES = platform_topics(replication=3)[0]
@@ -190,3 +192,40 @@ def test_a_topic_grows_into_its_next_generation(kafka: str, prefix: str) -> None
         grow_samples(kafka, prefix, 0)
     with pytest.raises(GrowError, match="does not exist: make it with"):
         grow_samples(kafka, f"{prefix}none", 5)
+
+
+@pytest.mark.stack
+def test_a_collector_moves_over_and_writes_nothing_where_it_was_not_counted(kafka: str, prefix: str) -> None:
+    name = f"{prefix}.samples"
+    broker = Broker(kafka)
+    before = broker.topic(name)
+    assert isinstance(broker.write([Message(name, 0, b"x", None, before.topic_id)])[0], Position)
+    grow_samples(kafka, prefix, 5)
+
+    def moved() -> bool:
+        """What was counted in the old topic is refused by its leaders, or by the broker once it knows of the new."""
+        (result,) = broker.write([Message(name, 0, b"x", None, before.topic_id)])
+        assert isinstance(result, str)
+        return broker.topic(name).topic_id != before.topic_id
+
+    eventually(moved, "the new topic is known")
+    after = broker.topic(name)
+    assert (after.name, after.partitions) == (f"{name}.2", 5)
+    (stands,) = broker.write([Message(name, 4, b"x", None, after.topic_id)])
+    assert isinstance(stands, Position)
+    assert (stands.topic_id, stands.partition, stands.offset) == (after.topic_id, 4, 0)
+    assert [one.name for one in broker.generations(name)] == [name, f"{name}.2"]
+    sizes = broker.log_sizes(name)
+    assert len(sizes.partitions) == 8, "what the old topic still holds counts"
+    assert min(sizes.partitions) < 0
+    broker.close()
+
+
+@pytest.mark.stack
+def test_a_broker_that_left_does_not_hide_the_sizes_of_the_others(kafka: str, prefix: str) -> None:
+    name = f"{prefix}.samples"
+    broker = Broker(kafka)
+    known = broker.topic(name)
+    broker._topics[name] = replace(known, nodes=(*known.nodes, 99))
+    assert len(broker.log_sizes(name).partitions) == 3
+    broker.close()
