@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +28,19 @@ _STACK_BYTES = 1024 * 1024
 """Of each thread of a collector, which has one a connection: a thousand of them are not to take 8 GiB of addresses."""
 
 
+@contextmanager
+def checked_topics(stop: threading.Event) -> Iterator[None]:
+    """Exit code UNFIT_EXIT, and the message in the log, for topics of Kafka that are set wrongly."""
+    from artimon.model.topic_check import UNFIT_EXIT, TopicsUnfit
+
+    try:
+        yield
+    except TopicsUnfit as problem:
+        stop.set()
+        log.error("%s", problem)
+        raise SystemExit(UNFIT_EXIT) from None
+
+
 def collector(
     *,
     identity: str,
@@ -43,7 +57,8 @@ def collector(
 
     stop = begin()
     threading.stack_size(_STACK_BYTES)
-    with publishing("collector", instance_of("collector", identity), zookeeper, stop) as publish:
+    own = publishing("collector", instance_of("collector", identity), zookeeper, stop)
+    with checked_topics(stop), own as publish:
         config = CollectorConfig(
             id=identity,
             zookeeper=zookeeper,
@@ -317,7 +332,7 @@ def shard(
         sharing=sharing,
         limits=Limits(name_limit or SERIES_A_NAME, memory_bytes=memory_mib * 2**20),
     )
-    with publishing("shard", instance_of("shard", identity), zookeeper, stop) as publish:
+    with checked_topics(stop), publishing("shard", instance_of("shard", identity), zookeeper, stop) as publish:
         try:
             run_shard(config, stop, publish=publish)
         except (LevelsDiffer, LimitError) as problem:
@@ -358,7 +373,7 @@ def spark(
         kafka_quota_bytes=kafka_quota_bytes,
         health=health,
     )
-    with publishing("spark", "spark", zookeeper, stop) as publish:
+    with checked_topics(stop), publishing("spark", "spark", zookeeper, stop) as publish:
         run_application(config, stop, publish=publish)
 
 

@@ -158,8 +158,9 @@ def judge(sent: Iterable[Sent[Key]], states: Mapping[str, AckState], topic: str)
 
 def _against(position: Position, since: int | None, state: AckState) -> str:
     partition = state.partitions.get(position.partition)
-    if partition is None:
-        return WAIT
+    if partition is None:  # added to the topic after the raw query began it
+        lost = bool(state.partitions) and _fresh(since, state)
+        return f"partition {position.partition} of topic {state.topic_id} is not read" if lost else WAIT
     offset, end = position.offset, partition.end_of(position.leader_epoch)
     if end is not None and offset >= end:
         return (

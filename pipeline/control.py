@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from artimon.model.partition_counts import ACKS_PATH
 from artimon.model.watcher import Watcher
 from artimon.settings import zookeeper_auth
 from pipeline.acks import AckState, Verdict, judge
@@ -15,8 +16,6 @@ from pipeline.collectors import COLLECTORS_PATH, Endpoint, parse_endpoint
 from pipeline.plane.access import is_owned
 
 log = logging.getLogger(__name__)
-
-ACKS_PATH = "/artimon/acks"
 
 
 class Informed(Protocol):

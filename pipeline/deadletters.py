@@ -17,7 +17,9 @@ from kafka.errors import KafkaError
 
 from artimon.model.batch import BatchError, BatchHeader, BatchId, UnknownFormat
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.kafka_access import client_options
 from artimon.model.routing import partition_of
+from artimon.model.topic_check import TopicsUnfit, TopicsUnknown, check_relied_on, relied_on
 from pipeline.acks import Position
 from pipeline.broker import Broker, BrokerError, Message
 from pipeline.spark import messages
@@ -120,6 +122,22 @@ class DeadLetters:
                 size = len(record.value or b"")
                 yield Letter(topic, address, reason, record.timestamp, size, state, why, header), record.value
 
+    def check_samples(self) -> None:
+        """The topic that a replay writes to must be fit for samples. Raises LettersError."""
+        prefix = self.samples_topic.removesuffix(".samples")
+        try:
+            check_relied_on(self.kafka, relied_on(prefix, ("samples",)))
+        except (TopicsUnfit, TopicsUnknown) as error:
+            raise LettersError(str(error)) from error
+
+    def partitions_of(self, topic_id: str) -> int | None:
+        """Partitions with which the table began a topic; None if it has not, or cannot be read."""
+        try:
+            _, state = HeadReader(self._hdfs).head()
+        except (FileNotFoundError, TableError, OSError, ValueError):
+            return None
+        return next((len(one.until) for one in state.topics if one.topic_id == topic_id), None)
+
     def _stored(self) -> Callable[[BatchId], bool]:
         """Whether a batch is in the table, as its newest append says."""
         try:
@@ -149,6 +167,7 @@ class DeadLetters:
                 max_poll_records=50,
                 request_timeout_ms=int(STALL_S * 1000),
                 bootstrap_timeout_ms=BOOTSTRAP_MS,
+                **client_options(),
             )
         except (KafkaError, OSError) as error:
             raise LettersError(f"Kafka at {self.kafka} does not answer: {error!r}") from error
@@ -163,7 +182,7 @@ class DeadLetters:
         numbers = consumer.partitions_for_topic(self.topic)
         if not numbers:
             raise LettersError(
-                f"Kafka at {self.kafka} has no topic {self.topic}: `artimon doctor` says what is missing"
+                f"Kafka at {self.kafka} has no topic {self.topic}: `artimon topics check` says what is missing"
             )
         parts = [TopicPartition(self.topic, p) for p in sorted(numbers)]
         consumer.assign(parts)
@@ -227,7 +246,8 @@ def replay(letters: DeadLetters, wish: Wish, stop: threading.Event) -> Iterator[
     at any point.
 
     Raises LettersError, also at the end, for addresses at which no letter is."""
-    broker = Broker(letters.kafka, letters.clock)
+    letters.check_samples()
+    broker = Broker(letters.kafka, letters.clock, letters.partitions_of)
     missing, others = set(wish.addresses), deque[Address](maxlen=NAMED)
     group = _Group(letters, broker)
     try:
@@ -285,12 +305,13 @@ class _Group:
             return []
         topic = self._letters.samples_topic
         try:
-            partitions = len(self._broker.topic(topic).leaders)
+            info = self._broker.topic(topic)
         except BrokerError as error:
             raise LettersError(str(error)) from error
         lanes = [letter.header.id.lane_id for letter, _ in held if letter.header is not None]
         wanted = [
-            Message(topic, partition_of(*lane, partitions), value) for lane, (_, value) in zip(lanes, held, strict=True)
+            Message(topic, partition_of(*lane, info.partitions), value, None, info.topic_id)
+            for lane, (_, value) in zip(lanes, held, strict=True)
         ]
         results = self._broker.write(wanted)
         if all(isinstance(result, str) for result in results):

@@ -19,7 +19,9 @@ from artimon.model.collector import settled
 from artimon.model.exposure import require_protection
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.health import HealthFile, Publish, unpublished
+from artimon.model.partition_counts import PartitionCounts, pins_of
 from artimon.model.registration import Registration, zookeeper_client
+from artimon.model.topic_check import TopicCheck, relied_on
 from artimon.model.vshards import union
 from artimon.settings import security
 from bookkeeper.framed import FramedServer
@@ -112,7 +114,10 @@ class ShardProcess:
         self._here = config.sharing
         """Shards on this machine."""
         self._freshness = Freshness(clock.monotonic())
-        self._log_ends = LogEnds(config.kafka, f"{config.topic_prefix}.samples", self._freshness.saw, clock, self.shard)
+        self._samples = f"{config.topic_prefix}.samples"
+        self._counts = PartitionCounts(pins_of(self._client), clock)
+        self._log_ends = LogEnds(config.kafka, self._samples, self._freshness.saw, clock, self.shard, self._counts)
+        self.topics = TopicCheck(config.kafka, relied_on(config.topic_prefix, ("samples", "series")), clock)
         self._announcements = Announcements(
             config.kafka, f"{config.topic_prefix}.series", self.shard.announce, clock, self._is_wanted
         )
@@ -161,6 +166,7 @@ class ShardProcess:
         self._place = replace(self._place, port=self.port)
         self._announcements.start()
         self._log_ends.start()
+        self.topics.start(self._stop)
         path = f"{SHARDS_PATH}/{config.id}"
         self._registration = Registration(self._client, path, self._place.to_bytes(os.getpid()))
         self._registration.start()
@@ -231,7 +237,7 @@ class ShardProcess:
 
     def _span(self) -> LogSpan | None:
         try:
-            return LogSpan(*log_span(self._config.kafka, f"{self._config.topic_prefix}.samples"))
+            return LogSpan(*log_span(self._config.kafka, self._samples, self._counts))
         except Exception as error:  # the client raises more than KafkaError
             log.warning("what the log holds is not known: %r", error)
             return None
@@ -240,7 +246,7 @@ class ShardProcess:
         """Once a second: who the members are, what this shard holds and how fresh it is; tell ZooKeeper. LevelsDiffer
         if ZooKeeper was not there at the start and says so now."""
         self._members = self._membership.look()
-        standings = standings_of(self.shard.groups(), self._log_ends.topic_id)
+        standings = standings_of(self.shard.groups(), self._log_ends.topic_ids)
         self._freshness.look(standings, self._announcements.due, self._announcements.read, self._clock.monotonic())
         lacking = union(standing.vshards for standing in standings if standing.lost and standing.ready)
         ready = (self._freshness.ready | lacking) & ~self._mover.leaving
@@ -273,6 +279,7 @@ class ShardProcess:
     def report(self) -> None:
         """Write the health file. Raises ShardBroken when this process must begin again empty."""
         status = self.shard.status()
+        self.topics.raise_unfit()
         if self.shard.broken:
             self.say("failing", self.shard.broken, **status)
             raise ShardBroken(self.shard.broken)
@@ -296,7 +303,11 @@ class ShardProcess:
 
     def _problems(self, status: dict[str, Any]) -> list[str]:
         id_ = self._config.id
-        problems = [text for text in (self._announcements.problem, self._log_ends.problem, self._mover.problem) if text]
+        own = (self.topics.problem, self._counts.problem)
+        problems = [text for text in own if text]
+        problems += [
+            text for text in (self._announcements.problem, self._log_ends.problem, self._mover.problem) if text
+        ]
         problems += self._snapshots.problems if self._snapshots is not None else []
         problems += self._healing.problems
         if self._registration is not None and self._registration.conflict:
@@ -333,7 +344,7 @@ def run_shard(
     config: ShardConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
     """Run a shard until `stop`. Raises ShardBroken (start it again, empty), LevelsDiffer, LimitError (no memory for
-    the capacity), OSError (port)."""
+    the capacity), TopicsUnfit, OSError (port)."""
     sys.setswitchinterval(SWITCH_S)
     with settled():
         process = ShardProcess(config, clock, publish)

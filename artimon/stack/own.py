@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.health import read_health
+from artimon.stack.kafka import kafka_address
 from artimon.stack.part import AGENT, OWN, Context, Part
 from artimon.stack.process import Command
 from pipeline.plane.signatures import new_key
@@ -61,7 +62,7 @@ def _servers(context: Context, *names: str) -> list[str]:
     settings = context.settings
     known = {
         "zookeeper": context.server("zookeeper.client") or settings.zookeeper,
-        "kafka": context.server("kafka.broker") or settings.kafka,
+        "kafka": kafka_address(context) or settings.kafka,
         "hdfs": f"hdfs://{namenode}" if (namenode := context.server("namenode.rpc")) else settings.hdfs,
     }
     return [word for name in names for word in (f"--{name}", known[name])]

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from kazoo.client import KazooClient
 
+from artimon.model.partition_counts import ACKS_PATH
 from benchmarks.loads.samples import Expected, number_of
 from benchmarks.loads.world import SHARDS, World, WrongCounts
 from pipeline.compaction.digest import Digest, digest
-from pipeline.spark.acks import PATH as ACKS_PATH
 from pipeline.spark.table import FILE_SCHEMA, raw_uri, read_sources, sources_uri
 
 ROWS_AT_ONCE = 131_072

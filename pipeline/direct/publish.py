@@ -15,10 +15,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import Clock
+from artimon.model.partition_counts import ACKS_PATH
 from artimon.model.watcher import LOST, Watcher
 from artimon.model.znode import read_table
 from pipeline.acks import AckState
-from pipeline.control import ACKS_PATH
 
 log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from kafka.errors import KafkaError
 from artimon.model.batch import BatchError, SeriesBlock
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import decode_series, verify
+from artimon.model.kafka_access import client_options
 from artimon.model.supervise import Retry
 from pipeline.series.columns import rows_of
 from pipeline.series.table import SeriesTable
@@ -163,6 +164,7 @@ class SeriesKeeper:
                 fetch_max_bytes=4 * 1024 * 1024,
                 max_partition_fetch_bytes=1024 * 1024,
                 request_timeout_ms=ASK_MS * 2,
+                **client_options(),
             )
         except KafkaError as error:
             raise TopicError(f"Kafka at {self._kafka}: {error!r}") from error

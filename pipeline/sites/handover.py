@@ -15,11 +15,12 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.kafka_access import client_options
 from artimon.model.registration import zookeeper_client
 from artimon.model.supervise import Retry
 from artimon.model.znode import read_table
 from pipeline.acks import Sent, Verdict
-from pipeline.broker import Broker
+from pipeline.broker import Broker, TopicInfo
 from pipeline.collectors import Collectors, Endpoint
 from pipeline.connections import CALL_FAILURES, Connections, send
 from pipeline.control import Control, is_believed
@@ -151,35 +152,53 @@ class TopicHandover:
         self._connections.close()
 
     def _run(self, stop: threading.Event) -> None:
-        """As long as the topic is the same; one that was made again has offsets of its own."""
-        broker, consumer = Broker(self._config.kafka, self._clock), None
+        """Each generation of the topic to its end, the newest as long as it is the newest. One that was made again has
+        offsets of its own."""
+        broker = Broker(self._config.kafka, self._clock)
         try:
-            info = broker.topic(self.topic)
+            for info in broker.generations(self.topic):
+                self._follow(broker, info, stop)
+        finally:
+            broker.close()
+
+    def _follow(self, broker: Broker, info: TopicInfo, stop: threading.Event) -> None:
+        """One generation."""
+        consumer = None
+        try:
             node = OffsetsNode(self._zookeeper, f"{self._config.name}-{info.cluster}", self.topic, info.topic_id)
             known = node.load()
             with self._lock:
                 self.handing = Handing(dict(known), compacted=self._compacted)
                 self._saved = dict(known)
             consumer = self._consumer()
-            parts = [TopicPartition(self.topic, p) for p in sorted(info.leaders)]
+            parts = [TopicPartition(info.name, p) for p in sorted(info.leaders)]
             consumer.assign(parts)
             for part in parts:
                 consumer.seek(part, self.handing.next_offset(part.partition))
             self._refusal = ""
             self._retry.healthy()
-            while not stop.is_set() and broker.topic(self.topic).topic_id == info.topic_id:
-                self._turn(consumer, node, stop)
+            while not stop.is_set() and not self._is_over(broker, info, consumer, parts):
+                self._turn(consumer, node, stop, info.name)
             self._save(node)
         finally:
-            broker.close()
             if consumer is not None:
                 consumer.close()
 
-    def _turn(self, consumer: Any, node: OffsetsNode, stop: threading.Event) -> None:
+    def _is_over(self, broker: Broker, info: TopicInfo, consumer: Any, parts: list[TopicPartition]) -> bool:
+        """True once another generation took its place and all of this one was handed over."""
+        if broker.topic(self.topic).topic_id == info.topic_id:
+            return False
+        if not any(one.topic_id == info.topic_id for one in broker.generations(self.topic)):
+            return True  # deleted, or made again
+        ends = consumer.end_offsets(parts, timeout_ms=int(KAFKA_S * 1000))
+        with self._lock:
+            return all(self.handing.until.get(part.partition, 0) >= ends[part] for part in parts)
+
+    def _turn(self, consumer: Any, node: OffsetsNode, stop: threading.Event, name: str) -> None:
         with self._lock:
             back, self._back, room = self._back, set(), self.handing.room
         for partition in back:
-            consumer.seek(TopicPartition(self.topic, partition), self.handing.next_offset(partition))
+            consumer.seek(TopicPartition(name, partition), self.handing.next_offset(partition))
         if room:
             records = [r for found in consumer.poll(timeout_ms=POLL_MS).values() for r in found]
             self._hand(records, stop)
@@ -262,6 +281,7 @@ class TopicHandover:
             max_poll_records=CALL_COUNT,
             request_timeout_ms=int(KAFKA_S * 1000),
             bootstrap_timeout_ms=5_000,
+            **client_options(),
         )
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.supervise import Retry, Supervised
+from artimon.model.topic_check import TopicCheck, relied_on
 from artimon.settings import zookeeper_auth
 from bookkeeper.registration import access
 from pipeline.series.keeper import SeriesKeeper
@@ -46,7 +47,7 @@ def run_application(
 ) -> None:
     """Run until `stop`. What is missing (ZooKeeper, Kafka, HDFS, shards) is named in log and health and waited for.
 
-    Raises SessionLost if the JVM dies."""
+    Raises SessionLost if the JVM dies, TopicsUnfit if a topic is set wrongly."""
     for chatty in ("py4j", "kafka", "kazoo"):  # what fails is raised, and said once by our own log
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
     health = HealthFile(config.health or config.data / "health.json", "spark", clock, publish)
@@ -92,14 +93,18 @@ def _run(
     for thread in threads:
         thread.start()
     publisher.start()
+    topics = TopicCheck(config.kafka, relied_on(config.topic_prefix, ("samples", "series", "deadletters")), clock)
+    topics.start(stop)
     retention = Retention(config, clock)
     threading.Thread(target=retention.run, args=(stop,), name="retention", daemon=True).start()
     while not clock.wait(stop, HEALTH_S):
+        topics.raise_unfit()
         if not watch.alive():
             health.write("failing", "Spark's session ended")
             raise SessionLost("Spark's JVM or its application ended: see the log above; start the process again")
         problems = [f"{life.name}: {life.problem}" for life in lives if life.problem]
         problems += [f"acks: {acks.problem}"] if acks.problem else []
+        problems += [topics.problem] if topics.problem else []
         state = "ok" if not problems else "starting" if all(life.restarts == 0 for life in lives) else "failing"
         restarts = {life.name: life.restarts for life in lives}
         figures = {"raw": raw.figures(), "buckets": buckets.figures(), "series": series.figures()}

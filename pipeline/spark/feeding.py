@@ -66,6 +66,8 @@ class FeedPlan:
     suspects: frozenset[str] = frozenset()
     """As in RawPlan."""
     careful: bool = False
+    partitions: int = 0
+    """Partitions that lanes are spread over; 0: any lane may stand anywhere."""
 
 
 @dataclass(slots=True)
@@ -165,6 +167,7 @@ class _Feeder:
     def take(self, record: Record) -> None:
         try:
             header = messages.check(record.value, record.append_ms)
+            messages.check_partition(header, self.result.partition, self._plan.partitions)
             samples, block = self._read(header, record.value or b"")
         except BatchError:
             self.result.refused += 1

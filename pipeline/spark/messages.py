@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from artimon.model.batch import MAX_TIME_MS, BatchError, BatchHeader, BatchKind
 from artimon.model.codec import decode_columns, verify
+from artimon.model.routing import partition_of
 from pipeline.spark.state import FORGET_MS
 
 FUTURE_MS = 60_000
@@ -35,6 +36,16 @@ def check(value: bytes | None, append_ms: int) -> BatchHeader:
     if header.poll_ms < append_ms - FORGET_MS:
         raise BatchError(f"polled at {header.poll_ms}, more than 90 days before it was appended at {append_ms}")
     return header
+
+
+def check_partition(header: BatchHeader, partition: int, partitions: int) -> None:
+    """A batch must stand in the partition of its lane, or its repeat in the right one would not be found. `partitions`
+    0: not checked. Raises BatchError."""
+    if partitions and (right := partition_of(*header.id.lane_id, partitions)) != partition:
+        raise BatchError(
+            f"lane {header.id.lane_id} belongs to partition {right} of {partitions}, not {partition}: it was written"
+            " after the topic was altered; a replay stores it"
+        )
 
 
 def decode(header: BatchHeader, value: bytes) -> Any:

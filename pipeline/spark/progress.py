@@ -133,6 +133,17 @@ class Progress:
             for partition, position in self._position.items():
                 self._position[partition] = max(position, bounds[partition][0])
 
+    def stand_at(self, ends: Mapping[int, int]) -> None:
+        """The query itself has nothing to read: every group is to come to these offsets."""
+        with self._lock:
+            self._position = dict(ends)
+
+    def is_sure(self, shard: Shard) -> bool:
+        """True if the shard said what it holds and nothing failed since."""
+        with self._lock:
+            process = self._processes.get(shard.id)
+            return process is not None and process.shard == shard and not process.doubtful
+
     def groups(self) -> list[Group]:
         """Those that may be sent to."""
         with self._lock:

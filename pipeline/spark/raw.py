@@ -24,6 +24,7 @@ from artimon.model.ranges import LaneId
 from pipeline.spark import gaps as told
 from pipeline.spark import state as states
 from pipeline.spark.config import SparkConfig
+from pipeline.spark.generations import Succession, generation_to_read
 from pipeline.spark.pace import GUESSED_ROWS, TASK_ROWS, Pace, count_hours, messages
 from pipeline.spark.rows import period_of
 from pipeline.spark.source import follow, share, stream
@@ -60,6 +61,10 @@ class OffsetsMissing(RuntimeError):
 
 class _Recovered(Exception):
     """The query begins again with larger appends: no error."""
+
+
+class _Replaced(Exception):
+    """The topic was read to its end and a newer generation took its place: the query begins again there. No error."""
 
 
 class Reading(NamedTuple):
@@ -102,6 +107,7 @@ class RawQuery:
         self._seen: tuple[str, Mapping[int, int]] = "", {}
         """Topic id, and where its log ended when this process last looked."""
         self._gaps_named = told.count(())
+        self._succession = Succession(clock)
         self._begun = False
         self._fruitless = 0
         """Lives in a row that ended before their first append."""
@@ -118,7 +124,7 @@ class RawQuery:
         every = min(1.0, self._config.raw_interval_s / 4)
         try:
             frame = stream(self._session, "raw", self._config, life.info, reading.start, limit, self._pace(limit))
-            with suppress(_Recovered):
+            with suppress(_Recovered, _Replaced):
                 look = partial(self._look, life.info, life, reading.small)
                 follow(self._session, "raw", frame, life.on_batch, every, reading.checkpoint, stop, look)
         finally:
@@ -156,9 +162,13 @@ class RawQuery:
             self._begun = True
             now_ms = self._clock.now_ms()
             self._gaps_named += told.count(named.gap for named in told.young(state, now_ms, told.COUNTED_MS))
-        info = self._topic.describe()
+        self._topic = self._topic.named(generation_to_read(state, self._topic.generations()).topic)
+        info = self._succession.begun(state, self._topic.describe())
         state = self._close_gaps(table, state, info, stop)
         self._note(version, state)
+        following = self._succession.next_of(self._topic, info, state, self._log_end)
+        if following is not None:
+            state, info = self._begin_next(table, state, following)
         pace = Pace(self._config.raw_interval_s, count_hours(table.periods()))
         return self.life_of(table, sources, state, info, pace, stop)
 
@@ -208,8 +218,9 @@ class RawQuery:
         }
 
     def problems(self) -> list[str]:
-        """Gaps that were named in the last 24 hours, from the table itself."""
-        return told.problems(self._state, self._clock.now_ms())
+        """Gaps that were named in the last 24 hours, from the table itself; a topic that was altered."""
+        succession = [self._succession.problem] if self._succession.problem else []
+        return [*told.problems(self._state, self._clock.now_ms()), *succession]
 
     def _pace(self, limit: int) -> dict[str, str]:
         """Options that make Spark wait for half a batch or the interval, whichever comes first: a backlog drains at
@@ -237,7 +248,7 @@ class RawQuery:
         now = self._topic.describe()
         if now.topic_id != info.topic_id:
             raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
-        if now.epochs != info.epochs:
+        if now.limited(info.partitions).epochs != info.epochs:
             raise LeaderChanged(f"{info.topic}: partitions have new leaders; looking whether their logs are whole")
         self._log_end = ends
         self._log_start = {p: start for p, (start, _) in bounds.items()}
@@ -245,6 +256,18 @@ class RawQuery:
         if len(self._unreached) < MAX_UNREACHED:
             self._unreached.append((self._clock.now_ms(), self._log_end))
         self._healthy()
+        if self._succession.next_of(self._topic, info, self._state, ends) is not None:
+            raise _Replaced
+
+    def _begin_next(self, table: RawTable, state: RawState, info: TopicInfo) -> tuple[RawState, TopicInfo]:
+        """Commit that the topic is over, and go over to the next one."""
+        self._topic = self._topic.named(info.topic)
+        epochs = self._topic.epochs(info, {}) if info.epochs else {}
+        after = states.begin_next(state, uuid.uuid4().hex, info.topic_id, info.partitions, epochs)
+        self._note(table.append([], state, after), after)
+        self._seen, self._log_end = (info.topic_id, {}), {}
+        log.info("raw: the topic before was read to its end; %s (%s) is next", info.topic, info.topic_id)
+        return after, info
 
     def _check_unread(self, life: Life) -> None:
         """Raise OffsetsMissing if Kafka deleted what the table lacks: no batch says so until a newer message comes. A
@@ -282,8 +305,9 @@ class RawQuery:
         for gap in gaps:
             log.error("raw: %s, %s", info.topic, gap)
         writer, now_ms = uuid.uuid4().hex, self._clock.now_ms()
+        name = self._config.samples_topic  # whatever its generation
         after = states.close_gaps(
-            state, writer, info.cluster, info.topic, info.topic_id, info.partitions, gaps, epochs, now_ms
+            state, writer, info.cluster, name, info.topic_id, info.partitions, gaps, epochs, now_ms
         )
         self._note(table.append([], state, after), after)
         self._seen = info.topic_id, {}  # until the next look, which knows the leaders
@@ -409,7 +433,8 @@ class Life:
             self._broadcast = self.share_with_tasks(ids)
         hour = period_of(self._query._clock.now_ms())
         chunk = self._pace.chunk_bytes(hour)
-        plan = RawPlan(self._table.uri, self.state.lanes, self._broadcast, self.state.append + 1, chunk)
+        number, partitions = self.state.append + 1, len(self.state.until())
+        plan = RawPlan(self._table.uri, self.state.lanes, self._broadcast, number, chunk, partitions)
         return sorted(self.run_tasks(frame, plan, hour), key=lambda result: result.partition)
 
     def share_with_tasks(self, ids: Mapping[str, int]) -> Any:

@@ -57,6 +57,8 @@ class RawPlan:
     """Digests of messages that are tried in a process of their own before this one decodes them."""
     careful: bool = False
     """Every message is suspect, because a worker died."""
+    partitions: int = 0
+    """Partitions that lanes are spread over; 0: any lane may stand anywhere."""
 
 
 @dataclass(slots=True)
@@ -166,7 +168,7 @@ class Reader:
 
     def __init__(self, plan: RawPlan, output: Holder, partition: int, first: int, decode: Decode | None = None) -> None:
         self._sources, self._output, self._decode = plan.sources.value, output, decode or messages.decode
-        self._seen = plan.seen.get(partition, LaneRanges())
+        self._seen, self._partitions = plan.seen.get(partition, LaneRanges()), plan.partitions
         self.result = RawResult(partition, first, first)
 
     def take(self, record: Record) -> None:
@@ -177,6 +179,7 @@ class Reader:
         result.newest_append_ms = max(result.newest_append_ms, record.append_ms)
         try:
             header = messages.check(record.value, record.append_ms)
+            messages.check_partition(header, result.partition, self._partitions)
             self._take_batch(header, record)
         except BatchError as error:
             result.dead.append((record.offset, str(error)[:MAX_REASON]))

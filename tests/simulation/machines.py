@@ -62,6 +62,15 @@ LEFT_OUT = {
     *("Progress._lag_ms", "Progress.log_end", "Collector.figures", "Collectors.update", "Collector.send"),
     *("Group.forget_lanes", "Group.forget_lost"),  # 97 days, and 82 hours: tests/varstore
     *("Credits.keep", "LogCore.close", "Segments.close", "Life._rest"),
+    *(
+        "RawQuery._begin_next",
+        "BucketsQuery._live",
+        "BucketsQuery._drain",
+        "BucketsQuery._drain_older",
+        "AcksPublisher._bounds_of",
+    ),
+    *("Life.drain", "Life.settled", "Life.close", "Progress.stand_at", "Progress.is_sure", "Retention._trim_closed"),
+    # several generations of a topic: tests/kafka
 }
 
 

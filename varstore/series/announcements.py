@@ -13,6 +13,7 @@ from kafka import KafkaConsumer, TopicPartition
 from artimon.model.batch import BatchError, BatchHeader, SeriesBlock
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import decode_series, parse_header, verify
+from artimon.model.kafka_access import client_options
 from artimon.model.supervise import Retry
 
 log = logging.getLogger(__name__)
@@ -102,6 +103,7 @@ class Announcements:
             fetch_max_bytes=16 * 1024 * 1024,
             request_timeout_ms=_ASK_MS * 2,
             bootstrap_timeout_ms=_BOOTSTRAP_MS,
+            **client_options(),
         )
         try:
             ends = self._ends(consumer, self._topic)

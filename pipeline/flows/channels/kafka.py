@@ -17,6 +17,7 @@ from artimon.model.batch import BatchError, BatchId
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import admit
 from artimon.model.deadline import DeadlineExceeded, within
+from artimon.model.kafka_access import client_options
 from artimon.model.routing import partition_of
 from pipeline.flows.channels.seen import Seen
 from pipeline.flows.event import Parcel
@@ -231,6 +232,7 @@ class KafkaChannel:
             acks="all",
             max_request_size=1024 * 1024,
             max_block_ms=round(self._options.call_s * 1000),
+            **client_options(),
         )
         try:
             producer.init_transactions()
@@ -248,6 +250,7 @@ class KafkaChannel:
             auto_offset_reset="earliest",
             max_poll_interval_ms=_DAY_MS,  # a sink that is down for hours is no reason to give its partitions away
             allow_auto_create_topics=False,
+            **client_options(),
         )
         consumer.subscribe([self._options.topic])
         return consumer
