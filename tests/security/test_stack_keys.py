@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from artimon.cli import app
 from artimon.stack.stack import Stack
+from artimon.stack.status import read_status
 from tests.conftest import TEST_PORTS
 from tests.waiting import eventually
 
@@ -38,3 +39,6 @@ def test_the_operator_of_a_stack_commands_its_agent_and_nobody_else(
         assert ask(*push).exit_code == 0
         assert ask("agents", "pause", "local", *place).stdout == "done: paused\n"
         assert "warning: local: ZooKeeper has no access lists" in ask("agents", *place).stdout
+        told = eventually(lambda: read_status(tmp_path).warnings, "status warns too")
+        assert any("ZooKeeper has no access lists" in text for text in told)
+        assert not any("access lists" in text for text in read_status(tmp_path).problems), "and is healthy all the same"
