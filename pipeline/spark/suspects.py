@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pipeline.spark.feeding import FeedPlan, FeedResult
+from pipeline.spark.supervise import one_line
 from pipeline.spark.tasks import RawPlan, RawResult
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ def run_guarded(run: Callable[[Plan], list[Result]], plan: Plan, suspects: Suspe
         if plan.careful or not is_death(error):
             raise
         suspects.alarm = True
-        log.error("a worker died, trying its messages one by one: %s", str(error).splitlines()[:1])
+        log.error("a worker died, trying its messages one by one: %s", one_line(error))
         results = run(replace(plan, careful=True))
     suspects.alarm = False
     suspects.add(one for result in results for one in result.poison)
