@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from types import FrameType
 
@@ -11,19 +10,19 @@ import bookkeeper
 
 
 def main() -> None:
-    more = threading.Event()
+    more, end = threading.Event(), threading.Event()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGTERM:
-            sys.exit(0)
-        more.set()
+        (end if number == signal.SIGTERM else more).set()
 
     signal.signal(signal.SIGUSR1, on_signal)
     signal.signal(signal.SIGTERM, on_signal)
     bookkeeper.add_to_integer_var("away.done", {}, 1)
-    more.wait()
-    bookkeeper.add_to_integer_var("away.done", {}, 131)
-    threading.Event().wait()
+    while not more.wait(0.1) and not end.is_set():
+        pass
+    if more.is_set():
+        bookkeeper.add_to_integer_var("away.done", {}, 131)
+    end.wait()
 
 
 if __name__ == "__main__":
