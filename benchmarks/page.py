@@ -114,20 +114,22 @@ def _lines(name: str, records: Sequence[Record]) -> str:
 
 def _changes(records: Sequence[Record]) -> str:
     found = {one["name"]: one for one in records if not failed(one)}
-    rows = [_change(name, change, found.get(name)) for name, change in CHANGES.items()]
+    trial = records[0]["form"] == "small"
+    rows = [_change(name, change, found.get(name), trial) for name, change in CHANGES.items()]
     head = f"Before: the page of commit `{COMMIT}` ({MEASURED})."
-    if records[0]["form"] == "small":
+    if trial:
         head += " This run is a trial: the two columns do not compare."
     return f"{head}\n\n{_table(('line', 'before', 'now', 'the figure', 'measured before', 'measured now'), rows)}"
 
 
-def _change(name: str, change: Change, record: Record | None) -> tuple[str, ...]:
+def _change(name: str, change: Change, record: Record | None, trial: bool) -> tuple[str, ...]:
     value = None if record is None else record.get("ratio" if change.ratio else "value")
     mark = " x" if change.ratio else ""
     if record is None or value is None:
         now = verdict = "not measured"
     else:
-        now, verdict = f"{number(value)}{mark}", _verdict(change, value, str(record.get("unit")))
+        now = f"{number(value)}{mark}"
+        verdict = "does not compare" if trial else _verdict(change, value, str(record.get("unit")))
     return f"`{name}`", f"{number(change.before)}{mark}", now, verdict, _cell(change.old), _cell(change.new)
 
 

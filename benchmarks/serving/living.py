@@ -48,12 +48,12 @@ class Living:
         names = [source[0] for source in world.sources()]
         self._due = sorted((wait_ms + phase_ms(name, MINUTE_MS), i) for i, name in enumerate(names))
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: threading.Event, now_s: Callable[[], float] = time.monotonic) -> None:
         """Until `stop`; the clock of the world has just been started."""
-        began = time.monotonic()
+        began = now_s()
         fed_ms = -1.0
         while not stop.wait(TURN_S):
-            until_ms = (time.monotonic() - began) * 1000
+            until_ms = (now_s() - began) * 1000
             for minute in range(int(max(0.0, fed_ms) // MINUTE_MS), int(until_ms // MINUTE_MS) + 1):
                 start = minute * MINUTE_MS
                 self._send(minute, [i for due, i in self._due if fed_ms < start + due <= until_ms])

@@ -69,10 +69,9 @@ def test_a_world_goes_on_within_the_first_ten_seconds_after_its_samples(monkeypa
     world, fed = QueryWorld(2_000, 3, END_MS, long=False), list[FeedRange]()
     stop, times = threading.Event(), iter([0.0, 14.0, 26.0, 74.0, 86.0])
     turns = iter([False] * 4)
-    monkeypatch.setattr("benchmarks.serving.living.time.monotonic", lambda: next(times))
     monkeypatch.setattr(stop, "wait", lambda _seconds: next(turns, True))
     going = living.Living(world, 15_000, 0, fed.append)
-    going.run(stop)
+    going.run(stop, lambda: next(times))
     assert [len(range_.samples) for range_ in fed] == [6_000, 6_000]
     assert [int(range_.samples.time_ms[0]) for range_ in fed] == [END_MS + 30_000, END_MS + 90_000]
     assert going.samples == 12_000

@@ -90,11 +90,12 @@ def test_a_page_says_what_failed_and_what_fell() -> None:
     made = page.page(records, "{{machine}}\n{{runs}}\n{{failures}}\n{{changes}}\n{{lines: lag}}\n")
     assert "with changes that are not committed" in made
     assert "| form | **small: a trial" in made
-    assert "| `lag.buckets.p99` | 3.4 | 12.5 | is worse | polls spread" in made
+    assert "| `lag.buckets.p99` | 3.4 | 12.5 | does not compare | polls spread" in made
     assert "the two columns do not compare" in made
     assert "| `lag.buckets.p99` | 12.5 | s |  |  | <= 5 at full size |" in made
     records[0]["form"] = "usual"
-    made = page.page(records, "{{lines: lag}}\n")
+    made = page.page(records, "{{changes}}\n{{lines: lag}}\n")
+    assert "| `lag.buckets.p99` | 3.4 | 12.5 | is worse | polls spread" in made
     assert "| `lag.buckets.p99` | 12.5 | s |  |  | <= 5: missed |" in made
     made = page.page(records, "{{failures}}\n")
     assert "| `lag.hdfs.p99` | a \\| b |" in made
