@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from artimon.model.supervise import one_line
 from pipeline.spark.feeding import FeedPlan, FeedResult
-from pipeline.spark.supervise import one_line
 from pipeline.spark.tasks import RawPlan, RawResult
 
 log = logging.getLogger(__name__)
