@@ -299,7 +299,7 @@ class Life:
         """Feed what comes next in the log, with `feed`."""
         with self._handover:
             groups, behind = tuple(self.progress.groups()), self.progress.behind()
-            plan = FeedPlan(self.info.topic_id, groups, behind, self.info.partitions)
+            plan = FeedPlan(self.info.topic_id, groups, behind, partitions=self.info.partitions)
             began = monotonic()
             for result in feed(plan):
                 self.progress.moved(result)

@@ -434,7 +434,7 @@ class Life:
         hour = period_of(self._query._clock.now_ms())
         chunk = self._pace.chunk_bytes(hour)
         number, partitions = self.state.append + 1, len(self.state.until())
-        plan = RawPlan(self._table.uri, self.state.lanes, self._broadcast, number, chunk, partitions)
+        plan = RawPlan(self._table.uri, self.state.lanes, self._broadcast, number, chunk, partitions=partitions)
         return sorted(self.run_tasks(frame, plan, hour), key=lambda result: result.partition)
 
     def share_with_tasks(self, ids: Mapping[str, int]) -> Any:

@@ -19,13 +19,14 @@ from artimon import settings
 from artimon.cli import app
 from artimon.model import files, leases
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.partition_counts import ACKS_PATH
 from artimon.model.registration import zookeeper_client
 from artimon.model.znode import MAX_BYTES, read_table
 from pipeline.acks import AckState, PartitionState
 from pipeline.agent import AS_ROOT
 from pipeline.collectors import COLLECTORS_PATH, Endpoint
 from pipeline.compaction.dead import Sweeper
-from pipeline.control import ACKS_PATH, Control
+from pipeline.control import Control
 from pipeline.plane.commands import MAX_WAITING
 from pipeline.plane.groups import Directory
 from pipeline.plane.tree import Tree
