@@ -13,6 +13,7 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from alerts.conditions import Value
+from artimon.model.znode import read_table
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ def read_alerts(client: KazooClient) -> dict[str, Any]:
     for name in names:
         try:
             data, _ = client.get_async(f"{ALERTS_PATH}/{name}").get(timeout=ASK_S)
-            _merge(merged, json.loads(data))
+            _merge(merged, read_table(data))
         except NoNodeError:
             continue
         except (KazooException, KazooTimeoutError, ValueError, KeyError, TypeError) as error:

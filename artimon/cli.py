@@ -19,6 +19,7 @@ from artimon.commands import (
     deadletter,
     direct,
     history,
+    kafka_topics,
     processes,
     query,
     questions,
@@ -40,7 +41,7 @@ app = typer.Typer(
 PANELS: dict[str, tuple[ModuleType, ...]] = {
     "On this machine": (stack,),
     "Ask": (query, questions, history),
-    "Look after": (agents, config, shards, wal, deadletter, direct, sites, simulate),
+    "Look after": (agents, config, shards, wal, deadletter, direct, sites, kafka_topics, simulate),
     "Run one process": (processes,),
 }
 """Under which headings `--help` lists the commands."""

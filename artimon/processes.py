@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,8 +18,6 @@ from artimon.running import begin, duration_ms
 from artimon.settings import secure_polls, security
 
 if TYPE_CHECKING:
-    from artimon.api.latest import Latest
-    from artimon.model.select import Store
     from pipeline.agent import Agent
     from pipeline.flows.flows import Flows
     from sources.artimon_source import ArtimonSource
@@ -30,6 +28,19 @@ _STACK_BYTES = 1024 * 1024
 """Of each thread of a collector, which has one a connection: a thousand of them are not to take 8 GiB of addresses."""
 
 
+@contextmanager
+def checked_topics(stop: threading.Event) -> Iterator[None]:
+    """Exit code UNFIT_EXIT, and the message in the log, for topics of Kafka that are set wrongly."""
+    from artimon.model.topic_check import UNFIT_EXIT, TopicsUnfit
+
+    try:
+        yield
+    except TopicsUnfit as problem:
+        stop.set()
+        log.error("%s", problem)
+        raise SystemExit(UNFIT_EXIT) from None
+
+
 def collector(
     *,
     identity: str,
@@ -38,6 +49,7 @@ def collector(
     port: int,
     health: Path | None,
     host: str = "127.0.0.1",
+    insecure: bool = False,
     kafka_quota_bytes: int = 0,
 ) -> None:
     """Run a collector until SIGTERM."""
@@ -45,13 +57,15 @@ def collector(
 
     stop = begin()
     threading.stack_size(_STACK_BYTES)
-    with publishing("collector", instance_of("collector", identity), zookeeper, stop) as publish:
+    own = publishing("collector", instance_of("collector", identity), zookeeper, stop)
+    with checked_topics(stop), own as publish:
         config = CollectorConfig(
             id=identity,
             zookeeper=zookeeper,
             kafka=kafka,
             host=host,
             port=port,
+            insecure=insecure,
             health=health,
             quota_bytes=kafka_quota_bytes,
         )
@@ -69,6 +83,7 @@ def direct_collector(
     port: int,
     health: Path | None,
     host: str = "127.0.0.1",
+    insecure: bool = False,
 ) -> None:
     """Run a collector that writes files itself until SIGTERM; 2 and a message if `folder` is none."""
     from pipeline.direct.names import Scheme
@@ -84,6 +99,7 @@ def direct_collector(
         roll=RollConfig(bytes=roll_mib * 2**20, seconds=duration_ms(roll) / 1000),
         host=host,
         port=port,
+        insecure=insecure,
         health=health,
     )
     with publishing("collector", instance_of("collector", identity), zookeeper, stop) as publish:
@@ -132,14 +148,18 @@ def agent(
     live_first: bool = False,
     shed: Literal["refuse", "oldest"] = "refuse",
     backlog_mib_s: float = 32.0,
+    insecure: bool = False,
     flows: Path | None = None,
     delivery: Literal["end-to-end", "disk-failover", "best-effort"] = "end-to-end",
     sites: Sequence[str] = (),
     patience: str = "60s",
+    allow: Path | None = None,
+    keys: Path | None = None,
     wrap_sink: Callable[[Sink], Sink] | None = None,
 ) -> None:
     """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets a test see what passes."""
     from pipeline.agent import Agent, AgentConfig
+    from pipeline.flows.context import INSECURE
     from pipeline.sites.links import parse_sites
     from sources.artimon_source import ArtimonSource
     from sources.config import SourceConfig
@@ -162,11 +182,13 @@ def agent(
         sites=places,
         patience_s=duration_ms(patience) / 1000,
         return_s=duration_ms(patience) / 1000,
+        keys=keys,
     )
-    ours = _flows(flows, name, data, zookeeper)
+    ours = _flows(flows, name, data, zookeeper, allow)
     running = _opened(lambda: Agent(settings, SYSTEM_CLOCK))
     running.runtime.flows = ours
     ours.share("groups", running.plane.directory)
+    ours.share(INSECURE, insecure)
     own = OwnProcess("agent", instance_of("agent", name), zookeeper, stop)
     try:
         sink = wrap_sink(running.sink) if wrap_sink else running.sink
@@ -200,25 +222,26 @@ def agent(
         own.end()
 
 
-def _flows(file: Path | None, name: str, data: Path, zookeeper: str) -> Flows:
-    """The agent's flows; 1 and what is wrong with the file if it cannot be used."""
+def _flows(file: Path | None, name: str, data: Path, zookeeper: str, allow: Path | None) -> Flows:
+    """The agent's flows; 1 and what is wrong with a file if it cannot be used."""
     from pipeline.flows.flows import open_flows
     from pipeline.flows.spi import FlowError
 
     try:
-        return open_flows(file, name, data, zookeeper)
+        return open_flows(file, name, data, zookeeper, allow=allow)
     except FlowError as problem:
         log.error("%s", problem)
         raise SystemExit(1) from None
 
 
 def _opened(agent: Callable[[], Agent]) -> Agent:
-    """An agent with its log; 1 and a message if the log cannot be used."""
+    """An agent with its log; 1 and a message if the log or the keys cannot be used."""
     from pipeline.log.files import LogError
+    from pipeline.plane.signatures import KeyFileError
 
     try:
         return agent()
-    except LogError as problem:
+    except (LogError, KeyFileError) as problem:
         log.error("%s", problem)
         raise SystemExit(1) from None
 
@@ -258,6 +281,7 @@ def _joined(
         "log_refused": log_figures["refused"],
         "source_refused": source_figures["refused"],
         "problems": [*log_figures["problems"], *source_figures["problems"], *flow_figures["problems"]],
+        "warnings": [text for one in (log_figures, source_figures, flow_figures) for text in one.get("warnings", ())],
     }
 
 
@@ -271,6 +295,7 @@ def shard(
     capacity: int,
     health: Path | None,
     host: str = "127.0.0.1",
+    insecure: bool = False,
     replicas: int = 1,
     levels: str = "",
     hdfs: str | None = None,
@@ -297,6 +322,7 @@ def shard(
         kafka=kafka,
         host=host,
         port=port,
+        insecure=insecure,
         capacity=capacity,
         health=health,
         replicas=replicas,
@@ -306,7 +332,7 @@ def shard(
         sharing=sharing,
         limits=Limits(name_limit or SERIES_A_NAME, memory_bytes=memory_mib * 2**20),
     )
-    with publishing("shard", instance_of("shard", identity), zookeeper, stop) as publish:
+    with checked_topics(stop), publishing("shard", instance_of("shard", identity), zookeeper, stop) as publish:
         try:
             run_shard(config, stop, publish=publish)
         except (LevelsDiffer, LimitError) as problem:
@@ -347,7 +373,7 @@ def spark(
         kafka_quota_bytes=kafka_quota_bytes,
         health=health,
     )
-    with publishing("spark", "spark", zookeeper, stop) as publish:
+    with checked_topics(stop), publishing("spark", "spark", zookeeper, stop) as publish:
         run_application(config, stop, publish=publish)
 
 
@@ -372,15 +398,20 @@ def api(
     health: Path | None,
     limits: Sequence[str] = (),
     hdfs: str | None = None,
+    host: str = "127.0.0.1",
+    names: Sequence[str] = (),
+    insecure: bool = False,
 ) -> None:
     """Run the API, HTTP and Thrift, over the memory shards until SIGTERM; its status is of the stack on `data`, if one
-    runs. `limits` are changes of artimon/api/limits.py; `hdfs` is where the history is, read in this process."""
+    runs. `limits` are changes of artimon/api/limits.py; `hdfs` is where the history is, read in this process; `names`:
+    by which people reach it besides `host`."""
     from alerts.display import read_alerts
-    from artimon.api.app import make_app
+    from artimon.api.app import make_app, served_hosts
     from artimon.api.latest import Latest
     from artimon.api.limits import Limits
     from artimon.api.server import run_server
     from artimon.model.registration import zookeeper_client
+    from artimon.overview import api_alerts, api_status, opener
     from varstore.cluster.client import VarstoreClient
 
     bounds = Limits().changed(limits)
@@ -391,50 +422,14 @@ def api(
         with publishing("api", "api", zookeeper, stop) as publish, VarstoreClient(zookeeper) as store:
             shards = Latest("the shards", store.statuses, SYSTEM_CLOCK)
             engines = Latest("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
-            status, alerts = (lambda: _api_status(shards, data)), (lambda: _api_alerts(engines))
-            history = _past(hdfs, zookeeper, store) if hdfs is not None else None
-            app = make_app(store, status, SYSTEM_CLOCK, bounds, alerts=alerts, history=history)
-            run_server(app, port, health, stop, publish=publish, thrift_port=thrift_port)
+            status, alerts = (lambda: api_status(shards, data)), (lambda: api_alerts(engines))
+            history = opener(hdfs, zookeeper, store) if hdfs is not None else None
+            served = served_hosts(host, names)
+            app = make_app(store, status, SYSTEM_CLOCK, bounds, served, alerts=alerts, history=history)
+            run_server(app, port, health, stop, publish=publish, thrift_port=thrift_port, host=host, insecure=insecure)
     finally:
         client.stop()
         client.close()
-
-
-def _past(hdfs: str, zookeeper: str, memory: Store) -> Callable[[], Store]:
-    """Opens the history once; without Spark, whose JVM an API has no room for."""
-
-    @lru_cache(maxsize=1)
-    def opened() -> Store:
-        from query_dsl.stores.history.engine import History
-        from query_dsl.stores.past import HistoryStore
-
-        return HistoryStore(History(hdfs, zookeeper), memory.levels(), "local")
-
-    return opened
-
-
-def _api_alerts(engines: Latest[dict[str, Any]]) -> dict[str, Any]:
-    """What the engines say, within two seconds; "problem" says why it may be old or nothing."""
-    told = engines.get()
-    found = told.value or {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
-    return {**found, "problem": "; ".join(text for text in (told.problem, found["problem"]) if text)}
-
-
-def _api_status(shards: Latest[dict[str, dict[str, Any]]], data: Path) -> dict[str, Any]:
-    """Parts and hops by the health files of `data`, each shard as it says itself, all within two seconds; "problems"
-    says what is not known, "stack" why there are no parts."""
-    from artimon.stack.errors import NotRunning
-    from artimon.stack.status import read_status
-
-    try:
-        found = read_status(data).to_json()
-        status = {name: found[name] for name in ("healthy", "parts", "hops", "problems")}
-    except NotRunning as problem:
-        status = {"healthy": True, "parts": [], "hops": [], "problems": [], "stack": str(problem)}
-    told = shards.get()
-    if not told.problem:
-        return {**status, "shards": told.value or {}}
-    return {**status, "healthy": False, "shards": told.value or {}, "problems": [*status["problems"], told.problem]}
 
 
 def smtp(*, zookeeper: str, port: int, data: Path, health: Path | None) -> None:

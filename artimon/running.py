@@ -9,7 +9,7 @@ import sys
 import threading
 from types import FrameType
 
-from artimon.settings import security, zookeeper_auth
+from artimon.settings import kafka_security, security, zookeeper_auth
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|min|h)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
@@ -34,6 +34,7 @@ def check_settings() -> None:
     """What a process shows to others is read before it begins: a wrong file ends it here. Raises SettingsError."""
     security()
     zookeeper_auth()
+    kafka_security()
 
 
 def quiet() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,10 @@ DEFAULT_DROPIN = Path("/var/run/artimon")
 DEFAULT_KAFKA_QUOTA = 20 * 1024**3
 LEAST_KAFKA_QUOTA = 24 * 1024**2
 """Below this the eight partitions with their smallest segments would not fit into half of it."""
+KAFKA_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+KAFKA_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER")
+SECRET_BYTES = 8192
+"""Longest secret in a file; an OAuth token has up to some KiB."""
 _BYTES = re.compile(r"(\d+)\s*(|[KMGT]i?)B?", re.IGNORECASE)
 
 
@@ -55,6 +60,8 @@ class Settings:
     ci: bool
     data_given: bool
     """Whether `data` was chosen by ARTIMON_DATA."""
+    config_keys: Path | None = None
+    """File of the keys that sign configuration and commands."""
     levels: str = ""
     """Levels of the memory store, "60x60,300x48" (seconds x buckets); empty: the usual ones."""
 
@@ -65,7 +72,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     home = Path(env.get("HOME") or Path.home())
     share = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
     cache = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
-    java, venv = env.get("JAVA_HOME"), env.get("ARTIMON_VENV")
+    java, venv, keys = env.get("JAVA_HOME"), env.get("ARTIMON_VENV"), env.get("ARTIMON_CONFIG_KEYS")
     return Settings(
         zookeeper=env.get("ARTIMON_ZOOKEEPER") or DEFAULT_ZOOKEEPER,
         kafka=env.get("ARTIMON_KAFKA") or DEFAULT_KAFKA,
@@ -82,6 +89,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         no_color=bool(env.get("NO_COLOR")),
         ci=bool(env.get("CI")),
         data_given=bool(env.get("ARTIMON_DATA")),
+        config_keys=Path(keys).expanduser() if keys else None,
         levels=env.get("ARTIMON_LEVELS") or "",
     )
 
@@ -120,6 +128,98 @@ def zookeeper_auth() -> str:
         return digest(file) if file else ""
     except BookkeeperSettingsError as problem:
         raise SettingsError(str(problem)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSecurity:
+    """Identity and TLS trust of every Kafka client of this process (docs/deploy.md, "Kafka as people run it")."""
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    service: str = "kafka"
+    """Kerberos service name of the brokers."""
+    keytab: str = ""
+    token_file: str = ""
+    """OAUTHBEARER: file that holds the current token."""
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+    @property
+    def is_sasl(self) -> bool:
+        return self.protocol.startswith("SASL_")
+
+    @property
+    def is_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+
+def read_kafka_security(env: Mapping[str, str]) -> KafkaSecurity:
+    """The variables ARTIMON_KAFKA_*, checked as a whole. Raises SettingsError."""
+
+    def given(name: str, default: str = "") -> str:
+        return env.get(f"ARTIMON_KAFKA_{name}") or default
+
+    protocol, mechanism = given("SECURITY_PROTOCOL", "PLAINTEXT").upper(), given("SASL_MECHANISM").upper()
+    _choose("ARTIMON_KAFKA_SECURITY_PROTOCOL", protocol, KAFKA_PROTOCOLS)
+    if protocol.startswith("SASL_"):
+        _choose("ARTIMON_KAFKA_SASL_MECHANISM", mechanism, KAFKA_MECHANISMS)
+    elif mechanism:
+        raise SettingsError(f"ARTIMON_KAFKA_SASL_MECHANISM is set, but ARTIMON_KAFKA_SECURITY_PROTOCOL is {protocol}")
+    username, password = given("SASL_USERNAME"), ""
+    if mechanism == "PLAIN" or mechanism.startswith("SCRAM-"):
+        if not username:
+            raise SettingsError(f"ARTIMON_KAFKA_SASL_USERNAME: {mechanism} needs a user name")
+        password = read_secret("ARTIMON_KAFKA_SASL_PASSWORD_FILE", given("SASL_PASSWORD_FILE"))
+    if mechanism == "OAUTHBEARER":
+        read_secret("ARTIMON_KAFKA_SASL_TOKEN_FILE", given("SASL_TOKEN_FILE"))
+    if bool(given("TLS_CERTIFICATE")) != bool(given("TLS_KEY")):
+        raise SettingsError("ARTIMON_KAFKA_TLS_CERTIFICATE and ARTIMON_KAFKA_TLS_KEY: set both or none")
+    for name in ("TLS_CA", "TLS_CERTIFICATE", "TLS_KEY"):
+        if given(name) and not os.access(given(name), os.R_OK):
+            raise SettingsError(f"ARTIMON_KAFKA_{name}: {given(name)} cannot be read")
+    return KafkaSecurity(
+        protocol,
+        mechanism,
+        username,
+        password,
+        given("SASL_SERVICE", "kafka"),
+        given("SASL_KEYTAB"),
+        given("SASL_TOKEN_FILE"),
+        given("TLS_CA"),
+        given("TLS_CERTIFICATE"),
+        given("TLS_KEY"),
+    )
+
+
+def read_secret(variable: str, file: str) -> str:
+    """The first line of a file that only its owner and group may read. Raises SettingsError."""
+    if not file:
+        raise SettingsError(f"{variable}: name a file that holds the secret")
+    try:
+        mode = os.stat(file).st_mode
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read(SECRET_BYTES + 1).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{variable}: {error}") from None
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise SettingsError(f"{variable}: others may read or write {file}: chmod 640 {file}")
+    if not text or len(text) > SECRET_BYTES or "\n" in text:
+        raise SettingsError(f"{variable}: {file} must hold one line of at most {SECRET_BYTES} characters")
+    return text
+
+
+def _choose(variable: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise SettingsError(f"{variable} is {value!r}: write one of {', '.join(allowed)}")
+
+
+@lru_cache(maxsize=1)
+def kafka_security() -> KafkaSecurity:
+    """That of this process, read once. Raises SettingsError."""
+    return read_kafka_security(os.environ)
 
 
 def secure_polls() -> bool:

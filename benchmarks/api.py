@@ -170,6 +170,7 @@ def measure(asker: Asker) -> None:
         if form in ("json", "csv") and encoding == "identity":
             took, other = interleaved(3, ours, lambda form=form: pandas_seconds(table, form))  # type: ignore[misc]
             emit(f"{name}.queries", 1 / took, "1/s", f"pandas to_{form}, no server", other / took)
+            emit(f"peer.pandas.{name}.queries", 1 / other, "1/s, no server")
         else:
             took = interleaved(ROUNDS, ours)[0]
             emit(f"{name}.queries", 1 / took, "1/s")

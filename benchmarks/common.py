@@ -4,10 +4,11 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     from artimon.model.batch import Polled
@@ -67,7 +68,7 @@ def line(name: str, value: float, unit: str, peer: str | None = None, ratio: flo
     return Line(name=name, value=float(f"{value:.4g}"), unit=unit, peer=peer, ratio=rounded, machine=machine())
 
 
-def show(record: Line) -> None:
+def show(record: Mapping[str, Any]) -> None:
     """Prints a record as one line of JSON at once."""
     sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
     sys.stdout.flush()
@@ -78,6 +79,33 @@ def emit(name: str, value: float, unit: str, peer: str | None = None, ratio: flo
     record = line(name, value, unit, peer, ratio)
     show(record)
     return record
+
+
+def fail(name: str, reason: str) -> None:
+    """Prints a figure that could not be measured: a line with `failed` in place of a value."""
+    text = " ".join(reason.split()) or "no reason given"
+    show({"name": name, "value": None, "unit": "", "peer": None, "ratio": None, "machine": machine(), "failed": text})
+
+
+class Parts:
+    """Parts of a benchmark that fail one by one: a failure becomes a line, and the next part goes on."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+
+    def run(self, name: str, part: Callable[[], object]) -> None:
+        """Calls `part`; an exception becomes the failed line `name`."""
+        try:
+            part()
+        except Exception as error:
+            traceback.print_exc()
+            self.failed += 1
+            fail(name, f"{type(error).__name__}: {error}")
+
+    def finish(self) -> None:
+        """Exits with code 1 if a part failed."""
+        if self.failed:
+            sys.exit(f"{self.failed} parts failed: see the lines with `failed`")
 
 
 def interleaved(rounds: int, *timed: Callable[[], float]) -> list[float]:

@@ -1,6 +1,9 @@
 """How old a sample is when the table on HDFS shows it: every source is polled once a minute at its phase, its samples
 go through the agent's log, the collector, Kafka and the raw query, while the shards are fed and the compactor runs.
 
+Phases are those of the product (`sources.schedule.phase_ms`): all polls of a minute fall into its first ten seconds, so
+1.5 million samples a minute are bursts of some 165,000 samples a second.
+
 The lag of a sample is the moment at which a reader of the table sees its commit, less the poll time in the header of
 its batch; percentiles are over all samples of the run, the first minute with a cold start included. Before the run one
 whole hour of the same load is written as if it had been appended, so that the compactor has work.
@@ -29,19 +32,21 @@ from artimon.model.routing import DEFAULT_LANES, lane_of
 from artimon.stack.stack import Stack
 from benchmarks.common import emit
 from benchmarks.loads.hours import fill_hours
-from benchmarks.loads.samples import SERIES_A_SOURCE, Source
+from benchmarks.loads.samples import SERIES_A_SOURCE, Source, capacity_of_two
 from benchmarks.loads.visible import Visible
 from pipeline.agent import Agent, AgentConfig
 from pipeline.spark.rows import period_of
 from pipeline.spark.state import RawState
 from pipeline.spark.table import HeadReader, raw_uri
+from sources.schedule import phase_ms
 
 BASE = ("zookeeper", "kafka", "hdfs", "shards", "collector-0")
 REST = ("spark", "compactor")
 AGENTS = 4
+MINUTE_MS = 60_000
 MINUTE_S = 60.0
 LOOK_S = 0.2
-DRAIN_S = 300.0
+DRAIN_S = 900.0
 MAX_HOUR_FILES = 480
 HOUR_FILES = 4
 
@@ -104,24 +109,25 @@ class Poller:
     def __init__(self, number: int, sources: list[Source], folder: Path, zookeeper: str, waiting: Waiting) -> None:
         self.name = f"lag-{number}"
         self.agent = Agent(AgentConfig(self.name, folder / self.name, zookeeper))
-        self._sources, self._waiting = sources, waiting
-        self._phases = [MINUTE_S * i / len(sources) for i in range(len(sources))]
+        self._sources, self._waiting = sorted(sources, key=_phase_s), waiting
+        self.phases = [_phase_s(source) for source in self._sources]
+        """Seconds after the start of a minute, of each source."""
         self.latest_s = 0.0
         """How much later than its phase a poll was at most."""
 
     def run(self, minutes: float, begin: float) -> None:
-        """Poll for so long from `begin` (monotonic) on, each source `minutes` times."""
+        """Poll each source `minutes` times; `begin` (monotonic) is the start of a minute of the clock."""
         rounds = max(1, round(minutes))
         for turn in range(rounds):
             at = 0
             while at < len(self._sources):
-                due = begin + turn * MINUTE_S + self._phases[at]
+                due = begin + turn * MINUTE_S + self.phases[at]
                 wait = due - time.monotonic()
                 if wait > 0:
                     time.sleep(wait)
                 self.latest_s = max(self.latest_s, -wait)
                 until = at + 1
-                while until < len(self._sources) and begin + turn * MINUTE_S + self._phases[until] <= time.monotonic():
+                while until < len(self._sources) and begin + turn * MINUTE_S + self.phases[until] <= time.monotonic():
                     until += 1
                 self._poll(self._sources[at:until])
                 at = until
@@ -134,6 +140,16 @@ class Poller:
         for one in polled:
             self._waiting.add(self.name, lane_of(one.source, DEFAULT_LANES), one.poll_ms)
         self.agent.intake.accept_now(polled)
+
+
+def _phase_s(source: Source) -> float:
+    return phase_ms(source.name, MINUTE_MS) / 1000
+
+
+def next_minute() -> float:
+    """Monotonic time of the next start of a minute of the wall clock, at least a second ahead."""
+    left_ms = MINUTE_MS - (SYSTEM_CLOCK.now_ms() + 1000) % MINUTE_MS
+    return time.monotonic() + 1 + left_ms / 1000
 
 
 def watch(hdfs: str, waiting: Waiting, ended: threading.Event) -> None:
@@ -158,7 +174,7 @@ def measure(stack: Stack, folder: Path, sources: int, minutes: float, hours: int
     print(f"# {old:,} rows of {hours} closed hours in {time.monotonic() - began:.0f} s", file=sys.stderr)
     for part in REST:
         stack.start_part(part)
-    stack.wait_healthy(300.0, ["spark", "compactor"])
+    stack.wait_healthy(900.0, ["spark", "compactor"])
     generator = np.random.default_rng(7)
     made = [Source(i, generator, start_ms) for i in range(sources)]
     waiting, ended = Waiting(), threading.Event()
@@ -181,16 +197,17 @@ def measure(stack: Stack, folder: Path, sources: int, minutes: float, hours: int
         visible.stop()
         for poller in pollers:
             poller.agent.stop()
-    _show(waiting, pollers, stack.hdfs)
+    unit = f"s ({minutes:g} minutes, {sources * SERIES_A_SOURCE:,} samples a minute, all within its first 10 s)"
+    _show(waiting, pollers, stack.hdfs, unit)
     shown = np.array(visible.lags_ms) / 1000
-    emit("lag.buckets.p50", float(np.percentile(shown, 50)), "s")
-    emit("lag.buckets.p99", float(np.percentile(shown, 99)), "s")
-    emit("lag.buckets.max", float(shown.max()), "s")
+    emit("lag.buckets.p50", float(np.percentile(shown, 50)), unit)
+    emit("lag.buckets.p99", float(np.percentile(shown, 99)), unit)
+    emit("lag.buckets.max", float(shown.max()), unit)
 
 
 def _poll_all(pollers: list[Poller], minutes: float) -> None:
     failures: list[BaseException] = []
-    begin = time.monotonic() + 0.5
+    begin = next_minute()
 
     def run(poller: Poller) -> None:
         try:
@@ -234,15 +251,15 @@ def _check(hdfs: str, rows: int) -> None:
         raise LagError(f"the table holds {found:,} rows, {rows:,} were written")
 
 
-def _show(waiting: Waiting, pollers: list[Poller], hdfs: str) -> None:
+def _show(waiting: Waiting, pollers: list[Poller], hdfs: str, unit: str) -> None:
     lags = np.array(waiting.lags_ms) / 1000
     periods = [period for period, _ in _live_files(hdfs) if "T" in period]
     most = max(map(periods.count, set(periods)), default=0)
     late = max(poller.latest_s for poller in pollers)
     print(f"# {len(lags) * SERIES_A_SOURCE:,} samples; a poll was at most {late:.1f} s late", file=sys.stderr)
-    emit("lag.hdfs.p50", float(np.percentile(lags, 50)), "s")
-    emit("lag.hdfs.p99", float(np.percentile(lags, 99)), "s")
-    emit("lag.hdfs.max", float(lags.max()), "s")
+    emit("lag.hdfs.p50", float(np.percentile(lags, 50)), unit)
+    emit("lag.hdfs.p99", float(np.percentile(lags, 99)), unit)
+    emit("lag.hdfs.max", float(lags.max()), unit)
     emit("lag.hdfs.files", most, "live files of one hour, the most")
     if most > MAX_HOUR_FILES:
         raise LagError(f"{most} live files in one hour, at most {MAX_HOUR_FILES} are allowed")
@@ -251,14 +268,14 @@ def _show(waiting: Waiting, pollers: list[Poller], hdfs: str) -> None:
 def run_all(minutes: float, sources: int, hours: int, base_port: int, keep: bool = False) -> None:
     """A stack of its own, the measurement, and nothing left behind."""
     folder = Path(tempfile.mkdtemp(prefix="artimon-lag-"))
-    capacity = sources * SERIES_A_SOURCE // 2 * 12 // 10
+    capacity = capacity_of_two(sources)
     try:
         stack = Stack(folder / "stack", [*BASE, *REST], base_port=base_port, options={"capacity": str(capacity)})
         try:
             stack.start()
             for part in REST:
                 stack.stop_part(part)
-            stack.wait_healthy(180.0, ["zookeeper", "kafka", "namenode", "datanode", "collector-0"])
+            stack.wait_healthy(900.0, ["zookeeper", "kafka", "namenode", "datanode", "collector-0"])
             measure(stack, folder, sources, minutes, hours)
         finally:
             stack.stop()

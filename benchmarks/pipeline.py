@@ -4,7 +4,9 @@
 topic; `pipeline.cpu`, `pipeline.memory`: of that run; `pipeline.raw`: the raw path alone. `pipeline@buckets_stopped`
 and `pipeline@raw_stopped`: what one path does while the other is stopped for a minute (shards, DataNode: SIGSTOP).
 After each run count, sums, a digest of all rows, what the shards applied and the published acks are compared with what
-was written; duplicates are looked for and acks published as always.
+was written, and so are the values in the shards: every bucket and statistic of every level, of one source in twenty,
+which is announced for that once the run is measured. Duplicates are looked for and acks published as always. A part
+that fails is a failed line; the others go on.
 `lag.hdfs.*`: see benchmarks.lag; it alone takes --minutes, 30 by default, and some more. All the rest takes about ten.
 """
 
@@ -19,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -27,8 +30,9 @@ from hdfs_native import Client
 from artimon.model.files import split
 from artimon.stack.stack import Stack
 from benchmarks import lag
-from benchmarks.common import emit
-from benchmarks.loads.samples import SERIES_A_SOURCE, Expected, fill
+from benchmarks.common import Parts, emit
+from benchmarks.loads.samples import SERIES_A_SOURCE, Expected, capacity_of_two, fill
+from benchmarks.loads.values import verify_values
 from benchmarks.loads.verify import verify_acks, verify_shards, verify_table
 from benchmarks.loads.world import (
     SHARDS,
@@ -46,6 +50,8 @@ from benchmarks.loads.world import (
 
 PARTITIONS = 8
 SERVERS = ("zookeeper", "kafka", "namenode", "datanode")
+START_S = 900.0
+"""The start of Spark and of its first tasks, on a busy machine too; not part of any figure."""
 SETTLE_S = 4.0
 """Health files and acks are written at intervals."""
 
@@ -103,11 +109,12 @@ def run_once(bench: Bench, name: str, buckets: bool, measure: Callable[[World, P
     processes = start_shards(world, bench.capacity) if buckets else []
     try:
         processes.append(start_spark(world))
-        wait_for("queries start", lambda: is_begun(world, buckets), processes, 180)
+        wait_for("queries start", lambda: is_begun(world, buckets), processes, START_S)
         measure(world, processes)
         time.sleep(SETTLE_S)
         if buckets:
             verify_shards(world, bench.expected)
+            note(f"{name}: {verify_values(world, bench.expected):,} values of buckets in the shards are right")
         verify_acks(world, bench.expected)
     finally:
         stop(processes)
@@ -185,13 +192,16 @@ def measure(stack: Stack, folder: Path, options: argparse.Namespace) -> None:
     size = expected.bytes / expected.samples
     note(f"{expected.samples:,} samples, {size:.1f} bytes each, written in {time.monotonic() - began:.0f} s")
     world = World(stack.zookeeper, stack.kafka, stack.hdfs, folder, options.master)
-    bench = Bench(stack, world, expected, options.sources * SERIES_A_SOURCE // len(SHARDS) * 11 // 10)
+    bench = Bench(stack, world, expected, capacity_of_two(options.sources))
+    parts = Parts()
     if "both" in options.parts:
-        run_once(bench, "both", True, lambda world, processes: both(bench, world, processes))
+        parts.run("pipeline", lambda: run_once(bench, "both", True, partial(both, bench)))
     if "raw" in options.parts:
-        run_once(bench, "raw", False, lambda world, processes: raw_alone(bench, world, processes))
+        parts.run("pipeline.raw", lambda: run_once(bench, "raw", False, partial(raw_alone, bench)))
     if "stops" in options.parts:
-        run_once(bench, "stops", True, lambda world, processes: stops(bench, world, processes, options.stop))
+        stopped = partial(stops, bench, stop_s=options.stop)
+        parts.run("pipeline.stops", lambda: run_once(bench, "stops", True, stopped))
+    parts.finish()
 
 
 PARTS = ("both", "raw", "stops", "lag")

@@ -13,11 +13,12 @@ import asyncio
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from artimon.model.clock import SYSTEM_CLOCK
-from benchmarks.common import emit
+from benchmarks.common import Parts, emit
 from benchmarks.loads.endpoints import AGENT, endpoints
 from pipeline.intake import Intake
 from pipeline.log.log import Log
@@ -90,5 +91,7 @@ def run(count: int, variables: int) -> None:
 
 
 if __name__ == "__main__":
+    parts = Parts()
     for size in [tuple(map(int, sys.argv[1:3]))] if len(sys.argv) > 2 else SIZES:
-        run(*size)
+        parts.run(f"poll.{size[0]}x{size[1]}", partial(run, *size))
+    parts.finish()

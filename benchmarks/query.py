@@ -2,10 +2,14 @@
 
 100,000 counters for an hour, 10,000 volumes, 1,000 counters for three days. Each question is asked as one that nobody
 asked before (of one series: each time of another one), from the request to the last byte of JSON; client, API and shard
-are three processes. Answers are compared before a line is printed: of rates, which peers extrapolate, within 5 %.
-`query.users`: dashboards of 50 users, each with a question every 10 s, p99. `@1500000`: a million and a half series,
-ours alone. `query.history`: a day out of the raw table (`benchmarks.query_history`). All of it in one call, one after
-the other; each line once.
+are three processes. Answers are compared before a line is printed, series by series at every step: of rates, which
+peers extrapolate, within 5 %. A question that fails is a failed line; the others go on.
+
+`@bytes`: the size of an answer. Peers repeat the time beside each value, so the answers of `join_volumes` have equal
+values and not equal content; `join_volumes@reduced` joins the same and has small answers on all sides.
+`query.users`: 50 users, each with a question every 10 s, all texts different, while the shard is fed at the phases of
+the product and the clock runs; p99. `@1500000`: a million and a half series, ours alone. `query.history`: a day out of
+the raw table (`benchmarks.query_history`). All of it in one call, one after the other; each line once.
 
 python -m benchmarks.query [--series N] [--only NAME] [--no-peers]
 """
@@ -27,10 +31,12 @@ import numpy as np
 
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks import query_history
-from benchmarks.common import emit
+from benchmarks.common import Parts, emit, fail
+from benchmarks.loads import dashboards
 from benchmarks.loads.queries import QueryWorld
-from benchmarks.peers.series import Peer
-from benchmarks.serving.racks import Served, get_of_peer
+from benchmarks.peers.series import Peer, PeerFailed
+from benchmarks.serving.comparing import WrongAnswer, compare
+from benchmarks.serving.racks import Got, Served, get_of_peer
 from benchmarks.storage import find_peers, say
 
 SERIES, MINUTES, MANY, MANY_MINUTES = 100_000, 60, 1_500_000, 10
@@ -38,13 +44,9 @@ HOUR_MS = 3_600_000
 ROUNDS, PEER_ROUNDS, SINGLE_ROUNDS = 9, 5, 41
 HOST = 42
 """The host that the last of several questions about single hosts asks for."""
-USERS, USERS_S, PAUSE_S = 50, 60.0, 10.0
+USERS, USERS_S, PAUSE_S = 50, 90.0, 10.0
 BASE_PORT = 23800
 RATES = 0.05
-
-
-class WrongAnswer(RuntimeError):
-    """Ours is not what a peer says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,11 @@ QUESTIONS = (
         "disk_used / disk_size",
     ),
     Question(
+        "join_volumes@reduced",
+        "(fetch('disk.used{{{new}}}') / fetch('disk.size{{{new}}}')).max(by=['rack']).range('60m')",
+        "max by (rack) (disk_used / disk_size)",
+    ),
+    Question(
         "quantile",
         f"{REQUESTS}.quantile(0.95, by=['rack']).range('60m')",
         "quantile by (rack) (0.95, bench_requests)",
@@ -107,13 +114,6 @@ QUESTIONS = (
 MANY_RANGES = {"single": "10m", "sum_by_rack": "10m", "rate_by_rack": "5m", "topk": "1m", "quantile": "5m"}
 """Of very many series."""
 NAMES = tuple(question.name for question in QUESTIONS)
-_RACK, _HOST = '{{rack="r{rack:02}"}}', '{{host="host-{host:06}"}}'
-DASHBOARD = (
-    f"fetch('bench.requests{_RACK}').rate('5m').sum(by=['rack']).range('30m')",
-    f"fetch('bench.requests{_HOST}').rate('5m').range('1h')",
-    f"(fetch('disk.used{_RACK}') / fetch('disk.size{_RACK}')).topk(5, by=[]).range('30m')",
-    "fetch('bench.requests').sum(by=['rack']).range('30m')",
-)
 
 
 def news() -> Iterator[str]:
@@ -124,101 +124,108 @@ def news() -> Iterator[str]:
         yield f'none{number}=""'
 
 
-def ask_ours(served: Served, texts: Sequence[str]) -> tuple[float, dict[str, Any]]:
-    """Median ms, and the last answer."""
-    took, answer = served.get(texts)
-    return float(np.median(took)) * 1000, answer
+def median_ms(got: Got) -> float:
+    """Of all questions."""
+    return float(np.median(got.seconds)) * 1000
 
 
-def ask_theirs(address: str, question: Question, grid: dict[str, int]) -> tuple[float, dict[str, Any]]:
-    """Median ms, and the last answer, on the grid of ours."""
+def ask_theirs(address: str, question: Question, grid: dict[str, int]) -> Got:
+    """Answers of a peer on the grid of ours."""
     step = grid["step_ms"] // 1000
     start, end = grid["start_ms"] // 1000 + step, grid["end_ms"] // 1000
     rounds = SINGLE_ROUNDS if question.single else PEER_ROUNDS
     texts = question.texts(question.theirs, news(), rounds) if question.single else [question.theirs] * rounds
     times = f"&start={start}&end={end}&step={step}&nocache=1"
-    took, answer = get_of_peer(address, [f"/api/v1/query_range?query={quote(text)}{times}" for text in texts])
-    return float(np.median(took)) * 1000, answer
-
-
-def check(question: Question, peer: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """Raises WrongAnswer unless both name the same series and values at the newest times are equal."""
-    mine = {_key(one["labels"]): one["values"][-1] for one in ours["series"] if one["values"][-1] is not None}
-    last = ours["grid"]["end_ms"] / 1000
-    rest = {
-        _key(one["metric"]): float(one["values"][-1][1])
-        for one in theirs["data"]["result"]
-        if one["values"] and one["values"][-1][0] == last
-    }
-    if mine.keys() != rest.keys():
-        raise WrongAnswer(f"{question.name}: {len(mine)} series, {peer} has {len(rest)}")
-    a, b = (np.array([side[key] for key in mine], np.float64) for side in (mine, rest))
-    if not np.allclose(a, b, rtol=question.within, atol=0.0):
-        worst = float(np.max(np.abs(a - b) / np.abs(b)))
-        raise WrongAnswer(f"{question.name}: values differ from those of {peer} by up to {worst:.2%}")
-
-
-def _key(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, value) for name, value in labels.items() if name != "__name__"))
+    return get_of_peer(address, [f"/api/v1/query_range?query={quote(text)}{times}" for text in texts])
 
 
 def measure_questions(
-    folder: Path, series: int, wanted: Sequence[Question], peers: bool, base_port: int, users: bool
+    folder: Path, series: int, wanted: Sequence[Question], peers: bool, base_port: int, users_s: float, parts: Parts
 ) -> None:
-    """One line a question and peer."""
+    """One line a question and peer; `users_s`: how long users ask, 0 leaves them out."""
     world = QueryWorld(series, MINUTES, end_ms())
     made = partial(QueryWorld, series, MINUTES, world.end_ms)
-    ours: dict[str, tuple[float, dict[str, Any]]] = {}
+    ours: dict[str, Got] = {}
     fresh = news()
+
+    def ask(question: Question) -> None:
+        say(f"ours: {question.name}")
+        rounds = SINGLE_ROUNDS if question.single else ROUNDS
+        ours[question.name] = served.get(question.texts(question.ours, fresh, rounds))
+
     with Served(world, folder / "ours", base_port, made) as served:
         for question in wanted:
-            say(f"ours: {question.name}")
-            rounds = SINGLE_ROUNDS if question.single else ROUNDS
-            ours[question.name] = ask_ours(served, question.texts(question.ours, fresh, rounds))
-        if users:
-            measure_users(served, series)
-    theirs: dict[str, dict[str, float]] = {question.name: {} for question in wanted}
-    for peer in find_peers(folder / "peers") if peers and wanted else []:
-        for name, ms in ask_peer(peer, world, wanted, ours).items():
-            theirs[name][peer.name] = ms
-    for question in wanted:
-        show(question, series, ours[question.name][0], theirs[question.name])
+            parts.run(f"query.{question.name}", partial(ask, question))
+        if users_s:
+            parts.run("query.users", lambda: measure_users(served, series, users_s))
+    answered = [question for question in wanted if question.name in ours]
+    theirs: dict[str, dict[str, Got]] = {question.name: {} for question in answered}
+    wrong: dict[str, str] = {}
+    for peer in find_peers(folder / "peers", "query") if peers and answered else []:
+        parts.run(f"peer.{peer.name}.query", partial(ask_peer, peer, world, answered, ours, theirs, wrong))
+    for question in answered:
+        if question.name in wrong:
+            parts.failed += 1
+            fail(f"query.{question.name}", wrong[question.name])
+        else:
+            show(question, series, ours[question.name], theirs[question.name])
 
 
 def ask_peer(
-    peer: Peer, world: QueryWorld, wanted: Sequence[Question], ours: dict[str, tuple[float, dict[str, Any]]]
-) -> dict[str, float]:
-    """Median ms of each question, answers compared."""
+    peer: Peer,
+    world: QueryWorld,
+    wanted: Sequence[Question],
+    ours: dict[str, Got],
+    theirs: dict[str, dict[str, Got]],
+    wrong: dict[str, str],
+) -> None:
+    """Answers of one peer to all questions into `theirs`; reasons why answers differ into `wrong`."""
     say(f"{peer.name} {peer.version} stores the same")
     peer.store(world.peer_series())
-    found = {}
     with peer.serve() as address:
         for question in wanted:
             say(f"{peer.name}: {question.name}")
-            answer = ours[question.name][1]
-            found[question.name], theirs = ask_theirs(address, question, answer["grid"])
-            check(question, peer.name, answer, theirs)
-    return found
+            mine = ours[question.name].answer
+            try:
+                got = ask_theirs(address, question, mine["grid"])
+                compare(question.name, peer.name, mine, got.answer, question.within)
+            except WrongAnswer as error:
+                wrong[question.name] = str(error)
+            except (PeerFailed, OSError, RuntimeError) as error:
+                fail(f"peer.{peer.name}.query.{question.name}", str(error))
+            else:
+                theirs[question.name][peer.name] = got
 
 
-def show(question: Question, series: int, ms: float, theirs: dict[str, float]) -> None:
+def show(question: Question, series: int, ours: Got, theirs: dict[str, Got]) -> None:
     """The lines of a question; `peer` is the quicker one."""
     theirs_text = question.theirs.format(host=HOST) if question.single else question.theirs
     unit = f"ms ({theirs_text} in PromQL; {series:,} series, HTTP to the last byte of JSON, asked anew)"
-    best = min(theirs, key=lambda name: theirs[name], default=None)
-    emit(f"query.{question.name}", ms, unit, best, theirs[best] / ms if best else None)
-    for name, their_ms in theirs.items():
-        emit(f"peer.{name}.query.{question.name}", their_ms, unit, name, their_ms / ms)
+    took = {name: median_ms(got) for name, got in theirs.items()}
+    ms, best = median_ms(ours), min(took, key=lambda name: took[name], default=None)
+    emit(f"query.{question.name}", ms, unit, best, took[best] / ms if best else None)
+    points = sum(value is not None for one in ours.answer["series"] for value in one["values"])
+    size = f"MB of one answer, {points:,} values, not compressed"
+    emit(f"query.{variant(question.name, 'bytes')}", ours.size / 1e6, size)
+    for name, got in theirs.items():
+        emit(f"peer.{name}.query.{question.name}", took[name], unit, name, took[name] / ms)
+        emit(f"peer.{name}.query.{variant(question.name, 'bytes')}", got.size / 1e6, size)
 
 
-def measure_users(served: Served, series: int) -> None:
-    """Users with a dashboard each: every PAUSE_S one of its questions."""
-    say(f"{USERS} users")
-    texts = [
-        text.format(rack=turn % 100, host=turn * 37 % series) for turn in range(USERS) for text in DASHBOARD
-    ]  # fmt: skip
-    took = np.array(served.users(texts, USERS, USERS_S, PAUSE_S)) * 1000
-    unit = f"ms ({USERS} users, a question every {PAUSE_S:.0f} s each, {series:,} series, {len(took)} questions)"
+def variant(name: str, more: str) -> str:
+    """A variant of a line, or of a variant of one."""
+    return f"{name}.{more}" if "@" in name else f"{name}@{more}"
+
+
+def measure_users(served: Served, series: int, seconds: float) -> None:
+    """Users with a dashboard each: every PAUSE_S one of its questions, while the world goes on."""
+    say(f"{USERS} users for {seconds:.0f} s")
+    with served.living(seconds) as living:
+        took = np.array(served.users(dashboards.texts(series), USERS, seconds, PAUSE_S)) * 1000
+    unit = (
+        f"ms ({USERS} users, a question every {PAUSE_S:.0f} s each, {series:,} series, {len(took)} questions, no text"
+        f" twice, {living.samples:,} samples fed meanwhile, the clock running)"
+    )
     emit("query.users", float(np.percentile(took, 99)), f"{unit}, p99")
     emit("query.users@p50", float(np.percentile(took, 50)), f"{unit}, p50")
     emit("query.users@max", float(took.max()), unit)
@@ -239,18 +246,18 @@ def measure_many(folder: Path, series: int, base_port: int) -> None:
                 for text in question.texts(question.ours, fresh, rounds)
             ]
             say(f"{series:,} series: {texts[0]}")
-            ms, answer = ask_ours(served, texts)
+            got = served.get(texts)
             if question.name == "sum_by_rack":
-                check_sum(answer, int(world.metric("bench.requests").values[-1].sum()))
+                check_sums(got.answer, world.metric("bench.requests").values.sum(axis=1).tolist())
             unit = f"ms ({series:,} series, the last {MANY_RANGES[question.name]}, HTTP)"
-            emit(f"query.{question.name}@{series}", ms, unit)
+            emit(f"query.{question.name}@{series}", median_ms(got), unit)
 
 
-def check_sum(answer: dict[str, Any], expected: int) -> None:
-    """Raises WrongAnswer unless the newest values of all classes are that much together; whole numbers below 2^53."""
-    found = sum(int(one["values"][-1]) for one in answer["series"])
-    if found != expected:
-        raise WrongAnswer(f"the newest values are {found} together, not {expected}")
+def check_sums(answer: dict[str, Any], expected: Sequence[int]) -> None:
+    """Raises WrongAnswer unless all classes together are `expected` at every step; whole numbers below 2^53."""
+    found = [sum(map(int, values)) for values in zip(*(one["values"] for one in answer["series"]), strict=True)]
+    if found != list(expected):
+        raise WrongAnswer(f"all classes together are {found}, not {list(expected)}")
 
 
 def end_ms() -> int:
@@ -266,22 +273,24 @@ def run(args: Sequence[str]) -> None:
     parser.add_argument("--many", type=int, default=MANY, help="0 leaves it out")
     parser.add_argument("--only", action="append", choices=[*NAMES, "users", "history"])
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--seconds", type=float, default=USERS_S, help="how long users ask")
     parser.add_argument("--base-port", type=int, default=BASE_PORT)
     options = parser.parse_args(args)
     folder = Path(tempfile.mkdtemp(prefix="artimon-bench-"))
     only = set(options.only or (*NAMES, "users", "history"))
     wanted = [question for question in QUESTIONS if question.name in only]
+    users_s, parts = options.seconds if "users" in only else 0.0, Parts()
+    answered = partial(measure_questions, folder, options.series, wanted, not options.no_peers, options.base_port)
     try:
         if only - {"history"}:
-            measure_questions(
-                folder, options.series, wanted, not options.no_peers, options.base_port, "users" in only
-            )  # fmt: skip
+            parts.run("query.questions", lambda: answered(users_s, parts))
         if "history" in only:
-            query_history.run([], options.base_port)
+            parts.run("query.history", lambda: query_history.run([], options.base_port))
         if options.many and not options.only:
-            measure_many(folder, options.many, options.base_port)
+            parts.run("query.many", lambda: measure_many(folder, options.many, options.base_port))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    parts.finish()
 
 
 if __name__ == "__main__":

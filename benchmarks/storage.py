@@ -2,10 +2,12 @@
 
 `storage.mixed`: an hour of what a whole stack collects (host, JVMs, shop, itself) once hours are compacted. Of a stack
 that has collected a whole hour of the clock, partitions being such hours, the last one counts; else everything.
+`--recorded`: an hour that was collected once (benchmarks/storing/mix.parquet: values and times; names and labels are
+made), which takes a minute instead of an hour.
 `storage.walk`: a day of integers that walk at random, once days are compacted. Both: everything in the folder of the
 raw table, its log and dead files too. `storage.read`: every sample of 10,000 series of one name, 24 h.
 
-artimon bench storage [--minutes N | --from-stack FOLDER] [--only mixed|walk] [--sources 7] [--no-peers]
+artimon bench storage [--minutes N | --from-stack FOLDER | --recorded] [--only mixed|walk] [--sources 7] [--no-peers]
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ from artimon.stack.ports import PortLeases
 from artimon.stack.programs import ProgramsMissing, ensure
 from artimon.stack.stack import Stack
 from artimon.stack.state import read_state
-from benchmarks.common import emit
+from benchmarks.common import Parts, emit, fail
 from benchmarks.peers.prometheus import Prometheus
-from benchmarks.peers.series import Peer, PeerSeries, Stored, series_of
+from benchmarks.peers.series import Content, Peer, PeerSeries, Stored, series_of
 from benchmarks.peers.victoria import Victoria
-from benchmarks.storing import reading, table, walk
+from benchmarks.storing import reading, recorded, table, walk
 from pipeline.compaction.order import sort
 from pipeline.series.columns import merge
 from pipeline.series.table import series_uri
@@ -49,8 +51,8 @@ def say(text: str) -> None:
     print(f"# {text}", file=sys.stderr, flush=True)
 
 
-def find_peers(folder: Path) -> list[Peer]:
-    """Those whose programs are here or can be fetched; of the others it is said which lines are left out."""
+def find_peers(folder: Path, what: str) -> list[Peer]:
+    """Peers whose programs are here or can be fetched; each other one is a failed line `peer.NAME.what`."""
     cache, found = load_settings().cache, list[Peer]()
     makers: list[tuple[str, tuple[str, ...]]] = [
         ("victoriametrics", ("victoria-metrics",)),
@@ -61,7 +63,7 @@ def find_peers(folder: Path) -> list[Peer]:
         try:
             held = ensure(programs, cache, say)
         except ProgramsMissing as problem:
-            say(f"lines peer.{name}.* are left out: {problem}")
+            fail(f"peer.{name}.{what}", str(problem))
             continue
         place, port = folder / name, leases.lease(PEER_PORT)
         if name == "prometheus":
@@ -144,9 +146,10 @@ def measure_read(hdfs: str, made: walk.Walk, peers: Sequence[Peer]) -> None:
     """The same samples through every engine's usual way."""
     start, end = made.start_ms, made.start_ms + 86_460_000
     count = made.named * made.polls
+    content = Content(count, made.total)
     say(f"read: {count:,} samples of {made.named:,} series")
-    first, warm = reading.read(hdfs, walk.NAME, start, end, count)
-    theirs = {peer.name: peer.read(walk.NAME.replace(".", "_"), start, end, count) for peer in peers}
+    first, warm = reading.read(hdfs, walk.NAME, start, end, content)
+    theirs = {peer.name: peer.read(walk.NAME.replace(".", "_"), start, end, content) for peer in peers}
     unit = f"s ({count:,} samples of {made.named:,} series, 24 h)"
     for n, (name, ours) in enumerate((("storage.read", warm), ("storage.read@first", first))):
         side = 1 - n
@@ -198,22 +201,39 @@ def run(args: Sequence[str]) -> None:
         prog="artimon bench storage", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, help="that a stack collects for storage.mixed; else a full hour")
+    parser.add_argument("--recorded", action="store_true", help="storage.mixed of the hour kept in the repository")
     parser.add_argument("--from-stack", type=Path, help="data folder of a stack, running or not, that has collected")
     parser.add_argument("--only", choices=["mixed", "walk"], help="leave the other out")
     parser.add_argument("--sources", type=int, default=7, help="of storage.walk, 1,500 series each")
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args(args)
-    folder = Path(tempfile.mkdtemp(prefix="artimon-bench-"))
+    folder, parts = Path(tempfile.mkdtemp(prefix="artimon-bench-")), Parts()
     try:
-        peers = {part: [] if options.no_peers else find_peers(folder / part) for part in ("mixed", "walk")}
         if options.only != "walk":
-            with collected(options.minutes, options.from_stack, folder) as hdfs:
-                measure_mixed(hdfs, peers["mixed"], folder)
+            parts.run("storage.mixed.part", lambda: _mixed(options, folder))
         if options.only != "mixed":
-            with Stack(folder / "walk-stack", ["hdfs"], base_port=BASE_PORT) as stack:
-                measure_walk(stack.hdfs, options.sources, peers["walk"], folder)
+            parts.run("storage.walk.part", lambda: _walk(options, folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    parts.finish()
+
+
+def _mixed(options: argparse.Namespace, folder: Path) -> None:
+    peers = [] if options.no_peers else find_peers(folder / "mixed", "storage.mixed")
+    if options.recorded:
+        with Stack(folder / "mixed-stack", ["hdfs"], base_port=BASE_PORT) as stack:
+            place = f"{stack.hdfs}/recorded"
+            recorded.fill(place, _two_days_ago())
+            measure_mixed(place, peers, folder)
+    else:
+        with collected(options.minutes, options.from_stack, folder) as hdfs:
+            measure_mixed(hdfs, peers, folder)
+
+
+def _walk(options: argparse.Namespace, folder: Path) -> None:
+    peers = [] if options.no_peers else find_peers(folder / "walk", "storage.walk")
+    with Stack(folder / "walk-stack", ["hdfs"], base_port=BASE_PORT) as stack:
+        measure_walk(stack.hdfs, options.sources, peers, folder)
 
 
 if __name__ == "__main__":

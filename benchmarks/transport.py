@@ -1,16 +1,18 @@
 """Agent to collector to Kafka, beside Flume NG; real processes, all on this machine.
 
-`transport.encoded@N`: samples a second from the hand-over to the log of N agents until the last batch is acked at level
-`kafka`: batches of 1,500 different samples that our codec encoded beforehand, the log fsynced, the counts in Kafka
-verified. `transport.encoded` is the best of them. `transport.cpu`, `transport.memory.*`: of the same runs.
-`transport.single`: one agent, from polled values through encode. `transport.latency.*`: accepted to acked, at the load
-of 1.5 million samples a minute and at half of what `transport.encoded` reached.
-`transport.mixed`: the same with a fifth of the samples doubles and integers that walk further, 17 bytes a sample.
-`transport.log.*`, `transport.restart.*`: a log of 1 GiB, see benchmarks.transport_log; `transport.restart.resend`:
-until Kafka has all of it.
-`peer.flume.transport.encoded@C`: Flume NG with one sample an event, C connections, the best round;
-`peer.flume.transport.bytes@C`: the same batches as events. `transport.encoded` and `transport.bytes` are compared with
-its best.
+Like for like first: `transport.single`, `transport.polled@N`: 1 and N agents beside Flume with as many connections,
+equal batches, from polled values, encoding included; `transport.encoded.bytes@N`: equal batches, encoded beforehand.
+Ours: from the hand-over to the log until the last batch is acked at level `kafka`, the log fsynced, the counts in Kafka
+verified. Flume: from the first value or frame until the last byte is in its files.
+
+`transport.encoded@N`: samples a second of batches of 1,500 different samples that were encoded beforehand;
+`transport.encoded`: the best of them, beside Flume's best with one sample an event; `transport.bytes`: the same in
+MB/s, beside Flume's best with our batches as events. `transport.cpu`, `transport.memory.*`: of the same runs.
+`transport.latency.*`: accepted to acked, at the load of 1.5 million samples a minute and at half of what
+`transport.encoded` reached. `transport.mixed`: the same with a fifth of the samples doubles and integers that walk
+further, 17 bytes a sample. `transport.log.*`, `transport.restart.*`: a log of 1 GiB, see benchmarks.transport_log;
+`transport.restart.resend`: until Kafka has all of it. `peer.flume.*`: the best round. A part that fails is a failed
+line; the others go on.
 `--backlog` alone: an hour of backlog on a whole stack, see benchmarks.carrying.backlog; about eight minutes.
 """
 
@@ -20,7 +22,8 @@ import argparse
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from artimon.stack.stack import Stack
@@ -28,7 +31,7 @@ from benchmarks import transport_log
 from benchmarks.carrying import backlog, bodies, flume_runs
 from benchmarks.carrying.driver import Orders
 from benchmarks.carrying.servers import Collectors, Run, carry, ends, fresh, verify
-from benchmarks.common import emit
+from benchmarks.common import Parts, emit
 from benchmarks.lag import LagError
 from benchmarks.loads.samples import SERIES_A_SOURCE, Source
 from benchmarks.loads.world import WrongCounts
@@ -52,6 +55,7 @@ class Bench:
     prepared: bodies.Bodies
     path: Path
     collectors: int
+    flume: flume_runs.Best = field(default_factory=flume_runs.Best)
     best: float = 0.0
     best_mb_s: float = 0.0
 
@@ -106,7 +110,9 @@ def encoded(bench: Bench, agents: int, rounds: int) -> None:
     if run.rate > bench.best:
         bench.best, bench.best_mb_s = run.rate, run.bytes / 1e6 / run.seconds
     emit(f"transport.encoded@{agents}", run.rate, "samples/s")
-    emit(f"transport.encoded.bytes@{agents}", run.bytes / 1e6 / run.seconds, "MB/s")
+    mb_s, theirs = run.bytes / 1e6 / run.seconds, bench.flume.mb_s.get(agents)
+    peer = f"Flume NG, the same batches as events, {agents} connections" if theirs else None
+    emit(f"transport.encoded.bytes@{agents}", mb_s, "MB/s", peer, mb_s / theirs[0] if theirs else None)
     cpu = run.agents_cpu_s + run.collectors_cpu_s
     emit(f"transport.cpu@{agents}", cpu / (run.bytes / 1e9), "core-seconds/GB, agents and collectors")
     emit(f"transport.cpu.kafka@{agents}", run.kafka_cpu_s / (run.bytes / 1e9), "core-seconds/GB")
@@ -114,10 +120,13 @@ def encoded(bench: Bench, agents: int, rounds: int) -> None:
     emit(f"transport.memory.collector@{agents}", run.collector_mb, "MiB resident, the largest collector, peak")
 
 
-def single(bench: Bench, rounds: int) -> None:
-    """`transport.single`."""
-    runs = [bench.run(1, 0.25, "polled") for _ in range(rounds)]
-    emit("transport.single", max(run.rate for run in runs), "samples/s from polled values, one agent")
+def polled(bench: Bench, agents: int, rounds: int) -> None:
+    """`transport.single`, `transport.polled@N`."""
+    rate = max(bench.run(agents, 1 / flume_runs.POLLED_PART, "polled").rate for _ in range(rounds))
+    theirs = bench.flume.polled.get(agents)
+    peer = f"Flume NG, the same from polled values, {agents} connections" if theirs else None
+    unit = f"samples/s from polled values, encoded, logged and acked, {agents} agents"
+    emit(flume_runs.polled_line(agents), rate, unit, peer, rate / theirs[0] if theirs else None)
 
 
 def mixed(bench: Bench, options: argparse.Namespace) -> None:
@@ -130,19 +139,23 @@ def mixed(bench: Bench, options: argparse.Namespace) -> None:
     path.unlink()
 
 
-def restarted(bench: Bench) -> None:
+def restarted(bench: Bench, size: int) -> None:
     """`transport.log.*`, `transport.restart.*`."""
     if bench.stack is None:
         raise WrongCounts("no servers")
     folder = fresh(bench.folder, "log")
     try:
-        data = transport_log.report(folder, GIB)
+        data = transport_log.report(folder, size)
         held = _batches_in(data / "log")
         before = ends(bench.stack.kafka)
         with Collectors(bench.stack, bench.folder, bench.collectors):
             seconds, _ = transport_log.resend(data, bench.stack.zookeeper)
         verify(bench.stack.kafka, before, held + 1)  # and the one that it accepted after its start
-        emit("transport.restart.resend", seconds, f"s from the start of the process, 1 GiB, {held:,} batches in Kafka")
+        emit(
+            "transport.restart.resend",
+            seconds,
+            f"s from the start of the process, {size / GIB:g} GiB, {held:,} batches in Kafka",
+        )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -152,8 +165,9 @@ def _batches_in(log: Path) -> int:
     return sum(record.type == RecordType.BATCH for record in records)
 
 
-def compared(best: flume_runs.Best, ours: Bench) -> None:
+def compared(ours: Bench) -> None:
     """`transport.encoded` and `transport.bytes`, beside Flume if it was measured."""
+    best = ours.flume
     peer = "Flume NG 1.11, {}, into its files" if best.events else None
     for name, value, other, unit, what in (
         ("transport.encoded", ours.best, flume_runs.of_all(best.events), "samples/s", "one sample an event"),
@@ -175,19 +189,21 @@ def latency(bench: Bench) -> None:
             emit(f"transport.latency.{label}{name}", run.latency_ms(part), f"ms at {rate:,.0f} samples/s")
 
 
-def measure(bench: Bench, options: argparse.Namespace) -> None:
+def measure(bench: Bench, options: argparse.Namespace, parts: Parts) -> None:
     """All of ours that the options name."""
+    if "single" in options.parts:
+        for agents in flume_runs.POLLED_AGENTS:
+            parts.run(flume_runs.polled_line(agents), partial(polled, bench, agents, options.rounds))
     if "encoded" in options.parts:
         for agents in options.agents:
-            encoded(bench, agents, options.rounds)
+            parts.run(f"transport.encoded@{agents}", partial(encoded, bench, agents, options.rounds))
+        parts.run("transport.encoded", partial(compared, bench))
     if "mixed" in options.parts:
-        mixed(bench, options)
-    if "single" in options.parts:
-        single(bench, options.rounds)
+        parts.run("transport.mixed", lambda: mixed(bench, options))
     if "latency" in options.parts:
-        latency(bench)
+        parts.run("transport.latency.p50", lambda: latency(bench))
     if "log" in options.parts:
-        restarted(bench)
+        parts.run("transport.log.accept", lambda: restarted(bench, options.log_bytes))
 
 
 def parse(args: list[str]) -> argparse.Namespace:
@@ -200,9 +216,11 @@ def parse(args: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--parts", default=",".join(PARTS), help=f"which of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--events", type=int, default=300_000, help="samples, one an event, for Flume")
+    parser.add_argument("--log-bytes", type=int, default=GIB, help="of the log that is restarted on")
     parser.add_argument("--base-port", type=int, default=25_600)
     parser.add_argument("--keep", action="store_true", help="leave the folder of data and logs")
     parser.add_argument("--backlog", type=int, default=0, metavar="MINUTES", help="only this: minutes of backlog")
+    parser.add_argument("--sources", type=int, default=1_000, help="of the backlog, 1,500 series each")
     parser.add_argument("--folder", type=Path, default=None, help="where to work (default: a temporary one)")
     options = parser.parse_args(args)
     options.parts, options.agents = set(options.parts.split(",")), [int(n) for n in options.agents.split(",")]
@@ -217,7 +235,7 @@ def run(args: list[str]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="artimon-transport-", dir=options.folder))
     try:
         if options.backlog:
-            backlog.run(folder, 1_000, options.backlog, options.base_port)
+            backlog.run(folder, options.sources, options.backlog, options.base_port)
         else:
             _run_parts(folder, options)
     finally:
@@ -228,17 +246,21 @@ def run(args: list[str]) -> None:
 
 
 def _run_parts(folder: Path, options: argparse.Namespace) -> None:
-    path, best = folder / "bodies.bin", flume_runs.Best()
+    path, parts = folder / "bodies.bin", Parts()
     prepared = bodies.make(path, options.samples // SERIES_A_SOURCE)
     note(f"{len(prepared):,} batches, {prepared.bytes / len(prepared) / SERIES_A_SOURCE:.2f} bytes a sample")
     bench = Bench(None, folder, prepared, path, options.collectors)
+
+    def peer() -> None:
+        bench.flume = flume_runs.measure(folder, path, prepared, options.events, options.rounds, options.agents)
+
+    if "flume" in options.parts:
+        parts.run("peer.flume.transport", peer)
     if options.parts - {"flume"}:
         with Stack(folder / "stack", ["zookeeper", "kafka"], base_port=options.base_port) as stack:
             bench.stack = stack
-            measure(bench, options)
-    if "flume" in options.parts:
-        best = flume_runs.measure(folder, prepared, options.events, options.rounds)
-    compared(best, bench)
+            measure(bench, options, parts)
+    parts.finish()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.labels import canonical
 from artimon.model.select import STATISTICS, Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
-from benchmarks.common import emit
+from benchmarks.common import Parts, emit
 from benchmarks.storing import mix
 from varstore.buckets import BucketStore, Run
 from varstore.shard import Shard
@@ -322,16 +323,21 @@ def run(args: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="artimon bench varstore", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=["ingest", "density", *OTHERS], help="leave the others out")
+    parts = ["ingest", "density", *OTHERS]
+    parser.add_argument("--only", default=",".join(parts), help=f"by comma, of {', '.join(parts)} (default: all)")
     parser.add_argument("--minutes", type=int, default=FULL_MINUTES, help="that the density is measured after")
     options = parser.parse_args(args)
-    if options.only in (None, "ingest"):
-        measure_ingest()
-    if options.only in (None, "density"):
-        measure_density(options.minutes)
+    only, done = set(options.only.split(",")), Parts()
+    if unknown := only - set(parts):
+        parser.error(f"--only: {', '.join(sorted(unknown))} is none of {', '.join(parts)}")
+    if "ingest" in only:
+        done.run("varstore.ingest", measure_ingest)
+    if "density" in only:
+        done.run("varstore.density", lambda: measure_density(options.minutes))
     for name, arguments in OTHERS.items():
-        if options.only in (None, name):
-            importlib.import_module(f"benchmarks.{name}").run(arguments)
+        if name in only:
+            done.run(f"varstore.{name}", partial(importlib.import_module(f"benchmarks.{name}").run, arguments))
+    done.finish()
 
 
 if __name__ == "__main__":

@@ -18,19 +18,19 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, thread_time
 
 import numpy as np
 
-from artimon.compute.aggregate import AggregateRequest, decode_aggregate, encode_aggregate
-from artimon.compute.reducing import Windows
+from artimon.model.aggregate import AggregateRequest, decode_aggregate, encode_aggregate
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest, decode_buckets, encode_buckets
-from benchmarks.common import emit
+from artimon.model.windows.reducing import Windows
+from benchmarks.common import Parts, emit
 from benchmarks.loads.many import ManyNames
 from benchmarks.loads.racks import MINUTE_MS, RackWorld, loaded_shard
 from benchmarks.loads.racks import NAME as RACK_NAME
@@ -146,7 +146,7 @@ def measure_http(folder: Path, base_port: int, with_peers: bool, series: int = S
     racks.check("ours again", again.means, expected)
     unit = f"ms (mean by rack, {series:,} series x {BUCKETS} buckets, HTTP to the last byte of JSON)"
     theirs: dict[str, racks.Asked] = {}
-    for peer in find_peers(folder / "peers") if with_peers else []:
+    for peer in find_peers(folder / "peers", "varstore.rack.http") if with_peers else []:
         say(f"http: {peer.name} {peer.version} stores the same")
         peer.store(world.peer_series())
         theirs[peer.name] = racks.ask_peer(peer, world)
@@ -192,25 +192,28 @@ def run(args: Sequence[str]) -> None:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="benchmarks.varstore_rack", description=__doc__, formatter_class=form)
     parser.add_argument("--only", choices=PARTS, help="leave the others out")
+    parser.add_argument("--series", type=int, default=SERIES)
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--base-port", type=int, default=BASE_PORT)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each part of `together`")
     options = parser.parse_args(args)
     folder = Path(tempfile.mkdtemp(prefix="artimon-bench-"))
     wanted = [options.only] if options.only else PARTS
+    series, parts = options.series, Parts()
+    peers = not options.no_peers
+    measured: dict[str, Callable[[], None]] = {
+        "select": lambda: measure_select(series * ALL_SERIES // SERIES),
+        "rack": lambda: measure_rack(series),
+        "windows": lambda: measure_windows(series),
+        "http": lambda: measure_http(folder / "http", options.base_port, peers, series),
+        "together": lambda: measure_together(folder / "together", options.base_port, options.seconds, series),
+    }
     try:
-        if "select" in wanted:
-            measure_select()
-        if "rack" in wanted:
-            measure_rack()
-        if "windows" in wanted:
-            measure_windows()
-        if "http" in wanted:
-            measure_http(folder / "http", options.base_port, not options.no_peers)
-        if "together" in wanted:
-            measure_together(folder / "together", options.base_port, options.seconds)
+        for part in wanted:
+            parts.run(f"varstore.{part}", measured[part])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    parts.finish()
 
 
 if __name__ == "__main__":

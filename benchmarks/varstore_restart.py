@@ -1,12 +1,13 @@
 """Restart of a shard from its snapshot, and what snapshots cost while it is fed.
 
-1.5 million series of 1,000 sources with six labels each are announced and fed for 40 minutes. `varstore.snapshot.first`
-and `varstore.snapshot`: a snapshot of everything, and one of what changed in a minute, taken while another minute is
-fed in steps of a run. `varstore.snapshot.pause`: the longest time in which nothing was applied, the longest step
-meanwhile; `@without`: the longest step without a snapshot. `varstore.restart`: a new process loads the snapshot; until
-it has answered a `select`.
+1.5 million series of 1,000 sources with six labels each are announced and fed for 77 hours, so that every bucket of
+every level is filled: each minute of the last 80, twice in each bucket of a coarser level before.
+`varstore.snapshot.first` and `varstore.snapshot`: a snapshot of everything, and one of what changed in a minute, taken
+while another minute is fed in steps of a run. `varstore.snapshot.pause`: the longest time in which nothing was applied,
+the longest step meanwhile; `@without`: the longest step without a snapshot. `varstore.restart`: a new process loads the
+snapshot; until it has answered a `select`. Then every bucket of every level is looked at.
 
-artimon bench varstore_restart [--series 1500000] [--minutes 40]
+artimon bench varstore_restart [--series 1500000] [--minutes 4620]
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+import psutil
 import xxhash
 
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.feed import FeedEntry, FeedRange
 from artimon.model.fingerprint import fingerprint
-from artimon.model.grid import Grid
+from artimon.model.grid import DEFAULT_LEVELS, Grid, Level
 from artimon.model.labels import canonical
 from artimon.model.select import Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
@@ -37,7 +39,9 @@ from varstore.images.snapshots import Snapshots, Taken
 from varstore.server import SWITCH_S
 from varstore.shard import Shard
 
-SERIES, A_SOURCE, MINUTES = 1_500_000, 1_500, 40
+SERIES, A_SOURCE, MINUTES = 1_500_000, 1_500, 77 * 60
+BYTES_A_SERIES = 9_500
+"""Memory that a filled series takes at most, index included."""
 START_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
 STEP = 20
@@ -51,7 +55,8 @@ class World:
         self.sources = [f"shop/h{i}/0" for i in range(max(1, series // A_SOURCE))]
         self.prints: list[np.ndarray[tuple[int], np.dtype[np.uint64]]] = []
         self._random = np.random.default_rng(1)
-        self._offset = self._minutes = 0
+        self._offset = self.minutes = 0
+        self.samples = 0
 
     def announce(self, shard: Shard) -> None:
         """Everything, in blocks of 750."""
@@ -68,11 +73,16 @@ class World:
 
     def minute(self, step: int) -> Iterator[FeedRange]:
         """The next minute, `step` sources a range, in random order."""
-        at = START_MS + self._minutes * MINUTE_MS
-        self._minutes += 1
+        at = START_MS + self.minutes * MINUTE_MS
+        self.minutes += 1
+        self.samples += len(self.sources) * A_SOURCE
         order = self._random.permutation(len(self.sources))
         for first in range(0, len(order), step):
             yield self._range(order[first : first + step].tolist(), at)
+
+    def skip(self, minute: int) -> None:
+        """Go on at this minute."""
+        self.minutes = minute
 
     def _range(self, sources: list[int], at: int) -> FeedRange:
         entries = []
@@ -84,7 +94,7 @@ class World:
             self._offset += 1
         n = len(sources) * A_SOURCE
         times = np.repeat(at + self._random.integers(1, 1_000, len(sources)), A_SOURCE)
-        cells = self._random.integers(0, 10**6, n) + self._minutes * 1_000
+        cells = self._random.integers(0, 10**6, n) + self.minutes * 1_000
         samples = Samples(
             np.concatenate([self.prints[i] for i in sources]),
             times,
@@ -95,37 +105,72 @@ class World:
         return FeedRange("topic", 0, self._offset - len(sources), self._offset, tuple(entries), samples)
 
 
+def fill_minutes(minutes: int) -> Iterator[int]:
+    """Minutes in which a poll fills every bucket of all levels at the end of `minutes`."""
+    for minute in range(minutes):
+        left = minutes - minute
+        if left <= 80:
+            wanted = True
+        elif left <= 270:
+            wanted = minute % 5 in (1, 3)
+        elif left <= 1_500:
+            wanted = minute % 15 in (3, 11)
+        else:
+            wanted = minute % 30 == 7
+        if wanted:
+            yield minute
+
+
 def measure(series: int = SERIES, minutes: int = MINUTES, folder: Path | None = None) -> None:
     """Emit the lines that the module's text names."""
     with tempfile.TemporaryDirectory(prefix="artimon-restart-", dir=folder) as name:
         path = Path(name)
-        _fill_and_snap(path, series, minutes)
+        held = _fill_and_snap(path, series, minutes)
         with ProcessPoolExecutor(1, get_context("spawn")) as other:
-            took_s, found = other.submit(_restart, path, series).result()
+            took_s, found = other.submit(_restart, path, series, held).result()
         if found != series // A_SOURCE // 40 * A_SOURCE and series == SERIES:
             raise RuntimeError(f"{found} series of rack r7 after the restart")
         size = sum(file.stat().st_size for file in path.iterdir())
-        emit("varstore.restart", took_s, f"s ({series:,} series, {minutes} minutes of samples)")
+        emit("varstore.restart", took_s, f"s ({series:,} series, {_said(minutes)}, {size / 1e9:.1f} GB of snapshots)")
         emit("varstore.restart@bytes", size / series, "bytes/series on disk, two snapshots")
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir()
 
 
-def _fill_and_snap(path: Path, series: int, minutes: int) -> None:
+def _said(minutes: int) -> str:
+    full = "every bucket of every level filled" if minutes >= MINUTES else "levels not all filled"
+    return f"{minutes} minutes, {full}"
+
+
+def _require_memory(series: int) -> None:
+    needed, free = series * BYTES_A_SERIES, psutil.virtual_memory().available
+    if free < needed:
+        raise RuntimeError(
+            f"{needed / 2**30:.0f} GiB of memory are needed, {free / 2**30:.0f} are free: take fewer --series"
+        )
+
+
+def _fill_and_snap(path: Path, series: int, minutes: int) -> int:
+    """Minutes that the last snapshot holds at least."""
     sys.setswitchinterval(SWITCH_S)
+    _require_memory(series)
     shard, world = Shard(capacity=series), World(series)
     world.announce(shard)
-    for _ in range(minutes):
+    for minute in fill_minutes(minutes):
+        world.skip(minute)
         for range_ in world.minute(200):
             shard.feed(range_)
+    print(f"# {world.samples:,} samples fed", file=sys.stderr, flush=True)
     snapshots = Snapshots(shard, path)
     without = _longest_step_s(shard, world)
     for name in ("varstore.snapshot.first", "varstore.snapshot"):
+        held = world.minutes
         taken, longest_s, beside = _snap(shard, world, snapshots)
         emit(name, taken.took_s, f"s ({taken.rows} rows, {taken.bytes / 1e6:.0f} MB)")
         emit(f"{name}.pause", longest_s * 1000, f"ms, longest step while it was taken ({beside:,} samples applied)")
         _longest_step_s(shard, world)
     emit("varstore.snapshot.pause@without", without * 1000, "ms, longest step without a snapshot")
+    return held
 
 
 def _longest_step_s(shard: Shard, world: World) -> float:
@@ -160,18 +205,32 @@ def _snap(shard: Shard, world: World, snapshots: Snapshots) -> tuple[Taken, floa
     return found[0], longest, applied
 
 
-def _restart(path: Path, series: int) -> tuple[float, int]:
+def _restart(path: Path, series: int, minutes: int) -> tuple[float, int]:
     """In a new process: seconds, and how many series of one rack it finds."""
     began = time.perf_counter()
     shard = Shard(capacity=series, owned=frozenset())
     if not Snapshots(shard, path).load():
         raise RuntimeError("the snapshot could not be loaded")
-    end = START_MS + 10 * MINUTE_MS
-    request = SelectRequest((Matcher("rack", "=", "r7"),), Grid(end, MINUTE_MS, 5), ("last", "count"))
-    buckets = shard.select(request)
+    buckets = shard.select(_request(DEFAULT_LEVELS[0], minutes, 5))
+    took = time.perf_counter() - began
     if not (buckets.statistics["count"] == 1).all():
         raise RuntimeError("buckets are not what was fed")
-    return time.perf_counter() - began, len(buckets.series)
+    _check_filled(shard, minutes)
+    return took, len(buckets.series)
+
+
+def _request(level: Level, minutes: int, count: int) -> SelectRequest:
+    """The newest buckets of a level before the end of the fill."""
+    end = (START_MS + minutes * MINUTE_MS) // level.step_ms * level.step_ms
+    return SelectRequest((Matcher("rack", "=", "r7"),), Grid(end, level.step_ms, count), ("last", "count"))
+
+
+def _check_filled(shard: Shard, minutes: int) -> None:
+    """No bucket of any level is empty; the two oldest are left out, for minutes may have been fed after `minutes`."""
+    for level in DEFAULT_LEVELS:
+        count = min(level.count - 2, minutes * MINUTE_MS // level.step_ms - 1)
+        if count > 0 and not (shard.select(_request(level, minutes, count)).statistics["count"] > 0).all():
+            raise RuntimeError(f"buckets of {level.step_s} s are empty after the restart")
 
 
 def run(arguments: Sequence[str]) -> None:

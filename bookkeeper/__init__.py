@@ -59,6 +59,7 @@ __all__ = [
     "histogram",
     "in_flight",
     "integer",
+    "leave",
     "on_poll",
     "refusals",
     "remove_boolean_var",
@@ -282,6 +283,13 @@ def configure(
         openmetrics=openmetrics,
         strict=strict,
     )
+
+
+def leave() -> None:
+    """Hands over the last values without waiting for a poll, as a file for the agent of the host (docs/bookkeeper.md).
+
+    Call it before os._exit, exec, or in a handler of a signal that ends the process. Nothing is shown afterwards."""
+    _book.leave()
 
 
 def write_dropin(name: str | None = None, folder: str | None = None) -> int:

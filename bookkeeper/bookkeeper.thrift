@@ -47,6 +47,7 @@ struct Endpoint {
   4: string instance
   5: i64 time_ms          // the process's clock now, ms since the epoch
   6: i32 version = 1      // of this contract
+  7: optional i32 uid     // user of the process: only files of that user (or root) are its final snapshot
 }
 
 struct Rows {
@@ -69,6 +70,8 @@ struct Poller {
   1: string name          // of the agent
   2: i64 patience_ms      // gives way to another poller that asked within this time; 0: takes its place
   3: optional binary memo // kept by the process for the poller that comes next; at most 192 KiB
+  4: optional bool confirms // will say `kept_ms` once the answer of a process that is ending is on its disk
+  5: optional i64 kept_ms // Endpoint.time_ms of the newest answer that is on the poller's disk
 }
 
 struct Columns {
@@ -83,6 +86,13 @@ struct Columns {
   // Who polls this process now. If that is not who asked, it had to give way: there are no values then.
   7: optional string poller
   8: optional binary memo         // what the poller before this one left, in the first answer after it
+}
+
+/* Final snapshot: the file that a process leaves when it ends and no agent has polled it. docs/formats/final.md */
+struct Final {
+  1: Columns columns      // whole, as for a poller without a schema; `poller` and `memo` of the last poll
+  2: string address       // IP address that the process advertised
+  3: i64 polled_ms        // the process's clock at the last poll of an agent, 0 without one
 }
 
 service Bookkeeper {

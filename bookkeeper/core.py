@@ -161,6 +161,16 @@ class Bookkeeper(Functions):
         else:
             old.close(last_poll_s)
 
+    def leave(self) -> None:
+        """As `close`, without a last poll: the values go at once into a final snapshot for the agent of the host. For a
+        process that is about to end without atexit, by os._exit, exec or a signal."""
+        with self._switch:
+            old, self._endpoint = self._endpoint, None
+            self.online = False
+            self._show("")
+        if old is not None:
+            old.seal()
+
     @property
     def endpoint(self) -> Endpoint | None:
         """The running endpoint, None before the first write and when there is none."""

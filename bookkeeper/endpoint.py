@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bookkeeper import addresses, instances
 from bookkeeper.clock import now_ms
-from bookkeeper.settings import Settings, digest, security
+from bookkeeper.settings import FINAL_FOLDER, Settings, digest, security
 from bookkeeper.variables import Variables
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ LAST_POLL_S = 5.0
 REGISTER_S = 1.0
 """A process that ends younger than this may finish its registration first: nobody would ever know what it counted."""
 REACH_S = 0.2
+LEAVE_S = 2.0
+"""Time for the file of the final snapshot: a file system that hangs does not keep a process from ending."""
 FOUND_S = 2.0
 """So old must a process be before its node is deleted: by then whoever watches has seen it."""
 MAX_CONNECTIONS = 16
@@ -54,6 +56,7 @@ class Endpoint:
         self.server: FramedServer | None = None
         self.registration: Registration | None = None
         self.service: Service | None = None
+        self.advertised = ""
         self._begun = monotonic()
         self._prepared = threading.Event()  # `registration` is there
 
@@ -63,11 +66,27 @@ class Endpoint:
         self._thread.start()
 
     def close(self, last_poll_s: float = LAST_POLL_S) -> None:
-        """Withdraws the znode, waits for one more poll if anybody may come for it, then closes everything.
+        """Withdraws the znode, waits for one more poll if anybody may come for it, then closes everything. Leaves a
+        final snapshot if no agent has polled the last values.
 
         At once if ZooKeeper cannot be reached; else at most `last_poll_s` and about 2 s more."""
         if last_poll_s:
             self._finish_registering()
+        self._withdraw(last_poll_s)
+        self._close_server()
+        if last_poll_s:
+            self.leave()
+        self._close_registration()
+
+    def seal(self) -> None:
+        """Ends at once, without a last poll, and leaves a final snapshot: before os._exit or exec."""
+        self._prepare_to_leave()
+        self._withdraw(0.0)
+        self._close_server()
+        self.leave()
+        self._close_registration()
+
+    def _withdraw(self, last_poll_s: float) -> None:
         self._closing.set()
         registration, service = self.registration, self.service
         if registration is not None and service is not None:
@@ -81,7 +100,6 @@ class Endpoint:
                 registration.withdrawn.wait(1.5)
                 if registration.deleted or service.polled.is_set():
                     service.last_poll.wait(max(0.0, until - monotonic()))
-        self._close_parts()
 
     def _finish_registering(self) -> None:
         until = self._begun + REGISTER_S
@@ -91,10 +109,50 @@ class Endpoint:
             self._prepared.wait(max(0.0, until - monotonic()))
             if self.registration is not None:
                 self.registration.registered.wait(max(0.0, until - monotonic()))
+        else:
+            self._prepare_to_leave()
+
+    def _prepare_to_leave(self) -> None:
+        """Wait for the instance number, without which a final snapshot would name no source."""
+        if not self._prepared.is_set() and self._may_leave():
+            self._prepared.wait(max(0.0, self._begun + REGISTER_S - monotonic()))
+
+    def leave(self) -> None:
+        """Leave a final snapshot unless an agent has the last values. The server is stopped: no poll comes later."""
+        service = self.service
+        if service is None or service.handed_over.is_set() or not self._may_leave():
+            return
+        worker = threading.Thread(target=self._leave, args=(service,), name="bookkeeper-final", daemon=True)
+        try:
+            worker.start()
+        except RuntimeError:  # the interpreter starts no more threads
+            self._leave(service)
+        else:
+            worker.join(LEAVE_S)
+
+    def _may_leave(self) -> bool:
+        """An agent has made the folder of final snapshots."""
+        return os.path.isdir(os.path.join(self._settings.dropin, FINAL_FOLDER))
+
+    def _leave(self, service: Service) -> None:
+        from bookkeeper import final
+
+        try:
+            made = service.final(self.advertised)
+            if made is not None:
+                final.leave(self._settings.dropin, self.uuid, final.encode(made))
+        except Exception as error:
+            log.warning("no final snapshot, what was counted since the last poll is lost: %s", error)
 
     def _close_parts(self) -> None:
+        self._close_server()
+        self._close_registration()
+
+    def _close_server(self) -> None:
         if self.server is not None:
             self.server.stop(timeout=0.5)
+
+    def _close_registration(self) -> None:
         if self.registration is not None:
             self.registration.stop()
             if self.registration.connected:
@@ -150,7 +208,7 @@ class Endpoint:
         port = where.advertise_port or server.port
         path = f"{CONTEXTS}/{settings.context}/{addresses.bracketed(where.advertise)}:{port}:{dashed(self.uuid)}"
         data = {"instance": name, "birth_ms": identity.birth_ms, "pid": os.getpid(), "version": 1}
-        self.service, self.server = handler, server
+        self.service, self.server, self.advertised = handler, server, where.advertise
         told = json.dumps(data).encode()
         self.registration = registration.Registration(settings.zookeeper, path, told, digest=user)
         self._prepared.set()
@@ -215,6 +273,7 @@ def _import_all() -> None:
     """Everything that any later step would import by itself, at a time that a fork cannot hit."""
     import encodings.idna  # noqa: F401 - by getaddrinfo
 
+    import bookkeeper.final
     import bookkeeper.framed
     import bookkeeper.registration
     import bookkeeper.service

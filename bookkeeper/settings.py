@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 ZOOKEEPER = "127.0.0.1:2181"
 DROPIN = "/var/run/artimon"
+FINAL_FOLDER = "final"
+"""In the folder of drop-in files, made by the agent."""
 NAME_BYTES = 255
 MAX_SERIES = 10_000_000
 
@@ -41,6 +43,8 @@ class Settings:
     """Pollers must show what `security` wants."""
     zookeeper_auth: str = ""
     """A file that holds user:password of ZooKeeper; "" for none."""
+    dropin: str = ""
+    """Folder of drop-in files; the final snapshot goes into its folder `final`."""
     openmetrics: str = ""
     """Where Prometheus may read the variables: `[host:]port[-port]`; "" for nowhere."""
 
@@ -72,6 +76,7 @@ def read(
         disabled=_yes(env.get("ARTIMON_DISABLED", "")) or _yes(env.get("ARTIMON_OFF", "")),
         secure_polls=_yes(env.get("ARTIMON_SECURE_POLLS", "")),
         zookeeper_auth=env.get("ARTIMON_ZOOKEEPER_AUTH") or "",
+        dropin=dropin_folder(environment=env),
         openmetrics=one("openmetrics") or "",
     )
 

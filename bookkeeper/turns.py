@@ -36,3 +36,8 @@ class Turns:
             if memo is not None:
                 self._memo = memo if len(memo) <= MAX_MEMO else b""
             return name, left
+
+    def last(self) -> tuple[str, bytes]:
+        """Name of the last poller, "" without one, and the memo that it left."""
+        with self._lock:
+            return self._name, self._memo

@@ -12,6 +12,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from artimon.model.znode import read_table
+
 Key = TypeVar("Key", bound=Hashable)
 
 FRESH_VERSIONS = 2
@@ -92,7 +94,7 @@ class AckState:
     def from_json(cls, data: bytes, version: int = 0) -> AckState:
         """Inverse of `to_json`; raises ValueError for anything else (unknown keys are left out)."""
         try:
-            parsed = json.loads(data)
+            parsed = read_table(data)
             partitions = {int(n): _partition(p) for n, p in parsed["partitions"].items()}
             return cls(
                 str(parsed["cluster"]),
@@ -156,8 +158,9 @@ def judge(sent: Iterable[Sent[Key]], states: Mapping[str, AckState], topic: str)
 
 def _against(position: Position, since: int | None, state: AckState) -> str:
     partition = state.partitions.get(position.partition)
-    if partition is None:
-        return WAIT
+    if partition is None:  # added to the topic after the raw query began it
+        lost = bool(state.partitions) and _fresh(since, state)
+        return f"partition {position.partition} of topic {state.topic_id} is not read" if lost else WAIT
     offset, end = position.offset, partition.end_of(position.leader_epoch)
     if end is not None and offset >= end:
         return (

@@ -19,6 +19,7 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.protocols import Sink
 from artimon.model.registration import Registration, zookeeper_client
 from artimon.model.routing import DEFAULT_LANES
+from artimon.settings import zookeeper_auth
 from pipeline.collectors import DEFAULT_GROUP
 from pipeline.collectors import Mode as CollectorMode
 from pipeline.control import Control
@@ -40,10 +41,12 @@ from pipeline.log.log import QUOTA_BYTES, SEGMENT_BYTES, Entry, Log
 from pipeline.log.records import Place, encode_acked
 from pipeline.pacing import RATE as BACKLOG_RATE
 from pipeline.pacing import Pacing
+from pipeline.plane.admission import Trust
 from pipeline.plane.commands import CommandError, Mode
 from pipeline.plane.gate import Gate
 from pipeline.plane.plane import Plane, remembered
 from pipeline.plane.runtime import Runtime
+from pipeline.plane.signatures import read_keys
 from pipeline.sender import Sender
 from pipeline.sites.links import Links, Site
 from pipeline.tracker import Tracker
@@ -65,6 +68,7 @@ _REPORTED = (
     "collectors_up",
     "level",
 )
+AS_ROOT = "the agent runs as root, and so does every program of its sources: give it a user of its own (docs/deploy.md)"
 _NEARLY = 0.9
 """Above this part of its quota the log is a problem."""
 
@@ -102,6 +106,8 @@ class AgentConfig:
     backlog_rate: float = BACKLOG_RATE
     """Bytes a second at which what has waited for more than a minute is sent, at least twice as fast as new data
     comes; 0: no limit."""
+    keys: Path | None = None
+    """File of the keys that sign configuration and commands (pipeline/plane/signatures.py)."""
 
 
 class Agent:
@@ -109,7 +115,8 @@ class Agent:
     absent at any time: what is accepted waits in the log."""
 
     def __init__(self, config: AgentConfig, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Raises LogLocked if another process uses the folder, OSError if the disk refuses."""
+        """Raises LogLocked if another process uses the folder, OSError if the disk refuses, KeyFileError."""
+        trust = Trust(read_keys(config.keys), zookeeper_auth())
         self.config, self._clock = config, clock
         self._held: list[tuple[Entry, Place]] | None = []
         """Accepted while an old log was still being read; None: it has been. Then they follow what it held."""
@@ -169,6 +176,7 @@ class Agent:
             clock,
             self._report,
             config.configuration,
+            trust,
         )
         self._replay_timer = threading.Timer(_REPLAY_S, self._stop_keeping)
         self._replay_timer.daemon = True
@@ -190,6 +198,8 @@ class Agent:
     def start(self) -> None:
         """Begin to send; returns at once whether or not anybody can be reached. What the last known configuration says
         of the parts that are there by now is in force before that."""
+        if os.geteuid() == 0:
+            log.warning("%s", AS_ROOT)
         self.plane.begin()
         if self._held is None:
             self._sender.start()
@@ -257,6 +267,7 @@ class Agent:
             },
             "refused": dict(self._intake.refused + self._gate.refused),
             "problems": problems,
+            "warnings": [*self.plane.warnings(), *([AS_ROOT] if os.geteuid() == 0 else [])],
         }
 
     @property
@@ -379,8 +390,8 @@ class Agent:
         """What stands in the agent's znode: who it is, its configuration, how far it is behind."""
         figures = self.figures()
         kept = {name: figures[name] for name in _REPORTED}
-        problems = [str(text)[:300] for text in figures["problems"][:10]]
-        whole = {**self._described, **told, "time_ms": self._clock.now_ms(), "figures": kept, "problems": problems}
+        texts = {name: [str(text)[:300] for text in figures[name][:10]] for name in ("problems", "warnings")}
+        whole = {**self._described, **told, "time_ms": self._clock.now_ms(), "figures": kept, **texts}
         self._registration.update(json.dumps(whole).encode())
 
     def _stop_keeping(self) -> None:

@@ -8,7 +8,6 @@ gave up.
 
 from __future__ import annotations
 
-import base64
 import logging
 import threading
 import uuid
@@ -16,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from kafka.errors import KafkaError, for_code
+from kafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError, for_code
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataRequest
@@ -24,8 +23,12 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.kafka_access import access_text, client_options
+from artimon.model.partition_counts import PartitionCounts, Pins
+from artimon.model.topic_id import printed_id
+from artimon.model.topic_spec import MAX_PARTITIONS, generation, generation_number, generations, until_generation
 from pipeline.acks import Position
-from pipeline.quota import LogSizes, QuotaError, sizes_of
+from pipeline.quota import LogSizes, QuotaError, sizes_of, with_older
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,9 @@ class Message(NamedTuple):
     partition: int
     value: bytes
     key: bytes | None = None
+    topic_id: str = ""
+    """The topic whose partitions were counted for `partition`; "": any of that name. In another one the lane may belong
+    to another partition."""
 
 
 class BrokerError(RuntimeError):
@@ -66,11 +72,18 @@ class TopicInfo:
     """All of the cluster."""
     epochs: Mapping[int, int] = field(default_factory=dict)
     """Leader epoch by partition."""
+    counted: int = 0
+    """Partitions that lanes are spread over, where the topic was altered to have more since; 0: all."""
+
+    @property
+    def partitions(self) -> int:
+        """The modulus of lanes."""
+        return self.counted or len(self.leaders)
 
     @property
     def topic_id(self) -> str:
         """As Kafka prints it."""
-        return base64.urlsafe_b64encode(self.uuid.bytes).decode().rstrip("=")
+        return printed_id(self.uuid)
 
 
 class Writes(Protocol):
@@ -83,8 +96,9 @@ class Writes(Protocol):
 
 @dataclass(slots=True)
 class _Chunk:
-    """A record batch on its way, and which messages it holds."""
+    """A record batch on its way, and which messages it holds. `name`: as the messages say."""
 
+    name: str
     info: TopicInfo
     partition: int
     records: Any
@@ -94,16 +108,28 @@ class _Chunk:
 class Broker:
     """A connection to one Kafka cluster. Thread-safe: many callers at once share it.
 
+    A name stands for the newest generation of the topic (artimon/model/topic_spec.py). Invariant: a process never goes
+    back to an older one.
+
     Locks: `_lock` guards the client and the topics; nothing is sent under it but metadata requests."""
 
-    def __init__(self, bootstrap: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, bootstrap: str, clock: Clock = SYSTEM_CLOCK, pins: Pins | None = None) -> None:
+        """`pins`: what the raw table says of a topic's partitions."""
         self._bootstrap, self._clock = bootstrap, clock
         self._lock = threading.Lock()
         self._client: Any = None
         self._topics: dict[str, TopicInfo] = {}
+        self._newest: dict[str, int] = {}
+        """Number of the newest generation seen, by name."""
+        self._counts = PartitionCounts(pins, clock)
+
+    @property
+    def problem(self) -> str:
+        """Topics that were altered; "" if none was."""
+        return self._counts.problem
 
     def topic(self, name: str) -> TopicInfo:
-        """The topic, as described at most a minute ago. Raises BrokerError."""
+        """The newest generation of the topic, as described at most a minute ago. Raises BrokerError."""
         with self._lock:
             info = self._topics.get(name)
             if info is not None and self._clock.monotonic() - info.read_at < _METADATA_AGE_S:
@@ -111,13 +137,21 @@ class Broker:
             info = self._topics[name] = self._describe(name)
             return info
 
+    def generations(self, name: str) -> list[TopicInfo]:
+        """All generations of the topic that exist, oldest first. Raises BrokerError."""
+        newest = self.topic(name)
+        with self._lock:
+            answer = self._ask_metadata(until_generation(name, newest.name))
+        found = {topic.name: topic for topic in answer.topics if not topic.error_code}
+        return [self._info(answer, found[one]) for one in until_generation(name, newest.name) if one in found]
+
     def write(self, messages: Sequence[Message], deadline_s: float = DEADLINE_S) -> list[Position | str]:
         """One result a message, in order: where it stands once all in-sync replicas have it, or why it may not stand
         anywhere. Returns within about `deadline_s`."""
         results: list[Position | str] = ["kafka: not tried"] * len(messages)
         until = self._clock.monotonic() + deadline_s
         try:
-            chunks = list(self._chunks(messages))
+            chunks = list(self._chunks(messages, results))
             for node, requests in self._requests(chunks, results).items():
                 self._send(node, requests, results, until)
             self._confirm(chunks, results)
@@ -126,20 +160,21 @@ class Broker:
         return results
 
     def log_sizes(self, name: str) -> LogSizes:
-        """How large the topic is on the brokers that answer within some seconds. Raises QuotaError."""
+        """Sizes of the topic, with what its older generations still hold, on the brokers that answer within some
+        seconds. Raises QuotaError."""
         try:
             info = self.topic(name)
             with self._lock:
                 manager = self._manager()
-            wanted = DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=sorted(info.leaders))
-            request = DescribeLogDirsRequest(topics=[wanted])
+            topics = until_generation(name, info.name)
+            request = DescribeLogDirsRequest(topics=[_every_partition(one) for one in topics])
             answers = manager.run(_ask_all, manager, request, info.nodes, _BOOTSTRAP_S * 1000)
         except (BrokerError, KafkaError, OSError, RuntimeError) as error:
             raise QuotaError(f"Kafka at {self._bootstrap} does not say its size: {error}") from error
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         good = [answer for answer in answers if not isinstance(answer, BaseException)]
         errors += [for_code(answer.error_code)() for answer in good if getattr(answer, "error_code", 0)]
-        sizes = sizes_of(good, name)
+        sizes = with_older(sizes_of(good, info.name), [sizes_of(good, one) for one in topics if one != info.name])
         if not sizes.partitions:
             why = errors[0] if errors else "no broker holds any of it"
             raise QuotaError(f"Kafka at {self._bootstrap} does not say the size of {name}: {why!r}")
@@ -164,6 +199,7 @@ class Broker:
                 reconnect_backoff_max_ms=2000,
                 request_timeout_ms=int(DEADLINE_S * 1000),
                 receive_message_max_bytes=100_000_000,
+                **client_options(),
             )
             client._manager._net.start()
             try:
@@ -171,42 +207,64 @@ class Broker:
             except (KafkaError, OSError) as error:
                 client.close()
                 client._manager._net.stop(timeout_ms=1000)
-                raise BrokerError(f"Kafka at {self._bootstrap} does not answer: {error}") from error
+                raise BrokerError(f"Kafka at {self._bootstrap} {access_text()}: {error}") from error
             self._client = client
         return self._client._manager
 
     def _describe(self, name: str) -> TopicInfo:
+        """Under `_lock`: the newest generation."""
+        known = self._newest.get(name, 0)
+        names = [generation(name, number) for number in (known, known + 1)] if known else generations(name)
+        answer = self._ask_metadata(names)
+        described = {topic.name: topic for topic in answer.topics}
+        topic = next((described[one] for one in reversed(names) if one in described and _exists(described[one])), None)
+        if topic is None:
+            error = for_code(described[names[0]].error_code).__name__ if names[0] in described else "not described"
+            raise BrokerError(f"topic {names[0]}: {error}: was it made? See `artimon topics check`")
+        if topic.error_code:
+            raise BrokerError(f"topic {topic.name}: {for_code(topic.error_code).__name__}")
+        self._newest[name] = generation_number(name, topic.name)
+        return self._info(answer, topic)
+
+    def _ask_metadata(self, names: Sequence[str]) -> Any:
+        """Under `_lock`."""
         manager = self._manager()
         request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=name)],
+            topics=[MetadataRequest.MetadataRequestTopic(name=one) for one in names],
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
         )
         try:
-            answer = manager.run(_ask, manager, request, _BOOTSTRAP_S * 1000)
+            return manager.run(_ask, manager, request, _BOOTSTRAP_S * 1000)
         except KafkaError as error:
-            raise BrokerError(f"Kafka at {self._bootstrap} does not describe {name}: {error}") from error
-        topic = answer.topics[0]
-        if topic.error_code:
-            raise BrokerError(f"topic {name}: {for_code(topic.error_code).__name__}: was it made? See `artimon doctor`")
+            raise BrokerError(f"Kafka at {self._bootstrap} does not describe {names[0]}: {error}") from error
+
+    def _info(self, answer: Any, topic: Any) -> TopicInfo:
         leaders = {p.partition_index: p.leader_id for p in topic.partitions}
         epochs = {p.partition_index: p.leader_epoch for p in topic.partitions}
         nodes = tuple(broker.node_id for broker in answer.brokers)
-        return TopicInfo(answer.cluster_id, name, topic.topic_id, leaders, self._clock.monotonic(), nodes, epochs)
+        counted = self._counts.count(topic.name, printed_id(topic.topic_id), len(leaders))
+        now = self._clock.monotonic()
+        return TopicInfo(answer.cluster_id, topic.name, topic.topic_id, leaders, now, nodes, epochs, counted)
 
-    def _chunks(self, messages: Sequence[Message]) -> Iterator[_Chunk]:
-        """Record batches, those of a partition in the order of the messages."""
+    def _chunks(self, messages: Sequence[Message], results: list[Position | str]) -> Iterator[_Chunk]:
+        """Record batches, those of a partition in the order of the messages. A message for a topic that was replaced
+        meanwhile is not sent: its partition was counted there."""
         open_: dict[tuple[str, int], tuple[MemoryRecordsBuilder, _Chunk]] = {}
         now = self._clock.now_ms()
         for index, message in enumerate(messages):
+            info = self.topic(message.topic)
+            if message.topic_id not in ("", info.topic_id):
+                results[index] = f"kafka: {info.name} took the place of the topic that {message.topic} was"
+                continue
             at = (message.topic, message.partition)
             size = len(message.value) + len(message.key or b"") + _OVERHEAD
             if at in open_ and open_[at][0].size_in_bytes() + size > RECORD_BATCH_BYTES:
                 yield _finish(*open_.pop(at))
             if at not in open_:
                 builder = MemoryRecordsBuilder(2, 0, 2 * RECORD_BATCH_BYTES)
-                open_[at] = (builder, _Chunk(self.topic(message.topic), message.partition, None, []))
+                open_[at] = (builder, _Chunk(message.topic, info, message.partition, None, []))
             builder, chunk = open_[at]
             builder.append(now, message.key, message.value)
             chunk.indices.append(index)
@@ -219,7 +277,7 @@ class Broker:
         for chunk in chunks:
             leader = chunk.info.leaders.get(chunk.partition, -1)
             if leader < 0:
-                self._forget(chunk.info)
+                self._forget(chunk)
                 _fail(chunk, results, f"kafka: partition {chunk.partition} of {chunk.info.name} has no leader")
                 continue
             rounds = nodes.setdefault(leader, [])
@@ -242,7 +300,7 @@ class Broker:
         for chunks, answer in zip(rounds, answers, strict=True):
             if isinstance(answer, BaseException):
                 for chunk in chunks:
-                    self._forget(chunk.info)
+                    self._forget(chunk)
                     _fail(chunk, results, f"kafka: {type(answer).__name__} {answer}")
             else:
                 self._take(chunks, answer, results)
@@ -252,7 +310,7 @@ class Broker:
         for chunk in chunks:
             part = parts.get((chunk.info.uuid, chunk.partition))
             if part is None or part.error_code:
-                self._forget(chunk.info)
+                self._forget(chunk)
                 why = for_code(part.error_code).__name__ if part is not None else "no answer"
                 _fail(chunk, results, f"kafka: {chunk.info.name}/{chunk.partition}: {why}")
                 continue
@@ -265,13 +323,13 @@ class Broker:
         with no position left."""
         written = [chunk for chunk in chunks if isinstance(results[chunk.indices[0]], Position)]
         try:
-            now = {name: self._refresh(name) for name in {chunk.info.name for chunk in written}}
+            now = {name: self._refresh(name) for name in {chunk.name for chunk in written}}
         except BrokerError:
             for chunk in written:
                 _fail(chunk, results, f"kafka: {chunk.info.name} was not described after the write")
             raise
         for chunk in written:
-            name, partition = chunk.info.name, chunk.partition
+            name, partition = chunk.name, chunk.partition
             if not is_same_leader(chunk.info, now[name], partition):
                 _fail(chunk, results, f"kafka: {name}/{partition}: its leader changed meanwhile")
 
@@ -281,11 +339,11 @@ class Broker:
             info = self._topics[name] = self._describe(name)
             return info
 
-    def _forget(self, info: TopicInfo) -> None:
+    def _forget(self, chunk: _Chunk) -> None:
         """Describe the topic anew at the next write."""
         with self._lock:
-            if self._topics.get(info.name) is info:
-                del self._topics[info.name]
+            if self._topics.get(chunk.name) is chunk.info:
+                del self._topics[chunk.name]
 
     def _fail_rest(self, results: list[Position | str], reason: str) -> None:
         log.warning("%s", reason)
@@ -301,7 +359,16 @@ def position_of(info: TopicInfo, partition: int, offset: int) -> Position:
 
 def is_same_leader(before: TopicInfo, now: TopicInfo, partition: int) -> bool:
     """Whether what was written between two descriptions stands under the leader epoch of the first."""
-    return now.epochs.get(partition) == before.epochs.get(partition)
+    return now.topic_id == before.topic_id and now.epochs.get(partition) == before.epochs.get(partition)
+
+
+def _exists(topic: Any) -> bool:
+    """True if a name that was asked for is a topic; one that may not be seen does not count."""
+    return for_code(topic.error_code) not in (UnknownTopicOrPartitionError, TopicAuthorizationFailedError)
+
+
+def _every_partition(name: str) -> Any:
+    return DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=list(range(MAX_PARTITIONS)))
 
 
 def _finish(builder: MemoryRecordsBuilder, chunk: _Chunk) -> _Chunk:
@@ -336,7 +403,12 @@ async def _ask(manager: Any, request: Any, timeout_ms: float) -> Any:
 
 async def _ask_all(manager: Any, request: Any, nodes: Sequence[int], timeout_ms: float) -> list[Any]:
     """The answer or the error of each node."""
-    futures = [manager.send(request, node, request_timeout_ms=timeout_ms) for node in nodes]
+    futures: list[Any] = []
+    for node in nodes:
+        try:
+            futures.append(manager.send(request, node, request_timeout_ms=timeout_ms))
+        except KafkaError:  # it has left the cluster since: the others know the sizes of their copies
+            continue
     return await _gather(manager, futures, timeout_ms)
 
 

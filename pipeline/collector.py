@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 from artimon.model.batch import BatchError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.codec import verify
+from artimon.model.codec import admit
 from artimon.model.health import Publish, unpublished
+from artimon.model.partition_counts import pins_of
 from artimon.model.registration import zookeeper_client
+from artimon.model.topic_check import TopicCheck, relied_on
 from artimon.settings import security
 from bookkeeper.framed import FramedServer
 from pipeline.acks import Position
@@ -37,6 +39,8 @@ MAX_CONNECTIONS = 1_024
 HEALTH_S = 1.0
 """How often a collector says how it is."""
 _KAFKA_RETRY_S = 2.0
+RELIED_ON = ("samples", "series")
+"""Topics that a collector checks at its start; events are not used everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,8 @@ class CollectorConfig:
     kafka: str
     host: str = "127.0.0.1"
     port: int = 0
+    insecure: bool = False
+    """Serve other machines without authentication."""
     health: Path | None = None
     topic_prefix: str = "artimon"
     quota_bytes: int = 0
@@ -148,7 +154,7 @@ class Collector:
         full = agent = ""
         for index, data in enumerate(messages):
             try:
-                header = verify(data)
+                header = admit(data)
                 agent = agent or header.id.agent
                 message = message_for(self._broker, self._prefix, header, data)
                 full = self._admit(message, full)
@@ -217,18 +223,22 @@ def server_of(collector: Collector, place: Place) -> FramedServer:
 def run_collector(
     config: CollectorConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
-    """Serve until `stop`; raises OSError if the port is taken. Kafka and ZooKeeper may come, go and come back."""
-    broker, topic = Broker(config.kafka, clock), f"{config.topic_prefix}.samples"
-    quota = Quota(config.quota_bytes, clock)
+    """Serve until `stop`; raises OSError if the port is taken, TopicsUnfit if a topic is set wrongly. Kafka and
+    ZooKeeper may come, go and come back."""
+    zookeeper, topic = zookeeper_client(config.zookeeper), f"{config.topic_prefix}.samples"
+    broker, quota = Broker(config.kafka, clock, pins_of(zookeeper)), Quota(config.quota_bytes, clock)
     collector = Collector(broker, config.topic_prefix, clock, quota)
-    service = Service(server_of(collector, config), config, zookeeper_client(config.zookeeper), clock, publish)
+    service = Service(server_of(collector, config), config, zookeeper, clock, publish)
+    check = TopicCheck(config.kafka, relied_on(config.topic_prefix, RELIED_ON), clock)
     try:
         if _wait_for_kafka(broker, quota, topic, stop, service, clock):
+            check.start(stop)
             service.registration.start()
             measuring = (quota, lambda: broker.log_sizes(topic), stop, clock)
             threading.Thread(target=watch, args=measuring, name="quota", daemon=True).start()
             while not stop.is_set():
-                service.tell("ok", [quota.problem], **collector.figures())
+                check.raise_unfit()
+                service.tell("ok", [quota.problem, broker.problem, check.problem], **collector.figures())
                 clock.wait(stop, HEALTH_S)
     finally:
         service.stop(broker.close)

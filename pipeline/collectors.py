@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 import xxhash
 
+from artimon.model.znode import read_table
 from pipeline.timer import backoff
 
 COLLECTORS_PATH = "/artimon/collectors"
@@ -52,10 +52,13 @@ class _Standing:
 def parse_endpoint(data: bytes) -> Endpoint:
     """From a collector's znode; raises ValueError."""
     try:
-        parsed = json.loads(data)
-        return Endpoint(str(parsed["host"]), int(parsed["port"]), str(parsed.get("group", DEFAULT_GROUP)))
+        parsed = read_table(data)
+        found = Endpoint(str(parsed["host"]), int(parsed["port"]), str(parsed.get("group", DEFAULT_GROUP)))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no collector: {data[:200]!r}") from error
+    if not 0 < found.port < 65_536 or not 0 < len(found.host) < 256:
+        raise ValueError(f"no address of a collector: {data[:200]!r}")
+    return found
 
 
 class Collectors:

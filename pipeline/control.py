@@ -8,13 +8,14 @@ from typing import Any, Protocol
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from artimon.model.partition_counts import ACKS_PATH
 from artimon.model.watcher import Watcher
+from artimon.settings import zookeeper_auth
 from pipeline.acks import AckState, Verdict, judge
 from pipeline.collectors import COLLECTORS_PATH, Endpoint, parse_endpoint
+from pipeline.plane.access import is_owned
 
 log = logging.getLogger(__name__)
-
-ACKS_PATH = "/artimon/acks"
 
 
 class Informed(Protocol):
@@ -35,14 +36,17 @@ class Control(Watcher):
     def __init__(self, client: KazooClient, sender: Informed, topic: str) -> None:
         super().__init__(client, "control")
         self._sender, self._topic = sender, topic
+        self._foreign = ""
+        """Acks that are not believed, and the remedy."""
 
     def _look(self) -> None:
         if not self._client.connected:
             self.problem = "ZooKeeper is not reachable: going on with the last known collectors"
             return
         self._sender.update_collectors(self._find_collectors())
+        self._foreign = ""
         self._follow_acks()
-        self.problem = ""
+        self.problem = self._foreign
 
     def _find_collectors(self) -> dict[str, Endpoint]:
         found = {}
@@ -75,9 +79,19 @@ class Control(Watcher):
             except ValueError as error:
                 log.error("%s/%s: %s", ACKS_PATH, topic_id, error)
                 continue
-            if state.topic_id == topic_id:
+            if state.topic_id == topic_id and self._may_count(topic_id):
                 states[topic_id] = state
         return states
+
+    def _may_count(self, topic_id: str) -> bool:
+        path = f"{ACKS_PATH}/{topic_id}"
+        if is_believed(self._client, path):
+            return True
+        self._foreign = (
+            f"acks in {path} are not believed, since others may write them: set ARTIMON_ZOOKEEPER_AUTH for Spark and "
+            "run `artimon config secure`"
+        )
+        return False
 
     def _children(self, path: str) -> list[str]:
         try:
@@ -85,3 +99,10 @@ class Control(Watcher):
         except NoNodeError:
             self._client.exists(path, watch=self._on_event)
             return []
+
+
+def is_believed(client: KazooClient, path: str) -> bool:
+    """Return whether a node may decide that data is forgotten: a process with a user of ZooKeeper believes only nodes
+    that this user alone may write. Raises KazooException, KazooTimeoutError."""
+    digest = zookeeper_auth()
+    return not digest or is_owned(client, path, digest)

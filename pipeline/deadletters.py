@@ -17,11 +17,15 @@ from kafka.errors import KafkaError
 
 from artimon.model.batch import BatchError, BatchHeader, BatchId, UnknownFormat
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.kafka_access import client_options
 from artimon.model.routing import partition_of
+from artimon.model.topic_check import TopicsUnfit, TopicsUnknown, check_relied_on, relied_on
 from pipeline.acks import Position
 from pipeline.broker import Broker, BrokerError, Message
 from pipeline.spark import messages
 from pipeline.spark.table import HeadReader, TableError
+from pipeline.spark.tasks import Decode
+from pipeline.spark.trial import Guard
 
 STALL_S = 15.0
 """Reading gives up when no letter came for so long."""
@@ -104,18 +108,35 @@ class DeadLetters:
         stored = self._stored()
         self.tally = Tally()
         known: OrderedDict[int, None] = OrderedDict()
-        for record in self._records(stop):
-            found = _origin(record)
-            if found is None:
-                self.tally.strangers += 1
-                continue
-            if _is_repeat(known, record):
-                continue
-            state, why, header = judge(record.value, self.clock.now_ms(), stored)
-            self.tally.states[state] += 1
-            topic, address, reason = found
-            size = len(record.value or b"")
-            yield Letter(topic, address, reason, record.timestamp, size, state, why, header), record.value
+        with Guard(careful=True) as guard:
+            for record in self._records(stop):
+                found = _origin(record)
+                if found is None:
+                    self.tally.strangers += 1
+                    continue
+                if _is_repeat(known, record):
+                    continue
+                state, why, header = judge(record.value, self.clock.now_ms(), stored, guard.decode)
+                self.tally.states[state] += 1
+                topic, address, reason = found
+                size = len(record.value or b"")
+                yield Letter(topic, address, reason, record.timestamp, size, state, why, header), record.value
+
+    def check_samples(self) -> None:
+        """The topic that a replay writes to must be fit for samples. Raises LettersError."""
+        prefix = self.samples_topic.removesuffix(".samples")
+        try:
+            check_relied_on(self.kafka, relied_on(prefix, ("samples",)))
+        except (TopicsUnfit, TopicsUnknown) as error:
+            raise LettersError(str(error)) from error
+
+    def partitions_of(self, topic_id: str) -> int | None:
+        """Partitions with which the table began a topic; None if it has not, or cannot be read."""
+        try:
+            _, state = HeadReader(self._hdfs).head()
+        except (FileNotFoundError, TableError, OSError, ValueError):
+            return None
+        return next((len(one.until) for one in state.topics if one.topic_id == topic_id), None)
 
     def _stored(self) -> Callable[[BatchId], bool]:
         """Whether a batch is in the table, as its newest append says."""
@@ -146,6 +167,7 @@ class DeadLetters:
                 max_poll_records=50,
                 request_timeout_ms=int(STALL_S * 1000),
                 bootstrap_timeout_ms=BOOTSTRAP_MS,
+                **client_options(),
             )
         except (KafkaError, OSError) as error:
             raise LettersError(f"Kafka at {self.kafka} does not answer: {error!r}") from error
@@ -160,7 +182,7 @@ class DeadLetters:
         numbers = consumer.partitions_for_topic(self.topic)
         if not numbers:
             raise LettersError(
-                f"Kafka at {self.kafka} has no topic {self.topic}: `artimon doctor` says what is missing"
+                f"Kafka at {self.kafka} has no topic {self.topic}: `artimon topics check` says what is missing"
             )
         parts = [TopicPartition(self.topic, p) for p in sorted(numbers)]
         consumer.assign(parts)
@@ -178,10 +200,10 @@ class DeadLetters:
 
 
 def judge(
-    value: bytes | None, now_ms: int, stored: Callable[[BatchId], bool]
+    value: bytes | None, now_ms: int, stored: Callable[[BatchId], bool], decode: Decode = messages.decode
 ) -> tuple[LetterState, str, BatchHeader | None]:
     """What the present program makes of a letter: its state, what speaks against a replay ("" if nothing does), and
-    its header."""
+    its header. `decode`: a Guard's, since what killed a worker may be among the letters."""
     try:
         header = messages.whole(value)
     except UnknownFormat as error:
@@ -191,7 +213,7 @@ def judge(
     if stored(header.id):
         return LetterState.STORED, "", header
     try:
-        messages.decode(messages.check(value, now_ms), value or b"")
+        decode(messages.check(value, now_ms), value or b"")
     except BatchError as error:
         return LetterState.WAITING, str(error), header
     return LetterState.WAITING, "", header
@@ -224,7 +246,8 @@ def replay(letters: DeadLetters, wish: Wish, stop: threading.Event) -> Iterator[
     at any point.
 
     Raises LettersError, also at the end, for addresses at which no letter is."""
-    broker = Broker(letters.kafka, letters.clock)
+    letters.check_samples()
+    broker = Broker(letters.kafka, letters.clock, letters.partitions_of)
     missing, others = set(wish.addresses), deque[Address](maxlen=NAMED)
     group = _Group(letters, broker)
     try:
@@ -282,12 +305,13 @@ class _Group:
             return []
         topic = self._letters.samples_topic
         try:
-            partitions = len(self._broker.topic(topic).leaders)
+            info = self._broker.topic(topic)
         except BrokerError as error:
             raise LettersError(str(error)) from error
         lanes = [letter.header.id.lane_id for letter, _ in held if letter.header is not None]
         wanted = [
-            Message(topic, partition_of(*lane, partitions), value) for lane, (_, value) in zip(lanes, held, strict=True)
+            Message(topic, partition_of(*lane, info.partitions), value, None, info.topic_id)
+            for lane, (_, value) in zip(lanes, held, strict=True)
         ]
         results = self._broker.write(wanted)
         if all(isinstance(result, str) for result in results):

@@ -5,49 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from artimon.model.batch import BatchHeader, BatchKind, Polled, Samples
+from artimon.model.batch import BatchError, BatchHeader, BatchKind, Polled, Samples
 from artimon.model.codec import decode_samples, decode_series, parse_header
 from artimon.model.protocols import Since, SinkRefused
 from pipeline.log.framing import RecordType
-from pipeline.log.log import Entry, Log, LogFailed, QuotaFull
+from pipeline.log.log import Entry, Log, LogFailed
 from pipeline.log.records import Place
 from pipeline.log.recovery import records_of, segments_in
-from pipeline.log.segments import CorruptRecord
-from pipeline.log.shed import carried, records
 from pipeline.numbering import Numbering
+from pipeline.shedder import GiveUp, LogAppender, Shedder
 
 log = logging.getLogger(__name__)
 
 _ANSWER_S = 60.0
-_SHED_AT_ONCE = 16
-"""Most segments that one call gives up."""
-
-
-GiveUp = Callable[[Sequence[Place]], Container[Place]]
-"""Send none of these any more; returns those that Kafka has said to hold."""
-
-
-class _Appending:
-    """The log, for Numbering: a shed record may go beyond the quota."""
-
-    def __init__(self, wal: Log) -> None:
-        self._log = wal
-        self.beyond_quota = False
-
-    @property
-    def epoch(self) -> int:
-        return self._log.epoch
-
-    @property
-    def next_sequences(self) -> list[int]:
-        return self._log.next_sequences
-
-    def append(self, entries: Sequence[Entry]) -> Future[list[Place]]:
-        return self._log.append(entries, self.beyond_quota)
 
 
 class Intake:
@@ -61,16 +35,19 @@ class Intake:
         """`folder`: that of the log. `give_up`: beyond the quota the oldest batches are shed; None: what is new is
         refused."""
         self._log, self._agent, self._folder = wal, agent, folder
-        self._give_up = give_up
-        self._appending = _Appending(wal)
-        self._numbering = Numbering(self._appending, agent)
+        appender = LogAppender(wal)
+        self._numbering = numbering = Numbering(appender, agent)
+        self._shedder = None if give_up is None else Shedder(wal, agent, numbering, appender, give_up, _wait)
         self._order, self._counting = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="intake")
         self.batches = self.samples = self.bytes = 0
         """Accepted since start; samples with a value."""
-        self.shed_batches = 0
-        """Accepted and given up since start."""
         self.refused = self._numbering.refused
+
+    @property
+    def shed_batches(self) -> int:
+        """Accepted and given up since start."""
+        return 0 if self._shedder is None else self._shedder.batches
 
     async def accept(self, polled: Sequence[Polled]) -> None:
         """Durable when this returns. SinkRefused: nothing was kept; LogFailed: only a restart can tell."""
@@ -102,7 +79,7 @@ class Intake:
                     if record.type in (RecordType.BATCH, RecordType.SERIES):
                         header = parse_header(payload)
                         if header.kind == BatchKind.SERIES or since is None or header.poll_ms >= since(header.source):
-                            yield _polled(header, payload)
+                            yield from _replayed(header, payload)
         finally:
             self._log.keep_segments = False
 
@@ -110,49 +87,9 @@ class Intake:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Future[list[Place]]] | None:
+        """Only a shed record is waited for under `_order`."""
         with self._order:
-            for _ in range(_SHED_AT_ONCE):
-                try:
-                    return self._numbering.begin(polled)
-                except QuotaFull:
-                    if not self._make_room():
-                        raise
-                    self.refused["quota"] -= 1
-            return self._numbering.begin(polled)
-
-    def _make_room(self) -> bool:
-        """Give up what the oldest full segment holds, once a record of it is durable; False if that is not wished or
-        cannot be. The only place that waits for the disk under `_order`."""
-        places = self._log.oldest_live() if self._give_up is not None else []
-        if self._give_up is None or not places:
-            return False
-        sent = self._give_up(places)
-        self._appending.beyond_quota = True
-        try:
-            self._keep(carried(self._agent, self._read(places, sent)))
-            self._keep(records(self._agent, self._read(places, sent)))
-        except (SinkRefused, LogFailed, CorruptRecord, OSError, TimeoutError) as error:
-            log.error("the log could not shed: %s", error)
-            return False
-        finally:
-            self._appending.beyond_quota = False
-        count = sum(1 for header, _, _ in self._read(places, sent) if header.kind != BatchKind.SERIES)
-        log.error("the log is full: %d batches were given up to make room", count)
-        self.shed_batches += count
-        self._log.release(places)
-        self._log.tidy()
-        return True
-
-    def _keep(self, polled: Iterable[Polled]) -> None:
-        for one in polled:
-            begun = self._numbering.begin([one])
-            if begun is not None:
-                begun[1].result(_ANSWER_S)
-
-    def _read(self, places: Sequence[Place], sent: Container[Place]) -> Iterator[tuple[BatchHeader, bytes, bool]]:
-        for place in places:
-            payload = self._log.read(place)
-            yield parse_header(payload), payload, place in sent
+            return (self._shedder or self._numbering).begin(polled)
 
     def _wait(self, entries: list[Entry], places: Future[list[Place]]) -> None:
         try:
@@ -169,6 +106,17 @@ class Intake:
                     self.batches += 1
                     self.bytes += len(entry.payload)
                     self.samples += sum(samples for _, samples in entry.minutes)
+
+
+def _replayed(header: BatchHeader, payload: bytes) -> Iterator[Polled]:
+    try:
+        yield _polled(header, payload)
+    except BatchError as error:  # accepted by an older program; a collector will refuse it
+        log.error("a batch in the log cannot be read: %s", error)
+
+
+def _wait(places: Future[list[Place]]) -> None:
+    places.result(_ANSWER_S)
 
 
 def _polled(header: BatchHeader, payload: bytes) -> Polled:

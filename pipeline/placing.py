@@ -13,7 +13,8 @@ def message_for(broker: Writes, prefix: str, header: BatchHeader, data: bytes) -
     """Batches by their lane, announcements by source and block. Raises BrokerError if the topic is not known."""
     if header.kind == BatchKind.SERIES:
         topic, key = f"{prefix}.series", f"{header.block}/{header.source}".encode()
-        partitions = len(broker.topic(topic).leaders)
-        return Message(topic, xxhash.xxh3_64_intdigest(key) % partitions, data, key)
+        info = broker.topic(topic)
+        return Message(topic, xxhash.xxh3_64_intdigest(key) % info.partitions, data, key, info.topic_id)
     topic = f"{prefix}.samples" if header.kind == BatchKind.SAMPLES else f"{prefix}.events"
-    return Message(topic, partition_of(*header.id.lane_id, len(broker.topic(topic).leaders)), data)
+    info = broker.topic(topic)
+    return Message(topic, partition_of(*header.id.lane_id, info.partitions), data, None, info.topic_id)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.supervise import LoopGuard
+from artimon.model.topic_spec import MAX_PARTITIONS
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,17 @@ def sizes_of(answers: Iterable[Any], topic: str) -> LogSizes:
         if found and free is not None and free >= 0:
             usable.append(free)
     return LogSizes(partitions, min(usable, default=None))
+
+
+def with_older(sizes: LogSizes, older: Sequence[LogSizes]) -> LogSizes:
+    """The sizes of a topic with those of its older generations: under numbers below 0, which no partition has."""
+    more = {
+        -1 - MAX_PARTITIONS * place - partition: size
+        for place, one in enumerate(older)
+        for partition, size in one.partitions.items()
+    }
+    usable = [one.usable for one in (sizes, *older) if one.usable is not None]
+    return LogSizes({**sizes.partitions, **more}, min(usable, default=None))
 
 
 class Quota:
@@ -183,5 +196,6 @@ class Quota:
 
 def watch(quota: Quota, ask: Callable[[], LogSizes], stop: threading.Event, clock: Clock = SYSTEM_CLOCK) -> None:
     """Measure every few seconds until `stop`; for a thread of its own."""
+    turns = LoopGuard("quota")
     while not clock.wait(stop, EVERY_S):
-        quota.measure(ask)
+        turns.turn(lambda: quota.measure(ask))

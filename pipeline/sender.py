@@ -203,9 +203,11 @@ class Sender:
         messages, bad = self._read(group)
         if bad:
             with self._cond:
-                self._sending.unreadable(group, bad, self._clock.monotonic())
+                lost = self._sending.unreadable(group, bad, self._clock.monotonic())
                 self._cond.notify_all()
-            self._log.keep_damaged([item.place for item in bad])
+            for item in lost:
+                log.error("batch %s is lost: the disk no longer gives it back", item.id)
+            self._log.keep_damaged([item.place for item in lost])
             return
         with self._cond:
             call = self._sending.begin(group, sum(map(len, messages)), self._clock.monotonic())
@@ -235,7 +237,7 @@ class Sender:
             except (CorruptRecord, OSError) as error:
                 if passes(error):
                     raise
-                log.error("batch %s is lost: %s", item.id, error)
+                log.warning("batch %s cannot be read: %s", item.id, error)
                 bad.append(item)
         return messages, bad
 

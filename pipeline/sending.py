@@ -151,12 +151,14 @@ class Sending:
         other = self.collectors.another(endpoint, now)
         return Call(group, endpoint, self.timer.deadline(OTHER_DEADLINE_S if other else None), now, size)
 
-    def unreadable(self, group: Group, items: Sequence[Item], now: float) -> None:
-        """The log itself can no longer read these of a group: they are given up, the rest goes again."""
-        self.damaged += len(items)
+    def unreadable(self, group: Group, items: Sequence[Item], now: float) -> list[Item]:
+        """The log itself can no longer read these of a group: they are given up, the rest goes again. Returns those of
+        them that were not shed meanwhile."""
         self._end(group, NOT_CALLED)
-        self.tracker.lost(group, items)
+        lost = self.tracker.lost(group, items)
+        self.damaged += len(lost)
         self._learn(group, (), now)
+        return lost
 
     def answered(self, call: Call, answers: Sequence[Answer], now: float) -> Outcome:
         """A collector answered, one answer an item."""

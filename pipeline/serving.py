@@ -13,8 +13,10 @@ from typing import Any, Protocol
 from kazoo.client import KazooClient
 
 from artimon.model.clock import Clock
+from artimon.model.exposure import require_protection
 from artimon.model.health import HealthFile, Publish
 from artimon.model.registration import Registration
+from artimon.settings import security
 from bookkeeper.framed import FramedServer
 from pipeline.collectors import COLLECTORS_PATH
 
@@ -43,6 +45,9 @@ class Place(Protocol):
     def port(self) -> int: ...
 
     @property
+    def insecure(self) -> bool: ...
+
+    @property
     def health(self) -> Path | None: ...
 
 
@@ -59,8 +64,9 @@ class Service:
         **more: str,
     ) -> None:
         """Starts `server` and `zookeeper`. `more`: what agents are told besides host and port. Raises OSError, which
-        names the port, if that is taken."""
+        names the port, if that is taken; Unprotected, if other machines reach it without authentication."""
         self.id = place.id
+        self.warnings = require_protection(f"collector {place.id}", place.host, security(), insecure=place.insecure)
         self.health = HealthFile(place.health, f"collector-{place.id}", clock, publish)
         with naming_address(f"collector {place.id}", place.host, place.port):
             self.port = server.start()
@@ -77,7 +83,14 @@ class Service:
             problem = "another collector is registered under this id"
         elif not self.registration.registered:
             problem = "not registered in ZooKeeper: agents that start now do not find us"
-        self.health.write(state, problem, port=self.port, problems=[text for text in problems if text], **figures)
+        self.health.write(
+            state,
+            problem,
+            port=self.port,
+            problems=[text for text in problems if text],
+            warnings=self.warnings,
+            **figures,
+        )
 
     def stop(self, close: Callable[[], None]) -> None:
         """`close` ends what it writes to: once no call comes any more, and while ZooKeeper is there still."""

@@ -241,16 +241,19 @@ class Tracker:
         else:
             self._pause(lane, True, now)
 
-    def lost(self, group: Group, items: Iterable[Item]) -> None:
-        """The log itself can no longer read these: they are given up, and the rest of the group goes again."""
+    def lost(self, group: Group, items: Iterable[Item]) -> list[Item]:
+        """The log itself can no longer read these: they are given up, and the rest of the group goes again. Returns
+        those of them that were not shed meanwhile."""
         gone = set(map(id, items))
         lane = self._lanes[group.lane]
         lane.busy, lane.flying = False, None
         rest = [item for item in group.items if id(item) not in gone]
-        self.pending -= len(group.items) - len(rest)
+        lost = [item for item in group.items if id(item) in gone and not self._was_given_up(item)]
+        self.pending -= len(lost)
         for item in group.items:
             move(item, State.SENDING, Event.ASIDE if id(item) in gone else Event.BACK)
         self._return(lane, rest)
+        return lost
 
     def sent(self) -> list[Sent[BatchId]]:
         """Batches that have an offset and wait for their ack."""

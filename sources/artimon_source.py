@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import uuid
@@ -16,9 +17,10 @@ from sources.dropin.folder import DropinFolder
 from sources.foreign.foreign import Foreign, SourcesConfig
 from sources.local.host import Host
 from sources.local.source import LocalSource
+from sources.processes.final_folder import FinalFolder
 from sources.processes.following import Following
 from sources.registry.discovery import Discovery
-from sources.registry.groups import group_of
+from sources.registry.groups import Network, group_of
 from sources.registry.interfaces import own_networks
 from sources.registry.leases import Leases
 from sources.registry.session import Session
@@ -40,6 +42,8 @@ from sources.shared.status import Statuses
 log = logging.getLogger(__name__)
 _SELF_PHASE = 0.25
 """The agent speaks of its endpoints a quarter into the period, after all of them were polled."""
+_FINALS_S = 10.0
+"""Time for final snapshots before the first poll; more of them are late, which costs nothing but their order."""
 
 
 class ArtimonSource:
@@ -65,7 +69,7 @@ class ArtimonSource:
         self._leases = Leases(
             self._session,
             config.agent,
-            lambda: own_networks(config.zookeeper, config.own_networks),
+            self._networks,
             lambda mine, leaving: self._following.settled(mine, leaving),
             grace_s=config.takeover_s,
             reconcile_s=config.reconcile_s,
@@ -80,16 +84,20 @@ class ArtimonSource:
             self._statuses,
             self._figures,
             lambda endpoint: self._leases.sure(group_of(endpoint)),
+            self._take_final,
         )
+        self._finals = FinalFolder(config.dropin, self._shared, self._networks) if config.dropin else None
         self._foreign = Foreign(self._shared, named)
         self._following = Following(self._shared, self._leases)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dropin: DropinFolder | None = None
+        self._host_labels: dict[str, str] = {}
         self._discovery = Discovery(self._session, config.reconcile_s, self._following.heard, self._following.listed)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set; then connections are closed and the state is written."""
         await asyncio.to_thread(self._load)
+        await self._take_finals()
         self._following.resume(self._store)
         self._begin_sharing(asyncio.get_running_loop())
         try:
@@ -108,7 +116,7 @@ class ArtimonSource:
         """Counts, refusals and problems, for the health file; may be called from any thread."""
         up, down = self._statuses.counts()
         figures = {"endpoints_up": up, "endpoints_down": down, **self._figures.to_json()}
-        figures["problems"] = [*figures["problems"], *self._statuses.who_vanished(self._clock.now_ms())]
+        figures["warnings"] = self._statuses.who_vanished(self._clock.now_ms())
         bad = dict(self._discovery.bad_nodes)
         if bad:
             figures["refused"]["bad znode"] = len(bad)
@@ -128,6 +136,20 @@ class ArtimonSource:
         self._store.load(self._sink.replay(self._store.last_poll_ms), self._clock.now_ms())
         self._statuses.load()
 
+    def _networks(self) -> frozenset[Network]:
+        return own_networks(self._config.zookeeper, self._config.own_networks)
+
+    async def _take_finals(self) -> None:
+        """Before processes are polled: their predecessors' last values come first. Waits for it, not for long."""
+        if self._finals is not None:
+            self._spawn(self._finals.run(self._pace("final")), "final snapshots")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._finals.swept.wait(), _FINALS_S)
+
+    async def _take_final(self, uuid: bytes) -> None:
+        if self._finals is not None:
+            await self._finals.take(uuid)
+
     def _begin_sharing(self, loop: asyncio.AbstractEventLoop) -> None:
         self._session.start()
         self._discovery.start(loop)
@@ -140,7 +162,7 @@ class ArtimonSource:
 
     async def _start_local(self) -> None:
         labels = await self._placement.labels("127.0.0.1")
-        host = labels["host"]
+        host, self._host_labels = labels["host"], labels
         if self._config.host_metrics:
             machine = Host()
             series = self._store.get(f"host/{host}")
@@ -168,6 +190,8 @@ class ArtimonSource:
         if self._dropin is not None:
             variables += self._dropin.variables(now_ms)
         variables += self._foreign.variables()
+        if self._finals is not None:
+            variables += self._finals.variables(self._host_labels)
         await self._statuses.save()
         return variables
 
@@ -181,6 +205,8 @@ class ArtimonSource:
         self._placement.close()
         if self._dropin is not None:
             self._dropin.close()
+        if self._finals is not None:
+            self._finals.close()
         await self._store.flush()
         await self._statuses.save()
 

@@ -13,29 +13,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from artimon.stack.stack import Stack
 from tests.e2e.whole import whole_stack
 
 __all__ = ["whole_stack"]  # one stack for the end-to-end tests and those of the page
+pytest_plugins = ["tests.seeds"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TEST_PORTS = 21000
-TOGETHER = (("page", "e2e"), ("spark", "history"), ("compaction", "series"))
+TOGETHER = (("page", "e2e"), ("spark", "history", "upgrade"), ("compaction", "series"))
 """Folders whose tests go to one parallel worker, because they share what is expensive to start; those that take longest
 first. Files of other folders go wherever a worker is free."""
 LATE = frozenset({"address", "host_known"})
 """Fixtures that wait for the first whole minute of the stack: tests that need none of them run meanwhile."""
+LATE_TURN = 2
+SERVERS = frozenset({"zookeeper_stack", "kafka_stack", "hdfs_stack", "whole_stack", "connector", "java", "browser"})
+"""Fixtures that start servers, Spark, a Java program or a browser."""
+REASONS = {
+    "slow": "slow: ./scripts/test --slow runs them",
+    "stack": "servers: ./scripts/test runs them",
+    "programs": "many programs: ./scripts/test runs them",
+}
 LEFT_OUT = pytest.StashKey[Counter[str]]()
-
-
-# how long an example takes says more of what else the machine does than of the code; a test has its own time limit
-_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# every run tries the same examples; slow forms of a test, and --hypothesis-profile random, look for others
-settings.register_profile("artimon", _PATIENT, derandomize=True)
-settings.register_profile("random", _PATIENT)
-settings.load_profile("artimon")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,6 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test `stack` before tests are selected by their marks."""
+    if not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.stack)
+
+
 @pytest.hookimpl(trylast=True)  # after the order was made random
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what this checkout cannot run, and say why; the tests of TOGETHER come first."""
@@ -53,7 +59,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("shared") and not SHARED.is_dir():
             item.add_marker(missing)
-    items.sort(key=lambda item: (_group(item.nodeid)[0], not LATE.isdisjoint(getattr(item, "fixturenames", ()))))
+    items.sort(key=lambda item: (_group(item.nodeid)[0], _turn(item)))
+
+
+def _turn(item: pytest.Item) -> int:
+    """Place among the tests of its group: that of its mark, else 0, or LATE_TURN for what waits."""
+    mark = item.get_closest_marker("turn")
+    if mark:
+        return int(mark.args[0])
+    return 0 if LATE.isdisjoint(getattr(item, "fixturenames", ())) else LATE_TURN
 
 
 def _group(nodeid: str) -> tuple[int, str]:
@@ -80,8 +94,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     """Count what a marker expression left out, for the summary."""
     for item in items:
-        slow = item.get_closest_marker("slow") is not None
-        reason = "slow: ./scripts/test --slow runs them" if slow else "not selected by the command line"
+        reasons = (text for mark, text in REASONS.items() if item.get_closest_marker(mark))
+        reason = next(reasons, "not selected by the command line")
         item.config.stash.setdefault(LEFT_OUT, Counter())[f"{item.location[0]} ({reason})"] += 1
 
 
@@ -108,6 +122,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section(f"{left_out.total()} tests left out")
         for line in sorted(left_out):
             terminalreporter.line(f"{left_out[line]:4} {line}")
+    for report in [*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())]:
+        for text in (value for name, value in report.user_properties if name == "seeds"):
+            terminalreporter.line(str(text))
 
 
 def _one(tmp_path_factory: pytest.TempPathFactory, part: str) -> Iterator[Stack]:

@@ -261,7 +261,7 @@ class BucketStore:
         for ring in self.rings:
             if not ring.follows:
                 direct = self._add_to(ring, rows, bounds, distinct)
-                if ring is self.rings[0] and direct is not None:
+                if ring is self.rings[0] and direct is not None and direct.any():
                     rest = rows.pick(direct), bounds.cut(direct)
             elif rest is not None:
                 self._add_to(ring, *rest, distinct)

@@ -15,10 +15,13 @@ from typing import Any
 
 from artimon.model.batch import BatchHeader
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.collector import settle
+from artimon.model.collector import settled
+from artimon.model.exposure import require_protection
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.health import HealthFile, Publish, unpublished
+from artimon.model.partition_counts import PartitionCounts, pins_of
 from artimon.model.registration import Registration, zookeeper_client
+from artimon.model.topic_check import TopicCheck, relied_on
 from artimon.model.vshards import union
 from artimon.settings import security
 from bookkeeper.framed import FramedServer
@@ -68,6 +71,8 @@ class ShardConfig:
     """As `members`."""
     host: str = "127.0.0.1"
     port: int = 0
+    insecure: bool = False
+    """Serve other machines without authentication."""
     capacity: int = DEFAULT_CAPACITY
     """Series; memory is reserved for them but only used as they come. 0: as many as there is memory for."""
     health: Path | None = None
@@ -95,6 +100,7 @@ class ShardProcess:
 
     def __init__(self, config: ShardConfig, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished) -> None:
         self._config, self._clock = config, clock
+        self.warnings = require_protection(f"shard {config.id}", config.host, security(), insecure=config.insecure)
         self._client = zookeeper_client(config.zookeeper)
         self._registration: Registration | None = None
         self._health = HealthFile(config.health, f"shard-{config.id}", clock, publish)
@@ -108,7 +114,10 @@ class ShardProcess:
         self._here = config.sharing
         """Shards on this machine."""
         self._freshness = Freshness(clock.monotonic())
-        self._log_ends = LogEnds(config.kafka, f"{config.topic_prefix}.samples", self._freshness.saw, clock, self.shard)
+        self._samples = f"{config.topic_prefix}.samples"
+        self._counts = PartitionCounts(pins_of(self._client), clock)
+        self._log_ends = LogEnds(config.kafka, self._samples, self._freshness.saw, clock, self.shard, self._counts)
+        self.topics = TopicCheck(config.kafka, relied_on(config.topic_prefix, ("samples", "series")), clock)
         self._announcements = Announcements(
             config.kafka, f"{config.topic_prefix}.series", self.shard.announce, clock, self._is_wanted
         )
@@ -157,6 +166,7 @@ class ShardProcess:
         self._place = replace(self._place, port=self.port)
         self._announcements.start()
         self._log_ends.start()
+        self.topics.start(self._stop)
         path = f"{SHARDS_PATH}/{config.id}"
         self._registration = Registration(self._client, path, self._place.to_bytes(os.getpid()))
         self._registration.start()
@@ -227,7 +237,7 @@ class ShardProcess:
 
     def _span(self) -> LogSpan | None:
         try:
-            return LogSpan(*log_span(self._config.kafka, f"{self._config.topic_prefix}.samples"))
+            return LogSpan(*log_span(self._config.kafka, self._samples, self._counts))
         except Exception as error:  # the client raises more than KafkaError
             log.warning("what the log holds is not known: %r", error)
             return None
@@ -236,7 +246,7 @@ class ShardProcess:
         """Once a second: who the members are, what this shard holds and how fresh it is; tell ZooKeeper. LevelsDiffer
         if ZooKeeper was not there at the start and says so now."""
         self._members = self._membership.look()
-        standings = standings_of(self.shard.groups(), self._log_ends.topic_id)
+        standings = standings_of(self.shard.groups(), self._log_ends.topic_ids)
         self._freshness.look(standings, self._announcements.due, self._announcements.read, self._clock.monotonic())
         lacking = union(standing.vshards for standing in standings if standing.lost and standing.ready)
         ready = (self._freshness.ready | lacking) & ~self._mover.leaving
@@ -269,6 +279,7 @@ class ShardProcess:
     def report(self) -> None:
         """Write the health file. Raises ShardBroken when this process must begin again empty."""
         status = self.shard.status()
+        self.topics.raise_unfit()
         if self.shard.broken:
             self.say("failing", self.shard.broken, **status)
             raise ShardBroken(self.shard.broken)
@@ -292,7 +303,11 @@ class ShardProcess:
 
     def _problems(self, status: dict[str, Any]) -> list[str]:
         id_ = self._config.id
-        problems = [text for text in (self._announcements.problem, self._log_ends.problem, self._mover.problem) if text]
+        own = (self.topics.problem, self._counts.problem)
+        problems = [text for text in own if text]
+        problems += [
+            text for text in (self._announcements.problem, self._log_ends.problem, self._mover.problem) if text
+        ]
         problems += self._snapshots.problems if self._snapshots is not None else []
         problems += self._healing.problems
         if self._registration is not None and self._registration.conflict:
@@ -307,7 +322,7 @@ class ShardProcess:
 
     def say(self, state: str, problem: str = "", **figures: Any) -> None:
         """One health report."""
-        self._health.write(state, problem, **figures)
+        self._health.write(state, problem, warnings=self.warnings, **figures)
 
     def stop(self) -> None:
         """Leave ZooKeeper first, so that nobody asks us any more; never raises, at most some seconds."""
@@ -329,15 +344,15 @@ def run_shard(
     config: ShardConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
     """Run a shard until `stop`. Raises ShardBroken (start it again, empty), LevelsDiffer, LimitError (no memory for
-    the capacity), OSError (port)."""
+    the capacity), TopicsUnfit, OSError (port)."""
     sys.setswitchinterval(SWITCH_S)
-    settle()
-    process = ShardProcess(config, clock, publish)
-    try:
-        process.start(stop)
-        while not stop.is_set():
-            process.look()
-            process.report()
-            clock.wait(stop, HEALTH_S)
-    finally:
-        process.stop()
+    with settled():
+        process = ShardProcess(config, clock, publish)
+        try:
+            process.start(stop)
+            while not stop.is_set():
+                process.look()
+                process.report()
+                clock.wait(stop, HEALTH_S)
+        finally:
+            process.stop()

@@ -160,15 +160,22 @@ class Shard:
         with self._feeding, self._reading:
             self._groups.excuse(lost)
 
-    def adopt(self, vshards: int, image: Iterable[bytes] | None = None, ready: bool = True) -> None:
+    def adopt(
+        self,
+        vshards: int,
+        image: Iterable[bytes] | None = None,
+        ready: bool = True,
+        epochs: Mapping[Partition, int] | None = None,
+    ) -> None:
         """Hold more virtual shards from now on (mask): as an image says (parts that `export` gave), else empty, at
-        offset 0 of every partition. With `ready` False their answers are not whole until `set_ready`.
+        offset 0 of every partition, written under `epochs` or later ones. With `ready` False their answers are not
+        whole until `set_ready`.
 
         An image may hold more virtual shards than these; its groups appear when all of it is in. Announcements of the
         series topic must be read again. ValueError if one is held already, ImageError if the image is damaged, cut,
         lacks one, or does not fit in: nothing is held then."""
         if image is None:
-            self.holdings.add(Group(vshards, ready=ready))
+            self.holdings.add(Group(vshards, ready=ready, epochs=dict(epochs or {})))
         else:
             self.holdings.adopt(vshards, image)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import psutil
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -20,9 +22,22 @@ from artimon.api.pages import Pages
 from artimon.api.quick import QuickQuery
 from artimon.api.routes import Routes, Status, plain_headers
 from artimon.model.clock import Clock
+from artimon.model.exposure import is_loopback
 from artimon.model.select import Store
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
+
+
+def served_hosts(host: str, names: Sequence[str] = ()) -> list[str]:
+    """Values of the header Host that are served by an API on `host`: loopback, that address, this machine's name, its
+    addresses if `host` stands for all of them, and `names`."""
+    found = [*LOCAL_HOSTS, host, *names]
+    if not is_loopback(host):
+        found.append(socket.gethostname())
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - a comparison
+        here = [one for many in psutil.net_if_addrs().values() for one in many]
+        found += [one.address.partition("%")[0] for one in here if one.family in (socket.AF_INET, socket.AF_INET6)]
+    return sorted({f"[{name}]" if ":" in name else name.lower() for name in found})
 
 
 def make_app(

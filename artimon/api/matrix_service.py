@@ -16,6 +16,7 @@ from artimon.api.errors import ApiError, TooLarge
 from artimon.api.guarded import GuardedStore, answer
 from artimon.api.parcel import Purse
 from artimon.api.question import TIME_MAX_MS, Question
+from artimon.model.exposure import KEEP_LOCAL, require_protection
 from artimon.model.labels import LabelError, validate_labels, validate_name
 from artimon.model.values import ValueType
 from bookkeeper.framed import FramedServer
@@ -48,7 +49,9 @@ def idl() -> Any:
 class MatrixServer:
     """The service on a port of its own; `start` once, `stop` once."""
 
-    def __init__(self, desk: Desk, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, desk: Desk, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> None:
+        """Raises Unprotected if other machines reach `host`, since users cannot log in, unless `insecure`."""
+        self.warnings = require_protection("the service Matrix", host, None, insecure=insecure, remedy=KEEP_LOCAL)
         limits, handler = desk.limits, MatrixService(desk)
         self._server = FramedServer(
             idl().Matrix,

@@ -122,6 +122,7 @@ STATUS = {
             )
         ),
         "problems": TEXTS,
+        "warnings": {**TEXTS, "description": "What to know; the stack is healthy with them"},
         "shards": {"type": "object", "additionalProperties": ANYTHING},
         "stack": {**TEXT, "description": "Why there are no parts"},
     },

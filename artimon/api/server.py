@@ -15,7 +15,8 @@ from artimon.api.connection import protocol_with
 from artimon.api.limits import Limits
 from artimon.api.matrix_service import MatrixServer
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.collector import settle
+from artimon.model.collector import settled
+from artimon.model.exposure import KEEP_LOCAL, family_of, require_protection
 from artimon.model.health import HealthFile, Publish, unpublished
 
 HOST = "127.0.0.1"
@@ -28,7 +29,11 @@ STOP_S = 5
 class ApiServer:
     """One listening application; `start` once, `stop` once."""
 
-    def __init__(self, app: FastAPI, limits: Limits | None = None, host: str = HOST, port: int = 0) -> None:
+    def __init__(
+        self, app: FastAPI, limits: Limits | None = None, host: str = HOST, port: int = 0, *, insecure: bool = False
+    ) -> None:
+        """Raises Unprotected if other machines reach `host`, since users cannot log in, unless `insecure`."""
+        self.warnings = require_protection("the API with the page", host, None, insecure=insecure, remedy=KEEP_LOCAL)
         bounds = limits or Limits()
         config = uvicorn.Config(
             app,
@@ -53,7 +58,7 @@ class ApiServer:
 
     def start(self) -> None:
         """Listen and serve. OSError if the port is taken."""
-        self._socket = socket.create_server((self._host, self._wished), backlog=BACKLOG)
+        self._socket = socket.create_server((self._host, self._wished), family=family_of(self._host), backlog=BACKLOG)
         self.port = int(self._socket.getsockname()[1])
         self._thread.start()
 
@@ -89,20 +94,25 @@ def run_server(
     clock: Clock = SYSTEM_CLOCK,
     publish: Publish = unpublished,
     thrift_port: int = 0,
+    host: str = HOST,
+    *,
+    insecure: bool = False,
 ) -> None:
-    """Serve both faces with the limits of `app` until `stop`. Raises OSError if a port is taken."""
-    server = ApiServer(app, app.state.desk.limits, port=port)
-    matrices = MatrixServer(app.state.desk, port=thrift_port)
+    """Serve both faces with the limits of `app` until `stop`. Raises OSError if a port is taken, Unprotected if others
+    reach `host` and it is not `insecure`."""
+    server = ApiServer(app, app.state.desk.limits, host, port, insecure=insecure)
+    matrices = MatrixServer(app.state.desk, host, thrift_port, insecure=insecure)
     file = HealthFile(health, "api", clock, publish)
     server.start()
-    settle()
-    try:
-        matrices.start()
-        ports = {"port": server.port, "thrift_port": matrices.port}
-        while not stop.is_set():
-            problem = server.problem()
-            file.write("failing" if problem else "ok", problem, **ports, **app.state.counts.figures())
-            clock.wait(stop, HEALTH_S)
-    finally:
-        matrices.stop()
-        server.stop()
+    with settled():
+        try:
+            matrices.start()
+            ports = {"port": server.port, "thrift_port": matrices.port}
+            warnings = [*server.warnings, *matrices.warnings]
+            while not stop.is_set():
+                problem, figures = server.problem(), app.state.counts.figures()
+                file.write("failing" if problem else "ok", problem, **ports, warnings=warnings, **figures)
+                clock.wait(stop, HEALTH_S)
+        finally:
+            matrices.stop()
+            server.stop()

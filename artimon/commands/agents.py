@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from artimon.commands.clusters import Cluster, ClustersOption, Listing, ZookeepersOption, clusters_of, in_each
-from artimon.commands.common import JsonOption, say
+from artimon.commands.common import JsonOption, plain, say
+from artimon.commands.config import operator_keys
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ def agent_row(cluster: str, name: str, reported: dict[str, Any] | None) -> dict[
         "flows": flows,
         "told_ms_ago": None if told_ms is None else max(0, SYSTEM_CLOCK.now_ms() - int(told_ms)),
         "problems": problems,
+        "warnings": [str(text) for text in report.get("warnings") or ()],
     }
 
 
@@ -102,11 +105,13 @@ def _print_agents(rows: list[dict[str, Any]], many: bool) -> None:
             log,
             str(len(row["flows"])),
         ]
-        cells.append([row["cluster"], *one] if many else one)
+        cells.append([plain(cell) for cell in ([row["cluster"], *one] if many else one)])
     table_of(["cluster", *columns] if many else columns, cells)
     for row in rows:
         for problem in row["problems"]:
-            print(f"! {row['agent']}: {problem}")
+            print(f"! {row['agent']}: {plain(problem)}")
+        for warning in row["warnings"]:
+            print(f"warning: {row['agent']}: {plain(warning)}")
     print(f"{sum(row['live'] for row in rows)} of {len(rows)} agents live")
 
 
@@ -171,6 +176,7 @@ def _command(
     agent: str, name: str, arguments: dict[str, str], wait_s: float, id: str, zookeeper: list[str] | None
 ) -> None:
     """Give a command and tell its answer: 0 done, 1 anything else."""
+    from pipeline.plane.admission import COMMAND_KIND, signed_command
     from pipeline.plane.commands import Command, CommandError
 
     clusters = clusters_of(zookeeper, None)
@@ -178,6 +184,8 @@ def _command(
         raise typer.BadParameter("a command goes to one agent of one cluster: name one --zookeeper")
     now_ms = SYSTEM_CLOCK.now_ms()
     command = Command(id or uuid.uuid4().hex, name, arguments, now_ms, now_ms + round(max(wait_s, 60.0) * 1000))
+    if (keys := operator_keys()) is not None:
+        command = replace(command, signature=keys.sign(COMMAND_KIND, signed_command(agent, command)))
 
     def give(_: Cluster, tree: Tree) -> Answer | None:
         if agent not in tree.agents():
@@ -191,7 +199,7 @@ def _command(
         raise typer.BadParameter(str(problem)) from None
     answer = answers.get(clusters[0].name)
     if answer is not None:
-        print(f"{answer.state}: {answer.text}")
+        print(f"{plain(answer.state)}: {plain(answer.text)}")
     elif good and wait_s:
         say(f"artimon: no answer within {wait_s:g} s; ask again with --id {command.id}")
     elif good:
@@ -242,7 +250,7 @@ def _print_flows(rows: list[dict[str, Any]], many: bool) -> None:
 
     columns = ["agent", "name", "state", "waiting", "oldest_ms", "problem"]
     columns = ["cluster", *columns] if many else columns
-    table_of(columns, [[str(row.get(column, "")) for column in columns] for row in rows])
+    table_of(columns, [[plain(row.get(column, "")) for column in columns] for row in rows])
     print(f"{len(rows)} flows")
 
 
@@ -260,7 +268,7 @@ def check_flows(
     text, form = file.read(), "json" if file.name.endswith(".json") else "toml"
     try:  # first as it stands, since that says the lines
         flows = parse_flows(text, builtin(), form, file.name, also=("metrics",))
-        check_document(read_text(text, file.name))
+        check_document(read_text(text, file.name), pushed=False)
     except FlowError as problem:
         say(f"artimon: {problem}")
         raise typer.Exit(1) from None

@@ -59,6 +59,10 @@ KeepClassOption = Annotated[
 HostOption = Annotated[
     str, typer.Option(help="Address to listen on and to be known by; others reach it only where it is not loopback.")
 ]
+InsecureOption = Annotated[
+    bool,
+    typer.Option("--insecure", help="Listen beyond loopback without authentication (docs/security.md)."),
+]
 
 
 def _quota(text: str | None) -> str | None:
@@ -82,6 +86,11 @@ HealthOption = Annotated[Path | None, typer.Option(help="File in which the proce
 def say(text: str) -> None:
     """A message to the person at the terminal."""
     print(text, file=sys.stderr, flush=True)
+
+
+def plain(text: object) -> str:
+    """Return a text from another process without characters that steer a terminal."""
+    return "".join(one if one.isprintable() else " " for one in str(text))
 
 
 def located(data: Path | None = None) -> Settings:

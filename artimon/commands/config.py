@@ -6,18 +6,20 @@ import difflib
 import getpass
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from artimon.commands.clusters import Cluster, ClustersOption, ZookeepersOption, clusters_of, in_each
-from artimon.commands.common import JsonOption, say
+from artimon.commands.common import JsonOption, located, plain, say
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from pipeline.plane.decide import Stamp
+    from pipeline.plane.signatures import Keys
     from pipeline.plane.tree import Tree, Version
 
 app = typer.Typer()
@@ -30,20 +32,26 @@ GroupOption = Annotated[str, typer.Option("--group", help="Of this group of agen
 NoteOption = Annotated[str, typer.Option("--note", help="Why, for the history.")]
 
 
-def check_document(found: Mapping[str, Any]) -> None:
-    """Everything that can be checked without the agent that is to run it. Raises ConfigError."""
+def check_document(found: Mapping[str, Any], pushed: bool = True) -> None:
+    """Everything that can be checked without the agent that is to run it. `pushed`: also that it names nothing that
+    only a file of the host may name. Raises ConfigError."""
     from pipeline.flows.builtin import builtin
+    from pipeline.flows.config.hostfile import AnyHost
     from pipeline.flows.config.read import parse_flows
     from pipeline.flows.spi import FlowError
     from pipeline.plane.document import ConfigError, parse
 
     parse(found)
+    registry, host = builtin(), AnyHost()
     flows = [flow for flow in found.get("flow", ()) if flow.get("off") is not True]
-    if flows:
-        try:
-            parse_flows(json.dumps({"flow": flows}, default=str), builtin(), "json", "flows")
-        except (FlowError, ValueError) as error:
-            raise ConfigError(str(error)) from None
+    try:
+        for flow in flows if pushed else ():
+            host.admit(flow, registry)
+        if flows:
+            text = json.dumps({"flow": [host.resolve(flow, registry) for flow in flows]}, default=str)
+            parse_flows(text, registry, "json", "flows")
+    except (FlowError, ValueError) as error:
+        raise ConfigError(str(error)) from None
 
 
 def _scope(agent: str, group: str) -> str:
@@ -69,6 +77,37 @@ def _read(file: typer.FileText) -> dict[str, Any]:
     return found
 
 
+def operator_keys() -> Keys | None:
+    """Keys of the operator at the terminal: ARTIMON_CONFIG_KEYS, else those of the running stack. Exits with 2 if
+    they cannot be used."""
+    from pipeline.plane.signatures import KeyFileError, read_keys
+
+    try:
+        return read_keys(located().config_keys)
+    except KeyFileError as problem:
+        say(f"artimon: {problem}")
+        raise typer.Exit(2) from None
+
+
+def signer() -> Callable[[Version], Mapping[str, str]] | None:
+    """Return the function that signs a version; None without keys."""
+    from pipeline.plane.admission import CONFIG_KIND, signed_version
+
+    keys = operator_keys()
+    return None if keys is None else lambda version: keys.sign(CONFIG_KIND, signed_version(version))
+
+
+def _warn_of_no_proof(found: Mapping[str, Any], signed: bool) -> None:
+    from artimon.settings import zookeeper_auth
+    from pipeline.plane.document import changes_only_numbers
+
+    if not signed and not zookeeper_auth() and not changes_only_numbers({}, found):
+        say(
+            "artimon: this is not signed, and agents take numbers alone from everybody: set ARTIMON_CONFIG_KEYS to the "
+            "file of the agents' key (docs/security.md)"
+        )
+
+
 def _me() -> str:
     try:
         return getpass.getuser()
@@ -89,11 +128,14 @@ def push(
     zookeeper: ZookeepersOption = None,
     clusters: ClustersOption = None,
 ) -> None:
-    """Make the file the newest configuration of an agent or a group, in every cluster named; checked before."""
-    scope, found = _scope(agent, group), _read(file)
+    """Make the file the newest configuration of an agent or a group, in every cluster named; checked before, and signed
+    if ARTIMON_CONFIG_KEYS names a file of keys."""
+    scope, found, sign = _scope(agent, group), _read(file), signer()
+    _warn_of_no_proof(found, sign is not None)
 
     def act(cluster: Cluster, tree: Tree) -> bool:
-        stamp = tree.push(scope, found, now_ms=SYSTEM_CLOCK.now_ms(), by=_me(), note=note, expected=expect)
+        now_ms = SYSTEM_CLOCK.now_ms()
+        stamp = tree.push(scope, found, now_ms=now_ms, by=_me(), note=note, expected=expect, sign=sign)
         print(f"{cluster.name + ': ' if cluster.name else ''}{stamp}")
         return _settled(tree, stamp, wait)
 
@@ -151,7 +193,7 @@ def history(
         for row in rows:
             words = [row["cluster"], f"{row['scope']}@{row['number']}", row["made"], row["by"], row["note"]]
             words += [f"(taken back from {row['source']})"] if row["source"] is not None else []
-            print("  ".join(word for word in words if word))
+            print("  ".join(plain(word) for word in words if word))
     if not good:
         raise typer.Exit(1)
 
@@ -230,7 +272,46 @@ def _push_again(tree: Tree, scope: str, to: int | None, note: str) -> Stamp:
     number = current.stamp.number - 1 if to is None else to
     old = tree.version(scope, number)
     now_ms, expected = SYSTEM_CLOCK.now_ms(), current.stamp.number
-    return tree.push(scope, old.document, now_ms=now_ms, by=_me(), note=note, source=number, expected=expected)
+    document, me, sign = old.document, _me(), signer()
+    return tree.push(scope, document, now_ms=now_ms, by=me, note=note, source=number, expected=expected, sign=sign)
+
+
+@config_app.command("status")
+def status(zookeeper: ZookeepersOption = None, clusters: ClustersOption = None, as_json: JsonOption = False) -> None:
+    """Say which configuration each live agent runs, and what it refuses and why; 1 if one refuses something."""
+    found, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: tree.agents())
+    rows = [
+        {"cluster": cluster, "agent": name, **{key: config.get(key) for key in ("wanted", "running", "refused")}}
+        for cluster, agents in found.items()
+        for name, report in agents.items()
+        for config in [report.get("config") or {}]
+    ]
+    if as_json:
+        print(json.dumps({"agents": rows}, indent=1))
+    else:
+        for row in rows:
+            words = (row["cluster"], row["agent"], f"runs {row['running'] or '?'}")
+            print("  ".join(plain(word) for word in words if word))
+            if row["refused"]:
+                print(f"! {row['agent']}: {plain(row['refused'])}")
+    if not good or any(row["refused"] for row in rows):
+        raise typer.Exit(1)
+
+
+@config_app.command("key")
+def key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file; name it in ARTIMON_CONFIG_KEYS.")],
+    id: Annotated[str, typer.Option("--id", help="Name of the key.")] = "operators",
+) -> None:
+    """Make a file with a new key that signs configuration and commands. Agents need a copy (--keys)."""
+    from pipeline.plane.signatures import KeyFileError, new_key
+
+    try:
+        new_key(file, id)
+    except (OSError, KeyFileError) as problem:
+        say(f"artimon: {problem}")
+        raise typer.Exit(1) from None
+    print(f"{file}: key {id}, for its owner alone; copy it to the agents as a file for their user alone")
 
 
 @config_app.command("secure")
@@ -253,6 +334,8 @@ def secure(
     def act(cluster: Cluster, tree: Tree) -> None:
         count = protect(tree.client, digest, closed)
         print(f"{cluster.name + ': ' if cluster.name else ''}{count} nodes are for {digest.partition(':')[0]} alone")
+        if scopes := tree.scopes():
+            print(f"  look at what was pushed before, agents take it as yours from now on: {', '.join(scopes)}")
 
     _, good = in_each(clusters_of(zookeeper, clusters), act)
     if not good:
@@ -273,7 +356,7 @@ def _settled(tree: Tree, stamp: Stamp, wait_s: float) -> bool:
         verdicts = {name: verdict(one.get("config") or {}, stamp) for name, one in concerned.items()}
         if all(verdicts.values()) or monotonic() >= deadline:
             for name, text in sorted(verdicts.items()):
-                print(f"  {name}: {text or 'has not said yet'}")
+                print(f"  {name}: {plain(text) or 'has not said yet'}")
             return all(text == "good" for text in verdicts.values())
         pause.wait(0.5)
     return True
@@ -288,6 +371,9 @@ def verdict(config: Mapping[str, Any], stamp: Stamp) -> str:
     """What an agent says of a version: "good", "refused: …", or "" as long as it has not decided."""
     if str(stamp) in str(config.get("good", "")).split():
         return "good"
+    for text in config.get("kept_out") or ():
+        if str(text).startswith(f"{stamp} "):
+            return f"refused: {text}"
     if config.get("refused") and str(stamp) in str(config.get("wanted", "")).split():
         return f"refused: {config['refused']}"
     return ""

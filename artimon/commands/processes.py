@@ -13,6 +13,7 @@ from artimon.commands.common import (
     HdfsOption,
     HealthOption,
     HostOption,
+    InsecureOption,
     KafkaOption,
     KeepClassOption,
     QuotaOption,
@@ -111,6 +112,7 @@ def collector(
     zookeeper: ZookeeperOption = None,
     kafka: KafkaOption = None,
     host: HostOption = "127.0.0.1",
+    insecure: InsecureOption = False,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any.")] = 0,
     kafka_quota: QuotaOption = None,
     health: HealthOption = None,
@@ -142,6 +144,7 @@ def collector(
             roll_mib=roll_mib,
             host=host,
             port=port,
+            insecure=insecure,
             health=health,
         )
         return
@@ -151,6 +154,7 @@ def collector(
         kafka=kafka or place.kafka,
         host=host,
         port=port,
+        insecure=insecure,
         kafka_quota_bytes=parse_quota(kafka_quota) if kafka_quota else place.kafka_quota_bytes,
         health=health,
     )
@@ -205,6 +209,7 @@ def agent(
         Literal["refuse", "oldest"],
         typer.Option(help="When the log is full: refuse what is new, or give up the oldest (docs/formats/wal.md)."),
     ] = "refuse",
+    insecure: InsecureOption = False,
     flows: Annotated[Path | None, typer.Option(help="File of flows that run beside the polls (docs/flows.md).")] = None,
     delivery: Annotated[
         Literal["end-to-end", "disk-failover", "best-effort"],
@@ -215,6 +220,14 @@ def agent(
         typer.Option(
             help="A data centre, NAME=ZOOKEEPER; repeated, in order of preference (docs/sites.md).", callback=_sites
         ),
+    ] = None,
+    allow: Annotated[
+        Path | None,
+        typer.Option(help="File of parts and folders that pushed configuration may use (docs/security.md)."),
+    ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="File of the keys that sign configuration and commands (ARTIMON_CONFIG_KEYS)."),
     ] = None,
     patience: Annotated[
         str,
@@ -249,10 +262,13 @@ def agent(
         live_first=live_first,
         backlog_mib_s=backlog_rate,
         shed=shed,
+        insecure=insecure,
         flows=flows,
         delivery=delivery,
         sites=site or (),
         patience=patience,
+        allow=allow,
+        keys=keys or place.config_keys,
         health=health,
     )
 
@@ -272,6 +288,7 @@ def shard(
     zookeeper: ZookeeperOption = None,
     kafka: KafkaOption = None,
     host: HostOption = "127.0.0.1",
+    insecure: InsecureOption = False,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on, 0 for any.")] = 0,
     capacity: Annotated[
         int, typer.Option(min=0, help="Series that there is room for (0: what fits into memory, at most a million).")
@@ -302,6 +319,7 @@ def shard(
         kafka=kafka or place.kafka,
         host=host,
         port=port,
+        insecure=insecure,
         capacity=capacity,
         replicas=replicas,
         levels=levels or place.levels,
@@ -399,9 +417,14 @@ def api(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of HTTP, 0 for any.")] = 8780,
     thrift_port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of Thrift, 0 for any.")] = 8781,
     limit: Annotated[list[str] | None, typer.Option(help="NAME=NUMBER: another limit, see docs/api.md.")] = None,
+    host: HostOption = "127.0.0.1",
+    name: Annotated[
+        list[str] | None, typer.Option(help="A name by which people reach the page, besides --host; may be repeated.")
+    ] = None,
+    insecure: InsecureOption = False,
     health: HealthOption = None,
 ) -> None:
-    """Run the API on 127.0.0.1: HTTP with the page, and the Thrift service Matrix."""
+    """Run the API: HTTP with the page, and the Thrift service Matrix."""
     from artimon import processes
     from artimon.api.limits import BadLimit, Limits
 
@@ -418,6 +441,9 @@ def api(
         health=health,
         limits=limit or (),
         hdfs=place.hdfs,
+        host=host,
+        names=name or (),
+        insecure=insecure,
     )
 
 

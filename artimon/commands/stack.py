@@ -35,6 +35,10 @@ def up(
     ] = 0,
     shards: Annotated[int, typer.Option(min=1, max=64, help="Processes of the memory store.")] = 2,
     replicas: Annotated[int, typer.Option(min=1, max=64, help="How many of them hold each series at first.")] = 1,
+    brokers: Annotated[
+        int,
+        typer.Option(min=1, max=9, help="Kafka brokers; from 3 on every partition has 3 copies, 2 of them in sync."),
+    ] = 1,
     keep: DaysOption = "*=400",
     keep_class: KeepClassOption = None,
     base_port: Annotated[
@@ -53,7 +57,7 @@ def up(
         raise typer.BadParameter(f"{replicas} replicas need as many shards")
     if detach and prove is not None:
         raise typer.BadParameter("--prove runs in the foreground: leave out --detach")
-    store = {"capacity": str(capacity), "shards": str(shards), "replicas": str(replicas)}
+    store = {"capacity": str(capacity), "shards": str(shards), "replicas": str(replicas), "brokers": str(brokers)}
     options = {"poll": poll, "level": level, "keep": keep, "keep_class": "\n".join(keep_class or ()), **store}
     if detach:
         arguments = ["--data", str(place.data), "--parts", parts, "--poll", poll, "--level", level]
@@ -82,7 +86,7 @@ def down(data: DataOption = None) -> None:
 
 @app.command()
 def status(data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Say how every part and hop is; exit 1 if one is unhealthy."""
+    """Say how every part and hop is; exit 1 if there is a problem."""
     from artimon.stack.status import read_status
     from artimon.stack.status_view import show
 

@@ -16,6 +16,14 @@ from artimon.model.values import Kind, Value, ValueType, cell_to_double, double_
 MAX_SAMPLES = 10_000
 MAX_BYTES = 512 * 1024
 MAX_BLOCK = 1_000
+MAX_DECODED = 8 * 1024 * 1024
+"""Bytes of the columns of a batch once they are decompressed: 10,000 numbers take 0.4 MiB, the rest is for strings."""
+MAX_SOURCE = 4_096
+"""Bytes of the name of a source."""
+MAX_NAME = 255
+"""Bytes of the name of an agent and of a retention class: they stand in every commit and in every path of a file."""
+MAX_TIME_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999: what tables can hold."""
 DEFAULT_KEEP = "default"
 NO_LANE = 0xFFFF
 

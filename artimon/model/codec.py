@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from operator import gt
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,10 @@ import xxhash
 from artimon.model.batch import (
     MAX_BLOCK,
     MAX_BYTES,
+    MAX_DECODED,
+    MAX_NAME,
     MAX_SAMPLES,
+    MAX_SOURCE,
     NO_LANE,
     Batch,
     BatchError,
@@ -29,6 +35,7 @@ from artimon.model.batch import (
     UnknownFormat,
 )
 from artimon.model.ipc import ZSTD, read_ipc, write_ipc
+from artimon.model.ipc_limits import IpcError, IpcLimits, check_stream
 from artimon.model.values import Kind, ValueType
 
 MAGIC = b"ARTB"
@@ -37,6 +44,12 @@ _FIXED = struct.Struct("<4sBBHQQqq16sIIIHHH")  # then agent, source, keep; then 
 _DIGEST_BYTES = 16
 HEADER_BYTES = _FIXED.size + _DIGEST_BYTES
 
+_ROWS = {BatchKind.SAMPLES: MAX_SAMPLES, BatchKind.SERIES: MAX_BLOCK, BatchKind.EVENTS: MAX_SAMPLES}
+_LIMITS = {kind: IpcLimits(rows, MAX_DECODED) for kind, rows in _ROWS.items()}
+_NAME_BYTES = (MAX_NAME, MAX_SOURCE, MAX_NAME)  # agent, source, keep
+_SPARE = 64 * 1024
+"""Bytes that an encoder leaves of MAX_DECODED: Arrow counts padding in one place and not in another."""
+
 _COLUMNS = {
     ValueType.INTEGER: ("integer", pa.int64()),
     ValueType.DOUBLE: ("double", pa.float64()),
@@ -44,6 +57,7 @@ _COLUMNS = {
     ValueType.STRING: ("string", pa.utf8()),
 }
 SAMPLE_SCHEMA = pa.schema([("series", pa.uint64()), ("time", pa.int64()), ("birth", pa.int64()), *_COLUMNS.values()])
+_SAMPLE_TYPES = [(field.name, field.type) for field in SAMPLE_SCHEMA]
 _SERIES_SCHEMA = pa.schema(
     [
         ("text", pa.utf8()),
@@ -62,7 +76,7 @@ def encode_samples(
     """The one byte form of these samples under this identity. Raises BatchError beyond 10,000 samples or 512 KiB."""
     if len(samples) > MAX_SAMPLES:
         raise BatchError(f"{len(samples)} samples of {source}: split into batches of at most {MAX_SAMPLES}")
-    body = write_ipc(_sample_table(samples), ZSTD)
+    body = pack(_sample_table(samples), source)
     return seal(BatchKind.SAMPLES, id, source, endpoint, birth_ms, poll_ms, len(samples), 0, keep, body)
 
 
@@ -73,7 +87,7 @@ def encode_series(agent: str, block: SeriesBlock) -> Batch:
     rows = [(s.text, s.type, s.kind, s.help, s.unit, s.first_seen_ms) for s in block.series]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(_SERIES_SCHEMA)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _SERIES_SCHEMA, strict=True)]
-    body = write_ipc(pa.record_batch(arrays, schema=_SERIES_SCHEMA), ZSTD)
+    body = pack(pa.record_batch(arrays, schema=_SERIES_SCHEMA), block.source)
     id = BatchId(agent, 0, NO_LANE, 0)
     return seal(
         BatchKind.SERIES,
@@ -102,6 +116,8 @@ def parse_header(data: bytes) -> BatchHeader:
             f"format version {version}: this program reads version {VERSION}; upgrade it, then replay what it set"
             " aside (docs/upgrade.md)"
         )
+    if len(data) > MAX_BYTES:
+        raise BatchError(f"a batch of {len(data)} bytes: at most {MAX_BYTES}")
     try:
         batch_kind = BatchKind(kind)
         at = HEADER_BYTES
@@ -113,6 +129,10 @@ def parse_header(data: bytes) -> BatchHeader:
         raise BatchError(f"unreadable header: {error}") from error
     if at + body_bytes != len(data):
         raise BatchError(f"{len(data)} bytes where the header promises {at + body_bytes}: the message was cut")
+    if rows > _ROWS[batch_kind] or any(map(gt, fields[12:], _NAME_BYTES)):
+        raise BatchError(
+            f"{rows} rows, names of {fields[12:]} bytes: at most {_ROWS[batch_kind]} rows and {_NAME_BYTES} bytes"
+        )
     agent, source, keep = names
     id = BatchId(agent, epoch, lane, sequence)
     return BatchHeader(batch_kind, id, source, endpoint, birth, poll, rows, block, keep, at, len(data))
@@ -138,28 +158,59 @@ def verify(data: bytes) -> BatchHeader:
     return header
 
 
+def admit(data: bytes) -> BatchHeader:
+    """The header of a batch that may be passed on: its digest is right and its body keeps all limits. The body is not
+    read. Raises BatchError."""
+    header = verify(data)
+    check_body(header, data)
+    return header
+
+
 def decode_columns(header: BatchHeader, data: bytes) -> pa.RecordBatch:
     """The body of a samples batch as SAMPLE_SCHEMA: series, time, birth and one nullable column a type."""
     _expect(header, BatchKind.SAMPLES)
     body = read_body(header, data)
-    if body.schema.equals(SAMPLE_SCHEMA):
-        return body
-    columns = []
-    for field in SAMPLE_SCHEMA:
-        at = body.schema.get_field_index(field.name)
+    columns = body.columns if body.schema.equals(SAMPLE_SCHEMA) else _sample_columns(header, body)
+    _check_values(header, columns[-len(_COLUMNS) :])
+    return pa.record_batch(columns, schema=SAMPLE_SCHEMA)
+
+
+def _sample_columns(header: BatchHeader, body: Any) -> list[Any]:
+    """The columns of SAMPLE_SCHEMA, null where the body has none."""
+    schema, columns = body.schema, []
+    types = schema.types
+    for name, type_ in _SAMPLE_TYPES:
+        at = schema.get_field_index(name)
         if at < 0:
-            columns.append(pa.nulls(len(body), field.type))
-        elif body.schema.field(at).type != field.type:
-            raise BatchError(f"column {field.name} of {header.id} is {body.schema.field(at).type}, not {field.type}")
+            columns.append(_nulls(type_).slice(0, header.rows))
+        elif types[at] != type_:
+            raise BatchError(f"column {name} of {header.id} is {types[at]}, not {type_}")
         else:
             columns.append(body.column(at))
-    return pa.record_batch(columns, schema=SAMPLE_SCHEMA)
+    return columns
+
+
+@lru_cache(maxsize=8)
+def _nulls(type_: Any) -> Any:
+    """A column without values, as long as any may be."""
+    return pa.nulls(MAX_SAMPLES, type_)
+
+
+def _check_values(header: BatchHeader, columns: Sequence[Any]) -> None:
+    """Raises BatchError if a row has a value in two columns. The bits of each column are one large integer."""
+    seen, every = 0, (1 << header.rows) - 1
+    for column in columns:
+        if column.null_count == header.rows:
+            continue
+        bits = int.from_bytes(column.buffers()[0], "little") & every if column.null_count else every
+        if seen & bits:
+            raise BatchError(f"a row of {header.id} has two values")
+        seen |= bits
 
 
 def decode_samples(header: BatchHeader, data: bytes) -> Samples:
     """The body of a samples batch as numpy columns (views of the decompressed body where they can be)."""
-    _expect(header, BatchKind.SAMPLES)
-    return samples_of(read_body(header, data))
+    return samples_of(decode_columns(header, data))
 
 
 def samples_of(body: pa.RecordBatch) -> Samples:
@@ -196,6 +247,8 @@ def decode_series(header: BatchHeader, data: bytes) -> SeriesBlock:
     body = read_body(header, data)
     if not body.schema.equals(_SERIES_SCHEMA):
         raise BatchError(f"announcement of {header.source} has columns {body.schema.names}")
+    if any(column.null_count for column in body.columns):
+        raise BatchError(f"announcement of {header.source} has nulls")
     try:
         series = tuple(
             SeriesInfo(text, ValueType(type_), Kind(kind), help_, unit, first_seen)
@@ -221,8 +274,8 @@ def seal(
     """A message of these parts, its digest included. Raises BatchError beyond 512 KiB."""
     names = [id.agent.encode(), source.encode(), keep.encode()]
     lengths = [len(name) for name in names]
-    if max(lengths) > 0xFFFF:
-        raise BatchError(f"a name in the header of {source[:80]!r}… is longer than 65,535 bytes")
+    if any(map(gt, lengths, _NAME_BYTES)):
+        raise BatchError(f"names of {lengths} bytes in the header of {source[:80]!r}…: at most {_NAME_BYTES}")
     fixed = _FIXED.pack(
         MAGIC,
         VERSION,
@@ -308,12 +361,29 @@ def _numpy(body: Any, name: str) -> Any:
 def read_body(header: BatchHeader, data: bytes) -> Any:
     """The record batch of a message's body, which has as many rows as the header says. Raises BatchError."""
     try:
-        body = read_ipc(data, header.body_at)
-    except (pa.ArrowException, StopIteration, OSError, ValueError) as error:
+        body = read_ipc(data, header.body_at, _LIMITS[header.kind])
+    except IpcError as error:
         raise BatchError(f"body of {header.id}: {error}") from error
     if len(body) != header.rows:
         raise BatchError(f"body of {header.id} holds {len(body)} rows, its header says {header.rows}")
     return body
+
+
+def check_body(header: BatchHeader, data: bytes) -> None:
+    """Check all limits of a body without reading it. Raises BatchError."""
+    try:
+        rows = check_stream(data, header.body_at, _LIMITS[header.kind])
+    except IpcError as error:
+        raise BatchError(f"body of {header.id}: {error}") from error
+    if rows != header.rows:
+        raise BatchError(f"body of {header.id} declares {rows} rows, its header says {header.rows}")
+
+
+def pack(table: pa.RecordBatch, source: str) -> bytes:
+    """A body of these columns. Raises BatchError beyond what a reader decompresses."""
+    if table.nbytes > MAX_DECODED - _SPARE:
+        raise BatchError(f"{table.nbytes} bytes of columns of {source}: split into batches of at most {MAX_DECODED}")
+    return write_ipc(table, ZSTD)
 
 
 def _expect(header: BatchHeader, kind: BatchKind) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from artimon.model.batch import MAX_SAMPLES, BatchError
 
 MAX_HEADERS = 64
+MAX_DECODED_HEADERS = 4 * MAX_HEADERS
+"""Of an event in a batch: interceptors add headers to those that came."""
 MAX_HEADER_BYTES = 32 * 1024
 """Names and values of one event together, as UTF-8."""
 MAX_BODY = 256 * 1024

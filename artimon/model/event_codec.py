@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+import numpy as np
 import pyarrow as pa
 
 from artimon.model.batch import Batch, BatchError, BatchHeader, BatchId, BatchKind
-from artimon.model.codec import read_body, seal, verify
-from artimon.model.event import MAX_EVENTS, Event
-from artimon.model.ipc import ZSTD, write_ipc
+from artimon.model.codec import pack, read_body, seal, verify
+from artimon.model.event import MAX_DECODED_HEADERS, MAX_EVENTS, Event
 
 EVENT_SCHEMA = pa.schema([("headers", pa.map_(pa.utf8(), pa.utf8())), ("body", pa.binary())])
 
@@ -25,7 +25,7 @@ def encode_events(id: BatchId, source: str, time_ms: int, events: Sequence[Event
     values = pa.array([value for event in events for value in event.headers.values()], pa.utf8())
     headers = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, values)
     bodies = pa.array([event.body for event in events], pa.binary())
-    body = write_ipc(pa.record_batch([headers, bodies], schema=EVENT_SCHEMA), ZSTD)
+    body = pack(pa.record_batch([headers, bodies], schema=EVENT_SCHEMA), source)
     return seal(BatchKind.EVENTS, id, source, bytes(16), 0, time_ms, len(events), 0, "", body)
 
 
@@ -43,6 +43,10 @@ def body_events(header: BatchHeader, data: bytes) -> tuple[Event, ...]:
     headers, bodies = body.column(0), body.column(1)
     if headers.null_count or bodies.null_count:
         raise BatchError(f"events of {header.id} have nulls")
+    if headers.keys.null_count or headers.items.null_count:
+        raise BatchError(f"headers of events of {header.id} have nulls")
+    if np.diff(headers.offsets.to_numpy()).max(initial=0) > MAX_DECODED_HEADERS:
+        raise BatchError(f"an event of {header.id} has more than {MAX_DECODED_HEADERS} headers")
     offsets = headers.offsets.to_pylist()
     names, values = headers.keys.to_pylist(), headers.items.to_pylist()
     pairs = list(zip(names, values, strict=True))

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from artimon.model.batch import BatchError, BatchId, Samples
 from artimon.model.ipc import read_ipc, write_ipc
+from artimon.model.ipc_limits import IpcLimits
 from artimon.model.vshards import EVERY, from_hex, to_hex
 
 GROUP_CHANGED = "group changed"
@@ -68,6 +69,8 @@ class FeedAnswer:
     future: int = 0
 
 
+LIMITS = IpcLimits(512 * 1024, 64 * 1024 * 1024, compressed=False)
+"""Of each part of a range: twice the samples that a feeder sends at once."""
 _ENTRY_SCHEMA = pa.schema(
     [
         ("offset", pa.int64()),
@@ -83,6 +86,18 @@ _ENTRY_SCHEMA = pa.schema(
         ("block_hash", pa.uint64()),
     ]
 )
+
+
+_SAMPLE_SCHEMA = pa.schema(
+    [
+        ("series", pa.uint64()),
+        ("time", pa.int64()),
+        ("birth", pa.int64()),
+        ("type", pa.uint8()),
+        ("cell", pa.int64()),
+    ]
+)
+_STRING_SCHEMA = pa.schema([("strings", pa.utf8())])
 
 
 def encode_range(range_: FeedRange) -> list[bytes]:
@@ -125,16 +140,19 @@ def encode_range(range_: FeedRange) -> list[bytes]:
             pa.array(s.type),
             pa.array(s.cell),
         ],
-        names=["series", "time", "birth", "type", "cell"],
+        schema=_SAMPLE_SCHEMA,
     )
-    strings = pa.record_batch([pa.array(s.strings, pa.utf8())], names=["strings"])
+    strings = pa.record_batch([pa.array(s.strings, pa.utf8())], schema=_STRING_SCHEMA)
     return [write_ipc(part) for part in (entries, samples, strings)]
 
 
 def decode_range(parts: Sequence[bytes]) -> FeedRange:
     """Inverse of `encode_range`; raises BatchError for anything else."""
     try:
-        entries, samples, strings = (read_ipc(part) for part in parts)
+        entries, samples, strings = (
+            _read(part, schema)
+            for part, schema in zip(parts, (_ENTRY_SCHEMA, _SAMPLE_SCHEMA, _STRING_SCHEMA), strict=True)
+        )
         meta = entries.schema.metadata
         columns = [c.to_pylist() for c in entries.columns]
         made = tuple(
@@ -166,6 +184,14 @@ def decode_range(parts: Sequence[bytes]) -> FeedRange:
         raise BatchError(
             f"unreadable feed range: {error}; are the Spark application and this shard of one version?"
         ) from error
+
+
+def _read(part: bytes, schema: pa.Schema) -> Any:
+    """One part of a range. Raises ValueError for columns other than `schema`."""
+    batch = read_ipc(part, 0, LIMITS)
+    if not batch.schema.equals(schema):
+        raise ValueError(f"columns {batch.schema.names}")
+    return batch
 
 
 def join_samples(parts: Sequence[Samples]) -> Samples:

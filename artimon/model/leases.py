@@ -18,6 +18,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from artimon.model.znode import read_table
+
 log = logging.getLogger(__name__)
 
 PATH = "/artimon/readers"
@@ -116,7 +118,7 @@ def held_versions(zookeeper: KazooClient, uri: str, now_ms: int) -> list[int]:
 def _version(data: bytes, uri: str) -> int | None:
     """None for another table; what cannot be read holds everything."""
     try:
-        found = json.loads(data)
+        found = read_table(data)
         return int(found["version"]) if found["table"] == uri else None
     except (ValueError, KeyError, TypeError):
         return ANY

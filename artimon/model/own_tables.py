@@ -98,6 +98,7 @@ SPARK = (
     Own("artimon.spark.buckets.lag.ms", "buckets.lag_ms", "How long the oldest batch waits for the shards", "ms"),
     Own("artimon.spark.buckets.behind", "buckets.behind", "Batches of Kafka that were not fed"),
     Own("artimon.spark.buckets.ranges", "buckets.ranges", "Ranges of partitions fed", counter=True),
+    Own("artimon.spark.buckets.refused", "buckets.refused", "Messages passed over that are dead letters", counter=True),
     Own("artimon.spark.buckets.runs", "buckets.runs", "Micro-batches of the buckets query", counter=True),
     Own("artimon.spark.buckets.runs.ms", "buckets.runs_ms", "Their time", "ms", counter=True),
     Own("artimon.spark.buckets.run.ms", "buckets.run_ms", "Time of the last one", "ms"),

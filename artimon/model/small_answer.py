@@ -51,6 +51,11 @@ def read_small(data: bytes) -> tuple[dict[str, Any], SeriesTable, dict[str, Ints
     head = json.loads(data[_AT : _AT + size])
     cells = np.frombuffer(data, np.int64, -1, _AT + size)
     n, series = head["grid"][2], len(head["fingerprints"])
+    if not 0 <= n * series <= MOST_CELLS or any(
+        len(codes) != series or not all(0 <= code < len(values) for code in codes)
+        for codes, values in head["columns"].values()
+    ):
+        raise ValueError(f"{n} buckets of {series} series, or a label beyond its values")
     statistics = {
         name: cells[i * n * series : (i + 1) * n * series].reshape(n, series).T
         for i, name in enumerate(head["statistics"])

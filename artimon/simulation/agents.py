@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,26 +11,29 @@ from artimon.model.batch import BatchHeader, BatchId, Polled
 from artimon.model.protocols import SinkRefused
 from artimon.simulation.disk import SimDisk
 from artimon.simulation.network import Network
-from artimon.simulation.payload import SimEncoder
+from artimon.simulation.payload import RealEncoder, SimEncoder
 from artimon.simulation.scheduler import Killed, Process, Scheduler
 from artimon.simulation.zookeeper import SimClient, SimZookeeper
 from pipeline.acks import Verdict
 from pipeline.collectors import Endpoint, Mode
 from pipeline.control import Control
-from pipeline.log.core import Entry, LogCore, Ticket
+from pipeline.log.core import Entry, LogCore, LogFailed, Ticket
 from pipeline.log.framing import RecordType
+from pipeline.log.log import NOTE_DELAY_S
 from pipeline.log.records import Place, encode_acked
 from pipeline.log.segments import CorruptRecord
-from pipeline.numbering import Numbering
+from pipeline.numbering import Encoder, Numbering
 from pipeline.sending import Call, Sending, notes_of_done, notes_of_sent, restore
+from pipeline.shedder import LogAppender, Shedder
 from pipeline.tracker import Answer, Group, Item, Tracker
 
 FOLDER = Path("/data/log")
 LANES = 2
 THREADS = LANES + 2
 SEGMENT_BYTES = 2_000
+SHED_SEGMENT_BYTES = 8_000
+"""Of an agent that sheds: a record must be smaller than what it gives up."""
 CONTROL_S = 12.0
-FLUSH_S = 0.5
 
 
 class Ledger(Protocol):
@@ -77,10 +80,11 @@ class SimAgent(Process):
         ledger: Ledger,
         level: str = "hdfs",
         quota_bytes: int = 1 << 20,
+        sheds: bool = False,
     ) -> None:
         super().__init__(name)
         self._scheduler, self._network, self._zookeeper, self._ledger = scheduler, network, zookeeper, ledger
-        self.level, self._quota_bytes = level, quota_bytes
+        self.level, self._quota_bytes, self._sheds = level, quota_bytes, sheds
         self.disk = SimDisk(scheduler.random)
         self.host = "host"
         self.starts = 0
@@ -107,7 +111,7 @@ class SimAgent(Process):
             FOLDER,
             self.name,
             LANES,
-            segment_bytes=SEGMENT_BYTES,
+            segment_bytes=SHED_SEGMENT_BYTES if self._sheds else SEGMENT_BYTES,
             quota_bytes=self._quota_bytes,
             files=self.disk,
             host=self.host,
@@ -121,13 +125,14 @@ class SimAgent(Process):
         self.tracker = Tracker(ack_on_sent=self.level == "kafka", live_first=chance.random() < 0.3)
         acked = restore(self.tracker, self.log.recovered, self._scheduler.now_ms, self.level == "kafka")
         self.log.note(RecordType.ACKED, encode_acked(id for id, _ in acked))
-        self.log.release([place for _, place in acked])
         self.sending = Sending.of(self.tracker, self.name, random.Random(chance.getrandbits(32)))
         self.sending.collectors.prefer((), chance.choice((Mode.FAILOVER, Mode.FAILOVER, Mode.FAILOVER, *Mode)))
-        self._numbering = Numbering(self.log, self.name, SimEncoder())
+        appender = LogAppender(self.log)
+        self._numbering = numbering = _ToldNumbering(appender, self, RealEncoder() if self._sheds else SimEncoder())
+        self._shedder = Shedder(self.log, self.name, numbering, appender, self.tracker.give_up, self._wait)
         self._tickets: list[tuple[Ticket, Any]] = []
-        self._flushing = self._pumping = False
-        self._pump_at = float("inf")
+        self._flush_at = self._pump_at = float("inf")
+        self._release([place for _, place in acked])
         self._flying = 0
         self._looking = self.keeps_damaged = False
         self._looks_later = True
@@ -168,18 +173,32 @@ class SimAgent(Process):
     def offer(self, polled: Sequence[Polled], told: Any) -> None:
         """A source hands over what it polled; `told(True)` once it is accepted, `told(False)` if nothing is kept."""
         try:
-            begun = self._numbering.begin(polled)
-        except SinkRefused:
+            begun = (self._shedder if self._sheds else self._numbering).begin(polled)
+        except (SinkRefused, LogFailed):
             told(False)
+            return
+        except Killed:
             return
         if begun is None:
             told(True)
             return
-        entries, ticket = begun
+        self._tickets.append((begun[1], told))
+        self._flush_later(0.001 + self._scheduler.random.random() * 0.02)
+
+    def numbered(self, entries: Sequence[Entry]) -> None:
+        """These have an identity and bytes."""
         for entry in entries:
             self._ledger.offered(self.name, entry.header, entry.payload)
-        self._tickets.append((ticket, told))
-        self._flush_later(0.001 + self._scheduler.random.random() * 0.02)
+
+    def _wait(self, ticket: Ticket) -> None:
+        """A shed record is durable when this returns. Raises Killed, SinkRefused, LogFailed."""
+        self._tickets.append((ticket, _nobody))
+        life = self.life
+        self._flush()
+        if self.life != life:
+            raise Killed
+        if ticket.error is not None:
+            raise ticket.error
 
     def hold(self, on: bool) -> None:
         """An operator pauses it, or lets it go."""
@@ -189,12 +208,17 @@ class SimAgent(Process):
     # -- the log
 
     def _flush_later(self, delay_s: float) -> None:
-        if not self._flushing:
-            self._flushing = True
-            self._scheduler.later(delay_s, self._flush, self)
+        at = self._scheduler.now + delay_s
+        if at < self._flush_at:
+            self._flush_at = at
+            self._scheduler.later(delay_s, self._flush_in_turn, self)
+
+    def _flush_in_turn(self) -> None:
+        if self._flush_at <= self._scheduler.now:  # else there was a turn meanwhile
+            self._flush()
 
     def _flush(self) -> None:
-        self._flushing = False
+        self._flush_at = float("inf")
         try:
             placed = self.log.flush()
         except Killed:
@@ -229,17 +253,23 @@ class SimAgent(Process):
                 self.wake()
             self.pump()
 
+    def _release(self, places: Iterable[Place]) -> None:
+        """Also of nothing: after a start old segments may hold nothing that is needed. The flusher of the shipped log
+        deletes such at its next turn; a turn that has nothing to do is left out here."""
+        self.log.release(places)
+        self._flush_later(NOTE_DELAY_S)
+
     def _note(self, notes: Any) -> None:
         for type_, payloads in notes:
             self.log.note(type_, payloads)
-        self._flush_later(FLUSH_S)
+        self._flush_later(NOTE_DELAY_S)
 
     def _forget(self, done: list[Item]) -> None:
         if not done:
             return
         self._ledger.forgets(self.name, done, self.level)
         self._note(notes_of_done(done))
-        self.log.release([item.place for item in done])
+        self._release([item.place for item in done])
 
     # -- sending
 
@@ -282,9 +312,9 @@ class SimAgent(Process):
                 bad.append(item)
         now = self._scheduler.now
         if bad:
-            self._ledger.damaged(self.name, bad)
-            self.sending.unreadable(group, bad, now)
-            self._keep_damaged(bad)
+            lost = self.sending.unreadable(group, bad, now)
+            self._ledger.damaged(self.name, lost)
+            self._keep_damaged(lost)
             return
         self._ledger.sends(self.name, group.items, messages)
         call = self.sending.begin(group, sum(map(len, messages)), now)
@@ -310,7 +340,7 @@ class SimAgent(Process):
             except OSError:
                 self.keeps_damaged = True
             else:
-                self.log.release([item.place])
+                self._release([item.place])
         self._pump_later(0.05)
 
     def answered(self, call: Call, answers: Sequence[Answer]) -> None:
@@ -394,6 +424,24 @@ class _Flight:
     def late(self) -> None:
         if self._ends():
             self._agent.silent(self._call, late=True)
+
+
+def _nobody(_good: bool) -> None:
+    """Waits for a shed record."""
+
+
+class _ToldNumbering(Numbering[Ticket]):
+    """Tells the ledger what got a number."""
+
+    def __init__(self, log: LogAppender[Ticket], agent: SimAgent, encoder: Encoder) -> None:
+        super().__init__(log, agent.name, encoder)
+        self._owner = agent
+
+    def begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Ticket] | None:
+        begun = super().begin(polled)
+        if begun is not None:
+            self._owner.numbered(begun[0])
+        return begun
 
 
 class _Control(Control):

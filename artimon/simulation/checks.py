@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from artimon.model.batch import BatchError, BatchHeader, BatchId
+from artimon.model.batch import BatchError, BatchHeader, BatchId, BatchKind
 from artimon.model.codec import parse_header
+from artimon.model.ranges import LaneRanges
 from artimon.simulation.kafka import SERIES, SimKafka
 from artimon.simulation.payload import token_of
 from artimon.simulation.scheduler import Violation
 from artimon.simulation.shards import SimShard
 from artimon.simulation.table import Row, TableStore
+from pipeline.log.shed import shed_in
 from pipeline.spark.state import RawState
 from pipeline.tracker import Item
 from varstore.positions import vshard_of
@@ -40,6 +42,14 @@ class Checks:
         self._in_table: Counter[int] = Counter()
         self.rotten: set[str] = set()
         """Agents whose disk changed a bit, until their next start."""
+        self._records: dict[BatchId, LaneRanges] = {}
+        """Shed records, and which batches each gives up."""
+        self._durable: set[BatchId] = set()
+        """Those of them that a log was seen to hold."""
+        self.shed: set[int] = set()
+        """Polls that a durable shed record gave up before they were acked."""
+        self.shedders: set[str] = set()
+        """Agents that give up what is oldest when their log is full."""
         self.excused: set[int] = set()
         """Polls that a disk destroyed before they were acked."""
         self.wiped = False
@@ -56,6 +66,8 @@ class Checks:
         if header.id in self.data and self.data[header.id] != data:
             raise Violation(f"{agent}: identity {header.id} is given to two batches")
         self._given[header.id] = data
+        if header.kind == BatchKind.SAMPLES and len(given_up := shed_in(header, data)):
+            self._records[header.id] = given_up
 
     def sends(self, agent: str, items: Sequence[Item], messages: Sequence[bytes]) -> None:
         """It leaves the agent: the same bytes each time."""
@@ -80,14 +92,26 @@ class Checks:
         self._know(agent, header.id, self._given[header.id])
         self.tokens[token] = header.id
         self._accepted.setdefault(agent, {})[header.id] = token
+        if header.id in self._records:
+            self._gives_up(agent, header.id)
+
+    def _gives_up(self, agent: str, record: BatchId) -> None:
+        """A shed record is durable: what it names need not be stored, as long as the record is."""
+        self._durable.add(record)
+        named, held = self._records[record], self._accepted.get(agent, {})
+        for id in [id for id in held if named.seen(id.lane_id, id.sequence)]:
+            self.shed.add(held.pop(id))
 
     def announced(self, agent: str, header: BatchHeader) -> None:
         """The source of an announcement was told."""
-        self._announced[f"{header.source}/{header.block}/{header.poll_ms}".encode()] = agent
+        if agent not in self.shedders:  # what an agent sheds of these is repeated daily
+            self._announced[f"{header.source}/{header.block}/{header.poll_ms}".encode()] = agent
 
     def recovered(self, agent: str, found: set[BatchId]) -> None:
         """All that was accepted and not forgotten is still there."""
         held = self._accepted.get(agent, {})
+        for record in found & self._records.keys():
+            self._gives_up(agent, record)
         lost = [id for id in held if id not in found]
         if agent in self.rotten:  # what the disk destroyed may or may not be in Kafka already
             self.rotten.discard(agent)
@@ -118,6 +142,8 @@ class Checks:
 
     def damaged(self, agent: str, items: Sequence[Item]) -> None:
         """No disk changes what was synced, but for those of which we know."""
+        if not items:
+            return
         if agent in self.rotten:
             for item in items:
                 token = self._accepted.get(agent, {}).pop(item.id, None)
@@ -181,7 +207,9 @@ class Checks:
         """Everything agrees."""
         dead = self.dead()
         for token, id in self.tokens.items():
-            if self._in_table[token] != 1 and id not in dead and token not in self.excused:
+            if self._in_table[token] == 1 or id in dead or token in self.excused:
+                continue
+            if token not in self.shed or not self._is_named(id):
                 raise Violation(f"poll {token} ({id}) was accepted and is not in the table")
         for shard in shards:
             self._check_shard(shard)
@@ -190,13 +218,24 @@ class Checks:
         if copies > MAX_COPIES:
             raise Violation(f"every batch was written {copies:.0f} times")
 
+    def _is_named(self, id: BatchId) -> bool:
+        """True if a shed record in the table, or one that a disk destroyed, names a batch."""
+        return any(
+            record in self._durable and named.seen(id.lane_id, id.sequence) and self._is_kept(record)
+            for record, named in self._records.items()
+        )
+
+    def _is_kept(self, record: BatchId) -> bool:
+        return record in self._store.stored or self._tokens[record] in self.excused
+
     def _check_shard(self, shard: SimShard) -> None:
         wanted = {row.token for row in self._store.rows if shard.vshards >> vshard_of(row.source) & 1}
         twice = [token for token, count in shard.applied.items() if count != 1]
         if twice:
             raise Violation(f"{shard.name} applied poll {twice[0]} {shard.applied[twice[0]]} times")
         lacks, more = wanted - shard.applied.keys(), shard.applied.keys() - wanted
-        more = {token for token in more if token in self.tokens and token not in self.excused}  # else nobody was told
+        told = self.tokens.keys() - self.excused - self.shed  # others were never told, or were shed
+        more = {token for token in more if token in told}
         if shard.excused:  # behind the table when Kafka lost a part, it has nowhere to read the rest
             lacks -= self._gone_from_kafka(lacks)
         if lacks or more:

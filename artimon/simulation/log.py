@@ -103,6 +103,11 @@ class LogTopic(Topic):
         epochs = {p: log.epoch for p, log in enumerate(logs)}
         return TopicInfo(CLUSTER, self.topic, topic_id, len(logs), epochs, dict.fromkeys(epochs, 1))
 
+    def generations(self) -> list[TopicInfo]:
+        """The simulated topic has one."""
+        topic_id, logs = self._logs()
+        return [TopicInfo(CLUSTER, self.topic, topic_id, len(logs))]
+
     def _epoch_end(self, info: TopicInfo, partition: int, epoch: int) -> int:
         log = self._logs()[1][partition]
         if info.epochs[partition] != log.epoch:

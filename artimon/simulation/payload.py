@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from artimon.model import codec
 from artimon.model.batch import (
@@ -22,10 +23,13 @@ from artimon.model.batch import (
 )
 from artimon.model.values import ValueType
 from artimon.simulation.table import Columns
+from pipeline.log.shed import shed_source
 
 BODY = b"samples of one poll"
 TOO_LARGE = 1 << 40
 """In a token: its samples fit into no batch."""
+SHED = 1 << 62
+"""In a token: of a shed record, which no source has polled."""
 
 _ONE = np.zeros(1, np.int64)
 _BIRTH = np.zeros(1, np.int64)
@@ -50,8 +54,27 @@ def polled(source: str, token: int, poll_ms: int, blocks: tuple[SeriesBlock, ...
     return Polled(source, token.to_bytes(16, "little"), 0, poll_ms, samples, blocks=blocks)
 
 
+class RealEncoder:
+    """pipeline.numbering.Encoder of an agent that sheds: what it gives up is decoded and counted."""
+
+    def samples(
+        self, id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples
+    ) -> Batch:
+        """A batch as every agent makes it; of a shed record the token follows from its identity."""
+        if int.from_bytes(endpoint, "little") & TOO_LARGE:
+            raise BatchError("beyond the limit of a batch")
+        if source == shed_source(id.agent):
+            token = xxhash.xxh3_64_intdigest(str(id).encode()) >> 2 | SHED
+            endpoint = token.to_bytes(16, "little")
+        return codec.encode_samples(id, source, endpoint, birth_ms, poll_ms, keep, samples)
+
+    def series(self, agent: str, block: SeriesBlock) -> Batch:
+        """An announcement likewise."""
+        return codec.encode_series(agent, block)
+
+
 class SimEncoder:
-    """pipeline.intake.Encoder."""
+    """pipeline.numbering.Encoder."""
 
     def samples(
         self, id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples
@@ -90,4 +113,4 @@ def read(header: BatchHeader, value: bytes) -> tuple[Samples, int]:
 
 def _check(header: BatchHeader, value: bytes) -> None:
     if not value.endswith(BODY):
-        raise BatchError(f"body of {header.id} cannot be read")
+        codec.decode_samples(header, value)

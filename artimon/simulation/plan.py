@@ -40,6 +40,9 @@ SPECIALS = {
     "unreachable": 0.08,
     "deleted": 0.08,
     "outrun": 0.12,
+    "emptied": 0.20,
+    "sheds": 0.08,
+    "moves": 0.15,
 }
 """Probability of each special event in a run."""
 
@@ -72,6 +75,7 @@ def draw(chance: random.Random) -> Plan:
             "old",
             "deleted",
             "outrun",
+            "emptied",
             "hidden",
         }  # what that level does not survive
     conditions = Conditions(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import multiprocessing
 import os
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,9 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from artimon.simulation.scheduler import Endless, Killed, Violation
+from artimon.simulation.two_sites import SitesWorld
 from artimon.simulation.world import World
 
 CHUNK = 50
+FRESH_FROM, FRESH_BELOW = 10**6, 10**12
+"""Range of fresh first seeds: above all that are fixed anywhere."""
+SEEDS_A_MINUTE = 60_000
+"""More than any machine runs: bounds the work that a run by time hands to its pool."""
 
 
 @dataclass(slots=True)
@@ -32,10 +39,11 @@ class Outcome:
 
 def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
     """One run."""
-    world = World(seed, trace)
+    world, sites = World(seed, trace), SitesWorld(seed, trace)
     violation = ""
     try:
         world.run()
+        sites.run()
     except Violation as broken:
         violation = str(broken)
     except (Killed, Endless) as broken:
@@ -46,7 +54,10 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
             raise
     if violation and trace is not None:
         trace(f"VIOLATION {violation}")
-    return Outcome(seed, violation, world.scheduler.events, world.scheduler.now, figures_of(world))
+    figures = figures_of(world)
+    figures["happened: site left"] += sites.moved
+    main, small = world.scheduler, sites.scheduler
+    return Outcome(seed, violation, main.events + small.events, main.now + small.now, figures)
 
 
 def figures_of(world: World) -> Counter[str]:
@@ -91,6 +102,7 @@ class Summary:
         return {
             "first_seed": self.first,
             "seeds": self.seeds,
+            "again": repeat(self.first, self.seeds),
             "took_s": round(self.took_s, 2),
             "seeds_per_s": round(self.seeds / self.took_s, 1) if self.took_s else 0.0,
             "events": self.events,
@@ -105,6 +117,16 @@ class Summary:
 def replay(seed: int) -> str:
     """The command that shows a run again."""
     return f"artimon simulate --seed {seed} --seeds 1 --trace"
+
+
+def repeat(first: int, seeds: int) -> str:
+    """Return the command that runs the seeds [first, first + seeds) again."""
+    return f"artimon simulate --seed {first} --seeds {seeds}"
+
+
+def fresh_seed() -> int:
+    """Draw the first seed of a range that is new in all likelihood."""
+    return FRESH_FROM + secrets.randbelow(FRESH_BELOW - FRESH_FROM)
 
 
 def quietly() -> None:
@@ -125,27 +147,35 @@ def run_many(
     processes: int | None = None,
     most_violations: int = 20,
     progress: Callable[[Summary], None] | None = None,
+    most_s: float = math.inf,
 ) -> Summary:
-    """Seeds [first, first + seeds) on so many processes (default: one a core); ends early after some violations."""
+    """Seeds [first, first + seeds) on so many processes (default: one a core), in order; ends early after some
+    violations, or after `most_s` seconds."""
     summary, began = Summary(first), time.perf_counter()
-    for outcome in _outcomes(first, seeds, processes or os.cpu_count() or 1):
-        summary.add(outcome)
+    for outcomes in _outcomes(first, seeds, processes or os.cpu_count() or 1):
+        for outcome in outcomes:
+            summary.add(outcome)
         summary.took_s = time.perf_counter() - began
         if progress is not None:
             progress(summary)
-        if len(summary.violations) >= most_violations:
+        if len(summary.violations) >= most_violations or summary.took_s > most_s:
             break
     summary.violations.sort(key=lambda one: one.seed)
     return summary
 
 
-def _outcomes(first: int, seeds: int, processes: int) -> Iterator[Outcome]:
+def run_for(first: int, minutes: float, processes: int | None = None) -> Summary:
+    """Run the seeds from `first` on until one breaks a promise or the time is up."""
+    most_s = minutes * 60
+    return run_many(first, max(CHUNK, int(minutes * SEEDS_A_MINUTE)), processes, 1, most_s=most_s)
+
+
+def _outcomes(first: int, seeds: int, processes: int) -> Iterator[list[Outcome]]:
     chunks = [range(at, min(at + CHUNK, first + seeds)) for at in range(first, first + seeds, CHUNK)]
     if processes == 1 or len(chunks) == 1:
         for chunk in chunks:
             for seed in chunk:
-                yield run_seed(seed)
+                yield [run_seed(seed)]
         return
     with multiprocessing.get_context("spawn").Pool(processes, quietly) as pool:
-        for outcomes in pool.imap_unordered(_run_chunk, chunks):
-            yield from outcomes
+        yield from pool.imap(_run_chunk, chunks)

@@ -67,8 +67,9 @@ class SimShard(Process):
         """What it is to hold and does not: from the table, or empty."""
         rest = self.vshards & ~self.groups.vshards
         try:
-            if rest and not self._from_table(rest, self._span()):
-                self.groups.add(Group(rest))
+            span = self._span()
+            if rest and not self._from_table(rest, span):
+                self.groups.add(Group(rest, epochs=span.leaders()))
         except (RawTableError, OSError):
             self._scheduler.later(2.0, self._take_over, self)
 
@@ -80,9 +81,35 @@ class SimShard(Process):
         except (RawTableError, OSError):
             return
         if ripe:
-            self.groups.remove(ripe)
-            self.applied = Counter({one: n for one, n in self.applied.items() if not ripe >> self._vshards[one] & 1})
+            self._drop(ripe)
             self._scheduler.later(self._scheduler.random.random(), self._take_over, self)
+
+    def take_from(self, giver: SimShard, vshards: int, after_s: float) -> None:
+        """Hold virtual shards as another one holds them now, once they are copied; as varstore.cluster.moving. They are
+        groups of their own until they stand where the others stand."""
+        groups, excused = giver.groups.copies(vshards & giver.groups.ready), giver.excused
+        copied = union(group.vshards for group in groups)
+        applied = giver.applied_of(copied)
+
+        def adopt() -> None:
+            self._drop(copied)
+            for group in groups:
+                self.groups.add(group)
+            for token, (times, vshard) in applied.items():
+                self.applied[token], self._vshards[token] = times, vshard
+            self.excused = self.excused or excused
+
+        if copied and not copied & ~self.vshards:
+            self._scheduler.later(after_s, adopt, self)
+
+    def applied_of(self, vshards: int) -> dict[int, tuple[int, int]]:
+        """Polls of these virtual shards: times applied, and virtual shard of each."""
+        known = self._vshards
+        return {token: (n, known[token]) for token, n in self.applied.items() if vshards >> known[token] & 1}
+
+    def _drop(self, vshards: int) -> None:
+        self.groups.remove(vshards)
+        self.applied = Counter({one: n for one, n in self.applied.items() if not vshards >> self._vshards[one] & 1})
 
     def _is_there(self, lost: Mapping[Partition, Lost]) -> bool:
         """Whether the table has what Kafka deleted; else that is lost for everybody."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from artimon.model.routing import VIRTUAL_SHARDS
 from artimon.simulation.agents import SimAgent
 from artimon.simulation.collectors import SimCollector
 from artimon.simulation.kafka import SAMPLES
+from pipeline.collectors import Endpoint
 
 if TYPE_CHECKING:
     from artimon.simulation.world import World
 
 FLOOD_S = 10.0
+SHEDDER = 2
+"""Number of the agent that gives up its oldest batches when its log is full, in runs that have one."""
 
 
 class Troubles:
@@ -166,6 +170,16 @@ class Troubles:
 
         self._scheduler.later(8 + chance.random() * 12, delete)
 
+    def empty(self) -> None:
+        """Kafka deletes all that a partition holds, its newest message unread, and nothing newer need come."""
+        self._world.say("partitions are emptied")
+        self._log_was_lost()
+        for log in self._world.kafka.samples:
+            if log.end and self._scheduler.chance(0.7):
+                log.append(self._scheduler.now_ms, b"deleted unread")
+                log.trim(log.end)
+                self._world.happened["emptied"] += 1
+
     def disk_full(self) -> None:
         """The disk of an agent has no room for a while, or none for more files, and in the end its machine fails."""
         chance = self._scheduler.random
@@ -207,6 +221,21 @@ class Troubles:
         self._world.network.refused |= pairs
         self._scheduler.later(75.0, lambda: self._world.network.refused.difference_update(pairs))
 
+    def sheds(self) -> None:
+        """The agent that may shed reaches no collector, for so long that its log is full."""
+        agent = self._world.agents[SHEDDER].name
+        until, gone = self._scheduler.now + 30.0, set[tuple[str, Endpoint]]()
+
+        def cut_off() -> None:
+            if self._world.healed or self._scheduler.now > until:
+                self._world.network.refused.difference_update(gone)
+                return
+            gone.update((agent, endpoint) for endpoint in self._world.network.servers)
+            self._world.network.refused |= gone
+            self._scheduler.later(1.0, cut_off)
+
+        cut_off()
+
     def flood(self) -> None:
         """Somebody sends a collector more than it takes, again and again."""
         collector = self._scheduler.random.choice(self._world.collectors)
@@ -226,6 +255,18 @@ class Troubles:
         shard = self._scheduler.random.choice(self._world.shards)
         shard.hangs = True
         self._scheduler.later(5 + self._scheduler.random.random() * 20, lambda: setattr(shard, "hangs", False))
+
+    def moves(self) -> None:
+        """Virtual shards are moved, now and then: a shard takes some of its own as its replica holds them."""
+        chance = self._scheduler.random
+        taker = chance.choice(self._world.shards)
+        giver = next(one for one in self._world.shards if one is not taker and one.vshards == taker.vshards)
+        if taker.up and giver.up:
+            self._world.say(f"{taker.name} takes virtual shards over from {giver.name}")
+            self._world.happened["moves"] += 1
+            taker.take_from(giver, taker.vshards & chance.getrandbits(VIRTUAL_SHARDS), chance.random() * 3)
+        if not self._world.healed:
+            self._scheduler.later(4 + chance.random() * 8, self.moves)
 
     def commits_fail(self) -> None:
         """The next commits fail, before or after they take effect; or another commit comes first."""

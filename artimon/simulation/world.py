@@ -34,7 +34,7 @@ from artimon.simulation.shards import Directory, SimShard
 from artimon.simulation.sources import Source
 from artimon.simulation.spark import FeedDriver, RawDriver
 from artimon.simulation.table import TableStore
-from artimon.simulation.troubles import Troubles
+from artimon.simulation.troubles import SHEDDER, Troubles
 from artimon.simulation.zookeeper import SimZookeeper
 from pipeline.spark.config import SparkConfig
 
@@ -43,6 +43,8 @@ REST_S = 1_500.0
 DAY_S = 86_400.0
 CHECK_S = 2.0
 SOURCES = 3
+SHED_QUOTA = 17_000
+"""Bytes of the log beyond which an agent gives up its oldest batches, in runs that have one that does."""
 
 
 @lru_cache(maxsize=1)
@@ -93,8 +95,11 @@ class World:
 
     def _agent(self, n: int) -> SimAgent:
         level = "kafka" if n == 0 and "level kafka" in self.plan.specials else "hdfs"
-        quota = 2_500 if n == 1 and "log full" in self.plan.specials else 1 << 20
-        return SimAgent(f"agent-{n}", self.scheduler, self.network, self.zookeeper, self.checks, level, quota)
+        sheds = n == SHEDDER and "sheds" in self.plan.specials
+        if sheds:
+            self.checks.shedders.add(f"agent-{n}")
+        quota = 2_500 if n == 1 and "log full" in self.plan.specials else SHED_QUOTA if sheds else 1 << 20
+        return SimAgent(f"agent-{n}", self.scheduler, self.network, self.zookeeper, self.checks, level, quota, sheds)
 
     def driver(self, name: str) -> RawDriver:
         """A process of the raw query, not started yet."""
@@ -138,6 +143,7 @@ class World:
         if "late" in self.plan.specials:
             self._a_day_later()
             self.rest()
+        self.happened["sheds"] += len(self.checks.shed)
         self.checks.at_the_end(self.shards)
         self._check_logs()
         self._check_size()
@@ -168,6 +174,8 @@ class World:
 
     def heal(self) -> None:
         """All faults end."""
+        if "emptied" in self.plan.specials:
+            self.troubles.empty()
         self.say("all faults end")
         self.healed = True
         self.network.conditions = Conditions()

@@ -38,7 +38,9 @@ def readable(line: str) -> str:
     """A benchmark's JSON line for people; any other text as it is."""
     try:
         record = json.loads(line)
+        if record.get("failed"):
+            return f"{record['name']:<28} FAILED: {record['failed']}"
         text = f"{record['name']:<28} {record['value']:>14,} {record['unit']}"
         return text + (f"   {record['ratio']:g} x {record['peer']}" if record.get("ratio") else "")
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return line.rstrip("\n")

@@ -61,6 +61,7 @@ def examine(settings: Settings, data: Path, *, verify_jars: bool = False) -> Ite
         ("stack", lambda: _stack(data, running)),
         ("kafka buffer", lambda: _buffer(data, running)),
         ("servers", lambda: _servers(settings, running)),
+        ("access", lambda: _access(settings, running)),
     ]
     for name, check in checks:
         try:
@@ -154,7 +155,8 @@ def _buffer(data: Path, running: StackState | None) -> Iterator[Check]:
         mark = Mark.FAILED if kafka.get("full") else Mark.GOOD
         fix = "" if mark is Mark.GOOD else 'docs/operations.md, "Kafka is nearly full"'
         yield Check("kafka buffer", mark, detail, fix)
-    for text in parts.get("spark", {}).get("problems") or []:
+    spark = parts.get("spark", {})
+    for text in (*spark.get("problems", ()), *spark.get("warnings", ())):
         yield Check("kafka log", Mark.WARNING, text, "docs/operations.md")
 
 
@@ -167,6 +169,32 @@ def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:
     yield _reach("hdfs", known.get("ARTIMON_HDFS", settings.hdfs).removeprefix("hdfs://"), worst, _connect)
     if running and "namenode.http" in running.ports:
         yield _reach("hdfs space", f"{HOST}:{running.ports['namenode.http']}", worst, _ask_space)
+
+
+def _access(settings: Settings, running: StackState | None) -> Iterator[Check]:
+    """Access lists of ZooKeeper, and the user of the agent: nothing is said of a ZooKeeper that does not answer."""
+    from artimon.model.registration import zookeeper_client
+    from artimon.model.watcher import LOST
+    from pipeline.plane.access import OPEN, open_nodes
+
+    known = running.addresses if running else {}
+    client = zookeeper_client(known.get("ARTIMON_ZOOKEEPER", settings.zookeeper))
+    try:
+        client.start(timeout=3.0)
+        found = open_nodes(client)
+    except LOST:
+        return
+    finally:
+        client.stop()
+        client.close()
+    if found:
+        detail = f"{len(found)} nodes that are open to everybody, such as {found[0]}"
+        yield Check("zookeeper access", Mark.WARNING, detail, OPEN)
+    else:
+        yield Check("zookeeper access", Mark.GOOD, "no node of the platform is open to everybody")
+    agent = next((part.pid for part in running.parts if part.name == "agent" and part.pid), 0) if running else 0
+    if agent and psutil.Process(agent).uids().effective == 0:
+        yield Check("agent's user", Mark.WARNING, "root", "run `artimon up` as a user of its own: docs/deploy.md")
 
 
 def _reach(name: str, address: str, worst: Mark, ask: Callable[[str, int], str]) -> Check:

@@ -73,14 +73,20 @@ def _site(context: Context) -> dict[str, str]:
     }
 
 
+def _more(context: Context, option: str) -> dict[str, str]:
+    """Properties of an option of the stack, lines NAME=VALUE."""
+    lines = [line.partition("=") for line in context.options.get(option, "").splitlines() if line]
+    return {name: value for name, _, value in lines}
+
+
 def write_configuration(context: Context) -> Path:
     """Write the folder that HADOOP_CONF_DIR may name, shared by both servers and by clients; returns it. Idempotent."""
     folder = context.folder("hdfs") / "conf"
     for page in ("webapps/hdfs", "webapps/datanode"):  # the servers refuse to start without these
         (folder / page).mkdir(parents=True, exist_ok=True)
     core = {"fs.defaultFS": hdfs_uri(context), "hadoop.tmp.dir": str(context.temporary("hdfs"))}
-    _write_xml(folder / "core-site.xml", core)
-    _write_xml(folder / "hdfs-site.xml", _site(context))
+    _write_xml(folder / "core-site.xml", {**core, **_more(context, "core_site")})
+    _write_xml(folder / "hdfs-site.xml", {**_site(context), **_more(context, "hdfs_site")})
     (folder / "log4j.properties").write_text(_LOG4J)
     return folder
 

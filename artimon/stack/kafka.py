@@ -1,12 +1,14 @@
-"""The Kafka broker: one KRaft node that is broker and controller."""
+"""The Kafka brokers: KRaft nodes, each broker and controller."""
 
 from __future__ import annotations
 
 import base64
 import struct
 import uuid
+from pathlib import Path
 from types import MappingProxyType
 
+from artimon.model.topic_spec import REPLICATION, platform_topics
 from artimon.stack.java import jvm_flags
 from artimon.stack.part import HOST, Context, Part, ask_tcp
 from artimon.stack.process import Command
@@ -15,6 +17,7 @@ from artimon.stack.zookeeper import write_log4j2
 
 _API_VERSIONS = 18
 MESSAGE_MAX_BYTES = 1024 * 1024
+MAX_BROKERS = 9
 _LEAST_SEGMENT, _MOST_SEGMENT = 1024 * 1024, 128 * 1024 * 1024
 _SEGMENTS = 128
 
@@ -25,16 +28,28 @@ def segment_bytes(quota: int) -> int:
     return min(_MOST_SEGMENT, max(_LEAST_SEGMENT, quota // _SEGMENTS)) if quota else _MOST_SEGMENT
 
 
-class Kafka(Part):
-    """One broker. Healthy when it answers requests and our topics exist."""
+def broker_name(number: int) -> str:
+    """Part of a broker, counted from 1: `kafka`, `kafka-2`, ..."""
+    return "kafka" if number == 1 else f"kafka-{number}"
 
-    name = "kafka"
-    ports = MappingProxyType({"kafka.broker": 9092, "kafka.controller": 9093})
+
+class Kafka(Part):
+    """One broker, which is controller too. Healthy when it answers requests and our topics exist.
+
+    Options: `kafka_heap_mb`; `kafka_partitions` of the samples; `kafka_protocol`: how clients connect, by default
+    PLAINTEXT, else `kafka_properties` (lines of server.properties) and `kafka_scram` (arguments of the format tool,
+    one a line) say the rest, and brokers and health checks use a listener of their own."""
+
     jar_sets = ("kafka",)
     memory_mb = 900
     stop_s = 20.0
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 1, brokers: int = 1) -> None:
+        self.number, self.brokers, self.name = number, brokers, broker_name(number)
+        ports = {"broker": 9092, "controller": 9093, "internal": 9094}
+        self.ports = MappingProxyType({f"{self.name}.{what}": port + 10 * number for what, port in ports.items()})
+        if number == 1:
+            self.ports = MappingProxyType({f"{self.name}.{what}": port for what, port in ports.items()})
         self._topics_made = False
 
     def prepare(self, context: Context) -> list[Command]:
@@ -45,8 +60,9 @@ class Kafka(Part):
         config.write_text("".join(f"{key}={value}\n" for key, value in self._properties(context).items()))
         if (folder / "data" / "meta.properties").exists():
             return []
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = ["kafka.tools.StorageTool", "format", "-t", f"A{cluster[1:]}", "-c", str(config), "--ignore-formatted"]
+        scram = [word for line in context.options.get("kafka_scram", "").splitlines() for word in ("--add-scram", line)]
+        cluster = _cluster_id(context.data / "kafka-cluster")
+        tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config), "--ignore-formatted", *scram]
         return [self._java(context, 128, *tool)]
 
     def command(self, context: Context) -> Command:
@@ -55,16 +71,19 @@ class Kafka(Part):
 
     def check(self, context: Context) -> str:
         request = struct.pack(">hhih", _API_VERSIONS, 0, 1, -1)
-        answer = ask_tcp(context.port("kafka.broker"), struct.pack(">i", len(request)) + request, enough=10)
+        port = context.port(f"{self.name}.internal")
+        answer = ask_tcp(port, struct.pack(">i", len(request)) + request, enough=10)
         if len(answer) < 10 or struct.unpack(">ih", answer[4:10]) != (1, 0):
             return f"answered {answer[:20]!r} to a version request"
-        if not self._topics_made:
-            make_topics(context.address("kafka.broker"))
+        if not self._topics_made and self.number == 1:
+            copies = min(self.brokers, REPLICATION)
+            topics = platform_topics(partitions=int(context.options.get("kafka_partitions", "8")), replication=copies)
+            make_topics(f"{HOST}:{port}", topics, {}, self.brokers)
             self._topics_made = True
         return ""
 
     def addresses(self, context: Context) -> dict[str, str]:
-        return {"ARTIMON_KAFKA": context.address("kafka.broker")}
+        return {"ARTIMON_KAFKA": kafka_address(context)} if self.number == 1 else {}
 
     def _java(self, context: Context, heap_mb: int, *arguments: str) -> Command:
         folder = context.folder(self.name)
@@ -80,15 +99,20 @@ class Kafka(Part):
         return Command(argv)
 
     def _properties(self, context: Context) -> dict[str, str]:
-        broker, controller = context.address("kafka.broker"), context.address("kafka.controller")
+        own = {what: context.address(f"{self.name}.{what}") for what in ("broker", "controller", "internal")}
+        voters = [f"{n}@{context.address(f'{broker_name(n)}.controller')}" for n in range(1, self.brokers + 1)]
+        protocol = context.options.get("kafka_protocol", "PLAINTEXT")
+        more = [line.partition("=") for line in context.options.get("kafka_properties", "").splitlines() if line]
+        copies = min(self.brokers, REPLICATION)
+        safe = {"replication.factor": str(copies), "min.isr": str(max(1, copies - 1))}
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{controller}",
-            "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{broker}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name": "PLAINTEXT",
+            "node.id": str(self.number),
+            "controller.quorum.voters": ",".join(voters),
+            "listeners": f"INTERNAL://{own['internal']},CLIENT://{own['broker']},CONTROLLER://{own['controller']}",
+            "advertised.listeners": f"INTERNAL://{own['internal']},CLIENT://{own['broker']}",
+            "listener.security.protocol.map": f"INTERNAL:PLAINTEXT,CLIENT:{protocol},CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
             "controller.listener.names": "CONTROLLER",
             "host.name": HOST,
             "log.dirs": str(context.folder(self.name) / "data"),
@@ -102,13 +126,13 @@ class Kafka(Part):
             "message.max.bytes": str(MESSAGE_MAX_BYTES),
             "socket.request.max.bytes": str(32 * 1024 * 1024),
             "max.connections": "2000",
-            "offsets.topic.replication.factor": "1",
+            "default.replication.factor": str(copies),
+            "min.insync.replicas": safe["min.isr"],
+            **{f"offsets.topic.{name}": value for name, value in safe.items() if name != "min.isr"},
             "offsets.topic.num.partitions": "4",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
+            **{f"transaction.state.log.{name}": value for name, value in safe.items()},
             "transaction.state.log.num.partitions": "4",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
+            **{f"share.coordinator.state.topic.{name}": value for name, value in safe.items()},
             "group.initial.rebalance.delay.ms": "0",
             "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
             "log.cleaner.threads": "1",
@@ -119,4 +143,20 @@ class Kafka(Part):
             "log.initial.task.delay.ms": "5000",
             "log.index.size.max.bytes": str(2 * 1024 * 1024),
             "controlled.shutdown.enable": "true",
+            **{name.strip(): value.strip() for name, _, value in more},
         }
+
+
+def kafka_address(context: Context) -> str:
+    """host:port of each broker of this stack, by comma."""
+    names = [broker_name(number) for number in range(1, MAX_BROKERS + 1)]
+    return ",".join(context.address(f"{name}.broker") for name in names if f"{name}.broker" in context.ports)
+
+
+def _cluster_id(file: Path) -> str:
+    """That of this stack: the same for every broker, and for one that lost its disk. Not safe against a second
+    writer, and there is none: parts are prepared one after another."""
+    if not file.exists():
+        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        file.write_text(f"A{made[1:]}")
+    return file.read_text().strip()

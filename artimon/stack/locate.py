@@ -26,6 +26,7 @@ def located(data: Path | None = None) -> Settings:
         hdfs=_chosen(found.hdfs, defaults.DEFAULT_HDFS, places.get("ARTIMON_HDFS")),
         api=_chosen(found.api, defaults.DEFAULT_API, places.get("ARTIMON_API")),
         matrix=_chosen(found.matrix, defaults.DEFAULT_MATRIX, places.get("ARTIMON_MATRIX")),
+        config_keys=found.config_keys or (Path(keys) if (keys := places.get("ARTIMON_CONFIG_KEYS")) else None),
         smtp=_chosen(found.smtp, defaults.DEFAULT_SMTP, places.get("ARTIMON_SMTP")),
     )
 

@@ -8,8 +8,10 @@ from types import MappingProxyType
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.health import read_health
+from artimon.stack.kafka import kafka_address
 from artimon.stack.part import AGENT, OWN, Context, Part
 from artimon.stack.process import Command
+from pipeline.plane.signatures import new_key
 
 STALE_MS = 20_000  # health is written every 2 s; a busy machine may be late
 
@@ -60,7 +62,7 @@ def _servers(context: Context, *names: str) -> list[str]:
     settings = context.settings
     known = {
         "zookeeper": context.server("zookeeper.client") or settings.zookeeper,
-        "kafka": context.server("kafka.broker") or settings.kafka,
+        "kafka": kafka_address(context) or settings.kafka,
         "hdfs": f"hdfs://{namenode}" if (namenode := context.server("namenode.rpc")) else settings.hdfs,
     }
     return [word for name in names for word in (f"--{name}", known[name])]
@@ -94,19 +96,27 @@ class Agent(OwnPart):
     def _dropin(context: Context) -> Path:
         return context.data / "dropin"
 
+    @staticmethod
+    def _keys(context: Context) -> Path:
+        """Key of this stack's operator: the file is for the user who started it alone."""
+        return context.data / "config.keys"
+
     def prepare(self, context: Context) -> list[Command]:
         self._dropin(context).mkdir(parents=True, exist_ok=True)
+        keys = self._keys(context)
+        if not keys.exists():
+            new_key(keys, "stack")
         return super().prepare(context)
 
     def addresses(self, context: Context) -> dict[str, str]:
-        return {"ARTIMON_DROPIN": str(self._dropin(context))}
+        return {"ARTIMON_DROPIN": str(self._dropin(context)), "ARTIMON_CONFIG_KEYS": str(self._keys(context))}
 
     def arguments(self, context: Context) -> list[str]:
         option = context.options.get
         return [
             *("agent", "--name", option("agent_name", "local"), *_servers(context, "zookeeper")),
             *("--data", str(context.folder("agent")), "--dropin", str(self._dropin(context))),
-            *("--sources", str(context.data / "sources.yaml")),
+            *("--sources", str(context.data / "sources.yaml"), "--keys", str(self._keys(context))),
             *("--poll", option("poll", "60s"), "--level", option("level", "hdfs")),
             *(word for rule in option("keep_class", "").splitlines() for word in ("--keep-class", rule)),
             *_bean_servers(context),

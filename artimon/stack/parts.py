@@ -8,7 +8,7 @@ from functools import partial
 from artimon.stack.errors import UnknownPart
 from artimon.stack.examples import Shop, ShopLoad
 from artimon.stack.hdfs import DataNode, NameNode
-from artimon.stack.kafka import Kafka
+from artimon.stack.kafka import Kafka, broker_name
 from artimon.stack.own import Agent, Alerts, Api, Collector, Compactor, MailServer, Shard, Spark
 from artimon.stack.part import Part
 from artimon.stack.zookeeper import ZooKeeper
@@ -16,7 +16,7 @@ from artimon.stack.zookeeper import ZooKeeper
 SHARDS = 2
 MAX_SHARDS = 64
 Makers = dict[str, Callable[[], Part]]
-_BEFORE: Makers = {"zookeeper": ZooKeeper, "kafka": Kafka, "namenode": NameNode, "datanode": DataNode}
+_HDFS: Makers = {"namenode": NameNode, "datanode": DataNode}
 _AFTER: Makers = {
     "spark": Spark,
     "compactor": Compactor,
@@ -34,17 +34,24 @@ def _shards(count: int, members: int) -> Makers:
     return {f"shard-{number}": partial(Shard, number, members) for number in range(count)}
 
 
-ALL_PARTS = tuple({**_BEFORE, **_shards(SHARDS, SHARDS), **_AFTER})
+def _before(brokers: int) -> Makers:
+    kafka = {broker_name(number): partial(Kafka, number, brokers) for number in range(1, brokers + 1)}
+    return {"zookeeper": ZooKeeper, **kafka, **_HDFS}
 
 
-def choose_parts(names: Iterable[str], shards: int = SHARDS) -> list[Part]:
+ALL_PARTS = tuple({**_before(1), **_shards(SHARDS, SHARDS), **_AFTER})
+
+
+def choose_parts(names: Iterable[str], shards: int = SHARDS, brokers: int = 1) -> list[Part]:
     """The named parts and members of the named groups, in start order; "all" and "shards" mean so many shards, and
-    more of them can be named. Raises UnknownPart, ExampleMissing."""
-    usual = {**_BEFORE, **_shards(shards, shards), **_AFTER}
-    known = {**_BEFORE, **_shards(MAX_SHARDS, shards), **_AFTER, **_EXAMPLES}
+    more of them can be named; "brokers" and "base" so many brokers. Raises UnknownPart, ExampleMissing."""
+    before = _before(brokers)
+    usual = {**before, **_shards(shards, shards), **_AFTER}
+    known = {**before, **_shards(MAX_SHARDS, shards), **_AFTER, **_EXAMPLES}
     groups = {
         "hdfs": ("namenode", "datanode"),
-        "base": tuple(_BEFORE),
+        "base": tuple(before),
+        "brokers": tuple(name for name in before if name.startswith("kafka")),
         "shards": tuple(_shards(shards, shards)),
         "all": tuple(usual),
         "examples": tuple(_EXAMPLES),

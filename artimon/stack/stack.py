@@ -14,6 +14,7 @@ from artimon.settings import load as load_settings
 from artimon.stack import jars
 from artimon.stack.errors import NotHealthy
 from artimon.stack.java import find_java
+from artimon.stack.kafka import kafka_address
 from artimon.stack.part import Context, Part
 from artimon.stack.parts import SHARDS, choose_parts
 from artimon.stack.ports import PortLeases
@@ -46,7 +47,8 @@ class Stack:
         self._settings = settings or load_settings()
         self._base_port, self._options = base_port, dict(options or {})
         shards = int(self._options.get("shards", SHARDS))
-        self.parts: list[Part] = choose_parts(("all",) if parts is None else parts, shards)
+        brokers = int(self._options.get("brokers", 1))
+        self.parts: list[Part] = choose_parts(("all",) if parts is None else parts, shards, brokers)
         self._leases = PortLeases()
         self._lock: DataLock | None = None
         self._supervisor: Supervisor | None = None
@@ -117,8 +119,8 @@ class Stack:
 
     @property
     def kafka(self) -> str:
-        """host:port of the broker."""
-        return self.context.address("kafka.broker")
+        """host:port of each broker, by comma."""
+        return kafka_address(self.context)
 
     @property
     def hdfs(self) -> str:

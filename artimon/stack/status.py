@@ -49,7 +49,8 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The whole stack; `healthy` if every part and hop is."""
+    """The whole stack. `healthy`: every part and hop is, and there are no problems. Warnings leave it healthy: what is
+    to be known, and nothing that is to be mended now."""
 
     data: str
     healthy: bool
@@ -59,6 +60,7 @@ class Status:
     parts: list[PartStatus]
     hops: list[Hop]
     problems: list[str]
+    warnings: list[str]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -76,19 +78,25 @@ def read_status(data: Path, clock: Clock = SYSTEM_CLOCK) -> Status:
     parts = [_part_status(part, healths[part.name], rss.get(part.pid, 0), now_s) for part in state.parts]
     figures = {part.name: part.figures for part in parts}
     hops = hops_of(figures, {part.name: part.uptime_s for part in parts}, clock)
-    problems = [f"{part.name}: {part.problem}" for part in parts if part.problem]
-    problems += [f"{hop.name}: {hop.reason}" for hop in hops if hop.reason]
-    problems += [f"{name}: {text}" for name, values in figures.items() for text in values.get("problems", [])]
+    problems = [f"{part.name}: {part.problem or part.state}" for part in parts if part.problem or not part.healthy]
+    problems += [f"{hop.name}: {hop.reason}" for hop in hops if not hop.healthy]
+    problems += _told(figures, "problems")
     return Status(
         data=str(data),
-        healthy=all(part.healthy for part in parts) and all(hop.healthy for hop in hops),
+        healthy=not problems,
         supervisor_pid=state.pid,
         rss_mb=sum(part.rss_mb for part in parts),
         addresses=state.addresses,
         parts=parts,
         hops=hops,
         problems=problems,
+        warnings=_told(figures, "warnings"),
     )
+
+
+def _told(figures: Mapping[str, Mapping[str, Any]], kind: str) -> list[str]:
+    """Sentences of one kind that the parts tell in their figures."""
+    return [f"{name}: {text}" for name, values in figures.items() for text in values.get(kind, [])]
 
 
 def _part_status(part: PartState, health: Health | None, rss: int, now_s: float) -> PartStatus:

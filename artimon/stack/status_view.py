@@ -19,15 +19,25 @@ def _console() -> Console:
 
 
 def show(status: Status) -> None:
-    """Parts, hops, problems, one line of summary."""
+    """Parts, hops, problems, warnings, one line of summary."""
     console = _console()
     console.print(_parts(status.parts))
     if status.hops:
         console.print(_hops(status.hops))
     for problem in status.problems:
         console.print(Text(f"! {problem}", style="red"))
-    word = "healthy" if status.healthy else "NOT healthy"
-    console.print(f"{word}; {len(status.parts)} parts, {status.rss_mb} MiB resident, data in {status.data}")
+    for warning in status.warnings:
+        console.print(Text(f"warning: {warning}", style="yellow"))
+    console.print(f"{_verdict(status)}; {len(status.parts)} parts, {status.rss_mb} MiB resident, data in {status.data}")
+
+
+def _verdict(status: Status) -> str:
+    counts = [_counted(status.problems, "problem"), _counted(status.warnings, "warning")]
+    return ", ".join(["healthy" if status.healthy else "NOT healthy", *filter(None, counts)])
+
+
+def _counted(texts: list[str], word: str) -> str:
+    return f"{len(texts)} {word}{'s' if len(texts) > 1 else ''}" if texts else ""
 
 
 def show_check(check: Check) -> None:

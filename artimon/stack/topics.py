@@ -1,51 +1,140 @@
-"""The topics of the platform, made once and never changed: another number of partitions would be another topic."""
+"""Makes the topics of the platform, and moves the samples to a topic with another number of partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Sequence
+from typing import Any
 
-from kafka.admin import KafkaAdminClient, NewTopic
-from kafka.errors import TopicAlreadyExistsError
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
+from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-_DAY_MS = 24 * 3600 * 1000
-_APPEND_TIME = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(1024 * 1024)}
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """Name, partitions and configuration of one topic."""
-
-    name: str
-    partitions: int
-    config: Mapping[str, str] = field(default_factory=dict)
-
-
-# Samples and events never end by age: nothing unread is deleted; the raw query deletes what the table holds.
-# Dead letters end where a replay would be refused as too old anyway: 90 days.
-TOPICS = (
-    Topic("artimon.samples", 8, {**_APPEND_TIME, "retention.ms": "-1"}),
-    Topic(
-        "artimon.series",
-        8,
-        {**_APPEND_TIME, "cleanup.policy": "compact,delete", "retention.ms": str(8 * _DAY_MS)},
-    ),
-    Topic("artimon.events", 4, {**_APPEND_TIME, "retention.ms": "-1"}),
-    Topic("artimon.deadletters", 1, {**_APPEND_TIME, "retention.ms": str(90 * _DAY_MS)}),
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.topic_check import (
+    TopicsUnknown,
+    brokers_of,
+    find_topics,
+    newest_generation,
+    open_admin,
 )
+from artimon.model.topic_spec import (
+    MAX_GENERATIONS,
+    MAX_PARTITIONS,
+    REPLICATION,
+    SEALED_BYTES,
+    Topic,
+    generation,
+    generation_number,
+    platform_topics,
+)
+from artimon.stack.errors import StackError
+
+__all__ = ["TOPICS", "GrowError", "Topic", "grow_samples", "make_topics", "usual_replication"]
+
+TOPICS = platform_topics()
+KNOWN_S = 60.0
+"""Time in which all brokers must have heard of a new topic."""
+_CREATE_MS = 15_000
 
 
-def make_topics(bootstrap: str, topics: tuple[Topic, ...] = TOPICS) -> list[str]:
-    """Create those of `topics` that are missing; returns the names of the new ones. Raises KafkaError, OSError."""
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=20_000)
+class GrowError(StackError):
+    """The samples cannot be moved to another number of partitions. The text says why and what to do."""
+
+
+def usual_replication(bootstrap: str, options: dict[str, Any] | None = None) -> int:
+    """Three, or as many as there are brokers. Raises TopicsUnknown."""
+    admin = open_admin(bootstrap, options)
     try:
-        missing = [topic for topic in topics if topic.name not in set(admin.list_topics())]
-        for topic in missing:
-            new = NewTopic(topic.name, topic.partitions, 1, topic_configs=dict(topic.config))
-            try:
-                admin.create_topics([new], timeout_ms=15_000)
-            except TopicAlreadyExistsError:
-                continue
-        return [topic.name for topic in missing]
+        return min(REPLICATION, len(brokers_of(admin)))
+    except (KafkaError, OSError, RuntimeError) as error:
+        raise TopicsUnknown(f"Kafka at {bootstrap} does not say who its brokers are: {error!r}") from error
     finally:
         admin.close()
+
+
+def make_topics(
+    bootstrap: str, topics: Sequence[Topic] = TOPICS, options: dict[str, Any] | None = None, brokers: int = 1
+) -> list[str]:
+    """Create those of `topics` that are missing, once so many brokers are up; returns the names of the new ones.
+    `options`: access other than that of this process. Raises KafkaError, OSError, TopicsUnknown."""
+    admin = open_admin(bootstrap, options)
+    try:
+        if brokers > 1 and len(up := brokers_of(admin)) < brokers:
+            raise TopicsUnknown(f"Kafka at {bootstrap}: {len(up)} of {brokers} brokers are up")
+        present = set(admin.list_topics())
+        absent = [topic for topic in topics if topic.name not in present]
+        for topic in absent:
+            _create(admin, topic)
+        return [topic.name for topic in absent]
+    finally:
+        admin.close()
+
+
+def _create(admin: Any, topic: Topic) -> None:
+    new = NewTopic(topic.name, topic.partitions, topic.replication, topic_configs=dict(topic.config))
+    try:
+        admin.create_topics([new], timeout_ms=_CREATE_MS)
+    except TopicAlreadyExistsError:
+        return
+
+
+def grow_samples(
+    bootstrap: str, prefix: str, partitions: int, clock: Clock = SYSTEM_CLOCK, options: dict[str, Any] | None = None
+) -> tuple[str, str]:
+    """Make the next generation of the topic of samples with so many partitions and the settings of the present one,
+    then seal the present one: collectors move over, the old one is read to its end. Returns both names.
+
+    It may be repeated after a failure: a generation that was made and not used yet is taken. Raises GrowError,
+    TopicsUnknown."""
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        raise GrowError(f"{partitions} partitions: use 1 to {MAX_PARTITIONS}")
+    admin = open_admin(bootstrap, options)
+    try:
+        return _grow(admin, f"{prefix}.samples", partitions, clock)
+    except (KafkaError, OSError, RuntimeError, KeyError, IndexError) as error:
+        raise TopicsUnknown(f"Kafka at {bootstrap}: {error!r}; run the command again") from error
+    finally:
+        admin.close()
+
+
+def _grow(admin: Any, base: str, partitions: int, clock: Clock) -> tuple[str, str]:
+    newest = newest_generation(admin, base)
+    if newest is None:
+        raise GrowError(f"topic {base} does not exist: make it with `artimon topics create`")
+    number = generation_number(base, newest.name)
+    old = generation(base, number)
+    if newest.partitions == partitions and number > 1:
+        old = generation(base, number - 1)  # an earlier run made it and may not have sealed the one before
+        if old in find_topics(admin, [old]):
+            _seal(admin, old)
+        return old, newest.name
+    if newest.partitions == partitions:
+        raise GrowError(f"{newest.name} has {partitions} partitions already")
+    if number == MAX_GENERATIONS:
+        raise GrowError(f"{newest.name} is the last generation that processes look for: begin with a new prefix")
+    after = generation(base, number + 1)
+    own = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, old)], config_filter="modified")
+    config = {key: str(one["value"]) for key, one in own["topic"][old].items()}
+    replication = min(len(nodes) for nodes in newest.replicas.values())
+    _create(admin, Topic(after, partitions, config, replication))
+    _await_everywhere(admin, after, partitions, clock)
+    _seal(admin, old)
+    return old, after
+
+
+def _await_everywhere(admin: Any, name: str, partitions: int, clock: Clock) -> None:
+    """Until the cluster describes the topic with a leader for each partition."""
+    until = clock.monotonic() + KNOWN_S
+    while clock.monotonic() < until:
+        found = [one for one in admin.describe_topics([name]) if not one["error_code"]]
+        leaders = [one["leader_id"] for one in found[0]["partitions"]] if found else []
+        if len(leaders) == partitions and min(leaders) >= 0:
+            return
+        clock.wait(threading.Event(), 0.2)
+    raise GrowError(f"{name} was made, but has no leaders after {KNOWN_S:.0f} s: look at the brokers, run this again")
+
+
+def _seal(admin: Any, name: str) -> None:
+    """Its leaders refuse whatever is written from now on."""
+    resource = ConfigResource(ConfigResourceType.TOPIC, name, configs={"max.message.bytes": str(SEALED_BYTES)})
+    admin.alter_configs([resource])

@@ -2,6 +2,7 @@
 shards hold it, and how far behind live data is meanwhile.
 
 The logs of four agents are filled first; then the agents are started anew, live data first, with the backlog paced.
+Live polls come at the phases of the product, all within the first ten seconds of each minute.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.routing import DEFAULT_LANES, lane_of
 from artimon.stack.stack import Stack
 from benchmarks.common import emit
-from benchmarks.lag import AGENTS, BASE, MINUTE_S, LagError, Poller, Waiting, watch
-from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
+from benchmarks.lag import AGENTS, BASE, MINUTE_S, LagError, Poller, Waiting, next_minute, watch
+from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source, capacity_of_two
 from benchmarks.loads.visible import Visible
 from pipeline.agent import Agent, AgentConfig
+from sources.schedule import phase_ms
 
 AGO_MS = 300_000
 """The backlog ends so long before now, so that it is told from what is live by its age."""
@@ -38,15 +40,21 @@ class Backlogged(Poller):
     """One agent whose log holds polls that were never sent."""
 
     def fill(self, minutes: int, end_ms: int) -> int:
-        """Every source polled once a minute until `end_ms`; how many batches that were. The agent is not started."""
+        """Every source polled once a minute, at its phase, until `end_ms`; how many batches that were. The agent is not
+        started."""
         batches = 0
+        end_ms = end_ms // MINUTE_MS * MINUTE_MS
         for minute in range(minutes):
-            at = end_ms - (minutes - minute) * MINUTE_MS
+            begin_ms = end_ms - (minutes - minute) * MINUTE_MS
             for first in range(0, len(self._sources), _POLLS):
                 chosen = self._sources[first : first + _POLLS]
-                polled = [Polled(s.name, s.endpoint, s.birth_ms, at, s.poll(at)) for s in chosen]
+                times = [begin_ms + phase_ms(source.name, MINUTE_MS) for source in chosen]
+                polled = [
+                    Polled(source.name, source.endpoint, source.birth_ms, at, source.poll(at))
+                    for source, at in zip(chosen, times, strict=True)
+                ]
                 for one in polled:
-                    self._waiting.add(self.name, lane_of(one.source, DEFAULT_LANES), at)
+                    self._waiting.add(self.name, lane_of(one.source, DEFAULT_LANES), one.poll_ms)
                 self.agent.intake.accept_now(polled)
                 batches += len(polled)
         return batches
@@ -61,11 +69,11 @@ class Backlogged(Poller):
 
 def run(folder: Path, sources: int, minutes: int, base_port: int) -> None:
     """A stack of its own, and the lines."""
-    capacity = sources * SERIES_A_SOURCE // 2 * 12 // 10
+    capacity = capacity_of_two(sources)
     stack = Stack(folder / "stack", [*BASE, "spark"], base_port=base_port, options={"capacity": str(capacity)})
     try:
         stack.start()
-        stack.wait_healthy(300.0)
+        stack.wait_healthy(900.0)
         _measure(stack, folder, sources, minutes)
     finally:
         stack.stop()
@@ -85,10 +93,12 @@ def _measure(stack: Stack, folder: Path, sources: int, minutes: int) -> None:
     visible = Visible(stack.zookeeper, stack.kafka)
     visible.start()
     threading.Thread(target=watch, args=(stack.hdfs, waiting, ended), daemon=True).start()
+    minute = next_minute()
+    time.sleep(max(0.0, minute - 1.0 - time.monotonic()))
     begin = time.monotonic()
     for poller in pollers:
         poller.reopen(folder, stack.zookeeper)
-    live = [threading.Thread(target=p.run, args=(LIVE_MINUTES, begin + 1.0), daemon=True) for p in pollers]
+    live = [threading.Thread(target=p.run, args=(LIVE_MINUTES, minute), daemon=True) for p in pollers]
     try:
         for thread in live:
             thread.start()
@@ -107,11 +117,20 @@ def _measure(stack: Stack, folder: Path, sources: int, minutes: int) -> None:
         visible.stop()
         for poller in pollers:
             poller.agent.stop()
+    _show(times, visible.lags_ms, f"{minutes} minutes of backlog, {batches * SERIES_A_SOURCE:,} samples,")
+
+
+def _show(times: dict[str, float], lags_ms: list[int], backlog: str) -> None:
     for name, seconds in times.items():
-        emit(f"transport.backlog.{name}", seconds, f"s until all of {minutes} minutes of backlog is there")
-    lags = np.array([lag for lag in visible.lags_ms if lag < AGO_MS]) / 1000
+        emit(
+            f"transport.backlog.{name}",
+            seconds,
+            f"s until all of {backlog} are there",
+        )
+    lags = np.array([lag for lag in lags_ms if lag < AGO_MS]) / 1000
+    unit = "s from a live poll to the shards; polls within the first 10 s of each minute"
     for name, percent in (("p50", 50), ("p99", 99), ("max", 100)):
-        emit(f"transport.backlog.live.{name}", float(np.percentile(lags, percent)), "s from a live poll to the shards")
+        emit(f"transport.backlog.live.{name}", float(np.percentile(lags, percent)), unit)
 
 
 def _old(lags: list[int]) -> int:

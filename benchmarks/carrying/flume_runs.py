@@ -1,8 +1,8 @@
-"""Flume's figures beside ours: one sample an event, and our batches as events."""
+"""Flume's figures beside ours: from polled samples, with batches encoded beforehand, with one sample an event."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,8 +12,12 @@ from artimon.stack.ports import PortLeases
 from benchmarks.carrying.bodies import Bodies
 from benchmarks.common import emit
 from benchmarks.peers import flume
+from benchmarks.peers.flume_polled import send_polled
 
-CONNECTIONS = (1, 4)
+POLLED_AGENTS = (1, 4)
+"""Agents, or connections, that begin with polled values."""
+POLLED_PART = 4
+"""One part in so many of the batches is sent from polled values, by Flume and by us."""
 SINKS = 4
 """More than one share a channel: with one the sink is what limits."""
 _SAMPLE = np.dtype([("series", "u8"), ("time", "i8"), ("birth", "i8"), ("value", "i8"), ("type", "u1")])
@@ -22,8 +26,10 @@ _SAMPLE = np.dtype([("series", "u8"), ("time", "i8"), ("birth", "i8"), ("value",
 @dataclass(slots=True)
 class Best:
     """The best of all runs by the number of connections: what came into Flume's files a second, and what had only come
-    into its channel. `events` with one sample each; `mb_s` with our batches as events."""
+    into its channel. `events` with one sample each; `mb_s` with our batches as events; `polled` samples, encoded as our
+    batches while they are sent."""
 
+    polled: dict[int, tuple[float, float]] = field(default_factory=dict)
     events: dict[int, tuple[float, float]] = field(default_factory=dict)
     mb_s: dict[int, tuple[float, float]] = field(default_factory=dict)
 
@@ -44,7 +50,7 @@ def single_samples(count: int) -> Iterator[bytes]:
     return (raw[at : at + _SAMPLE.itemsize] for at in range(0, len(raw), _SAMPLE.itemsize))
 
 
-def measure(folder: Path, prepared: Bodies, events: int, rounds: int) -> Best:
+def measure(folder: Path, path: Path, prepared: Bodies, events: int, rounds: int, connections: Sequence[int]) -> Best:
     """`peer.flume.*`; the first round of each kind warms the JVM and is not counted. Raises PeerFailed."""
     best = Best()
     leases = PortLeases()
@@ -52,26 +58,39 @@ def measure(folder: Path, prepared: Bodies, events: int, rounds: int) -> Best:
     try:
         with flume.serving(folder / "flume", port, SINKS) as sink:
             for number in range(rounds + 1):
-                for connections in CONNECTIONS:
-                    load = flume.serialise(single_samples(events), 1_000, connections)
-                    result = flume.send(load, port, sink)
+                for count in POLLED_AGENTS:
+                    polled, samples = send_polled(path, count, count * POLLED_PART, port, sink)
                     if number > 0:
-                        _note(best.events, connections, load.events, result)
-            for number in range(rounds + 1):
-                for connections in CONNECTIONS:
-                    load = flume.serialise(map(prepared.__getitem__, range(len(prepared))), 100, connections)
-                    result = flume.send(load, port, sink)
+                        _note(best.polled, count, samples, polled)
+                for count in connections:
+                    batches = flume.serialise(map(prepared.__getitem__, range(len(prepared))), 100, count)
+                    carried = flume.send(batches, port, sink)
+                    singles = flume.serialise(single_samples(events), 1_000, count)
+                    single = flume.send(singles, port, sink)
                     if number > 0:
-                        _note(best.mb_s, connections, load.bytes / 1e6, result)
+                        _note(best.mb_s, count, batches.bytes / 1e6, carried)
+                        _note(best.events, count, singles.events, single)
     finally:
         leases.release()
-    for connections in CONNECTIONS:
-        rate, accepted = best.events[connections]
-        name = f"peer.flume.transport.encoded@{connections}"
-        emit(name, rate, f"samples/s into its files, {accepted:,.0f} into its channel")
-        rate, accepted = best.mb_s[connections]
-        emit(f"peer.flume.transport.bytes@{connections}", rate, f"MB/s into its files, {accepted:.0f} into its channel")
+    _print(best)
     return best
+
+
+def polled_line(agents: int) -> str:
+    """Name of the line of so many agents or connections."""
+    return "transport.single" if agents == 1 else f"transport.polled@{agents}"
+
+
+def _print(best: Best) -> None:
+    for count, (rate, accepted) in best.polled.items():
+        unit = f"samples/s from polled values into its files, {accepted:,.0f} into its channel, {count} connections"
+        emit(f"peer.flume.{polled_line(count)}", rate, unit)
+    for count, (rate, accepted) in best.mb_s.items():
+        unit = f"MB/s into its files, {accepted:.0f} into its channel, {count} connections"
+        emit(f"peer.flume.transport.bytes@{count}", rate, unit)
+    for count, (rate, accepted) in best.events.items():
+        unit = f"samples/s into its files, {accepted:,.0f} into its channel, one sample an event, {count} connections"
+        emit(f"peer.flume.transport.encoded@{count}", rate, unit)
 
 
 def _note(best: dict[int, tuple[float, float]], connections: int, count: float, result: flume.Result) -> None:

@@ -36,7 +36,7 @@ class Collectors:
         for number in range(self._count):
             self._started.append(self._spawn(number))
         health = [self._folder / f"collector-{n}.json" for n in range(self._count)]
-        wait_for("collectors serve", lambda: all(map(_serves, health)), self._started, 60)
+        wait_for("collectors serve", lambda: all(map(_serves, health)), self._started, 300)
         threading.Thread(target=self._look, daemon=True).start()
         return self
 

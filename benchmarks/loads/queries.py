@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +21,8 @@ from benchmarks.peers.series import PeerSeries, plain_name
 DAYS_MINUTES = 3 * 24 * 60
 LONG_SERIES = 1_000
 VOLUMES = 10_000
+GROWTH = 1_500
+"""Of counters in each minute after the last one."""
 Ints = npt.NDArray[np.int64]
 
 
@@ -107,15 +109,19 @@ class QueryWorld:
             infos = tuple(SeriesInfo(text, ValueType.INTEGER, metric.kind) for text in metric.texts[start:stop])
             yield SeriesBlock(source, 0, 1, infos)
 
-    def poll(self, minute: int, offset: int, vshards: int, only: slice = slice(None)) -> FeedRange:
-        """One minute of all sources (or of those of a slice) as a range that begins at `offset`."""
+    def poll(self, minute: int, offset: int, vshards: int, only: Sequence[int] | None = None) -> FeedRange:
+        """One minute of all sources (or of those with these numbers) as a range that begins at `offset`. After the last
+        minute counters grow evenly."""
         time_ms, parts, entries = self.time_ms(minute), list[Samples](), list[FeedEntry]()
-        for source, metric, start, stop in list(self.sources())[only]:
+        sources = list(self.sources())
+        for source, metric, start, stop in sources if only is None else [sources[i] for i in only]:
             row = minute - self.minutes + metric.minutes
             if row < 0:
                 continue
             n, prints = stop - start, metric.prints[start:stop]
             cells = np.ascontiguousarray(metric.values[min(row, metric.minutes - 1), start:stop])
+            if metric.kind is Kind.COUNTER:
+                cells = cells + GROWTH * max(0, row - metric.minutes + 1)
             births = np.full(n, self.end_ms - 4 * BIRTH_AGE_MS)
             parts.append(Samples(prints, np.full(n, time_ms), births, np.full(n, ValueType.INTEGER, np.uint8), cells))
             at, digest = offset + len(entries), xxhash.xxh3_64_intdigest(prints.tobytes())

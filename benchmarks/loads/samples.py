@@ -3,27 +3,53 @@ beforehand."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from kafka import KafkaProducer
 
 from artimon.model.batch import BatchId, Samples
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import encode_samples
+from artimon.model.fingerprint import fingerprint
 from artimon.model.routing import lane_of, partition_of
 from artimon.model.values import ValueType
 from pipeline.compaction.digest import Digest, digest
 from pipeline.spark.table import FILE_SCHEMA
 
 SERIES_A_SOURCE = 1_500
+CHECKED_EVERY = 20
+"""Of so many sources the values of one are kept, to be compared with what the shards answer."""
 DOUBLES = 300
 """Of 1,500 variables of a process: gauges with a fraction; the rest are integers that walk at random."""
 AGENTS = 8
 MINUTE_MS = 60_000
 _MASK = (1 << 64) - 1
+
+
+TYPES = np.where(np.arange(SERIES_A_SOURCE) % 5 == 0, ValueType.DOUBLE, ValueType.INTEGER).astype(np.uint8)
+"""Of the series of every source."""
+NAME = "bench.load.v"
+
+
+def source_name(number: int) -> str:
+    """Name of a source; `number_of` is its inverse."""
+    return f"shop{number % 40}/host-{number:04d}.example/0"
+
+
+def capacity_of_two(sources: int) -> int:
+    """Series that each of two shards has room for. A hash deals out the sources: half of them, and four standard
+    deviations."""
+    return (sources // 2 + 2 * math.isqrt(sources) + 2) * SERIES_A_SOURCE
+
+
+def text_of(source: int, i: int) -> str:
+    """Canonical text of one series of a source."""
+    return f'{NAME}{i}{{host="host-{source:04d}"}}'
 
 
 @dataclass(slots=True)
@@ -40,6 +66,8 @@ class Expected:
     digest: Digest = field(default_factory=Digest)
     """Of all rows as the table holds them, but a source is `number_of` its name."""
     ends: dict[int, int] = field(default_factory=dict)
+    kept: dict[int, list[tuple[int, npt.NDArray[np.int64]]]] = field(default_factory=dict)
+    """Of each checked source: time and cells of every poll."""
 
     def add(self, source: int, samples: Samples, size: int) -> None:
         """One batch."""
@@ -47,6 +75,8 @@ class Expected:
         self.samples += len(samples)
         self.batches += 1
         self.bytes += size
+        if source % CHECKED_EVERY == 0:
+            self.kept.setdefault(source, []).append((int(samples.time_ms[0]), samples.cell))
         self.series_sum = (self.series_sum + int(samples.fingerprint.sum())) & _MASK
         self.time_sum = (self.time_sum + int(samples.time_ms.sum())) & _MASK
         integers = samples.cell[samples.type == ValueType.INTEGER]
@@ -79,15 +109,13 @@ class Source:
     """One process: fingerprints, last values, identity of its batches."""
 
     def __init__(self, number: int, generator: np.random.Generator, birth_ms: int) -> None:
-        self.name = f"shop{number % 40}/host-{number:04d}.example/0"
+        self.name = source_name(number)
         self.endpoint = number.to_bytes(16, "big")
         self.birth_ms = birth_ms
         self._random = generator
-        self._fingerprints = generator.integers(0, 2**64, SERIES_A_SOURCE, np.uint64, endpoint=False)
+        self._fingerprints = np.array([fingerprint(text_of(number, i)) for i in range(SERIES_A_SOURCE)], np.uint64)
         self._births = np.full(SERIES_A_SOURCE, birth_ms, np.int64)
-        self._types = np.where(np.arange(SERIES_A_SOURCE) % 5 == 0, ValueType.DOUBLE, ValueType.INTEGER).astype(
-            np.uint8
-        )
+        self._types = TYPES
         self._integers = generator.integers(0, 1_000_000, SERIES_A_SOURCE)
         self._doubles = generator.normal(100.0, 30.0, SERIES_A_SOURCE)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -10,13 +11,15 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from kazoo.client import KazooClient
 
+from artimon.model.partition_counts import ACKS_PATH
 from benchmarks.loads.samples import Expected, number_of
 from benchmarks.loads.world import SHARDS, World, WrongCounts
 from pipeline.compaction.digest import Digest, digest
-from pipeline.spark.acks import PATH as ACKS_PATH
 from pipeline.spark.table import FILE_SCHEMA, raw_uri, read_sources, sources_uri
 
 ROWS_AT_ONCE = 131_072
+SAID_S = 60.0
+"""A shard writes its health file at least this often, on a busy machine too."""
 
 
 def verify_table(hdfs: str, expected: Expected) -> None:
@@ -62,10 +65,16 @@ def _sums(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def verify_shards(world: World, expected: Expected) -> None:
-    """Every sample was applied once. Raises WrongCounts."""
-    found = [health.figures.get("applied", 0) for i in SHARDS if (health := world.health(f"shard-{i}"))]
-    if sum(found) != expected.samples:
-        raise WrongCounts(f"shards applied {sum(found)} samples, written {expected.samples}")
+    """Every sample was applied once. Raises WrongCounts. Waits for health files that are not as new as the offsets."""
+    until = time.monotonic() + SAID_S
+    while (found := _applied(world)) < expected.samples and time.monotonic() < until:
+        time.sleep(0.5)
+    if found != expected.samples:
+        raise WrongCounts(f"shards applied {found} samples, written {expected.samples}")
+
+
+def _applied(world: World) -> int:
+    return sum(health.figures.get("applied", 0) for i in SHARDS if (health := world.health(f"shard-{i}")))
 
 
 def verify_acks(world: World, expected: Expected) -> None:

@@ -109,7 +109,7 @@ def start_shards(world: World, series: int) -> Processes:
     options = ["--members", ",".join(SHARDS), "--capacity", str(series)]
     health = {i: world.folder / f"shard-{i}.json" for i in SHARDS}
     started = [_spawn(world, "shard", "--id", i, *options, "--health", str(health[i])) for i in SHARDS]
-    wait_for("shards start", lambda: all(path.exists() for path in health.values()), started, 120)
+    wait_for("shards start", lambda: all(path.exists() for path in health.values()), started, 600)
     return started
 
 

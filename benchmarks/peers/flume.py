@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ class Result:
     delivered_s: float
 
 
+@cache
 def idl() -> Any:
     """Flume's Thrift service."""
     return thriftpy2.load_fp(io.StringIO(_IDL), "flume_thrift")
@@ -67,20 +69,23 @@ def idl() -> Any:
 
 def serialise(bodies: Iterable[bytes], batch: int, connections: int) -> Load:
     """Calls of `batch` events each, dealt out to the connections."""
-    module, frames, events, size = idl(), [], 0, 0
-    waiting: list[Any] = []
+    frames, events, size = [], 0, 0
+    waiting: list[bytes] = []
     for body in bodies:
-        waiting.append(module.ThriftFlumeEvent(headers={}, body=body))
+        waiting.append(body)
         events, size = events + 1, size + len(body)
         if len(waiting) == batch:
-            frames.append(_frame(module, waiting))
+            frames.append(frame(waiting))
             waiting = []
     if waiting:
-        frames.append(_frame(module, waiting))
+        frames.append(frame(waiting))
     return Load(tuple(tuple(frames[n::connections]) for n in range(connections)), events, size)
 
 
-def _frame(module: Any, events: Sequence[Any]) -> bytes:
+def frame(bodies: Sequence[bytes]) -> bytes:
+    """One call with these events."""
+    module = idl()
+    events = [module.ThriftFlumeEvent(headers={}, body=body) for body in bodies]
     return encode_call(module.ThriftSourceProtocol, "appendBatch", [events], 1)
 
 
@@ -118,7 +123,7 @@ def serving(folder: Path, port: int, sinks: int = 1) -> Iterator[Path]:
 
 def send(load: Load, port: int, sink: Path) -> Result:
     """Every connection sends its frames, each after the answer to the one before. Raises PeerFailed."""
-    before = _size(sink)
+    before = written(sink)
     failures: list[BaseException] = []
     threads = [threading.Thread(target=_drive, args=(frames, port, failures)) for frames in load.frames]
     began = time.monotonic()
@@ -128,15 +133,20 @@ def send(load: Load, port: int, sink: Path) -> Result:
         thread.join()
     if failures:
         raise PeerFailed(f"Flume did not take an event: {failures[0]!r}") from failures[0]
-    accepted, until = time.monotonic() - began, time.monotonic() + DRAIN_S
-    wanted = before + load.bytes + load.events  # the sink ends each body with a newline
-    while (size := _size(sink)) < wanted:
+    accepted = time.monotonic() - began
+    wait_written(sink, before + load.bytes + load.events)
+    return Result(accepted, time.monotonic() - began)
+
+
+def wait_written(sink: Path, wanted: int) -> None:
+    """Until the sinks have written so many bytes; they end each body with a newline. Raises PeerFailed."""
+    until = time.monotonic() + DRAIN_S
+    while (size := written(sink)) < wanted:
         if time.monotonic() > until:
             raise PeerFailed(f"Flume's sink wrote {size:,} of {wanted:,} bytes in {DRAIN_S:.0f} s")
         time.sleep(0.02)
     if size != wanted:
         raise PeerFailed(f"Flume's sink wrote {size:,} bytes, {wanted:,} were sent")
-    return Result(accepted, time.monotonic() - began)
 
 
 def _drive(frames: Sequence[bytes], port: int, failures: list[BaseException]) -> None:
@@ -154,7 +164,8 @@ def _drive(frames: Sequence[bytes], port: int, failures: list[BaseException]) ->
         failures.append(error)
 
 
-def _size(folder: Path) -> int:
+def written(folder: Path) -> int:
+    """Bytes in the files of the sinks."""
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
@@ -167,7 +178,7 @@ def _properties(folder: Path, port: int, sinks: int) -> str:
         "a.sources.s.bind": "127.0.0.1",
         "a.sources.s.port": str(port),
         "a.sources.s.protocol": "binary",
-        "a.sources.s.threads": "4",
+        "a.sources.s.threads": "16",
         "a.sources.s.channels": "c",
         "a.channels.c.type": "file",
         "a.channels.c.checkpointDir": str(folder / "checkpoint"),

@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 from artimon.stack.programs import Program
 from benchmarks.peers.process import drain, run, serving
-from benchmarks.peers.series import PeerFailed, PeerSeries, Stored, folder_bytes
+from benchmarks.peers.series import Content, PeerFailed, PeerSeries, Stored, folder_bytes
 
 BLOCK = "24h"
-_POINT = re.compile(rb'\d,"')
+_POINT = re.compile(rb'\d,"([^"]*)"')
 
 
 class Prometheus:
@@ -64,7 +64,7 @@ class Prometheus:
         with serving(self._program, options, f"{url}/-/ready", self._folder / "log.txt"):
             yield url
 
-    def read(self, name: str, start_ms: int, end_ms: int, samples: int) -> tuple[float, float]:
+    def read(self, name: str, start_ms: int, end_ms: int, expected: Content) -> tuple[float, float]:
         """See Peer. By an instant query of a range: JSON of raw samples."""
         question = quote(f"{name}[{(end_ms - start_ms) // 1000}s]")
         took = []
@@ -74,7 +74,7 @@ class Prometheus:
                 seconds, parts = drain(url)
                 took.append(seconds)
                 if not turn:
-                    _check(b"".join(parts), samples)
+                    _check(b"".join(parts), expected)
         return took[0], min(took[1:])
 
 
@@ -89,7 +89,9 @@ def _write(out: IO[str], one: PeerSeries) -> int:
     return len(lines)
 
 
-def _check(answer: bytes, samples: int) -> None:
-    found = len(_POINT.findall(answer))
-    if found != samples:
-        raise PeerFailed(f"Prometheus gave {found} of {samples} samples")
+def _check(answer: bytes, expected: Content) -> None:
+    samples = total = 0
+    for point in _POINT.finditer(answer):
+        samples, total = samples + 1, total + int(point[1])
+    if Content(samples, total) != expected:
+        raise PeerFailed(f"Prometheus gave {samples} samples with the sum {total}, not {expected}")

@@ -32,6 +32,14 @@ class PeerSeries:
 
 
 @dataclass(frozen=True, slots=True)
+class Content:
+    """Number of samples, and the sum of their values, whole numbers that are exact together."""
+
+    samples: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """What a peer holds on disk. `index_bytes` is the part that names the series."""
 
@@ -61,9 +69,9 @@ class Peer(Protocol):
         """Its server with what was stored; the address. It answers Prometheus' HTTP API. Raises PeerFailed."""
         ...
 
-    def read(self, name: str, start_ms: int, end_ms: int, samples: int) -> tuple[float, float]:
+    def read(self, name: str, start_ms: int, end_ms: int, expected: Content) -> tuple[float, float]:
         """Seconds of the first and of the best later answer over HTTP with every sample of a name, to the last byte,
-        undecoded. The answer must have `samples` samples, else PeerFailed is raised."""
+        undecoded. Raises PeerFailed unless number and sum of the samples are those expected."""
         ...
 
 

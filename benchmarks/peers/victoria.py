@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from artimon.stack.programs import Program
 from benchmarks.peers.process import ask, drain, run, serving
-from benchmarks.peers.series import PeerFailed, PeerSeries, Stored, folder_bytes
+from benchmarks.peers.series import Content, PeerFailed, PeerSeries, Stored, folder_bytes
 
 LINES = 500
 MERGED_S = 300.0
@@ -52,7 +52,7 @@ class Victoria:
         sizes = {path.name: folder_bytes(path) if path.is_dir() else path.stat().st_size for path in parts}
         return Stored(samples, sum(sizes.values()), sizes.get("indexdb", 0))
 
-    def read(self, name: str, start_ms: int, end_ms: int, samples: int) -> tuple[float, float]:
+    def read(self, name: str, start_ms: int, end_ms: int, expected: Content) -> tuple[float, float]:
         """See Peer. By /api/v1/export: JSON lines of raw samples."""
         url = f"{self._url}/api/v1/export?match[]={quote(name)}&start={start_ms / 1000}&end={end_ms / 1000}"
         took = []
@@ -61,7 +61,7 @@ class Victoria:
                 seconds, parts = drain(url)
                 took.append(seconds)
                 if not turn:
-                    _check(b"".join(parts), samples)
+                    _check(b"".join(parts), expected)
         return took[0], min(took[1:])
 
     @contextmanager
@@ -108,7 +108,10 @@ def _month(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y_%m")
 
 
-def _check(answer: bytes, samples: int) -> None:
-    found = sum(len(json.loads(line)["timestamps"]) for line in answer.splitlines())
-    if found != samples:
-        raise PeerFailed(f"VictoriaMetrics gave {found} of {samples} samples")
+def _check(answer: bytes, expected: Content) -> None:
+    samples = total = 0
+    for line in answer.splitlines():
+        values = json.loads(line)["values"]
+        samples, total = samples + len(values), total + int(sum(values))
+    if Content(samples, total) != expected:
+        raise PeerFailed(f"VictoriaMetrics gave {samples} samples with the sum {total}, not {expected}")

@@ -11,7 +11,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
@@ -26,14 +28,14 @@ import numpy.typing as npt
 from artimon.api.app import make_app
 from artimon.api.limits import Limits
 from artimon.api.server import ApiServer
-from artimon.model.clock import ManualClock
 from artimon.model.collector import settle
-from artimon.model.feed import encode_range
+from artimon.model.feed import FeedRange, encode_range
 from artimon.model.registration import zookeeper_client
 from artimon.model.vshards import EVERY
 from artimon.stack.stack import Stack
 from benchmarks.loads.racks import MINUTE_MS, NAME, RackWorld, loaded_shard
 from benchmarks.peers.series import Peer, plain_name
+from benchmarks.serving.living import Living, WorldClock
 from bookkeeper.framed import FramedClient, FramedServer
 from varstore.cluster.client import VarstoreClient
 from varstore.cluster.directory import Place
@@ -58,6 +60,15 @@ class Asked:
 
     ms: float
     means: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """Seconds of some questions from the request to the last byte of JSON; the last answer, and its size in bytes."""
+
+    seconds: list[float]
+    answer: dict[str, Any]
+    size: int
 
 
 @dataclass(slots=True)
@@ -140,34 +151,51 @@ class Served:
         text = f"fetch('{NAME}{unknown}').mean(by=['rack']).range('{self._world.minutes}m')"
         return f"/api/query?q={quote(text)}&format=json"
 
-    def get(self, texts: Sequence[str]) -> tuple[list[float], dict[str, Any]]:
-        """Seconds of some questions from the request to the last byte of JSON, over one kept connection, and the last
-        answer."""
+    def get(self, texts: Sequence[str]) -> Got:
+        """Ask some questions over one kept connection."""
         return _get_all(f"127.0.0.1:{self._api_port}", [f"/api/query?q={quote(text)}&format=json" for text in texts])
 
-    def users(self, texts: Sequence[str], users: int, seconds: float, pause_s: float) -> list[float]:
-        """Seconds of every question of `users` that ask one of `texts` after the other, with a pause between two."""
+    def users(self, texts: Iterable[str], users: int, seconds: float, pause_s: float) -> list[float]:
+        """Seconds of every question of `users`, each of whom asks the next of `texts` after a pause."""
         took: list[float] = []
-        until = time.monotonic() + seconds
+        until, rest, lock = time.monotonic() + seconds, iter(texts), threading.Lock()
 
         def ask_on(first: int) -> None:
             connection = http.client.HTTPConnection("127.0.0.1", self._api_port, timeout=120)
             stopped = threading.Event()
             stopped.wait(pause_s * first / users)
-            turn = first
             while time.monotonic() < until:
-                seconds, _ = _get(connection, f"/api/query?q={quote(texts[turn % len(texts)])}&format=json")
+                with lock:
+                    text = next(rest)
+                seconds, _ = _get(connection, f"/api/query?q={quote(text)}&format=json")
                 took.append(seconds)
-                turn += 1
                 stopped.wait(max(0.0, pause_s - seconds))
             connection.close()
 
-        threads = [threading.Thread(target=ask_on, args=(i,)) for i in range(users)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(users) as pool:
+            list(pool.map(ask_on, range(users)))  # raises what a user met
         return took
+
+    @contextmanager
+    def living(self, seconds: float) -> Iterator[Living]:
+        """The clock of the API runs, and the shard is fed the next minutes; once for a world."""
+        client = FramedClient(idl().Shard, "127.0.0.1", self._shard_port, 60.0, max_frame=FRAME)
+
+        def feed(range_: FeedRange) -> None:
+            answer = client.call("feed", encode_range(range_))
+            if answer.next_offset != range_.until or answer.applied != len(range_.samples):
+                raise RuntimeError(f"the shard did not take a range: {answer}")
+
+        stop, living = threading.Event(), Living(self._world, SETTLED_MS, self._next_offset, feed)
+        self._processes[-1][1].send("start")
+        with client, ThreadPoolExecutor(1) as pool:
+            fed = pool.submit(living.run, stop)
+            try:
+                yield living
+            finally:
+                stop.set()
+            fed.result(seconds)
+        self._next_offset = living.offset
 
     def together(self, seconds: float, clients: int, feeding: bool = True, asked: Served | None = None) -> Together:
         """`clients` ask without a pause, this one or `asked`, while the shard is fed at FEED_RATE."""
@@ -244,28 +272,29 @@ def _serve_shard(pipe: Connection, zookeeper: str, made: Callable[[], Any]) -> N
 
 def _serve_api(pipe: Connection, zookeeper: str, end_ms: int) -> None:
     with VarstoreClient(zookeeper) as store:
-        server = ApiServer(make_app(store, lambda: {}, ManualClock(end_ms + SETTLED_MS), Limits()))
+        clock = WorldClock(end_ms + SETTLED_MS)
+        server = ApiServer(make_app(store, lambda: {}, clock, Limits()))
         server.start()
         settle()
         pipe.send((server.port, 0))
-        pipe.recv()
+        while pipe.recv() == "start":
+            clock.start()
         server.stop()
 
 
-def get_of_peer(address: str, paths: Sequence[str]) -> tuple[list[float], dict[str, Any]]:
+def get_of_peer(address: str, paths: Sequence[str]) -> Got:
     """As `Served.get`, of a peer; `paths` are of Prometheus' HTTP API."""
     return _get_all(urlsplit(address).netloc, paths)
 
 
-def _get_all(place: str, paths: Sequence[str]) -> tuple[list[float], dict[str, Any]]:
+def _get_all(place: str, paths: Sequence[str]) -> Got:
     connection = http.client.HTTPConnection(place, timeout=120)
     took, body = [], b""
     for path in paths:
         seconds, body = _get(connection, path)
         took.append(seconds)
     connection.close()
-    found: dict[str, Any] = json.loads(body)
-    return took, found
+    return Got(took, json.loads(body), len(body))
 
 
 def ask_peer(peer: Peer, world: RackWorld) -> Asked:

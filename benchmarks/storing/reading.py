@@ -1,6 +1,6 @@
 """One question of the history in a process of its own: seconds of the first answer and of the best later one.
 
-python -m benchmarks.storing.reading HDFS SELECTOR FROM_MS TO_MS SAMPLES
+python -m benchmarks.storing.reading HDFS SELECTOR FROM_MS TO_MS SAMPLES SUM
 """
 
 from __future__ import annotations
@@ -11,17 +11,20 @@ import sys
 import time
 from collections.abc import Sequence
 
-from query_dsl.stores.history.engine import History
+import pyarrow.compute as pc
+
+from benchmarks.peers.series import Content
+from query_dsl.history.engine import History
 
 TURNS = 3
 TIMEOUT_S = 900.0
 
 
-def read(hdfs: str, selector: str, start_ms: int, end_ms: int, samples: int) -> tuple[float, float]:
+def read(hdfs: str, selector: str, start_ms: int, end_ms: int, expected: Content) -> tuple[float, float]:
     """As the module, from another process. Raises RuntimeError."""
     command = [sys.executable, "-m", "benchmarks.storing.reading", hdfs, selector]
     done = subprocess.run(
-        [*command, str(start_ms), str(end_ms), str(samples)],
+        [*command, str(start_ms), str(end_ms), str(expected.samples), str(expected.total)],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -34,7 +37,7 @@ def read(hdfs: str, selector: str, start_ms: int, end_ms: int, samples: int) -> 
 
 
 def main(given: Sequence[str]) -> None:
-    hdfs, selector, start, end, samples = given
+    hdfs, selector, start, end, samples, total = given
     took = []
     for _ in range(TURNS):
         began = time.perf_counter()
@@ -43,6 +46,9 @@ def main(given: Sequence[str]) -> None:
         took.append(time.perf_counter() - began)
         if len(answer) != int(samples):
             raise RuntimeError(f"{len(answer)} of {samples} samples came")
+        found = pc.sum(answer.to_arrow().column("integer")).as_py()
+        if found != int(total):
+            raise RuntimeError(f"the sum of the samples is {found}, not {total}")
         del answer  # or the next one is read beside it
     print(json.dumps([took[0], min(took[1:])]))
 

@@ -58,6 +58,12 @@ class Walk:
     def polls(self) -> int:
         return int(self.times_ms.shape[1])
 
+    @property
+    def total(self) -> int:
+        """Sum of all values of the series that are named."""
+        flat = self.values.reshape(-1, self.polls)
+        return int(flat[: self.named].sum(dtype=np.int64))
+
     def label_sets(self, source: int) -> list[tuple[str, dict[str, str]]]:
         """Name and labels of each series of a source."""
         first = source * SERIES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Collection
@@ -16,6 +15,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.leases import ANY, held_versions
+from artimon.model.znode import read_table
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.dead import Sweeper, Swept
 from pipeline.compaction.job import Done, Probe, Stopped, Unequal, Worker, no_probe
@@ -206,7 +206,7 @@ class Compactor:
         path = f"{ACKS}/{state.current.topic_id}"
         try:
             data, _ = self._zookeeper.get_async(path).get(timeout=ZOOKEEPER_TIMEOUT_S)
-            found = json.loads(data)
+            found = read_table(data)
         except (NoNodeError, ValueError):
             return None
         except Zookeeper as error:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.compaction.order import Key, Keys
-from pipeline.compaction.storage import RangeReader
+from pipeline.compaction.storage import RangeReader, unfit_group
 from pipeline.spark.table import FILE_SCHEMA
 
 FLAT_ROW_BYTES = 56
@@ -84,6 +84,8 @@ class ParquetRun:
             file = pq.ParquetFile(source, pre_buffer=False, memory_map=False)
         except pa.ArrowInvalid as error:
             raise RunError(f"{self.uri} is no whole Parquet file: {error}") from error
+        if unfit := unfit_group(file.metadata):
+            raise RunError(f"{self.uri}: {unfit}")
         if file.metadata.num_rows != self.rows:
             raise RunError(f"{self.uri} holds {file.metadata.num_rows} rows, the table says {self.rows}")
         if unknown := sorted({*file.schema_arrow.names} - {*FILE_SCHEMA.names}):

@@ -11,6 +11,10 @@ from artimon.model import files
 from artimon.model.deadline import within
 
 BUFFER = 4 * 1024 * 1024
+MAX_GROUP_ROWS = 1 << 22
+"""Rows of a row group that is read: four times those of the largest that is written."""
+MAX_GROUP_BYTES = 1 << 30
+"""Decompressed bytes of a row group that is read; one that is written has about 184 MiB at most."""
 
 
 class RangeReader(io.RawIOBase):
@@ -64,6 +68,20 @@ class RangeReader(io.RawIOBase):
             return b""
         what = f"reading {self.uri}"
         return bytes(within(files.TIMEOUT_S, what, lambda: self._file.read_range(start, length)))
+
+
+def unfit_group(metadata: Any) -> str:
+    """The first row group of a Parquet file that declares more than a reader takes, "" if there is none."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = [group.column(n) for n in range(group.num_columns)]
+        held = max(group.total_byte_size, sum(max(0, column.total_uncompressed_size) for column in columns))
+        if not 0 <= group.num_rows <= MAX_GROUP_ROWS or held > MAX_GROUP_BYTES:
+            return (
+                f"row group {number} declares {group.num_rows} rows and {held} bytes: at most {MAX_GROUP_ROWS} rows"
+                f" and {MAX_GROUP_BYTES} bytes"
+            )
+    return ""
 
 
 class BufferedSink(io.RawIOBase):

@@ -15,9 +15,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import Clock
+from artimon.model.partition_counts import ACKS_PATH
 from artimon.model.watcher import LOST, Watcher
+from artimon.model.znode import read_table
 from pipeline.acks import AckState
-from pipeline.control import ACKS_PATH
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Node:
         except NoNodeError:
             self._create(data)
             return
-        if json.loads(found).get("writer") != self._writer:
+        if read_table(found).get("writer") != self._writer:
             raise TakenOver(self._path)
         self._change(data, stat.version)
 

@@ -67,14 +67,21 @@ class Reader:
         """The rows of every batch of samples, once."""
         for header, data in self.batches():
             if header.kind == BatchKind.SAMPLES:
-                yield header, decode_samples(header, data)
+                try:
+                    yield header, decode_samples(header, data)
+                except BatchError as error:
+                    self.report.damaged.append(str(error))
 
     def blocks(self) -> dict[tuple[str, int], SeriesBlock]:
         """The newest announcement of each (source, block): what the series of the samples are called."""
         newest: dict[tuple[str, int], SeriesBlock] = {}
         for file in self._store.listing(SERIES):
             for data in self._messages(file.path):
-                block = decode_series(verify(data), data)
+                try:
+                    block = decode_series(verify(data), data)
+                except BatchError as error:
+                    self.report.damaged.append(f"{file.path}: {error}")
+                    continue
                 key = block.source, block.block
                 if key not in newest or newest[key].version < block.version:
                     newest[key] = block

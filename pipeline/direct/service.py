@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.exposure import Unprotected
 from artimon.model.health import Publish, unpublished
 from artimon.model.registration import zookeeper_client
 from pipeline.collector import HEALTH_S, Collector, server_of
@@ -37,6 +38,7 @@ class DirectConfig:
     roll: RollConfig = field(default_factory=RollConfig)
     host: str = "127.0.0.1"
     port: int = 0
+    insecure: bool = False
     health: Path | None = None
     topic_prefix: str = "artimon"
     scan_s: float = 0.0
@@ -62,7 +64,7 @@ def run_direct_collector(
     collector = Collector(broker, config.topic_prefix, clock)
     try:
         service = Service(server_of(collector, config), config, zookeeper, clock, publish, store=store.uri)
-    except OSError:
+    except (OSError, Unprotected):
         broker.close(0.0)
         raise
     log.info("collector %s writes to %s", config.id, store.uri)

@@ -8,7 +8,6 @@ stream follows: how far it is durable, and that all the rest is lost.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -18,9 +17,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import Clock
+from artimon.model.partition_counts import ACKS_PATH
 from artimon.model.watcher import LOST
+from artimon.model.znode import read_table
 from pipeline.acks import AckState
-from pipeline.control import ACKS_PATH
 from pipeline.direct.broker import OWNERS_PATH
 from pipeline.direct.names import (
     ABORTED,
@@ -189,7 +189,7 @@ class Sweeper:
         for name in self._children(ACKS_PATH):
             try:
                 data, stat = self._client.get_async(f"{ACKS_PATH}/{name}").get(timeout=CALL_S)
-                parsed: dict[str, Any] = json.loads(data)
+                parsed: dict[str, Any] = read_table(data)
                 state = AckState.from_json(data, stat.version)
             except (NoNodeError, ValueError):
                 continue

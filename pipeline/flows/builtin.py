@@ -25,7 +25,7 @@ from pipeline.flows.interceptors.headers import (
 )
 from pipeline.flows.interceptors.regex import ExtractOptions, FilterOptions, RegexExtract, RegexFilter
 from pipeline.flows.options import Options
-from pipeline.flows.registry import Component, Part, Registry
+from pipeline.flows.registry import Component, Outside, Part, Registry
 from pipeline.flows.spi import Sink
 
 Branches = Mapping[str, BranchPolicy]
@@ -58,11 +58,11 @@ def builtin() -> Registry:
 
 def _channels() -> list[Component]:
     return [
-        Component("memory", MemoryOptions, _memory, durable=False),
-        Component("file", FileOptions, _file),
-        Component("spill", SpillOptions, _file),
-        Component("sql", SqlOptions, _sql),
-        Component("kafka", *_kafka(), branches=False),
+        Component("memory", MemoryOptions, _memory, durable=False, outside={}),
+        Component("file", FileOptions, _file, outside={}),
+        Component("spill", SpillOptions, _file, outside={}),
+        Component("sql", SqlOptions, _sql, outside={}),
+        Component("kafka", *_kafka(), branches=False, outside={"bootstrap": Outside.HOST, "topic": Outside.HOST}),
     ]
 
 
@@ -94,19 +94,21 @@ def _branches(context: Context) -> Branches | None:
 
 def _interceptors() -> list[Component]:
     return [
-        Component("timestamp", TimestampOptions, lambda options, context: Timestamp(options, context.clock)),
-        Component("host", HostOptions, lambda options, _: Host(options)),
-        Component("static", StaticOptions, lambda options, _: Static(options)),
-        Component("drop-headers", DropHeadersOptions, lambda options, _: DropHeaders(options)),
-        Component("regex-filter", FilterOptions, lambda options, _: RegexFilter(options)),
-        Component("regex-extract", ExtractOptions, lambda options, _: RegexExtract(options)),
+        Component(
+            "timestamp", TimestampOptions, lambda options, context: Timestamp(options, context.clock), outside={}
+        ),
+        Component("host", HostOptions, lambda options, _: Host(options), outside={}),
+        Component("static", StaticOptions, lambda options, _: Static(options), outside={}),
+        Component("drop-headers", DropHeadersOptions, lambda options, _: DropHeaders(options), outside={}),
+        Component("regex-filter", FilterOptions, lambda options, _: RegexFilter(options), outside={}),
+        Component("regex-extract", ExtractOptions, lambda options, _: RegexExtract(options), outside={}),
     ]
 
 
 def _groups() -> list[Component]:
     """A group's `build` gives a function from the sinks by name to the group; fan-out is the channel's business."""
-    chosen = [Component(name, ChoiceOptions, partial(_choice, name)) for name in ORDERS]
-    return [*chosen, Component("fan-out", FanOutOptions, lambda options, _: options)]
+    chosen = [Component(name, ChoiceOptions, partial(_choice, name), outside={}) for name in ORDERS]
+    return [*chosen, Component("fan-out", FanOutOptions, lambda options, _: options, outside={})]
 
 
 def _choice(name: str, options: ChoiceOptions, context: Context) -> Callable[[Mapping[str, Sink]], ChoiceGroup]:
@@ -115,7 +117,7 @@ def _choice(name: str, options: ChoiceOptions, context: Context) -> Callable[[Ma
 
 def _encodings() -> list[Component]:
     return [
-        Component("lines", LinesOptions, lambda options, _: Lines(options)),
-        Component("json", JsonOptions, lambda options, _: JsonLines(options)),
-        Component("arrow", JsonOptions, lambda options, _: Arrow(options)),
+        Component("lines", LinesOptions, lambda options, _: Lines(options), outside={}),
+        Component("json", JsonOptions, lambda options, _: JsonLines(options), outside={}),
+        Component("arrow", JsonOptions, lambda options, _: Arrow(options), outside={}),
     ]

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pipeline.flows.registry import Registry
 
 
+INSECURE = "insecure"
+"""Key of `Context.shared`: sources may serve other machines without authentication."""
+
+
 def _nothing() -> None:
     """Before a runner drives the component there is nobody to tell."""
 

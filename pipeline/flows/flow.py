@@ -19,6 +19,7 @@ from pipeline.flows.front import Front
 from pipeline.flows.lifecycle import Member, State, start_all, stop_all
 from pipeline.flows.rejected import Rejected
 from pipeline.flows.runner import Runner, SinkRunner, SourceRunner
+from pipeline.flows.sources.protection import check_source
 from pipeline.flows.spi import Figures, FlowError, Sink
 from pipeline.flows.watch import Restarts
 from pipeline.log.files import SYSTEM_FILES, ensure_folder
@@ -48,6 +49,7 @@ class Flow:
         self._channel: Any = None
         self._front: Front | None = None
         self._alarms: list[str] = []
+        self._warnings: list[str] = []
         self._paused = self._closed = False
         """What was asked for holds for the parts of the next start too."""
 
@@ -139,7 +141,7 @@ class Flow:
     def figures(self) -> Figures:
         """Counts of every part; `problems` of all of them in one list."""
         parts: Figures = {}
-        if self._channel is not None and self._front is not None:
+        if self._channel is not None and self._front is not None and self._source is not None:
             runners = {runner.name: runner.figures() for runner in self._runners}
             sinks = {name: sink.figures() for name, sink in self._sinks.items()}
             parts = {
@@ -157,6 +159,7 @@ class Flow:
             "starts_failed": self.restarts.deaths,
             **parts,
             "problems": self._problems(parts),
+            "warnings": self._warnings,
         }
 
     def done(self, id: BatchId) -> bool:
@@ -182,6 +185,8 @@ class Flow:
             ensure_folder(SYSTEM_FILES, self._context.folder)
             self._build()
             problem = start_all(self._members, self.config.options.start_s)
+        except FlowError as error:
+            problem = str(error)
         except Exception as error:  # a third party's component may raise anything
             log.exception("flow %s", self.name)
             problem = f"{type(error).__name__}: {error}"
@@ -209,6 +214,7 @@ class Flow:
 
     def _build(self) -> None:
         options = self.config.options
+        self._warnings = check_source(self.config.source.options, self._context)
         self._runners, self._sink_runners, self._alarms = [], [], []
         self._sinks = self._build_sinks()
         self._channel = self._build_channel()

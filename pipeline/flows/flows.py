@@ -11,6 +11,7 @@ from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.flows.builtin import builtin
+from pipeline.flows.config.hostfile import NOTHING_ALLOWED, HostFile, read_host_file
 from pipeline.flows.config.model import FlowConfig
 from pipeline.flows.config.read import parse_flows, read_flows
 from pipeline.flows.context import Context
@@ -27,9 +28,10 @@ class Flows:
 
     Locks: `_turn` serialises start, stop, change and mode; `_lock` guards the dict of flows."""
 
-    def __init__(self, configs: Sequence[FlowConfig], context: Context) -> None:
-        """`context`: its folder is the one in which each flow has a folder of its own."""
-        self._context = context
+    def __init__(self, configs: Sequence[FlowConfig], context: Context, host: HostFile = NOTHING_ALLOWED) -> None:
+        """`context`: its folder is the one in which each flow has a folder of its own. `host`: what pushed flows may
+        use outside of it."""
+        self._context, self._host = context, host
         self._fixed = {config.name: config for config in configs if not config.options.off}
         """Those of a file: `change` leaves them alone, unless it brings one of the same name."""
         self._turn, self._lock = threading.Lock(), threading.Lock()
@@ -82,9 +84,16 @@ class Flows:
             "flow_alarms": {name: _runners(one, "alarms") for name, one in flows.items()},
             "supervisor_restarts": self.supervisor_restarts,
             "problems": [*problems, *self._left_behind()],
+            "warnings": [text for one in flows.values() for text in one["warnings"]],
         }
 
     # -- what the control plane calls
+
+    def admit(self, flows: Sequence[Mapping[str, Any]]) -> None:
+        """Check flows that did not come from a file of this host: they name nothing outside but what the host's file
+        allows. Loads no code. Raises NotAllowed."""
+        for flow in flows:
+            self._host.admit(flow, self._context.registry)
 
     def check(self, flows: Sequence[Mapping[str, Any]]) -> None:
         """Whether these can be used, options of components included. Raises ConfigError; changes nothing."""
@@ -159,7 +168,7 @@ class Flows:
         return max(0, self._context.clock.now_ms() - since) if since else 0
 
     def _parse(self, flows: Sequence[Mapping[str, Any]]) -> list[FlowConfig]:
-        text = json.dumps({"flow": list(flows)})
+        text = json.dumps({"flow": [self._host.resolve(flow, self._context.registry) for flow in flows]})
         return parse_flows(text, self._context.registry, "json", "configuration")
 
     def _all(self) -> dict[str, Flow]:
@@ -234,8 +243,13 @@ def _runners(figures: Figures, name: str) -> int:
     return sum(runner.get(name, 0) for runner in figures.get("runners", {}).values())
 
 
-def open_flows(file: Path | None, agent: str, data: Path, zookeeper: str, clock: Clock = SYSTEM_CLOCK) -> Flows:
-    """The flows of an agent, those of `file` among them; nothing is started. Raises ConfigError."""
+def open_flows(
+    file: Path | None, agent: str, data: Path, zookeeper: str, clock: Clock = SYSTEM_CLOCK, allow: Path | None = None
+) -> Flows:
+    """Return the flows of an agent, those of `file` among them; nothing is started. `allow`: the host's file of parts
+    and folders. Raises ConfigError, HostFileError."""
     registry = builtin()
+    host = read_host_file(allow, registry)
     configs = read_flows(file, registry) if file else []
-    return Flows(configs, Context(agent, "", "", data / "flows", registry, clock, shared={"zookeeper": zookeeper}))
+    context = Context(agent, "", "", data / "flows", registry, clock, shared={"zookeeper": zookeeper})
+    return Flows(configs, context, host)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -26,3 +29,10 @@ class FramedOptions(Server):
 
     held_bytes: int = Field(default=32 * 1024 * 1024, ge=1024 * 1024)
     request_s: float = Field(default=30.0, gt=0, le=300)
+
+
+def is_below(path: str, folders: Iterable[str]) -> bool:
+    """Return whether the real path, links followed, is one of the folders or below one; without folders all are."""
+    allowed = list(folders)
+    real = os.path.realpath(path)
+    return not allowed or any(os.path.commonpath((real, one)) == one for one in map(os.path.realpath, allowed))

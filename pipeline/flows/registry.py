@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import entry_points
@@ -24,6 +24,17 @@ class Part(StrEnum):
     INTERCEPTOR = "interceptors"
     GROUP = "groups"
     ENCODING = "encodings"
+
+
+class Outside(StrEnum):
+    """Kind of thing outside the flow's own folder that an option names. docs/security.md has the rules."""
+
+    HOST = "host"
+    """A program, an address, a port, or a limit on paths: only the host's own files may say it."""
+    READ = "read"
+    """A path that is read: pushed configuration may write `@FOLDER/...` instead."""
+    WRITE = "write"
+    """A folder that is written: as READ, and the folder must allow it."""
 
 
 class UnknownComponent(FlowError):
@@ -48,6 +59,9 @@ class Component:
     """A channel: whether what it took survives the process."""
     branches: bool = True
     """A channel: whether several sinks can read it, each at its own pace."""
+    outside: Mapping[str, Outside] | None = None
+    """Options that name something outside the flow. None: nothing is declared, so only the host's own files may use the
+    component; {}: it touches nothing but the flow's folder and memory."""
 
 
 class Registry:
@@ -68,6 +82,10 @@ class Registry:
     def names(self, part: Part) -> list[str]:
         """Every name that `find` knows, sorted."""
         return sorted({*self._own[part], *(entry.name for entry in self._entries(f"artimon.flows.{part}"))})
+
+    def own(self, part: Part, name: str) -> Component | None:
+        """Return a component that was added to this registry. Never loads an entry point."""
+        return self._own[part].get(name)
 
     def find(self, part: Part, name: str) -> Component:
         """Ours before those of entry points. Raises UnknownComponent, BrokenComponent."""

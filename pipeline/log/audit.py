@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from artimon.model.batch import BatchKind
+from artimon.model.batch import BatchError, BatchHeader, BatchKind
 from artimon.model.codec import decode_samples, parse_header
 from pipeline.log.files import SYSTEM_FILES
 from pipeline.log.framing import RecordType
@@ -86,7 +86,7 @@ class Audit:
             for record, payload in records_of(log_folder, segment):
                 if record.type == RecordType.BATCH and (segment, record.payload_at) > self.position:
                     header = parse_header(payload)
-                    minutes = minutes_of(decode_samples(header, payload)) if header.kind == BatchKind.SAMPLES else ()
+                    minutes = _minutes(header, payload)
                     self.add([(header.source, minutes, Place(segment, record.payload_at, record.length))], now_ms)
 
     def pass_over(self, place: Place, now_ms: int) -> None:
@@ -141,6 +141,17 @@ def _lines(paths: Iterable[Path]) -> Iterator[tuple[int, str, int]]:
         for row in csv.reader(text[: text.rfind("\n") + 1].split("\n")):
             if len(row) == 3 and row[0] != "#":
                 yield int(row[0]), row[1], int(row[2])
+
+
+def _minutes(header: BatchHeader, payload: bytes) -> Minutes:
+    """Samples by minute. Other kinds have none, and neither has a batch that this program refuses to decode."""
+    if header.kind != BatchKind.SAMPLES:
+        return ()
+    try:
+        return minutes_of(decode_samples(header, payload))
+    except BatchError as error:
+        log.error("audit: a batch in the log is not counted: %s", error)
+        return ()
 
 
 def _files(folder: Path) -> list[Path]:

@@ -36,7 +36,8 @@ __all__ = ["QUOTA_BYTES", "SEGMENT_BYTES", "Durable", "Entry", "Log", "LogFailed
 
 log = logging.getLogger(__name__)
 
-_NOTE_DELAY_S = 0.5
+NOTE_DELAY_S = 0.5
+"""Longest pause of the flusher in seconds: notes are written and done segments deleted that late."""
 _ROOM_S = 10.0
 
 Durable = Callable[[Sequence[tuple[Entry, Place]]], None]
@@ -267,7 +268,7 @@ class Log:
     def _run(self) -> None:
         while True:
             with self._cond:
-                self._cond.wait_for(lambda: self._core.waiting or self._stopping or self._jobs, _NOTE_DELAY_S)
+                self._cond.wait_for(lambda: self._core.waiting or self._stopping or self._jobs, NOTE_DELAY_S)
                 work, jobs, self._jobs = self._core.collect(), self._jobs, []
                 stopping = self._stopping
             for job, done in jobs:

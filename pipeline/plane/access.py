@@ -11,6 +11,12 @@ from kazoo.security import Permissions, make_acl, make_digest_acl
 from pipeline.plane.tree import CALL_S
 
 ROOT, CONTEXTS = "/artimon", "/artimon/contexts"
+_LOOKED_AT = 32
+"""Nodes below the root that `is_open` asks about: there are about 20."""
+OPEN = (
+    "every client that reaches ZooKeeper may change its nodes (docs/security.md): set ARTIMON_ZOOKEEPER_AUTH for every "
+    "process and run `artimon config secure`"
+)
 
 
 def protect(client: KazooClient, digest: str, closed: bool = False) -> int:
@@ -32,19 +38,47 @@ def protect(client: KazooClient, digest: str, closed: bool = False) -> int:
     return count
 
 
+def is_owned(client: KazooClient, path: str, digest: str) -> bool:
+    """Return whether only the user of `digest` (user:password) may change the node or what stands below it. False for a
+    node that is not there. Raises KazooException, KazooTimeoutError."""
+    user, _, password = digest.partition(":")
+    owner = make_digest_acl(user, password, all=True).id
+    try:
+        acls, _ = client.get_acls_async(path).get(timeout=CALL_S)
+    except NoNodeError:
+        return False
+    writers = [acl.id for acl in acls if acl.perms & ~Permissions.READ]
+    return bool(writers) and all(one == owner for one in writers)
+
+
+def is_open(client: KazooClient) -> bool:
+    """Return whether everybody may change the root of our tree or a node directly below it, but for those of
+    applications. A few calls, for processes that look often. Raises KazooException, KazooTimeoutError."""
+    try:
+        names = client.get_children_async(ROOT).get(timeout=CALL_S)
+    except NoNodeError:
+        return False
+    paths = [ROOT, *(f"{ROOT}/{name}" for name in sorted(names)[:_LOOKED_AT])]
+    return any(_is_open(client, path) for path in paths if path != CONTEXTS)
+
+
 def open_nodes(client: KazooClient) -> list[str]:
     """Nodes of ours, but for those of applications, that anybody may write or read."""
     found = []
     for path in _walk(client, ROOT):
         if path == CONTEXTS or path.startswith(CONTEXTS + "/"):
             continue
-        try:
-            acls, _ = client.get_acls_async(path).get(timeout=CALL_S)
-        except NoNodeError:
-            continue
-        if any(acl.id.scheme == "world" and acl.perms & Permissions.ALL for acl in acls):
+        if _is_open(client, path, Permissions.ALL):
             found.append(path)
     return found
+
+
+def _is_open(client: KazooClient, path: str, perms: int = Permissions.ALL & ~Permissions.READ) -> bool:
+    try:
+        acls, _ = client.get_acls_async(path).get(timeout=CALL_S)
+    except NoNodeError:
+        return False
+    return any(acl.id.scheme == "world" and acl.perms & perms for acl in acls)
 
 
 def _walk(client: KazooClient, path: str) -> Iterator[str]:

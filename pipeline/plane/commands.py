@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from artimon.model.znode import read_table
+
 NAMES = ("drain", "pause", "resume", "roll", "release")
 REMEMBERED = 1000
 """Final answers that an agent keeps on its disk; the oldest go."""
@@ -48,21 +50,27 @@ class Command:
     issued_ms: int
     deadline_ms: int
     order: int = 0
+    signature: Mapping[str, str] | None = None
+
+    def content(self) -> dict[str, Any]:
+        """Return what is signed, but for the agent and the id."""
+        fields = {"name": self.name, "arguments": dict(self.arguments)}
+        return {**fields, "issued_ms": self.issued_ms, "deadline_ms": self.deadline_ms}
 
     def to_json(self) -> bytes:
         """What stands in the znode."""
-        fields = {"name": self.name, "arguments": dict(self.arguments)}
-        return json.dumps({**fields, "issued_ms": self.issued_ms, "deadline_ms": self.deadline_ms}).encode()
+        signature = {} if self.signature is None else {"signature": dict(self.signature)}
+        return json.dumps({**self.content(), **signature}).encode()
 
     @classmethod
     def parse(cls, id: str, data: bytes, order: int = 0) -> Command:
         """Inverse of `to_json`. Raises CommandError."""
         try:
-            found = json.loads(data)
+            found = read_table(data)
             arguments = {str(key): str(value) for key, value in found["arguments"].items()}
-            return cls(
-                checked_id(id), str(found["name"]), arguments, int(found["issued_ms"]), int(found["deadline_ms"]), order
-            )
+            times = int(found["issued_ms"]), int(found["deadline_ms"])
+            signature = found.get("signature")
+            return cls(checked_id(id), str(found["name"]), arguments, *times, order, signature)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CommandError(f"{data[:200]!r} is no command: {error!r}") from None
 
@@ -93,7 +101,7 @@ class Answer:
     def parse(cls, data: bytes) -> Answer:
         """Inverse of `to_json`. Raises ValueError."""
         try:
-            found = json.loads(data)
+            found = read_table(data)
             return cls(str(found["state"]), str(found["text"]), int(found["time_ms"]))
         except (KeyError, TypeError) as error:
             raise ValueError(f"{data[:200]!r} is no answer: {error!r}") from None

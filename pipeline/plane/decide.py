@@ -8,7 +8,7 @@ ZooKeeper that says nothing changes nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
@@ -32,12 +32,29 @@ class Stamp(NamedTuple):
         return f"{self.scope}@{self.number}"
 
 
+class Proof(NamedTuple):
+    """Newest version of a scope that a key or the owner of ZooKeeper's nodes vouches for. An unsigned version that
+    changes only numbers keeps the proof of the one below it."""
+
+    by: str
+    lineage: str
+    number: int
+    made_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One version of one scope; `text` is its document as canonical JSON."""
+    """One version of one scope; `text` is its document as canonical JSON. `proof`: None if only its
+    numbers count."""
 
     stamp: Stamp
     text: str
+    proof: Proof | None = None
+
+    @property
+    def proven(self) -> bool:
+        """Return True if the proof is of this version, not of one below it."""
+        return self.proof is not None and self.proof[1:3] == self.stamp[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +121,40 @@ class Step(NamedTuple):
 
 
 def heard(state: State, found: Mapping[str, Layer]) -> State:
-    """What the sources of configuration say now. A scope that is absent keeps what is known of it; a number below the
-    known one of the same lineage is not believed."""
+    """Take the layers that the sources of configuration have now. A scope that is absent keeps what is known of it; a
+    version that `is_older` than the known one is not believed."""
     known, stale = dict(state.known), []
     for scope, layer in found.items():
         old = known.get(scope)
-        if old is not None and old.stamp.lineage == layer.stamp.lineage and layer.stamp.number < old.stamp.number:
-            stale.append(f"{layer.stamp} is older than the known version {old.stamp.number}")
+        if old is not None and is_older(layer, old):
+            stale.append(f"{layer.stamp} is older than the known version {_newest(layer, old)}")
         else:
             known[scope] = layer
     return replace(state, known=known, stale="; ".join(stale))
+
+
+def is_older(layer: Layer, old: Layer) -> bool:
+    """Return whether `layer` is a replay of something older than `old`. Proven versions are compared with proven ones:
+    within a lineage by number, between lineages by the signed time. Unproven ones count within a lineage only."""
+    if layer.proven and layer.proof is not None:
+        if old.proof is None:
+            return False
+        if layer.stamp.lineage == old.proof.lineage:
+            return layer.stamp.number < old.proof.number
+        return layer.proof.made_ms <= old.proof.made_ms
+    return layer.stamp.lineage == old.stamp.lineage and layer.stamp.number < old.stamp.number
+
+
+def _newest(layer: Layer, old: Layer) -> int:
+    return old.proof.number if layer.proven and old.proof is not None else old.stamp.number
+
+
+def restricted(state: State, keep: Callable[[Layer], bool]) -> State:
+    """Return the state without the layers that `keep` refuses; a trial that loses a layer is ended."""
+    known = {scope: layer for scope, layer in state.known.items() if keep(layer)}
+    good = Configuration(tuple(layer for layer in state.good.layers if keep(layer)))
+    trying = state.trying if state.trying is None or all(map(keep, state.trying.layers)) else None
+    return replace(state, known=known, good=good, trying=trying, attempts=state.attempts if trying else 0)
 
 
 def wanted(state: State, scopes: Sequence[str]) -> Configuration:
@@ -199,7 +240,8 @@ def from_json(found: Mapping[str, Any]) -> State:
 
 
 def _layer(layer: Layer) -> dict[str, Any]:
-    return {**layer.stamp._asdict(), "document": json.loads(layer.text)}
+    proof = {} if layer.proof is None else {"proof": list(layer.proof)}
+    return {**layer.stamp._asdict(), "document": json.loads(layer.text), **proof}
 
 
 def _layers(configuration: Configuration) -> list[dict[str, Any]]:
@@ -208,7 +250,13 @@ def _layers(configuration: Configuration) -> list[dict[str, Any]]:
 
 def _parse_layer(found: Mapping[str, Any]) -> Layer:
     stamp = Stamp(str(found["scope"]), str(found["lineage"]), int(found["number"]))
-    return Layer(stamp, canonical(found["document"]))
+    proof = found.get("proof")
+    return Layer(stamp, canonical(found["document"]), None if proof is None else _parse_proof(proof))
+
+
+def _parse_proof(found: Sequence[Any]) -> Proof:
+    by, lineage, number, made_ms = found
+    return Proof(str(by), str(lineage), int(number), int(made_ms))
 
 
 def _parse_layers(found: Sequence[Mapping[str, Any]]) -> Configuration:

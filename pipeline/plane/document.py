@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from pipeline.plane.settings import READERS, Reader
+from pipeline.plane.settings import NUMBERS, READERS, Reader
 
 MAX_BYTES = 512 * 1024
 """Of a document as JSON: a znode holds at most 1 MiB."""
@@ -159,6 +159,18 @@ def everything(documents: Iterable[Document], new: Document) -> Change:
     names = {name for one in whole for name in one.metrics}
     flows = tuple(sorted({name for one in whole for name in one.flows} - new.flows.keys()))
     return Change({name: (None, new.metrics.get(name)) for name in sorted(names)}, (), flows, tuple(new.flows))
+
+
+def changes_only_numbers(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Return whether two documents differ in nothing but settings of `metrics` that are numbers. Whatever stands in a
+    flow is more than a number, and so is whatever `old` has and `new` leaves out."""
+    return canonical(_without_numbers(old)) == canonical(_without_numbers(new))
+
+
+def _without_numbers(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The rest of a document, without empty tables."""
+    metrics = {name: value for name, value in (document.get("metrics") or {}).items() if name not in NUMBERS}
+    return {name: value for name, value in {**document, "metrics": metrics}.items() if value}
 
 
 def near(name: str, known: Iterable[str]) -> str:

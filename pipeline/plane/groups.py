@@ -104,4 +104,5 @@ def path_of(group: str) -> str:
 
 
 def _is_member(found: Mapping[str, Any]) -> bool:
-    return isinstance(found.get("host"), str) and isinstance(found.get("port"), int)
+    port = found.get("port")
+    return isinstance(found.get("host"), str) and isinstance(port, int) and 0 < port < 65_536

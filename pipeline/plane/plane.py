@@ -17,7 +17,9 @@ from kazoo.client import KazooClient
 from artimon.model.clock import Clock
 from artimon.model.watcher import LOST, Watcher
 from pipeline.plane import commands, decide
-from pipeline.plane.commands import Answer, Book, Command, Mode
+from pipeline.plane.access import OPEN, is_open
+from pipeline.plane.admission import Admission, Trust, is_vouched
+from pipeline.plane.commands import Answer, Book, Command, CommandError, Mode
 from pipeline.plane.decide import Act, Configuration, Layer, State, Step
 from pipeline.plane.document import EMPTY, ConfigError, Document, difference, everything
 from pipeline.plane.groups import Directory
@@ -30,13 +32,18 @@ log = logging.getLogger(__name__)
 
 _BUSY_S = 0.25
 REPORT_S = 10.0
+ACCESS_S = 60.0
+"""Seconds between looks at the access lists of ZooKeeper: they change by hand."""
+NO_TRUST = Trust()
+"""Of an agent without keys and without a user of ZooKeeper: only numbers are taken."""
 _FLOWS_TOLD = 64
 
 
 def remembered(folder: Path) -> Document:
     """What an agent will begin with when its `Plane` on this folder begins; nothing if that cannot be known."""
     try:
-        return decide.restarted(MemoryFile(folder).load().state, 0.0).running.document()
+        state = decide.restricted(MemoryFile(folder).load().state, is_vouched)
+        return decide.restarted(state, 0.0).running.document()
     except ConfigError:
         return EMPTY
 
@@ -56,14 +63,19 @@ class Plane(Watcher):
         clock: Clock,
         publish: Callable[[dict[str, Any]], None] = lambda _: None,
         local: Path | None = None,
+        trust: Trust = NO_TRUST,
     ) -> None:
         """`groups`: those whose configuration the agent takes, later ones over earlier ones. `local`: a file that lies
-        under all of them."""
+        under all of them. `trust`: whose documents and commands it takes."""
         super().__init__(client, "control plane")
         self._agent, self._clock = agent, clock
         self.groups = tuple(groups)
         self._scopes = ("file", *(f"group/{name}" for name in groups), f"agent/{agent}")
         self._tree, self.runtime, self._publish = Tree(client), runtime, publish
+        self._admission = Admission(trust, client, runtime.admit)
+        self._kept_out: dict[str, str] = {}
+        """By scope, the version that was not taken and why."""
+        self._refused_commands: dict[str, Answer] = {}
         self._local = LocalFile(local) if local is not None else None
         self._file = MemoryFile(folder)
         memory = self._file.load()
@@ -75,12 +87,14 @@ class Plane(Watcher):
         self._heard: list[Command] = []
         self._replied: dict[str, str] = {}
         self._reported, self._told = -REPORT_S, ""
+        self._access_due, self._open = 0.0, False
         self.trouble = ""
         """Of this agent's own configuration or disk; `problem` is of ZooKeeper."""
 
     def begin(self) -> None:
         """Use what was known last, without ZooKeeper: configuration and mode. Before anything is polled."""
         refused = ""
+        self._forget_what_must_not_run()
         self._state = decide.heard(self._state, self._read_file())
         try:
             self._save()  # that a trial goes on in a new process, before it may end this one too
@@ -101,12 +115,14 @@ class Plane(Watcher):
         state = self._state
         wanted = decide.wanted(state, self._scopes)
         refused = state.refused is not None and state.refused.key == wanted.key
+        kept_out = "; ".join(self._kept_out.values())
         return {
             "wanted": str(wanted),
             "running": str(state.running),
             "good": str(state.good),
             "trial": state.trying is not None,
-            "refused": state.reason if refused else "",
+            "refused": state.reason if refused else kept_out,
+            "kept_out": list(self._kept_out.values()),
             "stale": state.stale,
         }
 
@@ -115,11 +131,16 @@ class Plane(Watcher):
         found = self.figures()
         local = self._local.problem if self._local is not None else ""
         told = [self.problem, self.trouble, self._file.damaged, local, found["stale"]]
-        if found["refused"]:
+        told += [f"configuration {text}" for text in found["kept_out"]]
+        if found["refused"] and not found["kept_out"]:
             told.append(f"configuration {found['wanted']} is refused ({found['refused']}): {found['running']} runs")
         if self.mode is not Mode.RUNNING:
             told.append(f"the agent is {self.mode.value} by command, until `resume`")
         return [text for text in told if text]
+
+    def warnings(self) -> list[str]:
+        """Return open doors that are not faults of this agent."""
+        return [f"ZooKeeper has no access lists: {OPEN}"] if self._open else []
 
     # --- the thread
 
@@ -141,9 +162,11 @@ class Plane(Watcher):
         if self._client.connected:
             try:
                 found.update(self._layers())
-                self._heard, bad = self._tree.commands(self._agent, self._on_event)
+                given, bad = self._tree.commands(self._agent, self._on_event)
                 self._tree.forget(self._agent, bad)
+                self._heard = self._admitted(given)
                 self.directory.refresh(self._on_event)
+                self._look_at_access()
                 self.problem = ""
             except LOST as error:
                 self.problem = f"ZooKeeper: {type(error).__name__} {error}"
@@ -151,18 +174,55 @@ class Plane(Watcher):
             self.problem = "ZooKeeper is not reachable: going on with the last known configuration"
         self._state = decide.heard(self._state, found)
 
+    def _look_at_access(self) -> None:
+        if (now := self._clock.monotonic()) >= self._access_due:
+            self._open, self._access_due = is_open(self._client), now + ACCESS_S
+
     def _layers(self) -> dict[str, Layer]:
-        found = {}
-        for scope in self._scopes:
-            if scope != "file":
-                try:
-                    layer = self._tree.layer(scope, self._on_event)
-                except ConfigError as error:
-                    log.error("%s", error)
-                    continue
-                if layer is not None:
-                    found[scope] = layer
+        found, kept_out = {}, {}
+        for scope in self._scopes[1:]:
+            version = None
+            try:
+                version = self._tree.newest(scope, self._on_event)
+                if version is not None:
+                    found[scope] = self._admission.layer(version, self._state.known.get(scope))
+            except ConfigError as error:
+                name = str(version.stamp) if version is not None else scope
+                kept_out[scope] = f"{name} is kept out: {error}"
+        for scope in kept_out.keys() - self._kept_out.keys():
+            log.error("configuration %s", kept_out[scope])
+        self._kept_out = kept_out
         return found
+
+    def _admitted(self, given: Sequence[Command]) -> list[Command]:
+        """Those that the agent obeys. The others are answered, and nothing is kept of them: no flood of them displaces
+        the answers that are."""
+        admitted, refused = [], {}
+        for command in given:
+            try:
+                if command.id not in self._book.answers:
+                    self._admission.command(self._agent, command)
+                admitted.append(command)
+            except CommandError as problem:
+                old = self._refused_commands.get(command.id)
+                refused[command.id] = old or Answer("refused", str(problem), self._clock.now_ms())
+                if old is None:
+                    log.error("command %s %s: %s", command.name, command.id, problem)
+                    self._tree.reply(self._agent, command.id, refused[command.id])
+                elif self._clock.now_ms() - old.time_ms > ANSWERED_MS:
+                    self._tree.forget(self._agent, [command.id])
+        self._refused_commands = refused
+        return admitted
+
+    def _forget_what_must_not_run(self) -> None:
+        """Drop remembered layers that have no proof, or that the host's file no longer allows."""
+
+        def keep(layer: Layer) -> bool:
+            if problem := self._admission.keep(layer):
+                self._kept_out[layer.stamp.scope] = f"{layer.stamp} is kept out: {problem}"
+            return not problem
+
+        self._state = decide.restricted(self._state, keep)
 
     def _read_file(self) -> dict[str, Layer]:
         if self._local is None:

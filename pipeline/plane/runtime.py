@@ -18,6 +18,11 @@ Apply = Callable[[Any], None]
 class Flows(Protocol):
     """The flows of the agent, run by pipeline/flows/."""
 
+    def admit(self, flows: Sequence[Mapping[str, Any]]) -> None:
+        """Check that flows which were pushed name nothing outside but what this host allows. Raises an error whose text
+        says what to do; changes nothing and loads no code."""
+        ...
+
     def check(self, flows: Sequence[Mapping[str, Any]]) -> None:
         """Whether all of them can be used. Raises an error whose text says what to do; changes nothing."""
         ...
@@ -71,6 +76,14 @@ class Runtime:
         self._releaser = release
 
     # --- configuration
+
+    def admit(self, document: Document) -> None:
+        """Check what a pushed document names. Raises ConfigError; changes nothing."""
+        if self.flows is not None:
+            try:
+                self.flows.admit(list(document.flows.values()))
+            except RuntimeError as error:
+                raise ConfigError(str(error)) from None
 
     def check(self, document: Document) -> None:
         """Whether this agent can run the document. Raises ConfigError; changes nothing."""

@@ -76,3 +76,6 @@ READERS: Mapping[str, Reader] = MappingProxyType(
     }
 )
 """By the name in the table `metrics`. Who applies each: `Agent._runtime` in pipeline/agent.py, and whoever polls."""
+
+NUMBERS = frozenset({"poll", "quota", "credits", "backlog"})
+"""Settings that an unsigned document may change: each is a number within the bounds of its reader."""

@@ -16,8 +16,9 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
+from artimon.model.znode import read_table
 from pipeline.plane.commands import MAX_WAITING, Answer, Command, CommandError, checked_id
-from pipeline.plane.decide import Layer, Stamp
+from pipeline.plane.decide import Stamp
 from pipeline.plane.document import ConfigError, canonical, parse
 
 AGENTS, CONFIG, COMMANDS, GROUPS = "/artimon/agents", "/artimon/config", "/artimon/commands", "/artimon/groups"
@@ -26,6 +27,7 @@ KEPT_VERSIONS = 50
 ANSWERED_MS = 3_600_000
 """Answered commands stay so long for whoever asks."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_NUMBER = re.compile(r"[0-9]{10,18}")
 Watch = Callable[[Any], None]
 
 
@@ -43,6 +45,7 @@ class Version:
     by: str
     note: str
     source: int | None = None
+    signature: Mapping[str, str] | None = None
 
 
 def checked_name(name: str, what: str = "name") -> str:
@@ -86,7 +89,7 @@ class Tree:
 
     # --- configuration
 
-    def layer(self, scope: str, watch: Watch | None = None) -> Layer | None:
+    def newest(self, scope: str, watch: Watch | None = None) -> Version | None:
         """The current version of a scope, None if there is none. Raises ConfigError if it cannot be read."""
         try:
             pointer, _ = self.get(config_path(scope), watch)
@@ -101,8 +104,7 @@ class Tree:
             data, _ = self.get(f"{config_path(scope)}/{number:010d}")
         except NoNodeError:  # pruned while we looked: a newer one is there, and the watch has fired
             return None
-        version = _version(Stamp(scope, lineage, number), data)
-        return Layer(version.stamp, canonical(version.document))
+        return _version(Stamp(scope, lineage, number), data)
 
     def push(
         self,
@@ -114,6 +116,7 @@ class Tree:
         note: str = "",
         source: int | None = None,
         expected: int | None = None,
+        sign: Callable[[Version], Mapping[str, str]] | None = None,
     ) -> Stamp:
         """A new version of a scope, in one step with the pointer to it; `expected`: only if that one is the newest
         (else PlaneError, as when another push is faster). Raises ConfigError before anything is written."""
@@ -125,8 +128,10 @@ class Tree:
         lineage, newest = _pointer(data, scope)
         if expected is not None and newest != expected:
             raise PlaneError(f"{scope} is at version {newest}, not {expected}: look at what changed and push again")
-        stamp = Stamp(scope, lineage, newest + 1)
+        stamp = Stamp(scope, lineage, max(newest, *self._numbers(path), 0) + 1)
         content = {"document": document, "made_ms": now_ms, "by": by, "note": note, "source": source}
+        if sign is not None:
+            content["signature"] = sign(Version(stamp, document, now_ms, by, note, source))
         step = self.client.transaction()
         step.create(f"{path}/{stamp.number:010d}", json.dumps(content).encode())
         step.set_data(path, json.dumps({"lineage": lineage, "number": stamp.number}).encode(), version=stat.version)
@@ -144,12 +149,12 @@ class Tree:
             return []
         lineage, _ = _pointer(pointer, scope)
         found = []
-        for name in sorted(self.children(config_path(scope)), reverse=True):
+        for number in sorted(self._numbers(config_path(scope)), reverse=True):
             try:
-                data, _ = self.get(f"{config_path(scope)}/{name}")
+                data, _ = self.get(f"{config_path(scope)}/{number:010d}")
             except NoNodeError:
                 continue
-            found.append(_version(Stamp(scope, lineage, int(name)), data))
+            found.append(_version(Stamp(scope, lineage, number), data))
         return found
 
     def version(self, scope: str, number: int) -> Version:
@@ -164,12 +169,16 @@ class Tree:
         return [f"{kind}/{name}" for kind in ("group", "agent") for name in sorted(self.children(f"{CONFIG}/{kind}s"))]
 
     def _prune(self, path: str, newest: int) -> None:
-        for name in self.children(path):
-            if int(name) <= newest - KEPT_VERSIONS:
+        for number in self._numbers(path):
+            if number <= newest - KEPT_VERSIONS:
                 try:
-                    self.client.delete_async(f"{path}/{name}").get(timeout=CALL_S)
+                    self.client.delete_async(f"{path}/{number:010d}").get(timeout=CALL_S)
                 except NoNodeError:
                     pass
+
+    def _numbers(self, path: str) -> list[int]:
+        """Numbers of the versions that are there. A node with any other name is left out."""
+        return [int(name) for name in self.children(path) if _NUMBER.fullmatch(name)]
 
     def _ensure(self, path: str) -> None:
         data = json.dumps({"lineage": uuid.uuid4().hex[:12], "number": 0}).encode()
@@ -194,7 +203,7 @@ class Tree:
     def commands(self, agent: str, watch: Watch | None = None) -> tuple[list[Command], list[str]]:
         """Commands to an agent, in the order in which they were given, and ids of what is no command."""
         folder, found, bad = f"{COMMANDS}/{agent}", [], []
-        for id in self.children(folder, watch):
+        for id in sorted(self.children(folder, watch))[:MAX_WAITING]:
             try:
                 data, stat = self.get(f"{folder}/{id}")
                 found.append(Command.parse(id, data, stat.czxid))
@@ -246,8 +255,7 @@ class Tree:
         for name in sorted(self.children(path, watch)):
             try:
                 data, _ = self.get(f"{path}/{name}")
-                parsed = json.loads(data)
-                found[name] = parsed if isinstance(parsed, dict) else {"problem": "its node holds no table"}
+                found[name] = read_table(data)
             except NoNodeError:
                 continue
             except ValueError as error:
@@ -257,7 +265,7 @@ class Tree:
 
 def _pointer(data: bytes, scope: str) -> tuple[str, int]:
     try:
-        found = json.loads(data)
+        found = read_table(data)
         return str(found["lineage"]), int(found["number"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{config_path(scope)} in ZooKeeper cannot be read: {error!r}") from None
@@ -265,11 +273,12 @@ def _pointer(data: bytes, scope: str) -> tuple[str, int]:
 
 def _version(stamp: Stamp, data: bytes) -> Version:
     try:
-        found = json.loads(data)
+        found = read_table(data)
         document, source = found["document"], found["source"]
         if not isinstance(document, dict):
             raise TypeError("its document is no table")
         number = None if source is None else int(source)
-        return Version(stamp, document, int(found["made_ms"]), str(found["by"]), str(found["note"]), number)
+        told = int(found["made_ms"]), str(found["by"]), str(found["note"])
+        return Version(stamp, document, *told, number, found.get("signature"))
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{stamp} in ZooKeeper cannot be read: {error!r}") from None

@@ -17,13 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from artimon.model.batch import SeriesBlock
+from artimon.model.batch import MAX_TIME_MS, SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.labels import LabelError, parse_canonical
 
 Ints = npt.NDArray[np.int64]
 
 STAMP = pa.timestamp("us", tz="UTC")
+MAX_BLOCK_NUMBER = 2**31 - 1
 LABELS = pa.map_(pa.utf8(), pa.utf8())
 SERIES_SCHEMA = pa.schema(
     [
@@ -52,6 +53,15 @@ class Refused:
     reason: str
 
 
+def _check_numbers(block: SeriesBlock, info: SeriesInfo) -> None:
+    """Raises LabelError for a number that no column can hold."""
+    if block.block > MAX_BLOCK_NUMBER or not all(0 <= at <= MAX_TIME_MS for at in (block.version, info.first_seen_ms)):
+        raise LabelError(
+            f"block {block.block}, version {block.version}, first seen {info.first_seen_ms}: a block is at most"
+            f" {MAX_BLOCK_NUMBER}, times are from 1970 to 9999"
+        )
+
+
 def rows_of(blocks: Iterable[SeriesBlock], sources: Mapping[str, int]) -> tuple[Any, list[Refused]]:
     """Announcements as rows of SERIES_SCHEMA, and what is left out of them. Every source has its number."""
     columns: list[list[Any]] = [[] for _ in SERIES_SCHEMA]
@@ -60,6 +70,7 @@ def rows_of(blocks: Iterable[SeriesBlock], sources: Mapping[str, int]) -> tuple[
         number, seen_us = sources[block.source], block.version * 1000
         for info in block.series:
             try:
+                _check_numbers(block, info)
                 name, labels = parse_canonical(info.text)
             except LabelError as problem:
                 refused.append(Refused(block.source, info.text, str(problem)))

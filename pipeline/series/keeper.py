@@ -17,6 +17,8 @@ from kafka.errors import KafkaError
 from artimon.model.batch import BatchError, SeriesBlock
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import decode_series, verify
+from artimon.model.kafka_access import client_options
+from artimon.model.supervise import Retry
 from pipeline.series.columns import rows_of
 from pipeline.series.table import SeriesTable
 from pipeline.spark.table import SourcesTable
@@ -49,22 +51,26 @@ class SeriesKeeper:
         hdfs: str,
         every_s: float = 30.0,
         clock: Clock = SYSTEM_CLOCK,
-        healthy: Callable[[], None] = lambda: None,
         probe: Probe = no_probe,
     ) -> None:
-        self._kafka, self._every_s, self._clock, self._healthy, self._probe = kafka, every_s, clock, healthy, probe
+        self._kafka, self._every_s, self._clock, self._probe = kafka, every_s, clock, probe
+        self.retry = Retry("series", clock)
         self._topic = Topic(kafka, topic)
         self._table, self._sources = SeriesTable(hdfs, clock), SourcesTable(hdfs)
         self._announcements = self._series = self._refused = self._merges = 0
         self._clashes: tuple[int, ...] = ()
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`; raises what hinders it (TopicError, TableError, OSError)."""
+        """Run until `stop`, whether the topic is there yet or not."""
+        self.retry.run(lambda: self._follow(stop), stop)
+
+    def _follow(self, stop: threading.Event) -> None:
+        """Take turns until `stop`. Raises what hinders it: TopicError, TableError, OSError."""
         consumer = self._consumer()
         try:
             while not stop.is_set():
                 more = self.turn(consumer, stop)
-                self._healthy()
+                self.retry.healthy()
                 if not more:
                     self._tidy(stop)
                     self._clock.wait(stop, self._every_s)
@@ -158,6 +164,7 @@ class SeriesKeeper:
                 fetch_max_bytes=4 * 1024 * 1024,
                 max_partition_fetch_bytes=1024 * 1024,
                 request_timeout_ms=ASK_MS * 2,
+                **client_options(),
             )
         except KafkaError as error:
             raise TopicError(f"Kafka at {self._kafka}: {error!r}") from error

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.compaction.storage import RangeReader
+from pipeline.compaction.storage import RangeReader, unfit_group
 from pipeline.spark.table import TableError
 
 Bounds = dict[str, tuple[Any, Any]]
@@ -27,6 +27,8 @@ class GroupReader:
         except pa.ArrowInvalid as error:
             raise TableError(f"{uri} is no Parquet file: {error}") from error
         self._metadata: Any = self._file.metadata
+        if opened is None and (unfit := unfit_group(self._metadata)):
+            raise TableError(f"{uri}: {unfit}")
         self._columns = {self._metadata.schema.column(at).path: at for at in range(self._metadata.num_columns)}
         self.touched = 0
 

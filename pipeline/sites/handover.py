@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.kafka_access import client_options
 from artimon.model.registration import zookeeper_client
-from artimon.model.watcher import LOST
+from artimon.model.supervise import Retry
+from artimon.model.znode import read_table
 from pipeline.acks import Sent, Verdict
-from pipeline.broker import Broker, BrokerError
+from pipeline.broker import Broker, TopicInfo
 from pipeline.collectors import Collectors, Endpoint
 from pipeline.connections import CALL_FAILURES, Connections, send
-from pipeline.control import Control
+from pipeline.control import Control, is_believed
 from pipeline.sites.handing import Handing, Message, merge_offsets
 from pipeline.tracker import Answer
 
@@ -31,7 +32,8 @@ log = logging.getLogger(__name__)
 PATH = "/artimon/handover"
 FETCH_BYTES, CALL_BYTES, CALL_COUNT = 4 * 1024 * 1024, 4 * 1024 * 1024 - 64 * 1024, 2_000
 POLL_MS, KAFKA_S, CALL_S, ZOOKEEPER_S = 500, 15.0, 30.0, 5.0
-_RETRY_S = 0.5
+NO_COLLECTOR = "no collector of the other site answers"
+_RETRY_S, _LONGEST_S = 0.5, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,12 @@ class OffsetsNode:
         self.path = f"{PATH}/{name}/{topic}/{topic_id}"
 
     def load(self) -> dict[int, int]:
-        """Raises `watcher.LOST`, ValueError for what is none."""
+        """Raises `artimon.model.watcher.LOST`, ValueError for what is none."""
         return self._read()[0]
 
     def save(self, until: Mapping[int, int]) -> None:
-        """Never sets an offset back, whoever else hands over the same topic. Raises `watcher.LOST`, ValueError for what
-        is none."""
+        """Never sets an offset back, whoever else hands over the same topic. Raises
+        `artimon.model.watcher.LOST`, ValueError for what is none."""
         for _ in range(5):
             known, version = self._read()
             merged = merge_offsets(until, known)
@@ -81,8 +83,10 @@ class OffsetsNode:
             data, stat = self._client.get_async(self.path).get(timeout=ZOOKEEPER_S)
         except NoNodeError:
             return {}, -1
+        if not is_believed(self._client, self.path):
+            raise ValueError(f"{self.path}: others may write it: run `artimon config secure` in that site")
         try:
-            return {int(p): int(at) for p, at in json.loads(data)["offsets"].items()}, stat.version
+            return {int(p): int(at) for p, at in read_table(data)["offsets"].items()}, stat.version
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{self.path} in ZooKeeper holds no offsets: {error!r}") from error
 
@@ -107,7 +111,9 @@ class TopicHandover:
         self._saved: dict[int, int] = {}
         self._connections = Connections()
         self.messages = self.bytes = 0
-        self.problem = "has not begun"
+        self._retry = Retry(f"hand-over of {self.topic}", clock, _RETRY_S, _LONGEST_S)
+        self._refusal = ""
+        """Reason for which the last batch was refused there, "" if it was taken."""
 
     def update_collectors(self, found: dict[str, Endpoint]) -> None:
         with self._lock:
@@ -123,6 +129,11 @@ class TopicHandover:
         with self._lock:
             self._back |= self.handing.judged(verdict)
 
+    @property
+    def problem(self) -> str:
+        """Reason for which nothing is handed over, "" while it is."""
+        return self._retry.problem or self._refusal
+
     def figures(self) -> dict[str, Any]:
         with self._lock:
             return {
@@ -137,47 +148,57 @@ class TopicHandover:
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop`. Whatever is away is tried again; nothing is kept as handed over that is not."""
-        while not stop.is_set():
-            try:
-                self._run(stop)
-            except (KafkaError, BrokerError, *LOST, ValueError) as error:
-                self.problem = f"{type(error).__name__}: {error}"
-                log.warning("hand-over of %s waits: %s", self.topic, self.problem)
-            except Exception as error:  # a hand-over that ends silently would fill the source's Kafka
-                self.problem = repr(error)
-                log.exception("hand-over of %s", self.topic)
-            self._clock.wait(stop, _RETRY_S)
+        self._retry.run(lambda: self._run(stop), stop)
         self._connections.close()
 
     def _run(self, stop: threading.Event) -> None:
-        """As long as the topic is the same; one that was made again has offsets of its own."""
-        broker, consumer = Broker(self._config.kafka, self._clock), None
+        """Each generation of the topic to its end, the newest as long as it is the newest. One that was made again has
+        offsets of its own."""
+        broker = Broker(self._config.kafka, self._clock)
         try:
-            info = broker.topic(self.topic)
+            for info in broker.generations(self.topic):
+                self._follow(broker, info, stop)
+        finally:
+            broker.close()
+
+    def _follow(self, broker: Broker, info: TopicInfo, stop: threading.Event) -> None:
+        """One generation."""
+        consumer = None
+        try:
             node = OffsetsNode(self._zookeeper, f"{self._config.name}-{info.cluster}", self.topic, info.topic_id)
             known = node.load()
             with self._lock:
                 self.handing = Handing(dict(known), compacted=self._compacted)
                 self._saved = dict(known)
             consumer = self._consumer()
-            parts = [TopicPartition(self.topic, p) for p in sorted(info.leaders)]
+            parts = [TopicPartition(info.name, p) for p in sorted(info.leaders)]
             consumer.assign(parts)
             for part in parts:
                 consumer.seek(part, self.handing.next_offset(part.partition))
-            self.problem = ""
-            while not stop.is_set() and broker.topic(self.topic).topic_id == info.topic_id:
-                self._turn(consumer, node, stop)
+            self._refusal = ""
+            self._retry.healthy()
+            while not stop.is_set() and not self._is_over(broker, info, consumer, parts):
+                self._turn(consumer, node, stop, info.name)
             self._save(node)
         finally:
-            broker.close()
             if consumer is not None:
                 consumer.close()
 
-    def _turn(self, consumer: Any, node: OffsetsNode, stop: threading.Event) -> None:
+    def _is_over(self, broker: Broker, info: TopicInfo, consumer: Any, parts: list[TopicPartition]) -> bool:
+        """True once another generation took its place and all of this one was handed over."""
+        if broker.topic(self.topic).topic_id == info.topic_id:
+            return False
+        if not any(one.topic_id == info.topic_id for one in broker.generations(self.topic)):
+            return True  # deleted, or made again
+        ends = consumer.end_offsets(parts, timeout_ms=int(KAFKA_S * 1000))
+        with self._lock:
+            return all(self.handing.until.get(part.partition, 0) >= ends[part] for part in parts)
+
+    def _turn(self, consumer: Any, node: OffsetsNode, stop: threading.Event, name: str) -> None:
         with self._lock:
             back, self._back, room = self._back, set(), self.handing.room
         for partition in back:
-            consumer.seek(TopicPartition(self.topic, partition), self.handing.next_offset(partition))
+            consumer.seek(TopicPartition(name, partition), self.handing.next_offset(partition))
         if room:
             records = [r for found in consumer.poll(timeout_ms=POLL_MS).values() for r in found]
             self._hand(records, stop)
@@ -219,9 +240,9 @@ class TopicHandover:
                         self.handing.skip(message)
                     else:
                         left.append((message, data))
-                        self.problem = answer.reason if answer is not None else "no collector of the other site answers"
+                        self._refusal = answer.reason if answer is not None else NO_COLLECTOR
             if not left:
-                self.problem = ""
+                self._refusal = ""
             batch = left
             if batch:
                 self._clock.wait(stop, _RETRY_S)
@@ -260,6 +281,7 @@ class TopicHandover:
             max_poll_records=CALL_COUNT,
             request_timeout_ms=int(KAFKA_S * 1000),
             bootstrap_timeout_ms=5_000,
+            **client_options(),
         )
 
 

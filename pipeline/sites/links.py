@@ -32,8 +32,6 @@ from pipeline.tracker import Answer, Tracker
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-_REFUSED = ("full:", "buffer full:", "damaged:", "store:")
-"""Reasons of which it is certain that the site has nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +73,9 @@ class SiteSender(Sender):
         self._sending.pacing.came(size)
 
     def _call(self, client: FramedClient, call: Call, messages: list[bytes]) -> tuple[list[Answer] | None, bool]:
-        placing, lane = self._links.placing, call.group.lane
+        placing = self._links.placing
         with self._cond:
-            top = placing.top.get(lane, -1)
+            top = placing.top.get(call.group.lane, -1)
             to_save = placing.expose(self.site, call.group)
         if to_save and not self._links.save():
             with self._cond:
@@ -85,13 +83,7 @@ class SiteSender(Sender):
             return None, False
         answers, late = super()._call(client, call, messages)
         with self._cond:
-            if answers is None:
-                if not client.reached:
-                    placing.withdraw(self.site, call.group, top)
-            elif any(answer.position is not None for answer in answers):
-                placing.served(self.site, lane)
-            elif all(answer.reason.startswith(_REFUSED) for answer in answers):
-                placing.withdraw(self.site, call.group, top)
+            placing.ended(self.site, call.group, top, answers, client.reached)
         return answers, late
 
 
@@ -119,7 +111,7 @@ class Links:
         """Raises RecordError if what is remembered of lanes and sites cannot be read."""
         self.cond = threading.Condition()
         self._log, self._data, self._clock = wal, data, clock
-        self._saving, self._saved = threading.Lock(), 0
+        self._saving = threading.Lock()
         trackers = {site.name: Tracker(ack_on_sent) for site in sites}
         binding = SiteBinding([site.name for site in sites], patience_s, return_s)
         self.placing = Placing(binding, trackers, load(data))
@@ -252,7 +244,8 @@ class Links:
         with self._saving:
             with self.cond:
                 version, data = self.placing.record.version, self.placing.record.to_json()
-            if version <= self._saved:
+                saved = self.placing.record.saved
+            if version <= saved:
                 return True
             try:
                 save(self._data, data)
@@ -260,7 +253,8 @@ class Links:
                 self.problem = f"{self._data}: the record of sites cannot be written ({error}): nothing is sent"
                 log.error("%s", self.problem)
                 return False
-            self._saved, self.problem = version, ""
+            with self.cond:
+                self.placing.record.saved, self.problem = version, ""
             return True
 
     def _reachable(self) -> list[str]:

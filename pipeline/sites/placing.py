@@ -8,7 +8,7 @@ two sites, whatever crashes: what may have been sent is on the disk before it is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId
@@ -17,7 +17,10 @@ from pipeline.acks import Position
 from pipeline.log.records import Place
 from pipeline.sites.binding import Move, SiteBinding
 from pipeline.sites.record import AHEAD, LaneRecord, Record
-from pipeline.tracker import Group, Tracker
+from pipeline.tracker import Answer, Group, Tracker
+
+REFUSED = ("full:", "buffer full:", "damaged:", "store:")
+"""Reasons of which it is certain that the site has nothing."""
 
 
 @dataclass(slots=True)
@@ -86,16 +89,25 @@ class Placing:
         if self.binding.site_of(group.lane) != site or last <= self.top.get(group.lane, -1):
             return False  # it may have been there before
         self.top[group.lane] = last
-        if last < known.below:
-            return False
-        known.below = last + 1 + max(AHEAD, 4 * len(group.items))
-        self.record.version += 1
-        return True
+        if last >= known.below:
+            known.below = last + 1 + max(AHEAD, 4 * len(group.items))
+            self.record.version += 1
+        return self.record.version > self.record.saved  # also what an earlier call failed to save
 
     def withdraw(self, site: str, group: Group, top: int) -> None:
         """The call never got anything through: what it was given may move as before. `top`: that before `expose`."""
         if self.binding.lanes.get(group.lane) == site:
             self.top[group.lane] = top
+
+    def ended(self, site: str, group: Group, top: int, answers: Sequence[Answer] | None, reached: bool) -> None:
+        """A call is over; `answers`: None if none came. Not `reached`: nothing was sent. `top` as for `withdraw`."""
+        if answers is None:
+            if not reached:
+                self.withdraw(site, group, top)
+        elif any(answer.position is not None for answer in answers):
+            self.served(site, group.lane)
+        elif all(answer.reason.startswith(REFUSED) for answer in answers):
+            self.withdraw(site, group, top)
 
     def served(self, site: str, lane: LaneId) -> None:
         """The site took batches of the lane."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.ranges import LaneId
-from pipeline.log.files import Files, LogError, SystemFiles, write_whole
+from pipeline.log.files import Files, LogError, SystemFiles, read_whole, write_whole
 
 AHEAD = 256
 """Numbers by which `below` goes ahead of what is sent: the disk is written once for so many batches."""
@@ -54,10 +54,11 @@ class LaneRecord:
 
 @dataclass(slots=True)
 class Record:
-    """All lanes. `version` counts changes that must be on the disk before the next call."""
+    """All lanes. `version` counts changes that must be on the disk before the next call; `saved` is the one there."""
 
     lanes: dict[LaneId, LaneRecord] = field(default_factory=dict)
     version: int = 0
+    saved: int = 0
     missing: bool = False
     """There was none on the disk: the log may be of a time without sites."""
 
@@ -81,11 +82,11 @@ class Record:
             raise ValueError(f"no record of sites: {error!r}") from error
 
 
-def load(folder: Path) -> Record:
+def load(folder: Path, files: Files | None = None) -> Record:
     """The record in an agent's data folder, an empty one if there is none. Raises RecordError."""
     path = folder / FILE
     try:
-        return Record.from_json(path.read_bytes())
+        return Record.from_json(read_whole(files or SystemFiles(), path))
     except FileNotFoundError:
         return Record(missing=True)
     except ValueError as error:

@@ -9,21 +9,25 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.watcher import LOST
+from artimon.model.partition_counts import ACKS_PATH as PATH
+from artimon.model.supervise import LoopGuard
+from artimon.model.znode import read_table
 from pipeline.spark.config import SparkConfig
+from pipeline.spark.generations import generation_to_read, not_begun, unread
 from pipeline.spark.state import RawState, Span, TopicState
 from pipeline.spark.table import HeadReader
-from pipeline.spark.topic import Topic
+from pipeline.spark.topic import Topic, TopicInfo
 
 log = logging.getLogger(__name__)
 
-PATH = "/artimon/acks"
 ZOOKEEPER_TIMEOUT_S = 5.0
 
 
@@ -35,14 +39,19 @@ class AcksPublisher:
         self._wake = threading.Event()
         self._topic = Topic(config.kafka, config.samples_topic)
         self._head = HeadReader(config.hdfs)
-        self.problem = ""
+        self._turns = LoopGuard("acks are not published")
+
+    @property
+    def problem(self) -> str:
+        """Reason for which the last turn published nothing, "" if it did."""
+        return self._turns.problem
 
     def wake(self) -> None:
         """An append was made: publish soon."""
         self._wake.set()
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`. A failure is logged once, and tried again at the next turn."""
+        """Until `stop`. A failure is tried again at the next turn."""
         while not stop.is_set():
             self._turn()
             self._wake.wait(self._config.acks_interval_s)
@@ -50,16 +59,11 @@ class AcksPublisher:
         self._topic.close()
 
     def _turn(self) -> None:
-        problem = ""
-        try:
+        self._turns.turn(self._publish_table)
+
+    def _publish_table(self) -> None:
+        with suppress(FileNotFoundError):  # no table yet
             self.publish()
-        except FileNotFoundError:
-            pass  # no table yet
-        except (*LOST, RuntimeError, ValueError) as error:
-            problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        if problem and problem != self.problem:
-            log.error("acks are not published: %s", problem)
-        self.problem = problem
 
     def publish(self) -> None:
         """Once, for every topic that the table knows."""
@@ -67,17 +71,30 @@ class AcksPublisher:
         if state.current is None:
             return
         # the node is read before table and log: whoever published meanwhile makes our write fail, so nothing goes back
-        nodes = {topic.topic_id: self._read(topic.topic_id) for topic in state.topics[-2:]}
+        found = self._topic.generations()
+        waiting = unread(state, found)
+        ids = [*(one.topic_id for one in waiting), *(one.topic_id for one in state.topics[-2:])]
+        nodes = {topic_id: self._read(topic_id) for topic_id in ids}
         version, state = self._head.head()
+        self._topic = self._topic.named(generation_to_read(state, found).topic)
         info = self._topic.describe()
-        bounds = self._topic.bounds(info.partitions)
-        for topic in state.topics[-2:]:
-            if topic.topic_id not in nodes:
-                continue
-            live = bounds if topic.topic_id == info.topic_id else {}
-            self._write(
-                topic.topic_id, nodes[topic.topic_id], document(state, version, topic, live, self._clock.now_ms())
-            )
+        bounds: dict[str, Mapping[int, Span]] = {info.topic_id: self._topic.bounds(info.partitions)}
+        # those that wait come first: a reader of a newer state of the topic that is read has theirs too
+        waiting = unread(state, found)
+        bounds |= {one.topic_id: self._bounds_of(one) for one in waiting}
+        for topic in (*map(not_begun, waiting), *state.topics[-2:]):
+            if topic.topic_id in nodes:
+                live = bounds.get(topic.topic_id, {})
+                told = document(state, version, topic, live, self._clock.now_ms())
+                self._write(topic.topic_id, nodes[topic.topic_id], told)
+
+    def _bounds_of(self, info: TopicInfo) -> Mapping[int, Span]:
+        """Of a generation that is not read yet."""
+        beside = self._topic.beside(info.topic)
+        try:
+            return beside.bounds(info.partitions)
+        finally:
+            beside.close()
 
     def _read(self, topic_id: str) -> tuple[int, dict[str, Any]]:
         """Version and content of a topic's node; version -1 if there is none."""
@@ -85,7 +102,11 @@ class AcksPublisher:
             data, stat = self._zookeeper.get_async(f"{PATH}/{topic_id}").get(timeout=ZOOKEEPER_TIMEOUT_S)
         except NoNodeError:
             return -1, {}
-        return stat.version, json.loads(data or b"{}")
+        try:
+            return stat.version, read_table(data or b"{}")
+        except ValueError as error:
+            log.error("%s/%s holds no acks (%s): it is written anew", PATH, topic_id, error)
+            return stat.version, {}
 
     def _write(self, topic_id: str, node: tuple[int, dict[str, Any]], fresh: dict[str, Any]) -> None:
         version, old = node
@@ -101,7 +122,9 @@ class AcksPublisher:
             self._wake.set()  # another driver publishes too: look again
 
 
-def document(state: RawState, version: int, topic: TopicState, bounds: dict[int, Span], now_ms: int) -> dict[str, Any]:
+def document(
+    state: RawState, version: int, topic: TopicState, bounds: Mapping[int, Span], now_ms: int
+) -> dict[str, Any]:
     """What agents read of one topic. `until`: below it all is in the table, a proven duplicate, dead-lettered, or in
     `lost`."""
     partitions = {}

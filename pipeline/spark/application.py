@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
+from artimon.model.supervise import Retry, Supervised
+from artimon.model.topic_check import TopicCheck, relied_on
 from artimon.settings import zookeeper_auth
 from bookkeeper.registration import access
 from pipeline.series.keeper import SeriesKeeper
@@ -21,7 +23,7 @@ from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import Probe, RawQuery, no_probe
 from pipeline.spark.retention import Retention
 from pipeline.spark.session import make_session
-from pipeline.spark.supervise import Supervised
+from pipeline.spark.suspects import SUSPECTS, Suspects
 from pipeline.spark.watch import SessionWatch
 
 __all__ = ["SessionLost", "SparkConfig", "run_application"]
@@ -45,7 +47,7 @@ def run_application(
 ) -> None:
     """Run until `stop`. What is missing (ZooKeeper, Kafka, HDFS, shards) is named in log and health and waited for.
 
-    Raises SessionLost if the JVM dies."""
+    Raises SessionLost if the JVM dies, TopicsUnfit if a topic is set wrongly."""
     for chatty in ("py4j", "kafka", "kazoo"):  # what fails is raised, and said once by our own log
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
     health = HealthFile(config.health or config.data / "health.json", "spark", clock, publish)
@@ -78,42 +80,40 @@ def _run(
     acks = AcksPublisher(config, zookeeper, clock)
     raw_life: list[Supervised] = []
     buckets_life: list[Supervised] = []
-    raw = RawQuery(config, session, lambda: raw_life[0].healthy(), acks.wake, clock, probe)
-    buckets = BucketsQuery(config, session, zookeeper, lambda: buckets_life[0].healthy(), clock)
+    suspects = Suspects(config.data / SUSPECTS)
+    raw = RawQuery(config, session, lambda: raw_life[0].healthy(), acks.wake, clock, probe, suspects)
+    buckets = BucketsQuery(config, session, zookeeper, lambda: buckets_life[0].healthy(), clock, suspects)
     raw_life.append(Supervised("raw", raw.run, stop, clock))
     buckets_life.append(Supervised("buckets", buckets.run, stop, clock))
     publisher = threading.Thread(target=acks.run, args=(stop,), name="acks", daemon=True)
-    series_life: list[Supervised] = []
-    series = SeriesKeeper(
-        config.kafka,
-        config.series_topic,
-        config.hdfs,
-        config.series_interval_s,
-        clock,
-        lambda: series_life[0].healthy(),
-    )
-    series_life.append(Supervised("series", series.run, stop, clock))
-    lives = [*raw_life, *buckets_life, *series_life]
-    for life in lives:
-        life.start()
+    series = SeriesKeeper(config.kafka, config.series_topic, config.hdfs, config.series_interval_s, clock)
+    following = threading.Thread(target=series.run, args=(stop,), name="series", daemon=True)
+    lives: list[Retry] = [*raw_life, *buckets_life, series.retry]
+    threads: list[Supervised | threading.Thread] = [*raw_life, *buckets_life, following]
+    for thread in threads:
+        thread.start()
     publisher.start()
+    topics = TopicCheck(config.kafka, relied_on(config.topic_prefix, ("samples", "series", "deadletters")), clock)
+    topics.start(stop)
     retention = Retention(config, clock)
     threading.Thread(target=retention.run, args=(stop,), name="retention", daemon=True).start()
     while not clock.wait(stop, HEALTH_S):
+        topics.raise_unfit()
         if not watch.alive():
             health.write("failing", "Spark's session ended")
             raise SessionLost("Spark's JVM or its application ended: see the log above; start the process again")
         problems = [f"{life.name}: {life.problem}" for life in lives if life.problem]
         problems += [f"acks: {acks.problem}"] if acks.problem else []
+        problems += [topics.problem] if topics.problem else []
         state = "ok" if not problems else "starting" if all(life.restarts == 0 for life in lives) else "failing"
         restarts = {life.name: life.restarts for life in lives}
         figures = {"raw": raw.figures(), "buckets": buckets.figures(), "series": series.figures()}
-        known = [*raw.problems(), *retention.problems]
+        told = {"problems": retention.problems, "warnings": raw.problems()}
         kafka = retention.figures()
-        health.write(state, "; ".join(problems), **figures, restarts=restarts, kafka=kafka, problems=known)
+        health.write(state, "; ".join(problems), **figures, restarts=restarts, kafka=kafka, **told)
     acks.wake()
-    for life in lives:
-        life.join(STOP_S)
+    for thread in threads:
+        thread.join(STOP_S)
     publisher.join(1)
 
 

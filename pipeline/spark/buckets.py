@@ -9,6 +9,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,18 @@ from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.feed import FeedRange, join_samples
+from artimon.model.partition_counts import PartitionCounts, pins_of
+from artimon.model.supervise import Retry
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.cuts import Cut, Cuts
 from pipeline.spark.feeding import CALLS, Calls, FeedPlan, FeedResult, run_feed
+from pipeline.spark.generations import Seals
 from pipeline.spark.progress import Progress
 from pipeline.spark.raw import remove
 from pipeline.spark.shards import Group, Shard, ShardDirectory, ShardsUnknown
 from pipeline.spark.source import batch, follow, share, stream
 from pipeline.spark.state import Span
+from pipeline.spark.suspects import SUSPECTS, Suspects, run_guarded
 from pipeline.spark.tasks import RESULT_SCHEMA
 from pipeline.spark.topic import LeaderChanged, Topic, TopicError, TopicInfo
 
@@ -35,8 +40,16 @@ log = logging.getLogger(__name__)
 CATCH_UP_MESSAGES = 500
 """Messages per partition in one step of a catch-up."""
 CATCH_UP_PAUSE_S = 0.5
+DRAIN_LOOK_S = 2.0
+"""Pause between two looks for shards that lack some of an older generation of the topic."""
+DRAIN_S = 60.0
+"""A shard that does not get on for so long with the rest of a replaced topic is told that it lost it."""
 ALONE_LOOKS = 3
 """So many looks at a query that no group follows: then it begins again at the furthest of them."""
+
+
+class _Replaced(Exception):
+    """A newer generation took the topic's place: the query begins again there. No error."""
 
 
 class BucketsQuery:
@@ -49,35 +62,53 @@ class BucketsQuery:
         zookeeper: KazooClient,
         healthy: Callable[[], None],
         clock: Clock = SYSTEM_CLOCK,
+        suspects: Suspects | None = None,
     ) -> None:
         self._config, self._session, self._healthy, self._clock = config, session, healthy, clock
+        self._suspects = suspects or Suspects(config.data / SUSPECTS)
         self._directory = ShardDirectory(zookeeper)
         self._topic = Topic(config.kafka, config.samples_topic)
+        self._counts = PartitionCounts(pins_of(zookeeper) if zookeeper is not None else None, clock)
         self._life: Life | None = None
         self._cuts = Cuts("")
+        self._seals = Seals(clock)
+        self._drained: set[tuple[str, Shard, int | None]] = set()
+        """Topic id, and shards that have all of that topic, each with the virtual shards that it held."""
 
     def run(self, stop: threading.Event) -> None:
-        """One life of the query: from what the shards say until `stop` or a failure, which is raised."""
+        """From what the shards say until `stop` or a failure, which is raised."""
+        while not stop.is_set():
+            self._topic = self._topic.named(self._topic.generations()[-1].topic)
+            with suppress(_Replaced):
+                self._live(stop)
+
+    def _live(self, stop: threading.Event) -> None:
+        """One life of the query."""
         life, start = self.open()
         info = life.info
         log.info("buckets: reading %s (%s) from %s", info.topic, info.topic_id, start)
         checkpoint = self._config.data / "checkpoints" / f"buckets-{uuid.uuid4().hex}"
         ended = threading.Event()
-        helper = threading.Thread(target=life.catch_up, args=(ended,), name="catch-up", daemon=True)
-        helper.start()
+        helpers = [
+            threading.Thread(target=life.catch_up, args=(ended,), name="catch-up", daemon=True),
+            threading.Thread(target=self._drain_older, args=(ended,), name="older-topics", daemon=True),
+        ]
+        for helper in helpers:
+            helper.start()
         try:
             frame = stream(self._session, "buckets", self._config, info, start, self._config.bucket_messages, {})
             every = self._config.bucket_interval_s
             follow(self._session, "buckets", frame, life.on_batch, every, checkpoint, stop, lambda: self.look(life))
         finally:
             ended.set()
-            helper.join(timeout=5)
+            for helper in helpers:
+                helper.join(timeout=5)
             remove(checkpoint)
             self._topic.close()
 
     def open(self) -> tuple[Life, Mapping[int, int]]:
         """Begin a life; the offsets at which it reads on. Raises ShardsUnknown, TopicError."""
-        info = self._topic.describe()
+        info = self._begun(self._topic.describe())
         if self._cuts.topic_id != info.topic_id:
             self._cuts = Cuts(info.topic_id)
         life = self._life = self.life_of(info)
@@ -86,7 +117,7 @@ class BucketsQuery:
 
     def life_of(self, info: TopicInfo) -> Life:
         """What reads that topic."""
-        return Life(self._config, self._session, self._directory, self._topic, info)
+        return Life(self._config, self._session, self._directory, self._topic, info, suspects=self._suspects)
 
     def figures(self) -> dict[str, Any]:
         """What `artimon status` shows."""
@@ -96,15 +127,55 @@ class BucketsQuery:
         """Every few seconds: is it still the same topic, was its log cut, what do the shards say? Raises TopicError,
         ShardsUnknown."""
         info = life.info
-        now = self._topic.describe()
+        now = self._topic.describe().limited(info.partitions)
         if now.topic_id != info.topic_id:
             raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
         bounds = self._topic.bounds(info.partitions)
         now_ms = self._clock.now_ms()
         life.progress.log_end({p: end for p, (_, end) in bounds.items()}, now_ms)
         life.find_cuts(self._cuts, now, bounds, now_ms)
+        life.pass_deleted(bounds)
         life.look()
         self._healthy()
+        if self._topic.generations()[-1].topic != info.topic:
+            raise _Replaced
+
+    def _begun(self, info: TopicInfo) -> TopicInfo:
+        """The topic with the partitions that lanes are spread over."""
+        return info.limited(self._counts.count(info.topic, info.topic_id, info.partitions))
+
+    def _undrained(self, info: TopicInfo) -> list[Shard]:
+        """Live shards of which it is not known that they have all of an older generation."""
+        live = self._directory.live().values()
+        return [shard for shard in live if (info.topic_id, shard, shard.held) not in self._drained]
+
+    def _drain_older(self, ended: threading.Event) -> None:
+        """Until `ended`, beside the query: bring shards to the end of older generations. What comes in another order
+        than it was sent is the same to a shard."""
+        self._session.sparkContext.setLocalProperty("spark.scheduler.pool", "catchup")
+        while not ended.is_set():
+            try:
+                for older in self._topic.generations()[:-1]:
+                    self._drain(older, ended)
+            except Exception as error:  # whatever it is, live feeding must not notice
+                log.warning("buckets: an older topic cannot be read yet: %s", str(error).splitlines()[:1])
+            ended.wait(DRAIN_LOOK_S)
+
+    def _drain(self, info: TopicInfo, stop: threading.Event) -> None:
+        """Bring every live shard to the end of an older generation. One that fails now is asked again later; one that
+        answers and does not get on is told that it lost the rest."""
+        shards = self._undrained(info)
+        if not shards:
+            return
+        beside = self._topic.beside(info.topic)
+        life = Life(self._config, self._session, self._directory, beside, self._begun(info))
+        try:
+            sealed = self._seals.holds(beside, info)  # before the end is looked at: nothing comes after it
+            life.drain(shards, DRAIN_S, stop, self._clock)
+        finally:
+            life.close()
+        if sealed and not stop.is_set():
+            self._drained |= {(info.topic_id, shard, shard.held) for shard in life.settled(shards)}
 
 
 class Life:
@@ -122,7 +193,9 @@ class Life:
         topic: Topic,
         info: TopicInfo,
         calls: Calls = CALLS,
+        suspects: Suspects | None = None,
     ) -> None:
+        self._suspects = suspects or Suspects(config.data / SUSPECTS)
         self._config, self._session, self._directory, self._calls = config, session, directory, calls
         self._topic, self.info = topic, info
         self._handover = threading.Lock()
@@ -151,6 +224,16 @@ class Life:
         self._alone = 0 if self.progress.followers() else self._alone + 1
         if self._alone >= ALONE_LOOKS or (self._alone and self.progress.least_missing() > CATCH_UP_MESSAGES):
             raise ShardsUnknown("every shard is behind the query: it begins again at the furthest of them")
+
+    def pass_deleted(self, bounds: Mapping[int, Span]) -> None:
+        """Move the query up to where the log begins: what Kafka deleted unread is in no micro-batch. Groups below lag
+        then, and the catch-up tells them what they lack. While a micro-batch runs, which may have read it, nothing is
+        moved: the next look does."""
+        if self._handover.acquire(blocking=False):
+            try:
+                self.progress.pass_deleted(bounds)
+            finally:
+                self._handover.release()
 
     def _ask(self, shards: Iterable[Shard]) -> None:
         for shard in shards:
@@ -181,6 +264,33 @@ class Life:
                 cut.told.add((shard.id, shard.incarnation))
             self._ask([shard])
 
+    def drain(self, shards: Sequence[Shard], patience_s: float, stop: threading.Event, clock: Clock) -> None:
+        """Bring these shards to the end of the topic, which takes nothing more."""
+        self._ask(shards)
+        bounds = self._topic.bounds(self.info.partitions)
+        self._skip_lost(self.progress.groups(), bounds)
+        self.progress.stand_at({p: end for p, (_, end) in bounds.items()})
+        if self.progress.cohorts():
+            log.info("buckets: %s is read to its end for %d shards", self.info.topic, len(shards))
+        until = clock.monotonic() + patience_s
+        while self.progress.cohorts() and not stop.is_set():
+            if self.help_laggards():
+                until = clock.monotonic() + patience_s
+            elif clock.monotonic() > until:
+                self._skip_lost(self.progress.groups(), {p: (end, end) for p, (_, end) in bounds.items()})
+                return
+            else:
+                clock.wait(stop, CATCH_UP_PAUSE_S)
+
+    def settled(self, shards: Iterable[Shard]) -> list[Shard]:
+        """Those of them that answer and lack nothing."""
+        lagging = {group.shard.id for cohort in self.progress.cohorts() for group in cohort}
+        return [shard for shard in shards if self.progress.is_sure(shard) and shard.id not in lagging]
+
+    def close(self) -> None:
+        """Close what it alone uses."""
+        self._topic.close()
+
     def on_batch(self, frame: Any, _batch: int) -> None:
         """foreachBatch: feed every group that stands where this micro-batch begins."""
         self.follow(lambda plan: self._run(frame.coalesce(share(self._session)), plan))
@@ -188,21 +298,28 @@ class Life:
     def follow(self, feed: Callable[[FeedPlan], list[FeedResult]]) -> None:
         """Feed what comes next in the log, with `feed`."""
         with self._handover:
-            plan = FeedPlan(self.info.topic_id, tuple(self.progress.groups()), self.progress.behind())
+            groups, behind = tuple(self.progress.groups()), self.progress.behind()
+            plan = FeedPlan(self.info.topic_id, groups, behind, partitions=self.info.partitions)
             began = monotonic()
             for result in feed(plan):
                 self.progress.moved(result)
             self.progress.ran(monotonic() - began)
 
     def _run(self, frame: Any, plan: FeedPlan) -> list[FeedResult]:
-        def task(batches: Iterable[Any]) -> Iterable[Any]:
-            return run_feed(plan, batches)
+        def collect(plan: FeedPlan) -> list[FeedResult]:
+            def task(batches: Iterable[Any]) -> Iterable[Any]:
+                return run_feed(plan, batches)
 
-        return [FeedResult.from_json(row.result) for row in frame.mapInArrow(task, RESULT_SCHEMA).collect()]
+            return [FeedResult.from_json(row.result) for row in frame.mapInArrow(task, RESULT_SCHEMA).collect()]
+
+        return run_guarded(collect, plan, self._suspects)
 
     def catch_up(self, ended: threading.Event) -> None:
         """Until `ended`: bring every group that is behind to where the query stands, from Kafka, step by step."""
         self._session.sparkContext.setLocalProperty("spark.scheduler.pool", "catchup")
+        Retry("catch-up").run(lambda: self._help(ended), ended)
+
+    def _help(self, ended: threading.Event) -> None:
         while not ended.is_set():
             if not self.help_laggards():
                 ended.wait(CATCH_UP_PAUSE_S)
@@ -237,7 +354,8 @@ class Life:
         moved = False
         if any(end[p] > start[p] for p in start):
             began = monotonic()
-            for result in self.read_again(FeedPlan(self.info.topic_id, tuple(cohort)), start, end):
+            plan = FeedPlan(self.info.topic_id, tuple(cohort), partitions=self.info.partitions)
+            for result in self.read_again(plan, start, end):
                 moved = self.progress.refilled(result) or moved
             self.progress.refill_ran(monotonic() - began)
         return moved

@@ -23,7 +23,8 @@ from artimon.settings import security
 from bookkeeper.framed import FramedClient, FramedError
 from pipeline.spark import messages
 from pipeline.spark.shards import Group, Shard, Standings, groups, rewind, service
-from pipeline.spark.tasks import Record, records_of
+from pipeline.spark.tasks import Decode, Record, records_of
+from pipeline.spark.trial import Guard
 
 MAX_SAMPLES = 256 * 1024
 """Samples for one group in one request: 33 bytes each, so about 8 MiB."""
@@ -62,6 +63,11 @@ class FeedPlan:
     groups: tuple[Group, ...]
     skip: frozenset[tuple[str, int]] = frozenset()
     """(key of a group, partition) that are behind this micro-batch: a catch-up brings them up."""
+    suspects: frozenset[str] = frozenset()
+    """As in RawPlan."""
+    careful: bool = False
+    partitions: int = 0
+    """Partitions that lanes are spread over; 0: any lane may stand anywhere."""
 
 
 @dataclass(slots=True)
@@ -91,21 +97,33 @@ class FeedResult:
     newest_append_ms: int = 0
     groups: dict[str, Outcome] = field(default_factory=dict)
     """By key of the group."""
+    refused: int = 0
+    """Messages that are no batch that may be stored: the raw query makes dead letters of the same ones."""
+    poison: list[str] = field(default_factory=list)
+    """Digests of messages that kill their decoder, up to this partition of the task."""
 
     def to_json(self) -> str:
         plain = {key: [o.next, o.error, o.applied, o.repeated, o.late, o.future] for key, o in self.groups.items()}
-        return json.dumps([self.partition, self.first, self.until, self.newest_append_ms, plain])
+        counts = [self.partition, self.first, self.until, self.newest_append_ms]
+        return json.dumps([*counts, plain, self.refused, self.poison])
 
     @classmethod
     def from_json(cls, text: str) -> FeedResult:
-        partition, first, until, newest, plain = json.loads(text)
-        return cls(partition, first, until, newest, {key: Outcome(*outcome) for key, outcome in plain.items()})
+        partition, first, until, newest, plain, *rest = json.loads(text)
+        groups = {key: Outcome(*outcome) for key, outcome in plain.items()}
+        return cls(partition, first, until, newest, groups, *rest)
 
 
 def run_feed(plan: FeedPlan, batches: Iterable[Any]) -> Iterator[Any]:
     """The function of the buckets query's mapInArrow: one result row for each Kafka partition that has rows."""
-    for result in feed_records(plan, records_of(batches)):
-        yield pa.record_batch([pa.array([result.to_json()], pa.utf8())], names=["result"])
+    with Guard(plan.suspects, plan.careful) as guard:
+
+        def read(header: BatchHeader, value: bytes) -> tuple[Samples, int]:
+            return read_batch(header, value, guard.decode)
+
+        for result in feed_records(plan, records_of(batches), read=read):
+            result.poison = guard.poison
+            yield pa.record_batch([pa.array([result.to_json()], pa.utf8())], names=["result"])
 
 
 def feed_records(
@@ -149,8 +167,10 @@ class _Feeder:
     def take(self, record: Record) -> None:
         try:
             header = messages.check(record.value, record.append_ms)
+            messages.check_partition(header, self.result.partition, self._plan.partitions)
             samples, block = self._read(header, record.value or b"")
         except BatchError:
+            self.result.refused += 1
             entry = FeedEntry(record.offset, record.append_ms, None, "", 0, 0, False, 0)
             self._entries.append((entry, -1))
         else:
@@ -225,9 +245,9 @@ class _Feeder:
         return self.result
 
 
-def read_batch(header: BatchHeader, value: bytes) -> tuple[Samples, int]:
+def read_batch(header: BatchHeader, value: bytes, decode: Decode = messages.decode) -> tuple[Samples, int]:
     """Samples of a checked batch, and the hash of their fingerprints. Raises BatchError."""
-    samples = samples_of(messages.decode(header, value))
+    samples = samples_of(decode(header, value))
     return samples, xxhash.xxh3_64_intdigest(samples.fingerprint.data)
 
 

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from artimon.model.batch import BatchError, BatchHeader, BatchKind
+from artimon.model.batch import MAX_TIME_MS, BatchError, BatchHeader, BatchKind
 from artimon.model.codec import decode_columns, verify
+from artimon.model.routing import partition_of
 from pipeline.spark.state import FORGET_MS
 
 FUTURE_MS = 60_000
 """A sample is in the future if its time is later than the append of its batch by more than this."""
-MAX_TIME_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999: what tables can hold."""
 
 
 def whole(value: bytes | None) -> BatchHeader:
@@ -39,6 +38,16 @@ def check(value: bytes | None, append_ms: int) -> BatchHeader:
     return header
 
 
+def check_partition(header: BatchHeader, partition: int, partitions: int) -> None:
+    """A batch must stand in the partition of its lane, or its repeat in the right one would not be found. `partitions`
+    0: not checked. Raises BatchError."""
+    if partitions and (right := partition_of(*header.id.lane_id, partitions)) != partition:
+        raise BatchError(
+            f"lane {header.id.lane_id} belongs to partition {right} of {partitions}, not {partition}: it was written"
+            " after the topic was altered; a replay stores it"
+        )
+
+
 def decode(header: BatchHeader, value: bytes) -> Any:
     """The columns of a checked batch (codec.SAMPLE_SCHEMA). Raises BatchError if they cannot be stored."""
     with _defects_are_reasons():
@@ -48,15 +57,16 @@ def decode(header: BatchHeader, value: bytes) -> Any:
 def _decode(header: BatchHeader, value: bytes) -> Any:
     try:
         body = decode_columns(header, value)
-        body.validate(full=True)
+    except MemoryError:
+        raise
     except pa.ArrowException as error:
         raise BatchError(f"body of {header.id}: {error}") from error
     for i, name in enumerate(("series", "time", "birth")):
-        if body.column(i).null_count:
+        column = body.column(i)
+        if column.null_count:
             raise BatchError(f"column {name} of {header.id} has nulls")
-    for i, name in ((1, "time"), (2, "birth")):
-        times = body.column(i).to_numpy(zero_copy_only=True)
-        if len(times) and (np.min(times) < 0 or np.max(times) > MAX_TIME_MS):
+        # as unsigned numbers the times before 1970 are beyond the year 9999, too
+        if i and column.to_numpy(zero_copy_only=True).view(np.uint64).max(initial=0) > MAX_TIME_MS:
             raise BatchError(f"column {name} of {header.id} leaves the years 1970 to 9999")
     return body
 
@@ -67,7 +77,7 @@ def _defects_are_reasons() -> Iterator[None]:
     program is mended; raised as it is, it would stop the query at this offset for ever."""
     try:
         yield
-    except BatchError:
+    except (BatchError, MemoryError):  # that memory is short says nothing of the message (pipeline/spark/trial.py)
         raise
     except Exception as error:
         raise BatchError(f"this program failed to decode it: {type(error).__name__}: {error}") from error

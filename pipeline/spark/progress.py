@@ -62,7 +62,7 @@ class Progress:
         """When the log was seen to end where; only ends that the query has not reached, oldest first."""
         self._lagging_since: dict[str, int] = {}
         """Since when a shard was seen to lack something, each time it was looked at."""
-        self._ranges = self._runs = 0
+        self._ranges = self._runs = self._refused = 0
         self._run_ms = self._runs_ms = 0.0
         self._refills = 0
         self._refill_ms = self._refills_ms = 0.0
@@ -127,6 +127,23 @@ class Progress:
                 self._position[partition] = min(max(furthest, start), end)
             return dict(self._position)
 
+    def pass_deleted(self, bounds: Mapping[int, Span]) -> None:
+        """Move the query to the start of the log where it stands below."""
+        with self._lock:
+            for partition, position in self._position.items():
+                self._position[partition] = max(position, bounds[partition][0])
+
+    def stand_at(self, ends: Mapping[int, int]) -> None:
+        """The query itself has nothing to read: every group is to come to these offsets."""
+        with self._lock:
+            self._position = dict(ends)
+
+    def is_sure(self, shard: Shard) -> bool:
+        """True if the shard said what it holds and nothing failed since."""
+        with self._lock:
+            process = self._processes.get(shard.id)
+            return process is not None and process.shard == shard and not process.doubtful
+
     def groups(self) -> list[Group]:
         """Those that may be sent to."""
         with self._lock:
@@ -152,6 +169,7 @@ class Progress:
         with self._lock:
             self._position[result.partition] = result.until
             self._ranges += 1
+            self._refused += result.refused
             self._note(result)
 
     # catching up
@@ -305,6 +323,7 @@ class Progress:
             self._lagging_since = {id_: self._lagging_since.get(id_, now_ms) for id_ in lagging}
             return {
                 "ranges": self._ranges,
+                "refused": self._refused,
                 "runs": self._runs,
                 "runs_ms": round(self._runs_ms),
                 "run_ms": round(self._run_ms),

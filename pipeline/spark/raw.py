@@ -24,10 +24,12 @@ from artimon.model.ranges import LaneId
 from pipeline.spark import gaps as told
 from pipeline.spark import state as states
 from pipeline.spark.config import SparkConfig
+from pipeline.spark.generations import Succession, generation_to_read
 from pipeline.spark.pace import GUESSED_ROWS, TASK_ROWS, Pace, count_hours, messages
 from pipeline.spark.rows import period_of
 from pipeline.spark.source import follow, share, stream
 from pipeline.spark.state import Epochs, Gap, RawState, Step, Totals
+from pipeline.spark.suspects import SUSPECTS, Suspects, run_guarded
 from pipeline.spark.table import Moment, RawTable, SourcesTable
 from pipeline.spark.tasks import RESULT_SCHEMA, RawPlan, RawResult, run_raw
 from pipeline.spark.topic import DeadLetter, LeaderChanged, Topic, TopicError, TopicInfo
@@ -61,6 +63,10 @@ class _Recovered(Exception):
     """The query begins again with larger appends: no error."""
 
 
+class _Replaced(Exception):
+    """The topic was read to its end and a newer generation took its place: the query begins again there. No error."""
+
+
 class Reading(NamedTuple):
     """One life of the query: which offsets it begins at, how many messages an append has at most and whether that was
     made small, and Spark's checkpoint."""
@@ -83,7 +89,9 @@ class RawQuery:
         on_append: Callable[[], None] = lambda: None,
         clock: Clock = SYSTEM_CLOCK,
         probe: Probe = no_probe,
+        suspects: Suspects | None = None,
     ) -> None:
+        self._suspects = suspects or Suspects(config.data / SUSPECTS)
         self._config, self._session, self._healthy, self._on_append = config, session, healthy, on_append
         self._clock, self._probe = clock, probe
         self._topic = Topic(config.kafka, config.samples_topic)
@@ -91,6 +99,7 @@ class RawQuery:
         self._version, self._last_commit_ms = 0, 0
         self._state = RawState()
         self._log_end: Mapping[int, int] = {}
+        self._log_start: Mapping[int, int] = {}
         self._appended, self._appends = Totals(), 0
         self._append_ms = self._appends_ms = 0.0
         self._unreached: deque[tuple[int, Mapping[int, int]]] = deque()
@@ -98,6 +107,7 @@ class RawQuery:
         self._seen: tuple[str, Mapping[int, int]] = "", {}
         """Topic id, and where its log ended when this process last looked."""
         self._gaps_named = told.count(())
+        self._succession = Succession(clock)
         self._begun = False
         self._fruitless = 0
         """Lives in a row that ended before their first append."""
@@ -114,7 +124,7 @@ class RawQuery:
         every = min(1.0, self._config.raw_interval_s / 4)
         try:
             frame = stream(self._session, "raw", self._config, life.info, reading.start, limit, self._pace(limit))
-            with suppress(_Recovered):
+            with suppress(_Recovered, _Replaced):
                 look = partial(self._look, life.info, life, reading.small)
                 follow(self._session, "raw", frame, life.on_batch, every, reading.checkpoint, stop, look)
         finally:
@@ -152,9 +162,13 @@ class RawQuery:
             self._begun = True
             now_ms = self._clock.now_ms()
             self._gaps_named += told.count(named.gap for named in told.young(state, now_ms, told.COUNTED_MS))
-        info = self._topic.describe()
+        self._topic = self._topic.named(generation_to_read(state, self._topic.generations()).topic)
+        info = self._succession.begun(state, self._topic.describe())
         state = self._close_gaps(table, state, info, stop)
         self._note(version, state)
+        following = self._succession.next_of(self._topic, info, state, self._log_end)
+        if following is not None:
+            state, info = self._begin_next(table, state, following)
         pace = Pace(self._config.raw_interval_s, count_hours(table.periods()))
         return self.life_of(table, sources, state, info, pace, stop)
 
@@ -204,8 +218,9 @@ class RawQuery:
         }
 
     def problems(self) -> list[str]:
-        """Gaps that were named in the last 24 hours, from the table itself."""
-        return told.problems(self._state, self._clock.now_ms())
+        """Gaps that were named in the last 24 hours, from the table itself; a topic that was altered."""
+        succession = [self._succession.problem] if self._succession.problem else []
+        return [*told.problems(self._state, self._clock.now_ms()), *succession]
 
     def _pace(self, limit: int) -> dict[str, str]:
         """Options that make Spark wait for half a batch or the interval, whichever comes first: a backlog drains at
@@ -219,6 +234,7 @@ class RawQuery:
         """Every few seconds: is it still the same topic, and how far is its end? `small`: the appends of this life."""
         try:
             self._look_at(info)
+            self._check_unread(life)
             if small and life.appends >= RECOVERED_APPENDS:
                 raise _Recovered
         except BaseException:
@@ -227,17 +243,40 @@ class RawQuery:
 
     def _look_at(self, info: TopicInfo) -> None:
         # the ends before the leaders: what a new leader has got meanwhile is not taken for what the old one lost
-        ends = {p: end for p, (_, end) in self._topic.bounds(info.partitions).items()}
+        bounds = self._topic.bounds(info.partitions)
+        ends = {p: end for p, (_, end) in bounds.items()}
         now = self._topic.describe()
         if now.topic_id != info.topic_id:
             raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
-        if now.epochs != info.epochs:
+        if now.limited(info.partitions).epochs != info.epochs:
             raise LeaderChanged(f"{info.topic}: partitions have new leaders; looking whether their logs are whole")
         self._log_end = ends
+        self._log_start = {p: start for p, (start, _) in bounds.items()}
         self._seen = info.topic_id, ends
         if len(self._unreached) < MAX_UNREACHED:
             self._unreached.append((self._clock.now_ms(), self._log_end))
         self._healthy()
+        if self._succession.next_of(self._topic, info, self._state, ends) is not None:
+            raise _Replaced
+
+    def _begin_next(self, table: RawTable, state: RawState, info: TopicInfo) -> tuple[RawState, TopicInfo]:
+        """Commit that the topic is over, and go over to the next one."""
+        self._topic = self._topic.named(info.topic)
+        epochs = self._topic.epochs(info, {}) if info.epochs else {}
+        after = states.begin_next(state, uuid.uuid4().hex, info.topic_id, info.partitions, epochs)
+        self._note(table.append([], state, after), after)
+        self._seen, self._log_end = (info.topic_id, {}), {}
+        log.info("raw: the topic before was read to its end; %s (%s) is next", info.topic, info.topic_id)
+        return after, info
+
+    def _check_unread(self, life: Life) -> None:
+        """Raise OffsetsMissing if Kafka deleted what the table lacks: no batch says so until a newer message comes. A
+        batch that is under way may have read it before: then the next look decides."""
+        until = life.state.until()
+        gone = {p: start for p, start in self._log_start.items() if until.get(p, 0) < start}
+        if gone and not life.appending:
+            told = "; ".join(str(Gap("lost", p, until.get(p, 0), start)) for p, start in sorted(gone.items()))
+            raise OffsetsMissing(f"{life.info.topic}: {told}; beginning again above")
 
     def _lag_ms(self) -> int:
         """How long ago the log first ended beyond what the table holds; 0 if the table holds all that was seen."""
@@ -266,8 +305,9 @@ class RawQuery:
         for gap in gaps:
             log.error("raw: %s, %s", info.topic, gap)
         writer, now_ms = uuid.uuid4().hex, self._clock.now_ms()
+        name = self._config.samples_topic  # whatever its generation
         after = states.close_gaps(
-            state, writer, info.cluster, info.topic, info.topic_id, info.partitions, gaps, epochs, now_ms
+            state, writer, info.cluster, name, info.topic_id, info.partitions, gaps, epochs, now_ms
         )
         self._note(table.append([], state, after), after)
         self._seen = info.topic_id, {}  # until the next look, which knows the leaders
@@ -315,13 +355,25 @@ class Life:
         self._writer = uuid.uuid4().hex
         self._broadcast: Any = None
         self.ended = False
+        self.appending = False
+        """A batch was read, or is being read, and `state` does not say so yet."""
 
     def on_batch(self, frame: Any, _batch: int) -> None:
         """foreachBatch: run the tasks, then commit what they wrote."""
+        self.appending = True
+        try:
+            appended = self._append(frame)
+        finally:
+            self.appending = False
+        if appended:
+            self._rest()
+
+    def _append(self, frame: Any) -> bool:
+        """Commit what the tasks wrote; False if Kafka gave nothing."""
         began = Moment.of(self._query._clock)
         results = self._run_tasks(frame)
         if not results:
-            return
+            return False
         step = self._step(results)
         self._bury(results)
         self._check_still_ours()
@@ -344,7 +396,7 @@ class Life:
         self._pace.note(written)
         if step.counts.batches:
             self._rows_a_message = step.counts.rows / step.counts.batches
-        self._rest()
+        return True
 
     def _rest(self) -> None:
         """Files of this hour are scarce: the next append comes later, and holds more."""
@@ -381,7 +433,8 @@ class Life:
             self._broadcast = self.share_with_tasks(ids)
         hour = period_of(self._query._clock.now_ms())
         chunk = self._pace.chunk_bytes(hour)
-        plan = RawPlan(self._table.uri, self.state.lanes, self._broadcast, self.state.append + 1, chunk)
+        number, partitions = self.state.append + 1, len(self.state.until())
+        plan = RawPlan(self._table.uri, self.state.lanes, self._broadcast, number, chunk, partitions=partitions)
         return sorted(self.run_tasks(frame, plan, hour), key=lambda result: result.partition)
 
     def share_with_tasks(self, ids: Mapping[str, int]) -> Any:
@@ -390,12 +443,15 @@ class Life:
 
     def run_tasks(self, frame: Any, plan: RawPlan, hour: str) -> list[RawResult]:
         """Spark runs the tasks; what each says of each of its partitions."""
-
-        def task(batches: Iterable[Any]) -> Iterable[Any]:
-            return run_raw(plan, batches)
-
         joined = frame.coalesce(self._tasks(hour))
-        return [RawResult.from_json(row.result) for row in joined.mapInArrow(task, RESULT_SCHEMA).collect()]
+
+        def collect(plan: RawPlan) -> list[RawResult]:
+            def task(batches: Iterable[Any]) -> Iterable[Any]:
+                return run_raw(plan, batches)
+
+            return [RawResult.from_json(row.result) for row in joined.mapInArrow(task, RESULT_SCHEMA).collect()]
+
+        return run_guarded(collect, plan, self._query._suspects)
 
     def _tasks(self, hour: str) -> int:
         """As many as the rows that wait are worth; each task reads several Kafka partitions and writes common files.

@@ -9,11 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.supervise import LoopGuard
 from pipeline.spark.config import SparkConfig
+from pipeline.spark.generations import generation_to_read
 from pipeline.spark.state import TopicState
 from pipeline.spark.table import HeadReader
 from pipeline.spark.topic import Topic, TopicInfo
@@ -88,24 +91,21 @@ class Retention:
         self.problems: list[str] = []
         self._figures: dict[str, Any] = {"quota_bytes": config.kafka_quota_bytes}
         self._cut_at = self._looked_at = float("-inf")
-        self._failure = ""
+        self._older_bytes = 0
+        """Bytes that replaced generations take."""
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`. A failure is logged once and tried again at the next turn."""
+        """Until `stop`. A failure is tried again at the next turn."""
+        turns = LoopGuard("Kafka is not trimmed")
         while not stop.is_set():
-            failure = ""
-            try:
-                self.look()
-                self.trim()
-            except FileNotFoundError:
-                pass  # no table yet
-            except (OSError, RuntimeError, ValueError) as error:
-                failure = str(error)
-            if failure and failure != self._failure:
-                log.warning("Kafka is not trimmed: %s", failure)
-            self._failure = failure
+            turns.turn(self._turn)
             self._clock.wait(stop, self._config.trim_interval_s)
         self._topic.close()
+
+    def _turn(self) -> None:
+        with suppress(FileNotFoundError):  # no table yet
+            self.look()
+            self.trim()
 
     def figures(self) -> dict[str, Any]:
         """For health: bytes of the topic, quota, when something was last deleted."""
@@ -116,9 +116,11 @@ class Retention:
         now = self._clock.monotonic()
         if now - self._looked_at < SETTINGS_S:
             return
+        newest = self._topic.generations()[-1]
+        self._topic = self._topic.named(newest.topic)
         partitions = self._topic.describe().partitions
         wrong = wrong_settings(self._topic.settings(), self._config.kafka_quota_bytes, partitions)
-        found = [f"topic {self._config.samples_topic}: {text}" for text in wrong]
+        found = [f"topic {newest.topic}: {text}" for text in wrong]
         for text in found:
             if text not in self.problems:
                 log.error("%s", text)
@@ -128,6 +130,10 @@ class Retention:
         """Once; the new first offset of each partition that lost something. Nothing where the table reads another
         topic, and nothing of a partition whose log may not be the one that the table has read."""
         _, state = self._head.head()
+        closed = {topic.topic_id: topic for topic in state.topics if topic.closed}
+        found = self._topic.generations()
+        self._older_bytes = sum(self._trim_closed(one, closed[one.topic_id]) for one in found if one.topic_id in closed)
+        self._topic = self._topic.named(generation_to_read(state, found).topic)
         info = self._topic.describe()
         if state.current is None or state.current.topic_id != info.topic_id:
             return {}
@@ -144,9 +150,27 @@ class Retention:
             self._figures["deleted_ms"] = self._clock.now_ms()
         return cuts
 
+    def _trim_closed(self, info: TopicInfo, state: TopicState) -> int:
+        """Of a replaced generation everything is in the table: what is old goes, or all of it where room is short.
+        Bytes that it takes."""
+        topic, known = self._topic.beside(info.topic), info.limited(len(state.until))
+        try:
+            size = topic.sizes(known.partitions).total
+            bounds = topic.bounds(known.partitions)
+            logs = {p: PartitionLog(low, high, min(high, state.until[p]), 0) for p, (low, high) in bounds.items()}
+            quota = self._config.kafka_quota_bytes
+            short = bool(quota) and self._figures.get("bytes", 0) > HALF * quota
+            cuts = {p: one.until for p, one in logs.items()} if short else self._old(logs, known, topic)
+            cuts = {p: cut for p, cut in cuts.items() if cut > logs[p].start}
+            if cuts:
+                topic.delete_below(cuts)
+        finally:
+            topic.close()
+        return size
+
     def _logs(self, current: TopicState, info: TopicInfo) -> dict[int, PartitionLog]:
         sizes = self._topic.sizes(info.partitions)
-        self._figures["bytes"] = sizes.total
+        self._figures["bytes"] = sizes.total + self._older_bytes
         logs = {}
         for partition, (start, end) in self._topic.bounds(info.partitions).items():
             until, epochs = current.until.get(partition, 0), current.epochs.get(partition, ())
@@ -155,9 +179,9 @@ class Retention:
             logs[partition] = PartitionLog(start, end, held, sizes.partitions[partition])
         return logs
 
-    def _old(self, logs: Mapping[int, PartitionLog], info: TopicInfo) -> dict[int, int]:
+    def _old(self, logs: Mapping[int, PartitionLog], info: TopicInfo, topic: Topic | None = None) -> dict[int, int]:
         before_ms = self._clock.now_ms() - int(self._config.kafka_keep_s * 1000)
-        found = self._topic.offsets_at(info.partitions, before_ms)
+        found = (topic or self._topic).offsets_at(info.partitions, before_ms)
         # absent: no message is that young, all of them are old
         return {p: min(one.until, found.get(p, one.end)) for p, one in logs.items()}
 
@@ -165,7 +189,8 @@ class Retention:
         quota, now = self._config.kafka_quota_bytes, self._clock.monotonic()
         if not quota or now - self._cut_at < PRESSURE_S:
             return {}
-        cuts = cut_for_room(logs, sum(one.size for one in logs.values()) - int(HALF * quota))
+        used = sum(one.size for one in logs.values()) + self._older_bytes
+        cuts = cut_for_room(logs, used - int(HALF * quota))
         if cuts:
             self._cut_at = now
             log.info("Kafka holds more than half of its quota of %d bytes: the oldest of what was read goes", quota)

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from artimon.model.kafka_access import REDACTED
 from pipeline.spark.config import SparkConfig
 
 MAX_SOCKET_FOLDER = 40
@@ -108,6 +109,8 @@ def _everywhere(pools: Path) -> dict[str, str]:
         "spark.python.worker.faulthandler.enabled": "true",
         "spark.executorEnv.OMP_NUM_THREADS": "1",
         "spark.driver.maxResultSize": "256m",
+        "spark.redaction.regex": REDACTED,
+        "spark.sql.redaction.options.regex": REDACTED,
     }
 
 

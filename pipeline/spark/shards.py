@@ -18,6 +18,7 @@ from thriftpy2.thrift import TException
 
 import artimon.model
 from artimon.model.vshards import from_hex
+from artimon.model.znode import read_table
 from artimon.settings import security
 from bookkeeper.framed import FramedClient, FramedError
 
@@ -112,7 +113,7 @@ class ShardDirectory:
 
 def _shard_of(name: str, data: bytes) -> Shard:
     """What a registration says. Raises KeyError, TypeError, ValueError for what is none."""
-    entry: Mapping[str, Any] = json.loads(data)
+    entry: Mapping[str, Any] = read_table(data)
     held = from_hex(entry["held"]) if "held" in entry else None
     lags = from_hex(entry.get("lagging", "0")) & ~from_hex(entry.get("lacking", "0")) != 0
     return Shard(name, str(entry["host"]), int(entry["port"]), str(entry.get("incarnation", "")), held, lags)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from artimon.model.kafka_access import java_options
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.topic import TopicInfo
 
@@ -108,11 +109,12 @@ def _options(config: SparkConfig, info: TopicInfo, reader: str) -> dict[str, str
     return {
         "kafka.group.id": f"artimon-{reader}-{_log_of(info)}",
         "kafka.bootstrap.servers": config.kafka,
-        "subscribe": info.topic,
+        "assign": json.dumps({info.topic: list(range(info.partitions))}),
         "failOnDataLoss": "false",
         "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
         "kafka.fetch.max.bytes": str(16 * 1024 * 1024),
         "kafka.receive.buffer.bytes": str(1024 * 1024),
+        **{f"kafka.{name}": value for name, value in java_options().items()},
     }
 
 

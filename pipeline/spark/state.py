@@ -312,6 +312,26 @@ def close_gaps(
     )
 
 
+def begin_next(
+    state: RawState, writer: str, topic_id: str, partitions: int, epochs: Mapping[int, Epochs] | None = None
+) -> RawState:
+    """The state after a commit without rows that goes over to the next generation of the topic, once the present one
+    was read to its end: what is written there late counts as lost, so that agents send it again. Raises StateError."""
+    current = state.current
+    if current is None:
+        raise StateError("no topic was begun: there is none to follow")
+    rest = tuple(Gap("topic", p, at, END_OF_LOG) for p, at in sorted(current.until.items()))
+    fresh = TopicState(topic_id, dict.fromkeys(range(partitions), 0), epochs=epochs or {})
+    return replace(
+        state,
+        append=state.append + 1,
+        writer=writer,
+        topics=(*state.topics[:-1], _close(current, rest), fresh),
+        lanes=_distribute(state.lanes, partitions),
+        gaps=(),
+    )
+
+
 def _close(topic: TopicState, gaps: tuple[Gap, ...]) -> TopicState:
     lost = dict(topic.lost)
     for gap in gaps:

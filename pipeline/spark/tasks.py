@@ -16,6 +16,7 @@ from pipeline.spark import messages, rows
 from pipeline.spark.output import Output
 from pipeline.spark.pace import CHUNK_BYTES
 from pipeline.spark.table import DataFile
+from pipeline.spark.trial import Guard
 
 RESULT_SCHEMA = "result string"
 MAX_REASON = 300
@@ -52,6 +53,12 @@ class RawPlan:
     """Number of the append to be: stands in the names of the files."""
     chunk_bytes: int = CHUNK_BYTES
     """Decoded bytes that a task holds before it writes a file."""
+    suspects: frozenset[str] = frozenset()
+    """Digests of messages that are tried in a process of their own before this one decodes them."""
+    careful: bool = False
+    """Every message is suspect, because a worker died."""
+    partitions: int = 0
+    """Partitions that lanes are spread over; 0: any lane may stand anywhere."""
 
 
 @dataclass(slots=True)
@@ -74,6 +81,8 @@ class RawResult:
     seen: LaneRanges = field(default_factory=LaneRanges)
     last_ms: dict[LaneId, int] = field(default_factory=dict)
     newest_append_ms: int = 0
+    poison: list[str] = field(default_factory=list)
+    """Digests of messages that kill their decoder. All of a task stand in its last result."""
 
     def to_json(self) -> str:
         return json.dumps(
@@ -91,6 +100,7 @@ class RawResult:
                 "seen": self.seen.to_json(),
                 "last_ms": {str(lane): at for lane, at in self.last_ms.items()},
                 "newest_append_ms": self.newest_append_ms,
+                "poison": self.poison,
             }
         )
 
@@ -120,15 +130,16 @@ def run_raw(plan: RawPlan, batches: Iterable[Any]) -> Iterator[Any]:
     """The function of the raw query's mapInArrow: one result row for each Kafka partition that has rows. A partition's
     rows come one after another."""
     results: list[RawResult] = []
-    with Output(plan.table, plan.append, plan.chunk_bytes) as output:
+    guard = Guard(plan.suspects, plan.careful)
+    with Output(plan.table, plan.append, plan.chunk_bytes) as output, guard:
         reader: Reader | None = None
         for partition, record in records_of(batches):
             if reader is None or reader.result.partition != partition:
-                reader = Reader(plan, output, partition, record.offset)
+                reader = Reader(plan, output, partition, record.offset, guard.decode)
                 results.append(reader.result)
             reader.take(record)
         if results:
-            results[-1].files = output.finish()
+            results[-1].files, results[-1].poison = output.finish(), guard.poison
     for result in results:
         result.unknown = sorted(set(result.unknown))
         yield _row(result.to_json())
@@ -157,7 +168,7 @@ class Reader:
 
     def __init__(self, plan: RawPlan, output: Holder, partition: int, first: int, decode: Decode | None = None) -> None:
         self._sources, self._output, self._decode = plan.sources.value, output, decode or messages.decode
-        self._seen = plan.seen.get(partition, LaneRanges())
+        self._seen, self._partitions = plan.seen.get(partition, LaneRanges()), plan.partitions
         self.result = RawResult(partition, first, first)
 
     def take(self, record: Record) -> None:
@@ -168,6 +179,7 @@ class Reader:
         result.newest_append_ms = max(result.newest_append_ms, record.append_ms)
         try:
             header = messages.check(record.value, record.append_ms)
+            messages.check_partition(header, result.partition, self._partitions)
             self._take_batch(header, record)
         except BatchError as error:
             result.dead.append((record.offset, str(error)[:MAX_REASON]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -14,8 +14,10 @@ from kafka.errors import KafkaError, for_code
 from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.consumer import OffsetSpec
 
+from artimon.model.kafka_access import client_options
 from artimon.model.leader_epochs import ask_broker, ask_epoch_end
 from artimon.model.topic_id import printed_id
+from artimon.model.topic_spec import generations
 from pipeline.quota import LogSizes, sizes_of
 from pipeline.spark.state import MAX_EPOCHS, Epochs, Span, followed
 
@@ -38,6 +40,14 @@ class TopicInfo:
     """Leader epoch of each partition."""
     leaders: Mapping[int, int] = field(default_factory=dict)
 
+    def limited(self, partitions: int) -> TopicInfo:
+        """The same with the first partitions only."""
+        if partitions >= self.partitions:
+            return self
+        epochs = {p: epoch for p, epoch in self.epochs.items() if p < partitions}
+        leaders = {p: leader for p, leader in self.leaders.items() if p < partitions}
+        return replace(self, partitions=partitions, epochs=epochs, leaders=leaders)
+
 
 class LeaderChanged(TopicError):
     """A partition has another leader, or the same one again after a restart: where its log ends must be looked at
@@ -58,29 +68,52 @@ class Topic:
 
     Locks: `_lock` is held for the whole of a request; every request has a deadline."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.bootstrap, self.topic = bootstrap, topic
+    def __init__(self, bootstrap: str, topic: str, base: str = "") -> None:
+        """`base`: the topic of which this is a generation (artimon/model/topic_spec.py); itself by default."""
+        self.bootstrap, self.topic, self._base = bootstrap, topic, base or topic
         self._lock = threading.Lock()
         self._admin: Any = None
         self._consumer: Any = None
 
     def describe(self) -> TopicInfo:
         """Cluster, topic id, number of partitions. Raises TopicError."""
-        with self._lock:
-            try:
-                admin = self._admin_client()
-                cluster = admin.describe_cluster()["cluster_id"]
-                found = admin.describe_topics([self.topic])[0]
-            except (KafkaError, OSError, IndexError) as error:
-                self._close()
-                raise TopicError(f"Kafka at {self.bootstrap}, topic {self.topic}: {error!r}") from error
+        found = next(iter(self._describe([self.topic])), {"error_code": "none", "partitions": []})
         if found["error_code"] or not found["partitions"]:
             raise TopicError(
                 f"Kafka at {self.bootstrap} has no topic {self.topic} (error {found['error_code']}): make it"
             )
-        epochs = {p["partition_index"]: p["leader_epoch"] for p in found["partitions"]}
-        leaders = {p["partition_index"]: p["leader_id"] for p in found["partitions"]}
-        return TopicInfo(cluster, self.topic, printed_id(found["topic_id"]), len(found["partitions"]), epochs, leaders)
+        return _info(found)
+
+    def generations(self) -> list[TopicInfo]:
+        """All generations of the topic that exist, oldest first. Raises TopicError if there is none."""
+        names = generations(self._base)
+        found = {one["name"]: one for one in self._describe(names) if not one["error_code"] and one["partitions"]}
+        if not found:
+            raise TopicError(
+                f"Kafka at {self.bootstrap} has no topic {self._base}: make it with `artimon topics create`"
+            )
+        return [_info(found[name]) for name in names if name in found]
+
+    def named(self, name: str) -> Topic:
+        """Another generation; this one is closed then."""
+        if name == self.topic:
+            return self
+        self.close()
+        return Topic(self.bootstrap, name, self._base)
+
+    def beside(self, name: str) -> Topic:
+        """Another generation, over connections of its own."""
+        return Topic(self.bootstrap, name, self._base)
+
+    def _describe(self, names: list[str]) -> list[Any]:
+        with self._lock:
+            try:
+                admin = self._admin_client()
+                cluster = admin.describe_cluster()["cluster_id"]
+                return [{**one, "cluster": cluster} for one in admin.describe_topics(names)]
+            except (KafkaError, OSError) as error:
+                self._close()
+                raise TopicError(f"Kafka at {self.bootstrap}, topic {names[0]}: {error!r}") from error
 
     def epochs(self, info: TopicInfo, known: Mapping[int, Epochs]) -> dict[int, Epochs]:
         """Which leader epochs wrote what of each partition, going on from `known`. Raises TopicError, LeaderChanged."""
@@ -200,7 +233,9 @@ class Topic:
         """Copy each message to the topic `graveyard`, with its reason; on return all are acknowledged. Raises
         TopicError."""
         try:
-            producer = KafkaProducer(bootstrap_servers=self.bootstrap, acks="all", max_block_ms=TIMEOUT_MS)
+            producer = KafkaProducer(
+                bootstrap_servers=self.bootstrap, acks="all", max_block_ms=TIMEOUT_MS, **client_options()
+            )
         except (KafkaError, OSError) as error:
             raise TopicError(f"Kafka at {self.bootstrap}: {error!r}") from error
         try:
@@ -245,7 +280,9 @@ class Topic:
 
     def _admin_client(self) -> Any:
         if self._admin is None:
-            self._admin = KafkaAdminClient(bootstrap_servers=self.bootstrap, request_timeout_ms=TIMEOUT_MS)
+            self._admin = KafkaAdminClient(
+                bootstrap_servers=self.bootstrap, request_timeout_ms=TIMEOUT_MS, **client_options()
+            )
         return self._admin
 
     def _reader(self) -> Any:
@@ -257,8 +294,16 @@ class Topic:
                 auto_offset_reset="none",
                 fetch_max_bytes=4 * 1024 * 1024,
                 max_partition_fetch_bytes=2 * 1024 * 1024,
+                **client_options(),
             )
         return self._consumer
+
+
+def _info(found: Mapping[str, Any]) -> TopicInfo:
+    parts = found["partitions"]
+    epochs = {p["partition_index"]: p["leader_epoch"] for p in parts}
+    leaders = {p["partition_index"]: p["leader_id"] for p in parts}
+    return TopicInfo(found["cluster"], found["name"], printed_id(found["topic_id"]), len(parts), epochs, leaders)
 
 
 def _headers(topic: str, letter: DeadLetter) -> list[tuple[str, bytes]]:

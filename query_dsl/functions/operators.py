@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from query_dsl.functions.operators_run import Operator, apply_operator
+from query_dsl.functions.operators_run import Operator, apply_operator, power
 from query_dsl.results.cells import Example
 from query_dsl.tree.names import read_only_table
 
@@ -80,7 +80,7 @@ _ARITHMETIC = (
         "Left to the power of right; NaN for a fraction of a negative number.",
         "fetch('a') ** 2",
         (2116.0, 3125.0, None, None),
-        np.power,
+        power,
         unit="that of the left side, to that power",
     ),
     _operator(

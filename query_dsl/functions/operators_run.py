@@ -16,6 +16,7 @@ from query_dsl.results.cells import (
     STRING,
     Bools,
     Cells,
+    Floats,
     Types,
     as_floats,
     doubles,
@@ -24,6 +25,13 @@ from query_dsl.results.cells import (
 from query_dsl.tree.errors import QueryError
 
 Strings = tuple[str, ...]
+_ROOT = 0.5
+
+
+def power(values: Floats, exponents: Floats | float) -> Floats:
+    """Powers as IEEE 754 has them. numpy.power takes the square root for one exponent of 0.5: NaN of -inf, not inf."""
+    function = np.float_power if np.any(np.equal(exponents, _ROOT)) else np.power
+    return np.asarray(function(values, exponents))
 
 
 @dataclass(frozen=True, kw_only=True)

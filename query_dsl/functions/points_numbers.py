@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from query_dsl.functions.operators_run import power
 from query_dsl.functions.registry import OF_SERIES, Args, Argument, PointFunction, Points
 from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Cells, Example, Floats, Ints, as_floats, doubles
 from query_dsl.tree.errors import QueryError
@@ -133,7 +134,7 @@ def _unary(function: np.ufunc) -> Float:
     return lambda values, _args: np.asarray(function(values))
 
 
-def _with(function: np.ufunc, name: str = "number") -> Float:
+def _with(function: Callable[[Floats, float], Floats], name: str = "number") -> Float:
     return lambda values, args: np.asarray(function(values, float(args[name])))
 
 
@@ -236,7 +237,7 @@ NUMBERS = read_only_table(
         "The value to the power of `exponent` (DOUBLE); NaN where that is no real number.",
         "fetch('x').pow(2)",
         _case(2.25, None, 16.0),
-        _with(np.power, "exponent"),
+        _with(power, "exponent"),
         (Argument("exponent", "number", "the power", unit="none"),),
         case_args="2",
         unit="of the series, to that power",

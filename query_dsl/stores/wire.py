@@ -14,6 +14,8 @@ from query_dsl.stores.rows import Ints
 
 _CODEC = "zstd"
 _HEAD = 8
+MAX_PIECE = 1 << 30
+"""Bytes of a piece once it is decompressed."""
 
 
 def encode_piece(piece: Piece) -> bytes:
@@ -44,6 +46,8 @@ def decode_piece(data: bytes | pa.Buffer) -> Piece:
     whole = memoryview(data)
     body = _HEAD + int.from_bytes(whole[:_HEAD], "big")
     head = json.loads(bytes(whole[_HEAD:body]))
+    if not 0 <= head["bytes"] <= MAX_PIECE or head["bytes"] != 8 * sum(head["lengths"]):
+        raise ValueError(f"a piece of {head['bytes']} bytes with columns of {sum(head['lengths'])} numbers")
     packed = pa.decompress(whole[body:], head["bytes"], _CODEC)
     flat = np.frombuffer(packed, np.int64)
     cuts = np.cumsum([0, *head["lengths"]]).tolist()

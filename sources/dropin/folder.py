@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
 
 from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefused
@@ -23,16 +21,10 @@ from sources.schedule import Pace, next_tick, until
 from sources.series.reading import Variable
 from sources.series.series import SourceSeries
 from sources.shared.delivery import Delivery
+from sources.shared.file_thread import FileThread, Hanging
 from sources.shared.owners import Owners
 
 log = logging.getLogger(__name__)
-Result = TypeVar("Result")
-READ_DEADLINE_S = 30.0
-"""A file system that hangs for longer is left alone until it answers."""
-
-
-class Hanging(RuntimeError):
-    """The thread waits for the file system."""
 
 
 class _AlwaysThere:
@@ -63,8 +55,7 @@ class DropinFolder:
         self._named: dict[str, int] = {}
         self._owner = _AlwaysThere()
         self._series_owners = SeriesOwners()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dropin")
-        self._busy: asyncio.Future[Any] | None = None
+        self._files_thread = FileThread(folder, "dropin")
 
     async def resume(self) -> None:
         """Follow the files of the last run, so that those which are gone end; ends what this host no longer names."""
@@ -99,7 +90,7 @@ class DropinFolder:
 
     def close(self) -> None:
         """Read no more."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._files_thread.close()
 
     def variables(self, now_ms: int) -> Iterator[Variable]:
         """What the agent says of each file; at most `limits.files` of them have one."""
@@ -123,7 +114,7 @@ class DropinFolder:
         """Look at every file once: samples accepted."""
         known, figures = frozenset(self._files), self._delivery.figures
         try:
-            listing = await self._in_thread(lambda: list_folder(self.folder, known, self._limits.files))
+            listing = await self._files_thread(lambda: list_folder(self.folder, known, self._limits.files))
         except (FileRefused, Hanging) as error:
             figures.problem("dropin folder", str(error))
             return 0
@@ -144,7 +135,7 @@ class DropinFolder:
     async def _poll_file(self, name: str) -> int:
         try:
             file = await self._open(name)
-            look = await self._in_thread(file.look)
+            look = await self._files_thread(file.look)
             return await self._take(name, file, look)
         except FileNotFoundError:
             await self._gone(name)
@@ -192,7 +183,7 @@ class DropinFolder:
         def tell(told: Columns) -> None:
             self._tell(name, told.refused)
 
-        return await take(file, look, columns, self._delivery, self._series_owners, self._in_thread, tell)
+        return await take(file, look, columns, self._delivery, self._series_owners, self._files_thread, tell)
 
     async def _gone(self, name: str) -> None:
         """One poll without the file; after some its series end, and it is forgotten."""
@@ -213,17 +204,6 @@ class DropinFolder:
     async def _end_missing(self, file: DropinFile) -> None:
         """Say which series were missing for too long. SinkRefused: not said."""
         await deliver(file, nothing(file.ended()), self._delivery, self._delivery.clock.now_ms())
-
-    async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        """What `work` returns. Hanging: the file system does not answer, or has not answered the last time."""
-        if self._busy is not None and not self._busy.done():
-            raise Hanging(f"{self.folder}: the file system does not answer")
-        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        self._busy = future
-        try:
-            return await asyncio.wait_for(asyncio.shield(future), READ_DEADLINE_S)
-        except TimeoutError:
-            raise Hanging(f"{self.folder}: the file system did not answer within {READ_DEADLINE_S:g} s") from None
 
     # --- what is wrong
 

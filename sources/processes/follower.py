@@ -12,8 +12,9 @@ from sources.processes import memo
 from sources.processes.poller import Poller
 from sources.registry.address import Endpoint
 from sources.schedule import LONGEST_S, missed_ticks, next_tick, periods_until_next, phase_ms, wait_s
-from sources.series.reading import Reading
-from sources.series.series import Placed, SourceSeries
+from sources.series.reading import NO_PROCESS, Reading
+from sources.series.series import PORT, Placed, SourceSeries
+from sources.shared.placement import source_of
 from sources.shared.shared import Shared
 
 log = logging.getLogger(__name__)
@@ -236,6 +237,8 @@ class Follower:
         if self.series is None:
             return 0
         delivery = self._shared.delivery
+        if self.series.uuid not in (NO_PROCESS, reading.uuid):
+            await self._shared.take_final(self.series.uuid)  # before the successor, so that times rise
         if self._placed is None or self._placed.schema_id != reading.schema.id:
             if not reading.schema.whole:
                 self._poller.forget_schema()
@@ -247,6 +250,8 @@ class Follower:
             self._poller.inherited = None
         samples = await delivery.send(self.series, reading, self._placed)
         self._sampled_ms = self.series.last_poll_ms
+        if not self.registered:
+            await self._poller.confirm()
         self._leave_word(self.series)
         return samples
 
@@ -261,7 +266,7 @@ class Follower:
         shared = self._shared
         labels = await shared.placement.labels(self.endpoint.ip)
         labels = {**labels, "context": reading.context, "instance": reading.instance}
-        name = f"{reading.context}/{labels['host']}/{reading.instance}"
+        name = source_of(labels)
         if self.series is not None and self.series.name != name:
             await self._leave_source()
         if not await shared.owners.claim(name, self, sure=self._refused_as != name):
@@ -272,7 +277,7 @@ class Follower:
         self._refused_as, self._superseded, self._labels = "", False, labels
         self._identified = (reading.context, reading.instance)
         self.series = shared.delivery.store.get(name)
-        meta = {"context": self.endpoint.context, "ip": self.endpoint.ip, "port": self.endpoint.port}
+        meta = {"context": self.endpoint.context, "ip": self.endpoint.ip, PORT: self.endpoint.port}
         self.series.meta = {**meta, "labels": labels}
         self.series.changed = True
 
@@ -294,6 +299,7 @@ class Follower:
         if self.series is None:
             shared.statuses.left(f"?{self.endpoint}")
             return
+        await shared.take_final(self.endpoint.uuid)
         key, labels, orderly = self._key(), self._labels, self._left_in_order()
         log.info("%s has gone%s", self.endpoint, "" if orderly else " without goodbye")
         await self._leave_source()

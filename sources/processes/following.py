@@ -12,7 +12,7 @@ from sources.processes.follower import Follower
 from sources.registry.address import Endpoint
 from sources.registry.discovery import Listing
 from sources.registry.groups import Group, group_of
-from sources.series.series import SourceSeries
+from sources.series.series import PORT, SourceSeries
 from sources.shared.shared import Shared
 
 log = logging.getLogger(__name__)
@@ -54,8 +54,8 @@ class Following:
         """Follow the processes of the last run, whether ZooKeeper can be asked or not."""
         for series in sources:
             meta = series.meta
-            if "port" in meta and series.live and not meta.get("elsewhere"):
-                self._follow(Endpoint(meta["context"], meta["ip"], meta["port"], series.uuid), series)
+            if PORT in meta and series.live and not meta.get("elsewhere"):
+                self._follow(Endpoint(meta["context"], meta["ip"], meta[PORT], series.uuid), series)
         self._tell_now()  # before the leases can speak: they would not name what they were not told of
 
     def followed(self) -> list[Endpoint]:

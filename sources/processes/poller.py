@@ -44,6 +44,8 @@ class Poller:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._schema: Schema | None = None
         self._seqid = 0
+        self._process_ms = 0
+        """The process's clock at its last answer."""
         self.failing = False
         self.last_ms = 0.0
         """Milliseconds from question to answer (or error) of the last poll."""
@@ -68,6 +70,17 @@ class Poller:
     def leave(self, memo: bytes) -> None:
         """Have the process keep this for the poller that comes after this one."""
         self._memo = memo
+
+    async def confirm(self) -> None:
+        """Tell a process that is ending that its last answer is on the disk, so that it ends without a final snapshot.
+        It may be gone already."""
+        self._seqid = self._seqid % 0x7FFF_FFFF + 1
+        known = self._schema.id if self._schema else b""
+        question = encode_question(known, self._config.agent, self._patience_ms(), None, self._process_ms)
+        try:
+            await self._ask(number(question, self._seqid))
+        except PollError:
+            self.close()
 
     def slim_schema(self) -> None:
         """The names and labels of the schema are no longer needed."""
@@ -107,11 +120,13 @@ class Poller:
         return reading
 
     def _question(self, memo: bytes | None) -> bytearray:
-        patience_ms = 0 if self._sure() else round(_DOUBTS * self._config.period_ms)
-        about = self._schema.id if self._schema else b"", self._config.agent, patience_ms, memo
+        about = self._schema.id if self._schema else b"", self._config.agent, self._patience_ms(), memo
         if self._asked[0] != about:
             self._asked = about, encode_question(*about)
         return self._asked[1]
+
+    def _patience_ms(self) -> int:
+        return 0 if self._sure() else round(_DOUBTS * self._config.period_ms)
 
     async def _ask(self, question: bytes) -> bytes:
         """One question, one frame, within the deadline."""
@@ -166,6 +181,7 @@ class Poller:
             raise PollError("wrong context", f"answers as {answer.context!r}")
         if answer.memo is not None:
             self.inherited = answer.memo
+        self._process_ms = answer.time_ms
         if answer.schema is not None:
             self._schema = answer.schema
         if self._schema is None:  # decode_answer has made sure of it
@@ -179,6 +195,7 @@ class Poller:
             answer.strings,
             answer.context,
             answer.instance,
+            uid=answer.uid,
         )
 
     def _check_uuid(self, uuid: bytes) -> None:

@@ -38,11 +38,17 @@ class Answer:
     strings: tuple[str, ...]
     memo: bytes | None = None
     """What the poller before left behind, if it was another one."""
+    uid: int | None = None
+    """User of the process."""
+    time_ms: int = 0
+    """The process's clock."""
 
 
-def encode_question(known_schema: bytes, name: str, patience_ms: int, memo: bytes | None) -> bytearray:
+def encode_question(
+    known_schema: bytes, name: str, patience_ms: int, memo: bytes | None, kept_ms: int | None = None
+) -> bytearray:
     """The call of the agent `name` as it goes on the wire, length included; `number` it before it is sent."""
-    poller = idl().Poller(name, patience_ms, memo)
+    poller = idl().Poller(name, patience_ms, memo, True, kept_ms)
     return bytearray(encode_call(idl().Bookkeeper, METHOD, (known_schema, poller), 0))
 
 
@@ -64,12 +70,13 @@ def decode_answer(frame: bytes, seqid: int, known: Schema | None, max_series: in
     try:
         if columns.poller is not None and columns.poller != name:
             raise GaveWay(columns.endpoint.uuid, columns.poller)
-        return _check(columns, known, max_series)
+        return check_columns(columns, known, max_series)
     except (TypeError, ValueError, AttributeError, struct.error) as error:
         raise PollError("garbage", f"{type(error).__name__}: {error}") from error
 
 
-def _check(columns: Any, known: Schema | None, max_series: int) -> Answer:
+def check_columns(columns: Any, known: Schema | None, max_series: int) -> Answer:
+    """The answer in a struct `Columns`. TypeError, ValueError, AttributeError or PollError if it is none."""
     endpoint = columns.endpoint
     if len(endpoint.uuid) != UUID_BYTES:
         raise ValueError(f"a uuid of {len(endpoint.uuid)} bytes")
@@ -87,7 +94,17 @@ def _check(columns: Any, known: Schema | None, max_series: int) -> Answer:
     _check_cells(schema, cells, strings)
     birth_ms = _int(endpoint.birth_ms)
     return Answer(
-        endpoint.uuid, birth_ms, endpoint.context, endpoint.instance, schema.id, fresh, cells, strings, columns.memo
+        endpoint.uuid,
+        birth_ms,
+        endpoint.context,
+        endpoint.instance,
+        schema.id,
+        fresh,
+        cells,
+        strings,
+        columns.memo,
+        endpoint.uid,
+        endpoint.time_ms or 0,
     )
 
 

@@ -44,6 +44,9 @@ def parse_endpoint(context: str, node: str) -> Endpoint:
         raise AddressError(f"znode {node!r} of {context}: {error}") from error
     if bracketed != (ip.version == 6):
         raise AddressError(f"znode {node!r} of {context}: IPv6, and nothing else, stands in brackets")
+    reserved = ip.version == 4 and ip.is_reserved  # of IPv6 even ::1 is
+    if ip.is_multicast or ip.is_unspecified or ip.is_link_local or reserved:
+        raise AddressError(f"znode {node!r} of {context}: {ip} cannot belong to a single process and is not polled")
     if not 0 < number < 65_536:
         raise AddressError(f"znode {node!r} of {context}: port {number} is not in 1..65535")
     return Endpoint(context, str(ip), number, process)

@@ -20,6 +20,7 @@ from typing import Any
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.watcher import LOST
+from artimon.model.znode import read_table
 from sources.registry.groups import Group, Members, Network, Sharing
 from sources.registry.session import Session
 
@@ -330,7 +331,7 @@ def _path(group: Group) -> str:
 def _networks(data: bytes) -> frozenset[Network]:
     """What an agent says of its host; nothing if it cannot be read."""
     try:
-        return frozenset(ipaddress.ip_network(text) for text in json.loads(data)["networks"])
+        return frozenset(ipaddress.ip_network(text) for text in read_table(data)["networks"])
     except (ValueError, KeyError, TypeError):
         return frozenset()
 

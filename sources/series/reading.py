@@ -58,6 +58,8 @@ class Reading:
     """Birth of a series that the process did not have before; None: the poll before."""
     created_ms: npt.NDArray[np.int64] | None = None
     """By column: when its count began, as the process itself tells; 0 where it does not."""
+    uid: int | None = None
+    """User of the process, where it tells."""
 
 
 @dataclass(frozen=True, slots=True)

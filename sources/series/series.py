@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,16 @@ from artimon.model.values import ValueType, double_to_cell, may_become
 from sources.schedule import announce_day
 from sources.series.binding import Bound, Column
 from sources.series.births import Known, Seen, births, remembered, told
+from sources.series.finals import Finals, is_final, past_of
 from sources.series.reading import NO_PROCESS, Reading
 from sources.series.rows import Description, Rows, block_of
 
 FORGET_MS = 4 * 86_400_000
 """A series that ended so long ago gives way to a new one when the source is full; no bucket is kept for longer."""
+
+
+PORT = "port"
+"""In the meta of a source that a process speaks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,9 @@ class Prepared:
     """(block, version)."""
     sampled_ms: npt.NDArray[np.int64] | int
     """Time of the newest sample of each row; of all of them, where that is the poll's."""
+    uid: int | None = None
+    final: bytes = b""
+    """Process whose final snapshot this is."""
 
     @property
     def samples(self) -> int:
@@ -85,7 +93,10 @@ class SourceSeries:
         self.name, self.max_series = name, max_series
         self.rows = Rows()
         self.uuid = NO_PROCESS
+        self.uid: int | None = None
+        """User of the process, None where it is not known."""
         self.process_ms = 0
+        self.finals = Finals()
         self.last_poll_ms = 0
         self.whole_ms = 0
         """Of a drop-in file: the newest time in it when it was last read whole."""
@@ -195,9 +206,10 @@ class SourceSeries:
             np.concatenate([cell, np.zeros(len(ended), np.int64)]),
             reading.strings,
         )
-        return self._prepared(
+        prepared = self.prepared(
             samples, reading.uuid, reading.birth_ms, time_ms, row, remembered(known, seen), born, ended
         )
+        return replace(prepared, uid=reading.uid)
 
     def prepare_end(self, now_ms: int) -> Prepared:
         """Say of every series that is live that it ended."""
@@ -211,7 +223,7 @@ class SourceSeries:
             np.zeros(len(ended), np.int64),
         )
         none = np.zeros(0, np.int64)
-        return self._prepared(samples, self.uuid, self.process_ms, time_ms, none, none, none, ended)
+        return self.prepared(samples, self.uuid, self.process_ms, time_ms, none, none, none, ended)
 
     def prepare_taken(self, taken: Taken, now_ms: int) -> Prepared:
         """As `prepare`, for samples that have times and births of their own; `ended` series had their last value before
@@ -226,11 +238,11 @@ class SourceSeries:
             np.concatenate([new.cell, np.zeros(len(ended), np.int64)]),
             new.strings,
         )
-        return self._prepared(
+        return self.prepared(
             samples, NO_PROCESS, 0, time_ms, taken.row, taken.cell, taken.birth_ms, ended, taken.sampled_ms
         )
 
-    def _prepared(
+    def prepared(
         self,
         samples: Samples,
         uuid: bytes,
@@ -242,6 +254,7 @@ class SourceSeries:
         ended: npt.NDArray[np.int64],
         sampled_ms: npt.NDArray[np.int64] | None = None,
     ) -> Prepared:
+        """Batches of `samples`, with the announcements that are due."""
         blocks = self._announcements(time_ms)
         polled = [
             Polled(self.name, uuid, process_ms, time_ms, part, blocks=blocks if i == 0 else ())
@@ -253,6 +266,9 @@ class SourceSeries:
 
     def commit(self, prepared: Prepared) -> None:
         """Remember a poll that the sink has accepted."""
+        self._succeed(prepared.uuid)
+        if prepared.final:
+            self.take_final(prepared.final, prepared.time_ms)
         state = self.rows.state
         row = prepared.row
         state["cell"][row] = prepared.cell
@@ -261,10 +277,22 @@ class SourceSeries:
         state["live"][row] = True
         state["live"][prepared.ended] = False
         self.uuid, self.process_ms, self.last_poll_ms = prepared.uuid, prepared.process_ms, prepared.time_ms
+        self.uid = prepared.uid if prepared.uid is not None else self.uid
         for block, version in prepared.announced:
             self._versions[block] = version
             self._days[block] = announce_day(version, f"{block}/{self.name}")
             self._dirty.discard(block)
+
+    def _succeed(self, uuid: bytes) -> None:
+        """Another process speaks for the source from now on: keep what a final snapshot of the one before needs."""
+        if self.uuid not in (uuid, NO_PROCESS) and self.process_ms:
+            self.finals.keep(past_of(self.uuid, self.uid, self.process_ms, self.last_poll_ms, self.rows.state))
+            self.uid, self.changed = None, True
+
+    def take_final(self, uuid: bytes, time_ms: int) -> None:
+        """Remember for good that the log has the final snapshot of a process."""
+        self.finals.take(uuid, time_ms)
+        self.changed = True
 
     @property
     def live(self) -> int:
@@ -308,16 +336,28 @@ class SourceSeries:
         The log may hold samples and announcements apart: what has no samples says nothing of the process."""
         for block in polled.blocks:
             self._learn(block)
-        if polled.poll_ms < self.last_poll_ms or not len(polled.samples):
+        samples, poll_ms = polled.samples, polled.poll_ms
+        if len(samples) and is_final(polled):
+            self.take_final(polled.endpoint, poll_ms)
+            poll_ms = int(samples.time_ms.min())
+            if not self.follows(polled.endpoint, polled.birth_ms, poll_ms):
+                return
+        if poll_ms < self.last_poll_ms or not len(samples):
             return
-        samples = polled.samples
+        self._succeed(polled.endpoint)
         columns = (samples.fingerprint, samples.cell, samples.birth_ms, samples.type, samples.time_ms)
         for print_, cell, birth_ms, type_, time_ms in zip(*(c.tolist() for c in columns), strict=True):
             self._orphans[print_] = (cell, birth_ms, type_, time_ms)
             row = self.rows.by_fingerprint.get(print_)
             if row is not None:
                 self._adopt(row, print_)
-        self.uuid, self.process_ms, self.last_poll_ms = polled.endpoint, polled.birth_ms, polled.poll_ms
+        self.uuid, self.process_ms, self.last_poll_ms = polled.endpoint, polled.birth_ms, poll_ms
+
+    def follows(self, uuid: bytes, birth_ms: int, time_ms: int) -> bool:
+        """Samples of a process at `time_ms` come after all that is remembered, and not from a predecessor."""
+        if uuid == self.uuid:
+            return time_ms >= self.last_poll_ms
+        return birth_ms >= self.process_ms and time_ms > self.last_poll_ms
 
     def _learn(self, block: SeriesBlock) -> None:
         """Take over rows of an announcement that come next; versions go on from it."""

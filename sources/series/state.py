@@ -19,6 +19,7 @@ import xxhash
 
 from artimon.model.values import Kind, ValueType
 from sources.errors import StateError
+from sources.series.finals import Finals
 from sources.series.rows import STATE_TYPE, Description
 from sources.series.series import SourceSeries
 
@@ -40,7 +41,14 @@ def encode_series(series: SourceSeries) -> bytes:
     described = [
         [p, d.text, int(d.kind), d.help, d.unit, d.first_seen_ms] for p, d in zip(prints, rows.described, strict=True)
     ]
-    content = {"version": VERSION, "source": series.name, "meta": series.meta, "series": described}
+    finals = series.finals.to_json()
+    content = {
+        "version": VERSION,
+        "source": series.name,
+        "meta": series.meta,
+        "finals": finals,
+        "series": described,
+    }
     return _seal(json.dumps(content, ensure_ascii=False).encode())
 
 
@@ -49,6 +57,7 @@ def encode_values(series: SourceSeries) -> bytes:
     head = {
         "version": VERSION,
         "uuid": series.uuid.hex(),
+        "uid": series.uid,
         "process_ms": series.process_ms,
         "last_poll_ms": series.last_poll_ms,
         "whole_ms": series.whole_ms,
@@ -63,12 +72,14 @@ def decode(described: bytes, values: bytes | None, max_series: int) -> SourceSer
         _expect_version(content)
         series = SourceSeries(content["source"], max_series)
         series.meta = content["meta"]
+        if "finals" in content:
+            series.finals = Finals.from_json(content["finals"])
         for print_, text, kind, help_, unit, first_seen_ms in content["series"]:
             description = Description(text, Kind(kind), help_, unit, first_seen_ms)
             series.rows.add(print_, ValueType.INTEGER, description)
         if values is not None:
             _restore(series, _open(values))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateError(f"{type(error).__name__}: {error}") from error
     return series
 
@@ -86,7 +97,7 @@ def _restore(series: SourceSeries, data: bytes) -> None:
             row = series.rows.by_fingerprint.get(int(one["fingerprint"]))
             if row is not None:
                 state[row] = one
-    series.uuid = bytes.fromhex(content["uuid"])
+    series.uuid, series.uid = bytes.fromhex(content["uuid"]), content.get("uid")
     series.process_ms, series.last_poll_ms = int(content["process_ms"]), int(content["last_poll_ms"])
     series.whole_ms = int(content.get("whole_ms", 0))
 

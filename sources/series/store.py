@@ -93,6 +93,17 @@ class SeriesStore:
                     series.changed = True
                     log.warning("state of %s not written: %s", series.name, error)
 
+    async def write_now(self, series: SourceSeries) -> bool:
+        """Write the state of one source, safe against a loss of power; False if the disk did not take it."""
+        before, errors = series.sync, self.write_errors
+        series.sync = True
+        try:
+            self.touch(series)
+            await self.flush()
+        finally:
+            series.sync = before
+        return self.write_errors == errors
+
     def _encoded(self, series: SourceSeries) -> tuple[str, bytes | None, bytes, bool]:
         described = state.encode_series(series) if series.changed else None
         series.changed = False

@@ -7,7 +7,7 @@ import ipaddress
 import json
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,6 +26,11 @@ SAVE_S = 1.0
 def reverse_name(ip: str) -> str:
     """What the resolver calls an address; OSError if it has no name."""
     return socket.gethostbyaddr(ip)[0]
+
+
+def source_of(labels: Mapping[str, str]) -> str:
+    """The source of a process with these automatic labels. Its uuid, its port and who polls it are no part of it."""
+    return f"{labels['context']}/{labels['host']}/{labels['instance']}"
 
 
 class Placement:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from artimon.model.clock import Clock
@@ -14,6 +14,10 @@ from sources.shared.limits import Limits
 from sources.shared.owners import Owners
 from sources.shared.placement import Placement
 from sources.shared.status import Statuses
+
+
+async def _nothing(_: bytes) -> None:
+    return
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +34,5 @@ class Shared:
     figures: Figures
     sure: Callable[[Endpoint], bool] = lambda _: True
     """Whether this agent polls an endpoint beyond doubt."""
+    take_final: Callable[[bytes], Awaitable[None]] = _nothing
+    """Takes the final snapshot of a process that has ended, if it left one (processes.final_folder)."""

@@ -11,6 +11,8 @@ import pytest
 
 from tests.alerts.mailboxes import Mailbox
 
+pytestmark = pytest.mark.programs
+
 EXPECTED = ["[FIRING] down: a is 0", "[RESOLVED] down: a is 1", "[FIRING] down: b is 0", "[RESOLVED] down: b is 1"]
 EXPECTED = [*EXPECTED[:3], EXPECTED[3], *EXPECTED[:2]]
 

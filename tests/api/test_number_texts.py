@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from artimon.api.formats import json_pieces
 from artimon.model.grid import Grid
 from query_dsl import Matrix
-from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Key
+from query_dsl.running.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Key
+from tests.seeds import fixed_and_drawn
 
 STEP = 60_000
 
@@ -19,8 +21,9 @@ def matrix_of(values: Floats, present: Bools | None = None) -> Matrix:
     return Matrix(keys, Grid(STEP * 1000, STEP, values.shape[1]), Cells(types, values.view(np.int64), present))
 
 
-def test_doubles_of_all_sizes() -> None:
-    random = np.random.default_rng(5)
+@pytest.mark.parametrize("seed", fixed_and_drawn([5], "texts of doubles"))
+def test_doubles_of_all_sizes(seed: int) -> None:
+    random = np.random.default_rng(seed)
     edges = [1e-4, 1e9, 1e-5, 1e16, 0.0, -0.0, 5e-324, 1.7976931348623157e308, 999_999_999.9999999, 0.1, 12.0, 1e8]
     edges += [float("nan"), float("inf"), -float("inf")]
     drawn = 10.0 ** random.uniform(-6, 18, 90_000) * random.choice([-1, 1], 90_000)

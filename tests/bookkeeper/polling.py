@@ -93,7 +93,13 @@ def application(script: str, folder: Path, **environment: str) -> subprocess.Pop
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "ARTIMON_RUN": str(folder / "run"), **environment},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(REPOSITORY),
+            "ARTIMON_RUN": str(folder / "run"),
+            "ARTIMON_DROPIN": str(folder / "dropin"),
+            **environment,
+        },
     )
 
 

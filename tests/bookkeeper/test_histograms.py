@@ -19,6 +19,7 @@ from bookkeeper.labels import canonical
 from bookkeeper.snapshot import Snapshots
 from query_dsl import offline
 from tests.bookkeeper.books import replaced, shown
+from tests.seeds import fixed_and_drawn
 
 
 @pytest.fixture
@@ -47,10 +48,11 @@ def test_what_a_poll_shows(book: Bookkeeper) -> None:
     assert book.refusals() == {}
 
 
-def test_it_agrees_with_prometheus_client(book: Bookkeeper) -> None:
+@pytest.mark.parametrize("seed", fixed_and_drawn([1], "histogram"))
+def test_it_agrees_with_prometheus_client(book: Bookkeeper, seed: int) -> None:
     """The same bounds, the same values, the same buckets."""
     theirs = PrometheusHistogram("lat", "x", buckets=DEFAULT_BOUNDS, registry=CollectorRegistry())
-    ours, values = bookkeeper.histogram("lat"), random.Random(1)
+    ours, values = bookkeeper.histogram("lat"), random.Random(seed)
     for _ in range(2_000):
         value = values.choice([values.expovariate(1.0), values.choice(DEFAULT_BOUNDS), 0.0])
         theirs.observe(value)

@@ -14,6 +14,8 @@ import pytest
 from benchmarks.counting.stress import SWITCH_S, THREADS, stress, together
 from tests.bookkeeper.polling import REPOSITORY
 
+pytestmark = pytest.mark.programs
+
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 SUPPORTED = [(3, minor) for minor in range(9, 14)]
 """What bookkeeper/pyproject.toml allows and bookkeeper/cells.py knows."""

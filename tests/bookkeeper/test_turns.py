@@ -99,3 +99,26 @@ def test_the_last_poll_is_one_that_got_the_values(tmp_path: Path, monkeypatch: p
         client.getColumns(b"", poller("a"))
         eventually(service.last_poll.is_set)
     book.close()
+
+
+def test_an_agent_that_confirms_releases_a_process_when_it_has_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer alone is not enough: the agent may die before it is on its disk."""
+    monkeypatch.setenv("ARTIMON_RUN", str(tmp_path))
+    book = Bookkeeper(context="test", zookeeper="127.0.0.1:1")
+    book.add_to_integer_var("n", {}, 7)
+    endpoint: Any = book.endpoint
+    question = poller("a")
+    question.confirms = True
+    with connect(eventually(lambda: endpoint.server and endpoint.server.port)) as client:
+        before = client.getColumns(b"", question)
+        service = endpoint.service
+        service.close_soon()
+        eventually(lambda: client.getColumns(b"", question).endpoint.time_ms > before.endpoint.time_ms)
+        last = client.getColumns(b"", question)
+        for kept_ms, released in ((before.endpoint.time_ms, False), (last.endpoint.time_ms, True)):
+            question.kept_ms = kept_ms
+            client.getColumns(b"", question)
+            assert service.last_poll.is_set() == service.handed_over.is_set() == released
+    book.close()

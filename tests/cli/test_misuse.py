@@ -10,6 +10,8 @@ import pytest
 
 from artimon.running import duration_ms
 
+pytestmark = pytest.mark.programs
+
 
 def artimon(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "artimon.cli", *words]
@@ -34,6 +36,9 @@ def artimon(*words: str) -> subprocess.CompletedProcess[str]:
         (("agent", "--keep-class", "debug"), 2, "PATTERN=CLASS"),
         (("shard", "--port", "99999"), 2, "65535"),
         (("shard", "--members", "0,,1"), 2, "cannot be a name"),
+        (("api", "--zookeeper", "127.0.0.1:1", "--host", "0.0.0.0"), 2, "--insecure"),
+        (("collector", "--zookeeper", "127.0.0.1:1", "--host", "::"), 2, "ARTIMON_TOKENS"),
+        (("shard", "--zookeeper", "127.0.0.1:1", "--host", "0.0.0.0"), 2, "ARTIMON_TOKENS"),
         (("query", "--zookeeper", "127.0.0.1:abc", "1"), 1, "host:port"),
         (("find", "--zookeeper", "127.0.0.1:1", "host.*"), 1, "does not answer"),
         (("shards", "limits", "--zookeeper", "127.0.0.1:1"), 1, "does not answer"),

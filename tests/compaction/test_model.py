@@ -117,7 +117,7 @@ def test_the_table_holds_what_was_appended(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, derandomize=False, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(STEP, min_size=5, max_size=30))
 def test_the_same_at_length(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]) -> None:
     with local_files(SYSTEM_CLOCK):
@@ -126,7 +126,7 @@ def test_the_same_at_length(tmp_path_factory: pytest.TempPathFactory, steps: lis
 
 @pytest.mark.slow
 @pytest.mark.stack
-@settings(max_examples=5, deadline=None, derandomize=False, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(STEP, min_size=3, max_size=8))
 def test_the_same_on_hdfs(hdfs: str, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]) -> None:
     _play(hdfs, tmp_path_factory.mktemp("runs"), steps)

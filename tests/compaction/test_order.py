@@ -19,6 +19,7 @@ from pipeline.compaction.merge import Limits, merge_all
 from pipeline.compaction.order import Keys, order_of
 from pipeline.compaction.runs import FLAT_ROW_BYTES, ParquetRun, SpilledRun, pieces, spill
 from tests.compaction.builder import Row, file_table
+from tests.seeds import fixed_and_drawn
 from tests.spark.local_files import local_files
 
 Series = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([5, 6, -(2**63), 2**63 - 1]))
@@ -39,9 +40,10 @@ def test_order_is_that_of_the_full_keys(rows: list[tuple[int, int, int]]) -> Non
 
 
 @pytest.mark.parametrize("series", [[2**40 + n % 7 for n in range(4_000)], list(range(4_000)), [7] * 4_000])
-def test_series_that_leading_bits_do_not_tell_apart(series: list[int]) -> None:
+@pytest.mark.parametrize("seed", fixed_and_drawn([3], "order of keys"))
+def test_series_that_leading_bits_do_not_tell_apart(series: list[int], seed: int) -> None:
     """Fingerprints that differ in their last bits only, in many rows, are ordered by the full keys."""
-    random = np.random.default_rng(3)
+    random = np.random.default_rng(seed)
     rows = [(int(random.integers(1, 3)), one, int(random.integers(0, 9))) for one in series]
     rows.append((1, -(2**63), 0))
     rows.append((1, 2**63 - 1, 0))
@@ -131,13 +133,14 @@ def test_the_digest_sees_every_bit_of_a_double(a: int, b: int) -> None:
 
 
 @pytest.mark.parametrize("column", ["birth", "future", "integer", "double", "boolean", "string"])
-def test_the_digest_sees_a_value_that_two_rows_have_exchanged(column: str) -> None:
+@pytest.mark.parametrize("seed", fixed_and_drawn([5], "exchanged values"))
+def test_the_digest_sees_a_value_that_two_rows_have_exchanged(column: str, seed: int) -> None:
     """Everything else stays: the sum of the values too."""
     table = file_table([(1, n // 4, 60_000 * n, [n, n / 3, n % 3 == 0, f"text {n}"][n % 4]) for n in range(400)])
     table = table.set_column(4, "future", pa.array([n % 5 == 0 for n in range(400)]))
     values = table.column(column).to_pylist()
     whole = digest(table.combine_chunks().to_batches()[0])
-    random = np.random.default_rng(5)
+    random = np.random.default_rng(seed)
     for a, b in random.integers(0, 400, (300, 2)):
         if values[a] == values[b]:
             continue

@@ -25,6 +25,7 @@ from pipeline.spark.table import RawTable, TableError
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, held, settled_builder
 from tests.compaction.later import Later
 from tests.compaction.test_compactor import SMALL, fill
+from tests.seeds import drawn
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
@@ -80,7 +81,7 @@ def appending(builder: Builder) -> Iterator[list[int]]:
 
 @pytest.mark.timeout(1800)
 def test_killed_at_random_times(on_hdfs: Builder, zookeeper: str, tmp_path: Path) -> None:
-    builder, chance = on_hdfs, random.Random(20)
+    builder, chance = on_hdfs, random.Random(drawn("random kills"))
     root = f"{zookeeper}/k{chance.randrange(10**9)}"
     fill(builder, 1)
     made = [Victim(builder.hdfs, root, tmp_path / f"victim-{n}") for n in range(2)]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from benchmarks.peers import prometheus, victoria
 from benchmarks.peers.prometheus import _write
-from benchmarks.peers.series import PeerSeries, plain_name, series_of
+from benchmarks.peers.series import Content, PeerFailed, PeerSeries, plain_name, series_of
 from benchmarks.peers.victoria import _line
-from benchmarks.storing import table, walk
+from benchmarks.storing import recorded, table, walk
 from pipeline.compaction.order import sort
 from pipeline.spark.table import FILE_SCHEMA, raw_uri, read_raw
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, Row, expected, file_table, held
@@ -89,3 +92,31 @@ def test_the_walk_has_the_schema_of_the_table() -> None:
     made = walk.make_walk(START_MS, 1, 1, polls=1)
     order = [walk._Order(1, np.arange(walk.SERIES), np.arange(walk.SERIES))]
     assert walk._poll(made, order, 0).schema == pa.schema(FILE_SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("check", "answer"),
+    [
+        (prometheus._check, b'{"values":[[1.5,"5"],[2,"-7"]]}'),
+        (victoria._check, b'{"metric":{},"values":[5],"timestamps":[1]}\n{"values":[-7],"timestamps":[2]}\n'),
+    ],
+    ids=["prometheus", "victoriametrics"],
+)
+def test_answers_of_peers_are_counted_and_summed(check: Callable[[bytes, Content], None], answer: bytes) -> None:
+    check(answer, Content(2, -2))
+    for wrong in (Content(1, -2), Content(2, -1)):
+        with pytest.raises(PeerFailed):
+            check(answer, wrong)
+
+
+def test_the_total_of_a_walk_is_that_of_its_named_series() -> None:
+    made = walk.make_walk(0, 2, 1_600, polls=3)
+    assert made.total == int(made.values[0].sum()) + int(made.values[1, :100].sum())
+
+
+def test_the_recorded_hour_is_whole() -> None:
+    hour = recorded.read()
+    assert len(set(hour.series.tolist())) == len(hour.source)
+    assert 0 <= hour.times_ms.min() <= hour.times_ms.max() < 3_600_000
+    texts = [recorded._text(number, int(source)) for number, source in enumerate(hour.source)]
+    assert len(set(texts)) == len(texts)

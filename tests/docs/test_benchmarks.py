@@ -7,17 +7,23 @@ import ast
 import importlib
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 from artimon.stack.bench import known_benchmarks
-from benchmarks import varstore
+from benchmarks import page, varstore
+from benchmarks.suite.aims import AIMS
+from benchmarks.suite.changes import CHANGES
+from benchmarks.suite.plan import PLAN
+from benchmarks.suite.results import Record, read
 from tests.docs.test_architecture import DOCUMENTS, ROOT
 
 NAMED = re.compile(r"artimon bench ([a-z]\w*)")
 TEXTS = [*DOCUMENTS, *sorted((ROOT / "benchmarks").glob("*.py"))]
 
 
+RESULTS = ROOT / "docs" / "benchmarks.jsonl"
 PROMISED = (
     *("pipeline", "pipeline.raw", "pipeline.cpu", "lag.hdfs.p99", "lag.buckets.p99"),
     *("storage.mixed", "storage.walk", "storage.read"),
@@ -27,12 +33,72 @@ PROMISED = (
 """Names of lines that others look for: they stay as they are."""
 
 
+REPORTS = ("fail", "find_peers", "run")
+"""Functions that name a line only to report its failure."""
+
+
+def printed_words(tree: ast.AST) -> Iterator[object]:
+    """Constants, but for those that a call of one of REPORTS begins with or ends with."""
+    reports: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in REPORTS:
+            reports |= set(node.args)
+    return (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in reports)
+
+
 def test_promised_lines_are_printed_in_one_place_each_and_documented() -> None:
-    texts = [ast.parse(path.read_text()) for path in (ROOT / "benchmarks").rglob("*.py")]
-    words = Counter(node.value for text in texts for node in ast.walk(text) if isinstance(node, ast.Constant))
+    paths = [path for path in (ROOT / "benchmarks").rglob("*.py") if path.parent.name != "suite"]
+    words = Counter(word for path in paths for word in printed_words(ast.parse(path.read_text())))
+    assert {name for name in PROMISED if name not in {line for one in PLAN for line in one.promised}} == set()
     assert {name: words[name] for name in PROMISED if words[name] != 1} == {}
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     assert [name for name in PROMISED if f"`{name}`" not in page] == []
+
+
+def test_the_page_is_made_from_the_results_and_the_template() -> None:
+    """`artimon bench page docs/benchmarks.jsonl > docs/benchmarks.md` after each run."""
+    records, made = read(RESULTS), (ROOT / "docs" / "benchmarks.md").read_text()
+    assert made == page.page(records, page.TEMPLATE.read_text())
+    assert page.digest(records, page.TEMPLATE.read_text()) in made
+    for record in records[1:]:
+        name = record["name"].removeprefix("benchmark.")
+        rows = [line for line in made.splitlines() if line.startswith(f"| `{name}` |")]
+        assert any(page.number(record.get("value")) in row or record.get("failed") for row in rows), name
+    assert len({record["name"] for record in records}) == len(records)
+
+
+def test_the_template_holds_no_figure() -> None:
+    """Figures come from results, aims from a table; names in code may have digits."""
+    text = re.sub(r"`[^`]*`", "", page.TEMPLATE.read_text())
+    assert re.findall(r"[^\n]*\d[^\n]*", text) == []
+    assert {name for _, name in page.PLACE.findall(page.TEMPLATE.read_text()) if name} == {one.name for one in PLAN}
+
+
+def test_aims_and_changes_name_lines_of_the_plan() -> None:
+    lines = {line for one in PLAN for line in one.promised_of("usual")} | {"varstore.snapshot.first.pause"}
+    assert set(AIMS) | set(CHANGES) <= lines
+
+
+def test_a_page_says_what_failed_and_what_fell() -> None:
+    machine = {"name": "machine", "date": "d", "commit": "c" * 40, "dirty": True, "machine": "m", "java": "17"}
+    records: list[Record] = [
+        {**machine, "libraries": {"numpy": "2"}, "load": 0.5, "form": "small"},
+        {"name": "lag.buckets.p99", "value": 12.5, "unit": "s", "benchmark": "lag"},
+        {"name": "lag.hdfs.p99", "failed": "a | b", "benchmark": "lag"},
+        {"name": "benchmark.lag", "value": 60.0, "arguments": [], "load_start": 1.0, "load_end": 2.0},
+    ]
+    made = page.page(records, "{{machine}}\n{{runs}}\n{{failures}}\n{{changes}}\n{{lines: lag}}\n")
+    assert "with changes that are not committed" in made
+    assert "| form | **small: a trial" in made
+    assert "| `lag.buckets.p99` | 3.4 | 12.5 | does not compare | polls spread" in made
+    assert "the two columns do not compare" in made
+    assert "| `lag.buckets.p99` | 12.5 | s |  |  | <= 5 at full size |" in made
+    records[0]["form"] = "usual"
+    made = page.page(records, "{{changes}}\n{{lines: lag}}\n")
+    assert "| `lag.buckets.p99` | 3.4 | 12.5 | is worse | polls spread" in made
+    assert "| `lag.buckets.p99` | 12.5 | s |  |  | <= 5: missed |" in made
+    made = page.page(records, "{{failures}}\n")
+    assert "| `lag.hdfs.p99` | a \\| b |" in made
 
 
 def test_benchmarks_that_are_named_exist() -> None:

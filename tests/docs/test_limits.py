@@ -37,7 +37,7 @@ OPERATIONS = {
     "series of one source": f"{default(SourceConfig, 'max_series'):,}",
     "log of an agent": f"{QUOTA_BYTES // 2**30} GiB",
     "lanes of an agent": f"{DEFAULT_LANES}",
-    "partitions of the topic": f"{TOPICS[0].partitions}, for ever",
+    "partitions of the topic": f"{TOPICS[0].partitions} at first",
     "call to a collector": f"{FRAME_BYTES / 2**20:g} MiB",
     "messages of an append": f"{default(SparkConfig, 'raw_messages'):,}",
     "age of a batch": f"{FORGET_MS // DAY_MS} days before its append",

@@ -23,6 +23,7 @@ from artimon.model.select import Matcher
 from artimon.settings import child_environment
 from artimon.stack.stack import Stack
 from query_dsl import evaluate, parse
+from query_dsl.errors import QueryError
 from tests.e2e.ledger import comparable, read_ledger, reconcile
 from tests.e2e.stores import held, raw_samples, recompute
 from tests.waiting import eventually
@@ -39,7 +40,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 @contextmanager
 def application(stack: Stack, script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A program of this folder that finds the stack by its environment; killed if the test does not end it."""
-    environment = child_environment({"ARTIMON_ZOOKEEPER": stack.zookeeper, "ARTIMON_CONTEXT": Path(script).stem})
+    places = {"ARTIMON_ZOOKEEPER": stack.zookeeper, "ARTIMON_DROPIN": str(stack.data / "dropin")}
+    environment = child_environment({**places, "ARTIMON_CONTEXT": Path(script).stem})
     process = subprocess.Popen([sys.executable, str(HERE / script), *arguments], env=environment)
     try:
         yield process
@@ -197,6 +199,46 @@ def test_workers_that_restart_keep_their_series_and_their_increase(
     assert len(store.find(matchers("prefork.done"))) == 4
     assert len(store.find(matchers("prefork.alive"))) == 4
     assert max(seen) == 4, "a gauge counted for a process and its successor at once"
+
+
+def test_what_was_counted_while_the_agent_was_away_is_in_table_and_answers(
+    whole_stack: Stack, store: VarstoreClient
+) -> None:
+    """131 adds after the last poll; the program ends in order before the agent is back, and the next one is there."""
+    began, folder = SYSTEM_CLOCK.now_ms(), whole_stack.data / "dropin" / "final"
+
+    def increase() -> object:
+        now = bucket_end(SYSTEM_CLOCK.now_ms(), 60_000)
+        window = (now - bucket_end(began, 60_000)) // 60_000 + 2
+        text = f"fetch('away.done').between({now - 60_000}, {now}).increase('{window}m').sum(by=[])"
+        try:
+            return [value for _labels, _end, value in evaluate(parse(text), store, now + SETTLED_MS).points()]
+        except QueryError:  # shards that are late on a busy machine
+            return None
+
+    with application(whole_stack, "away.py") as process:
+        eventually(lambda: increase() == [1], pause=1)
+        whole_stack.stop_part("agent")
+        process.send_signal(signal.SIGUSR1)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        assert len(list(folder.glob("*.final"))) == 1
+    with application(whole_stack, "away.py"):
+        whole_stack.start_part("agent")
+        whole_stack.wait_healthy(120, ["agent"])
+        eventually(lambda: increase() == [133], pause=1)
+    assert list(folder.glob("*.final")) == []
+    (print_,) = (
+        fingerprint(text)
+        for text in read_ledger(whole_stack.data / "ledger.jsonl").texts
+        if parse_canonical(text)[0] == "away.done"
+    )
+
+    def in_table() -> list[int]:
+        stored = raw_samples(whole_stack.hdfs)
+        return [n for sample, n in stored.items() if (sample.fingerprint, sample.value) == (print_, "132")]
+
+    eventually(lambda: in_table() == [1], pause=2)
 
 
 def _has_lines(file: Path, wanted: int) -> bool:

@@ -82,6 +82,7 @@ def shown(notebook: NotebookNode, source: str) -> NotebookNode:
 
 
 @pytest.mark.stack
+@pytest.mark.turn(5)
 @pytest.mark.timeout(400)
 class TestRun:
     """What the cells show is what the visitors saw."""

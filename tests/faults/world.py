@@ -20,7 +20,7 @@ from tests.faults.parts import HDFS_PROXY, ORDERS, SecondSpark, fault_parts
 from tests.faults.stored import Stored, differences, settle
 from tests.waiting import eventually
 
-SERVERS = ["zookeeper", "kafka", "hdfs"]
+SERVERS = ["zookeeper", "brokers", "hdfs"]
 BASE_PORT = 31_000
 FREE_BYTES = 12 * 1024**3
 """Below that much free disk no test goes on."""

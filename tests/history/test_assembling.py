@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 from pipeline.spark.table import FILE_SCHEMA
-from query_dsl.stores.history.assembling import assemble
-from query_dsl.stores.history.files import Wanted
-from query_dsl.stores.history.local import COLUMNS
-from query_dsl.stores.history.result import RESULT_SCHEMA
-from query_dsl.stores.history.series import Found
+from query_dsl.history.assembling import assemble
+from query_dsl.history.files import Wanted
+from query_dsl.history.local import COLUMNS
+from query_dsl.history.result import RESULT_SCHEMA
+from query_dsl.history.series import Found
+from tests.seeds import fixed_and_drawn
 
 SCHEMA = pa.schema([*(FILE_SCHEMA.field(name) for name in COLUMNS), ("pair", pa.int64())])
 KINDS: list[list[Any]] = [
@@ -61,12 +62,13 @@ def sorted_by_arrow(rows: Any, found: Found, wanted: Wanted) -> Any:
     return pa.table([c.cast(t) for c, t in zip(columns, plain, strict=True)], names=RESULT_SCHEMA.names)
 
 
+@pytest.mark.parametrize("seed", fixed_and_drawn([1], "assembling"))
 @pytest.mark.parametrize("sizes", [[200], [1], [31, 0, 64], [7] * 30])
 @pytest.mark.parametrize("kinds", [[0], [1], [2, 3], [3], [4, 5], [6], list(range(7)), [0, 6], [5, 6, 6, 6, 6]])
-def test_as_arrow_sorts(kinds: list[int], sizes: list[int]) -> None:
+def test_as_arrow_sorts(kinds: list[int], sizes: list[int], seed: int) -> None:
     """Of one type, of none, of all; batches with and without nulls in one column."""
     found, wanted = world()
-    random = np.random.default_rng(len(kinds))
+    random = np.random.default_rng([len(kinds), seed])
     parts = [
         rows_of(random, rows, [kinds[n % len(kinds)]] if n % 3 else kinds, n % 2 * 0.3, 1000 * n)
         for n, rows in enumerate(sizes)

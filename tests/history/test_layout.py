@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from query_dsl.stores.history.layout import SLICED_ROWS, Layout, runs_of
+from query_dsl.history.layout import SLICED_ROWS, Layout, runs_of
+from tests.seeds import fixed_and_drawn
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", fixed_and_drawn(range(20), "layout", 20))
 def test_as_sorting_does(seed: int) -> None:
     """Long and short runs, in one batch or several, times that rise in a run or not, series in several runs, equal
     times."""

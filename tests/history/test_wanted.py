@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from query_dsl.stores.history.files import Wanted, run_starts
+from query_dsl.history.files import Wanted, run_starts
+from tests.seeds import fixed_and_drawn
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", fixed_and_drawn(range(12), "wanted rows", 12))
 def test_as_one_after_another(seed: int) -> None:
     """Sorted and unsorted rows, long and short runs, sources and series that nobody wants."""
     random = np.random.default_rng(seed)

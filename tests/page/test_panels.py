@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from artimon.model.clock import SYSTEM_CLOCK
+from tests.page.conftest import Opener
 from tests.page.watched import Watched, answer_with, drawn
 
 ALERTS: dict[str, Any] = {
@@ -124,6 +125,69 @@ def test_a_sick_hop_and_problems_stand_out(watched: Watched) -> None:
     expect(page.locator("#problems")).to_contain_text("shard-1: gone")
     expect(page.locator(".hop.bad")).to_contain_text("lag 5 min")
     expect(page.locator("#parts")).to_contain_text("ended with exit code 1")
+
+
+LONG = (
+    "partition 3 of artimon.samples: Kafka deleted the offsets 18,446,744 to 18,446,999 before they were read; the "
+    "shard refills from hdfs://namenode.dc1.example.org:8020/artimon/snapshots/"
+    + "shard-1-" * 20
+    + "; "
+    + "it is tried again. " * 8
+)
+
+
+@pytest.mark.parametrize("width", [1440, 1000, 400])
+def test_a_long_problem_of_a_part_is_read_in_lines(opener: Opener, width: int) -> None:
+    """It has the width of the table: not that of its longest word, and it does not widen the page."""
+    watched = opener(width=width, height=900)
+    part = {
+        "healthy": False,
+        "pid": 1,
+        "restarts": 3,
+        "rss_mb": 900,
+        "memory_mb": 1536,
+        "uptime_s": 86_400,
+        "figures": {},
+    }
+    parts = [
+        {**part, "name": "collector-0", "state": "starting", "problem": LONG},
+        {**part, "name": "shard-1", "state": "healthy", "healthy": True, "problem": ""},
+    ]
+    answer_with(
+        watched.page, "status", {"healthy": False, "parts": parts, "hops": [], "problems": [LONG], "shards": {}}
+    )
+    page = watched.open(refresh="off")
+    problem, table = page.locator("#parts .problem"), page.locator("#parts table")
+    expect(problem).to_have_text(LONG)
+    told, whole = problem.bounding_box(), table.bounding_box()
+    assert told is not None
+    assert whole is not None
+    assert told["width"] > 0.95 * whole["width"]
+    assert told["height"] < 18 * len(LONG) * 7 / told["width"] + 60
+    card = page.locator("#parts").bounding_box()
+    assert card is not None
+    assert whole["width"] <= card["width"] + 1
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    for row in page.locator("#parts tbody th").all():
+        box = row.bounding_box()
+        assert box is not None
+        assert box["height"] < 45, "a name or a state is not broken into letters"
+
+
+def test_warnings_are_no_problems(watched: Watched) -> None:
+    status = {
+        "healthy": True,
+        "parts": [],
+        "hops": [],
+        "problems": [],
+        "warnings": ["api: serves anybody"],
+        "shards": {},
+    }
+    answer_with(watched.page, "status", status)
+    page = watched.open()
+    expect(page.locator("#health")).to_have_text("1 warning")
+    expect(page.get_by_role("list", name="Warnings")).to_contain_text("api: serves anybody")
+    expect(page.get_by_role("list", name="Problems")).to_have_count(0)
 
 
 def endpoint(page: Page, context: str, word: str, seconds: float) -> None:

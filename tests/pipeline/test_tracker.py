@@ -170,6 +170,19 @@ def test_unreadable_batches_are_given_up_and_the_rest_goes() -> None:
     assert tracker.pending == 2
 
 
+def test_what_was_shed_meanwhile_is_not_lost_by_the_disk() -> None:
+    """Its segment was deleted while a sender had it in hand: it is counted as shed, and as nothing else."""
+    tracker = Tracker()
+    for number in range(3):
+        add(tracker, 0, number)
+    group = take(tracker)
+    shed, damaged = group.items[:2]
+    assert tracker.give_up([shed.place]) == set()
+    assert tracker.lost(group, [shed, damaged]) == [damaged]
+    assert tracker.pending == 1
+    assert [item.id.sequence for item in take(tracker).items] == [2]
+
+
 def test_the_oldest_is_known_whatever_its_state() -> None:
     tracker = Tracker()
     assert tracker.oldest_ms() is None

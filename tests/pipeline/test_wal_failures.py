@@ -17,10 +17,11 @@ from pipeline.log.records import Place, encode_acked
 from pipeline.log.recovery import segment_path, segments_in
 from tests.pipeline.crash_files import CrashFiles
 from tests.pipeline.helpers import FastFiles, Told, entry, ids_in, open_log
+from tests.seeds import fixed_and_drawn
 from tests.waiting import eventually
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", fixed_and_drawn(range(8), "power failures of the log", 8))
 def test_accepted_batches_survive_a_power_failure(tmp_path: Path, seed: int) -> None:
     """Whatever the disk makes of writes that were not synced, accepted batches are whole and no identity is lost."""
     rng = random.Random(seed)

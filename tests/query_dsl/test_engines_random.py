@@ -66,7 +66,7 @@ def test_memory_and_history_agree(seed: int, asked: list[str], when: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-@settings(max_examples=400, deadline=None, derandomize=False, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.lists(asking.questions(), min_size=4, max_size=8), st.sampled_from(TIMES))
 def test_memory_and_history_agree_at_length(seed: int, asked: list[str], when: str) -> None:
     check(some_series(seed, 12), asked, when)

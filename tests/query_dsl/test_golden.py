@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -111,12 +112,36 @@ def _word(value: object) -> str:
     return json.dumps(value)
 
 
-CASES = [(path.stem, case) for path in sorted(FOLDER.glob("*.txt")) for case in read(path.read_text())]
+FILES = {path.stem: read(path.read_text()) for path in sorted(FOLDER.glob("*.txt"))}
+CASES = [case for cases in FILES.values() for case in cases]
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=f"{stem}: {case.name}") for stem, case in CASES])
-def test_case(case: Case) -> None:
+def check_each(cases: Sequence[Case], check: Callable[[Case], None]) -> None:
+    """Check all cases in one test; the failure names each case that fails."""
+    failed = []
+    for case in cases:
+        try:
+            check(case)
+        except (Exception, pytest.fail.Exception) as error:
+            failed.append(f"case {case.name}\nquery {case.query}\n{type(error).__name__}: {error}")
+    assert not failed, f"{len(failed)} of {len(cases)} cases:\n" + "\n\n".join(failed)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_cases(file: str) -> None:
     """Rows, types, values, order, notes and errors are as written."""
+    check_each(FILES[file], check_case)
+
+
+def test_a_wrong_case_is_named_and_the_others_are_checked() -> None:
+    wrong = [replace(case, rows=["wrong"], error="") for case in FILES["sets"][:2]]
+    with pytest.raises(AssertionError) as caught:
+        check_each([wrong[0], FILES["sets"][2], wrong[1]], check_case)
+    assert str(caught.value).startswith("2 of 3 cases:")
+    assert all(f"case {case.name}\n" in str(caught.value) for case in wrong)
+
+
+def check_case(case: Case) -> None:
     assert [bool(case.rows), bool(case.error), case.nothing].count(True) == 1, "a case has rows, nothing or an error"
     if case.error:
         with pytest.raises(QueryError) as caught:

@@ -54,7 +54,7 @@ def calls(case: Case, family: str, name: str) -> bool:
 
 @cache
 def cases_of(title: str) -> tuple[Case, ...]:
-    return tuple(case for _, case in CASES if case.name == title)
+    return tuple(case for case in CASES if case.name == title)
 
 
 @pytest.mark.parametrize(("family", "name"), FUNCTIONS, ids=[f"{family}-{name}" for family, name in FUNCTIONS])

@@ -17,14 +17,12 @@ from query_dsl import parse
 from query_dsl.evaluation.planner import SETTLE_MS
 from tests.query_dsl import asking
 from tests.query_dsl.plainly import Answer, World
-from tests.query_dsl.test_golden import CASES, Case
+from tests.query_dsl.test_golden import FILES, Case, check_each
 from tests.query_dsl.worlds import offline_store, plain_store, shards, world_of
 
 
-def effort(examples: int, random: bool = False) -> settings:
-    """`random`: other examples in each run; without it as the profile says (tests/conftest.py)."""
-    made = settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
-    return settings(made, derandomize=False) if random else made
+def effort(examples: int) -> settings:
+    return settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 STORES: dict[str, Callable[[World], Any]] = {
@@ -90,7 +88,7 @@ def test_answers_of_samples_are_those_of_the_plain_evaluator(world: World, asked
     [(scene, store) for scene in SCENES for store in STORES if (scene, store) != ("samples", "shards")],
 )
 def test_answers_are_those_of_the_plain_evaluator_at_length(scene: str, store: str) -> None:
-    @effort(700 if store == "lists" else 300, random=True)
+    @effort(700 if store == "lists" else 300)
     @given(*SCENES[scene])
     def run(world: World, asked: list[str]) -> None:
         check(world, asked, store)
@@ -106,7 +104,7 @@ def test_integers_beyond_2_53_are_exact(world: World, asked: list[str], store: s
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
-@effort(500, random=True)
+@effort(500)
 @given(asking.worlds(big=True), asked_of(asking.exact_questions()), ANY_STORE)
 def test_integers_beyond_2_53_are_exact_at_length(world: World, asked: list[str], store: str) -> None:
     check(world, asked, store)
@@ -125,12 +123,13 @@ def test_the_plain_evaluator_is_no_copy() -> None:
             assert "numpy" not in words, line
 
 
-GOLDEN = [pytest.param(case, id=f"{stem}: {case.name}") for stem, case in CASES]
-
-
-@pytest.mark.parametrize("case", GOLDEN)
-def test_the_plain_evaluator_knows_the_golden_rows(case: Case) -> None:
+@pytest.mark.parametrize("file", FILES)
+def test_the_plain_evaluator_knows_the_golden_rows(file: str) -> None:
     """Rows worked out by hand are what two evaluators find."""
+    check_each(FILES[file], check_plainly)
+
+
+def check_plainly(case: Case) -> None:
     found = asking.theirs(case.query, world_of(case.store), case.end + SETTLE_MS)
     if case.error:
         assert isinstance(found, str), found

@@ -199,7 +199,7 @@ def test_push_down_changes_nothing(made: tuple[list[Told], int], asked: list[str
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None, derandomize=False)
+@settings(max_examples=600, deadline=None)
 @given(worlds(), st.lists(questions(), min_size=1, max_size=4))
 def test_push_down_changes_nothing_at_length(made: tuple[list[Told], int], asked: list[str]) -> None:
     test_push_down_changes_nothing.hypothesis.inner_test(made, asked)  # type: ignore[attr-defined]

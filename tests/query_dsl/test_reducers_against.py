@@ -17,6 +17,7 @@ from query_dsl import Matrix, QueryError
 from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Key, doubles
 from query_dsl.tree.selector import series_text
 from tests.query_dsl.reducing import SMALL, VALUES, all_near, key, matrices, matrix, near, reduce_, table
+from tests.seeds import fixed_and_drawn
 
 NUMBERS = {kind: strategy for kind, strategy in VALUES.items() if kind is not str}
 PROFILE = settings(max_examples=120, deadline=None)
@@ -252,10 +253,11 @@ def test_min_count_and_nulls(found: Matrix, by: tuple[str, ...], nulls: str, lea
             assert [v is not None for v in got[text]] == expect
 
 
+@pytest.mark.parametrize("seed", fixed_and_drawn([7], "many series"))
 @pytest.mark.parametrize("name", ["mean", "median", "sd", "var", "quantile"])
-def test_many_series_as_pandas_has_them(name: str) -> None:
+def test_many_series_as_pandas_has_them(name: str, seed: int) -> None:
     """3,000 series in classes of unlike sizes, a tenth missing."""
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(seed)
     codes = np.sort((rng.zipf(1.5, 3000) % 40).astype(int))
     keys = tuple(key("x", c=f"{c:03d}", i=f"{i:05d}") for i, c in enumerate(codes))
     values, present = rng.normal(size=(3000, 5)), rng.random((3000, 5)) < 0.9

@@ -12,6 +12,7 @@ import pytest
 
 from artimon.compute.quantiles import METHODS
 from tests.query_dsl.window_rows import STEP, random_rows, values
+from tests.seeds import drawn
 
 stats = pytest.importorskip("scipy.stats")
 holtwinters = pytest.importorskip("statsmodels.tsa.holtwinters")
@@ -21,7 +22,7 @@ Plain = Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], float | None]
 
 
 def compare(name: str, width: int, plain: Plain, tolerance: float = 1e-9, **args: Any) -> None:
-    rows = random_rows(width)
+    rows = random_rows(width) + random_rows(drawn(f"windows {width}"))
     got = values(name, rows, width, **args)
     seen = 0
     for row, out in zip(rows, got, strict=True):

@@ -20,6 +20,7 @@ from artimon.model.values import INT64_MAX, INT64_MIN, Kind, ValueType, double_t
 from query_dsl import evaluate, parse
 from query_dsl.evaluation.planner import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore, Sample
+from tests.seeds import drawn, fixed_and_drawn
 
 NAN = math.nan
 Series = Sequence[tuple[int, float | int | bool]]
@@ -114,9 +115,10 @@ def test_the_limits_of_time() -> None:
     assert run("delta", ticks, INT64_MAX, gap=0) == [None, None, 1, 1]
 
 
-def test_windows_of_many_widths(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seed", fixed_and_drawn([1], "windows of many widths"))
+def test_windows_of_many_widths(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bursts and pauses: every window as one plain sum; in chunks of any size."""
-    random = np.random.default_rng(1)
+    random = np.random.default_rng(seed)
     times = np.sort(random.choice(5_000, 300, replace=False)).tolist()
     values = random.integers(0, 100, 300).tolist()
     other = [(t + 3, v + 1) for t, v in zip(times, values, strict=True)][:50]
@@ -143,7 +145,7 @@ ALL: dict[str, dict[str, Any]] = {name: {} for name in FUNCTIONS} | {
 @pytest.mark.parametrize("name", ALL)
 def test_as_one_bucket_each(name: str, stored: bool) -> None:
     """Samples on a grid, one a bucket, with births: what fetch answers, samples answer."""
-    random = np.random.default_rng(7)
+    random = np.random.default_rng(drawn("one bucket each") if stored else 7)
     samples, birth, value = [], -40, 0
     for tick in range(10, 600, 10):
         if random.random() < 0.2:

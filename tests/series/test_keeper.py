@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -215,3 +216,23 @@ def test_the_loop_follows(world: World, running: tuple[SeriesKeeper, threading.E
     world.send(made[1:])
     eventually(lambda: keeper.figures()["series"] == 7, "the second")
     assert held(world) == expected(made)
+
+
+def test_it_waits_for_its_topic(kafka: str, hdfs: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A process that starts beside its topics, on a broker whose metadata is late."""
+    name = f"t{uuid.uuid4().hex[:10]}"
+    late = World(kafka, f"{name}.series", f"{hdfs}/{name}")
+    stop = threading.Event()
+    keeper = SeriesKeeper(late.kafka, late.topic, late.hdfs, every_s=0.2)
+    thread = threading.Thread(target=keeper.run, args=(stop,))
+    thread.start()
+    eventually(lambda: "has no topic" in keeper.retry.problem, "the first try")
+    make_topic(kafka, late.topic)
+    made = [block("a", 0, 1, texts(3))]
+    late.send(made)
+    eventually(lambda: keeper.figures()["series"] == 3, "the announcement")
+    assert keeper.retry.problem == ""
+    assert "has no topic" in caplog.text
+    stop.set()
+    thread.join(30)
+    assert held(late) == expected(made)

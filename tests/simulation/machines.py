@@ -25,6 +25,10 @@ MACHINES: dict[str, tuple[str, ...]] = {
     "pipeline/sending.py": ("Sending", "notes_of_sent", "notes_of_done", "restore"),
     "pipeline/timer.py": ("AdaptiveTimer", "backoff"),
     "pipeline/tracker.py": ("Tracker",),
+    "pipeline/shedder.py": ("Shedder", "LogAppender"),
+    "pipeline/sites/binding.py": ("SiteBinding",),
+    "pipeline/sites/placing.py": ("Placing",),
+    "pipeline/sites/record.py": ("LaneRecord", "Record", "load", "save"),
     "pipeline/spark/acks.py": ("AcksPublisher", "document"),
     "pipeline/spark/buckets.py": ("BucketsQuery", "Life"),
     "pipeline/spark/cuts.py": ("Cuts",),
@@ -44,18 +48,29 @@ MACHINES: dict[str, tuple[str, ...]] = {
     "varstore/images/raw_state.py": ("parse", "RawHead"),
     "varstore/positions.py": ("admit", "advance", "sift", "check_range", "check_owned"),
 }
-SITES = ("above", "first_above", "reclaim", "adopt", "release", "outstanding", "bound", "oldest_of")
+OPERATORS = ("release", "outstanding", "bound")
+"""Of lanes that a person gives up, and what a person is shown: tests/pipeline/sites."""
 LEFT_OUT = {
-    *(f"Tracker.{name}" for name in SITES),  # several data centres: tests/sites
+    *(f"Tracker.{name}" for name in OPERATORS),
+    *(f"Placing.{name}" for name in ("release", "bound", "_hand_on")),
+    "SiteBinding.forget",
     *(f"Tracker.{name}" for name in ("oldest_ms", "oldest_unsent_ms", "_unsent", "lanes", "set_ack_on_sent")),
     *("AcksPublisher.run", "Retention.run", "RawQuery.run", "RawQuery._live", "RawQuery.figures"),  # loops around turns
-    *("BucketsQuery.run", "Life.run_tasks", "Life.on_batch.task", "Life.catch_up", "Life._tasks"),  # Spark itself
+    *("BucketsQuery.run", "Life.run_tasks", "Life.on_batch.task", "Life._tasks"),  # Spark itself
+    *("Life.catch_up", "Life._help"),  # the loop around help_laggards
     *("RawQuery.problems", "RawQuery._lag_ms", "Retention.look", "Quota.figures", "Quota.problem", "Progress.figures"),
     *("Progress._lag_ms", "Progress.log_end", "Collector.figures", "Collectors.update", "Collector.send"),
-    *("Group.forget_lanes", "Groups.merge", "Group.equals", "Group._of", "Group.absorb", "Groups.remove"),
-    "Group.forget_lost",  # groups that move between shards, 82 hours, and 97 days: tests/varstore
-    *("Segments.oldest_live", "Tracker.give_up", "Tracker._was_given_up", "Credits.keep"),  # shedding, reloads
-    *("Segments.live_in", "LogCore.shed", "LogCore.close", "Segments.close", "Life._rest"),
+    *("Group.forget_lanes", "Group.forget_lost"),  # 97 days, and 82 hours: tests/varstore
+    *("Credits.keep", "LogCore.close", "Segments.close", "Life._rest"),
+    *(
+        "RawQuery._begin_next",
+        "BucketsQuery._live",
+        "BucketsQuery._drain",
+        "BucketsQuery._drain_older",
+        "AcksPublisher._bounds_of",
+    ),
+    *("Life.drain", "Life.settled", "Life.close", "Progress.stand_at", "Progress.is_sure", "Retention._trim_closed"),
+    # several generations of a topic: tests/kafka
 }
 
 

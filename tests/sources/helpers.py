@@ -161,13 +161,14 @@ def register(client: Any, context: str, port: int, uuid_: bytes, ip: str = "127.
 class Application:
     """A real process that uses bookkeeper: tests/sources/application.py."""
 
-    def __init__(self, zookeeper: str, context: str, run: Path, instance: str = "") -> None:
+    def __init__(self, zookeeper: str, context: str, run: Path, instance: str = "", dropin: Path | None = None) -> None:
         environment = {
             **os.environ,
             "ARTIMON_ZOOKEEPER": zookeeper,
             "ARTIMON_CONTEXT": context,
             "ARTIMON_RUN": str(run),
             **({"ARTIMON_INSTANCE": instance} if instance else {}),
+            **({"ARTIMON_DROPIN": str(dropin)} if dropin else {}),
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.sources.application"],

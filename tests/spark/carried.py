@@ -17,12 +17,12 @@ from pyspark.sql import SparkSession
 
 from artimon.model.batch import Polled, Samples
 from artimon.model.protocols import SinkRefused
+from artimon.model.supervise import Supervised
 from pipeline.agent import Agent, AgentConfig
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import RawQuery
 from pipeline.spark.retention import Retention
-from pipeline.spark.supervise import Supervised
 from tests.pipeline.helpers import polled
 from tests.pipeline.kafka_helpers import collector
 from tests.spark.driving import running

@@ -10,10 +10,11 @@ from typing import Any
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
+from artimon.model.supervise import Supervised
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import Probe, RawQuery, no_probe
-from pipeline.spark.supervise import Supervised
+from pipeline.spark.suspects import Suspects
 
 
 @contextmanager
@@ -31,18 +32,24 @@ def running(name: str, run: Callable[[threading.Event], None]) -> Iterator[Super
 
 @contextmanager
 def raw_query(
-    config: SparkConfig, session: SparkSession, probe: Probe = no_probe, name: str = "raw"
+    config: SparkConfig,
+    session: SparkSession,
+    probe: Probe = no_probe,
+    name: str = "raw",
+    suspects: Suspects | None = None,
 ) -> Iterator[RawQuery]:
     lives: list[Supervised] = []
-    query = RawQuery(config, session, lambda: lives[0].healthy() if lives else None, probe=probe)
+    query = RawQuery(config, session, lambda: lives[0].healthy() if lives else None, probe=probe, suspects=suspects)
     with running(name, query.run) as life:
         lives.append(life)
         yield query
 
 
 @contextmanager
-def buckets_query(config: SparkConfig, session: SparkSession, client: KazooClient) -> Iterator[BucketsQuery]:
-    query = BucketsQuery(config, session, client, lambda: None)
+def buckets_query(
+    config: SparkConfig, session: SparkSession, client: KazooClient, suspects: Suspects | None = None
+) -> Iterator[BucketsQuery]:
+    query = BucketsQuery(config, session, client, lambda: None, suspects=suspects)
     with running("buckets", query.run):
         yield query
 

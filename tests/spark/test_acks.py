@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from pipeline.spark.acks import PATH, AcksPublisher
+from artimon.model.partition_counts import ACKS_PATH as PATH
+from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.state import Gap, RawState, Step, Totals, advance, close_gaps
 from pipeline.spark.table import RawTable

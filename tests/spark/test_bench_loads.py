@@ -1,21 +1,31 @@
-"""What the benchmarks of the pipeline compare with: the digest of the load is that of the rows in files, and the lag of
-a batch is counted once, when the table shows it."""
+"""Loads of the benchmarks of the pipeline: the digest of the load is that of the rows in files, values in shards are
+compared with it, polls come at the phases of the product, and the lag of a batch is counted once."""
 
 from __future__ import annotations
 
+import time
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 
 from artimon.model.batch import BatchId
 from artimon.model.codec import decode_columns, encode_samples
+from artimon.model.feed import FeedEntry, FeedRange
+from artimon.model.grid import DEFAULT_LEVELS
+from artimon.model.labels import canonical
 from artimon.model.ranges import LaneId, LaneRanges
-from benchmarks.lag import Waiting
-from benchmarks.loads.samples import SERIES_A_SOURCE, Expected, Source, number_of
+from benchmarks.lag import MINUTE_MS, Poller, Waiting, next_minute
+from benchmarks.loads import values
+from benchmarks.loads.samples import SERIES_A_SOURCE, Expected, Source, number_of, text_of
+from benchmarks.loads.world import WrongCounts
 from pipeline.compaction.digest import digest
 from pipeline.spark import rows
 from pipeline.spark.state import RawState
+from sources.schedule import FIRST, LAST
+from varstore.shard import Shard
 
 NOW = 1_795_000_000_000
 
@@ -53,3 +63,58 @@ def test_a_batch_is_as_old_as_when_it_is_first_shown() -> None:
     waiting.show(state(a=3), 6000)
     assert waiting.lags_ms == [900, 800, 5700]
     assert waiting.batches == 3
+
+
+def test_texts_of_the_load_are_canonical() -> None:
+    assert text_of(7, 12) == canonical("bench.load.v12", {"host": "host-0007"})
+
+
+def loaded(polls: int) -> tuple[Shard, Expected]:
+    """A shard that was fed polls of a source a minute apart, and what is expected of it."""
+    source, expected, shard = Source(20, np.random.default_rng(3), NOW - 10**7), Expected(), Shard("0", capacity=2_000)
+    for number in range(polls):
+        at = NOW + number * MINUTE_MS + 180
+        polled = source.poll(at)
+        expected.add(20, polled, 0)
+        entry = FeedEntry(number, at + 500, BatchId("a", 1, 0, number), source.name, at, len(polled), True, 0)
+        shard.feed(FeedRange("topic", 0, number, number + 1, (entry,), polled))
+    for block in values._blocks(20):
+        shard.announce(block)
+    return shard, expected
+
+
+def test_values_in_shards_are_compared_at_every_level() -> None:
+    shard, expected = loaded(130)
+    polls, compared = expected.kept[20], []
+    for level in DEFAULT_LEVELS:
+        grid = values._grid(level, [at for at, _ in polls])
+        assert grid is not None
+        compared.append(values._compare(shard, 20, polls, grid))  # type: ignore[arg-type]
+    assert compared == [6 * SERIES_A_SOURCE * n for n in (60, 25, 8, 1)]
+
+
+@pytest.mark.parametrize("series", [0, 7], ids=["double", "integer"])
+def test_a_wrong_value_in_a_shard_is_found(series: int) -> None:
+    shard, expected = loaded(10)
+    polls = expected.kept[20]
+    polls[4][1][series] += 1
+    grid = values._grid(DEFAULT_LEVELS[0], [at for at, _ in polls])
+    assert grid is not None
+    with pytest.raises(WrongCounts, match=rf"of bench.load.v{series}\{{"):
+        values._compare(shard, 20, polls, grid)  # type: ignore[arg-type]
+
+
+def test_polls_come_at_the_phases_of_the_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the first ten seconds of each minute of the wall clock."""
+    monkeypatch.setattr("benchmarks.lag.Agent", lambda _config: None)
+    sources = [Source(number, np.random.default_rng(1), NOW) for number in range(40)]
+    poller = Poller(0, sources, tmp_path, "", Waiting())
+    assert poller.phases == sorted(poller.phases)
+    assert 60 * FIRST <= poller.phases[0] < 3
+    assert 7 < poller.phases[-1] <= 60 * LAST < 10
+
+
+def test_the_first_poll_waits_for_a_minute_of_the_clock() -> None:
+    ahead = next_minute() - time.monotonic()
+    assert 0.9 < ahead <= 61
+    assert abs((time.time() + ahead + 30) % 60 - 30) < 1

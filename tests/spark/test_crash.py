@@ -17,7 +17,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.model.health import read_health
-from pipeline.spark.acks import PATH
+from artimon.model.partition_counts import ACKS_PATH as PATH
 from pipeline.spark.config import SparkConfig
 from tests.spark.helpers import Sender, table_rows
 from tests.waiting import eventually

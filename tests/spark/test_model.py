@@ -75,7 +75,7 @@ def test_the_table_is_exact_whatever_happens(events: list[tuple[str, int, int, i
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@settings(max_examples=500, deadline=None, derandomize=False, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(EVENT, min_size=10, max_size=60))
 def test_the_table_is_exact_through_long_histories(events: list[tuple[str, int, int, int]]) -> None:
     run(events)

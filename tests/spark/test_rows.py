@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artimon.model.batch import BatchError, BatchId, Samples
+from artimon.model.batch import MAX_TIME_MS, BatchError, BatchId, Samples
 from artimon.model.codec import encode_samples, samples_of
 from pipeline.spark import rows as rows_module
-from pipeline.spark.messages import MAX_TIME_MS, check, decode
+from pipeline.spark.messages import check, decode
 from pipeline.spark.rows import Part, build, period_of, statistics, to_file, to_parquet
 from pipeline.spark.state import FORGET_MS
 from pipeline.spark.table import FILE_SCHEMA
+from tests.seeds import fixed_and_drawn
 
 Row = tuple[int, int, int, int | float | bool | str | None]
 NOW = 1_795_000_000_000
@@ -57,9 +58,10 @@ def _value(read: dict[str, object]) -> object:
     return next((read[n] for n in ("integer", "double", "boolean", "string") if read[n] is not None), None)
 
 
-def test_polls_of_the_same_series_are_interleaved() -> None:
+@pytest.mark.parametrize("seed", fixed_and_drawn([5], "polls of the same series"))
+def test_polls_of_the_same_series_are_interleaved(seed: int) -> None:
     """The fast way (every poll the same series) gives what sorting gives."""
-    generator = np.random.default_rng(5)
+    generator = np.random.default_rng(seed)
     names = [int(n) for n in generator.integers(0, 2**64, 50, np.uint64)]
     polls = [part(1, [(n, NOW + k * 1000, 0, k) for n in names]) for k in (2, 0, 1)]
     table = build(polls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,20 @@ FULL = {"bytes": 29 * MIB, "quota_bytes": 30 * MIB, "full": True}
 ROOM = {"bytes": 3 * MIB, "quota_bytes": 30 * MIB, "full": False}
 
 
-def stack(folder: Path, kafka: dict[str, Any], problems: list[str]) -> int:
+def stack(folder: Path, kafka: dict[str, Any], problems: Sequence[str] = (), warnings: Sequence[str] = ()) -> int:
     """The files that a stack of three parts leaves; when it began."""
     pid, started = os.getpid(), start_time(os.getpid())
     parts = [PartState(name, Phase.HEALTHY.value, pid, started) for name in ("agent", "collector-0", "spark")]
     write_state(folder, StackState(pid, started, {}, {}, parts))
     HealthFile(folder / "health" / "collector-0.json", "collector-0").write(kafka=kafka)
-    HealthFile(folder / "health" / "spark.json", "spark").write(raw={}, buckets={}, problems=problems)
+    HealthFile(folder / "health" / "spark.json", "spark").write(
+        raw={}, buckets={}, problems=problems, warnings=warnings
+    )
     return round(started * 1000)
 
 
 def test_a_full_kafka_makes_the_stack_unhealthy(tmp_path: Path) -> None:
-    began = stack(tmp_path, FULL, [])
+    began = stack(tmp_path, FULL)
     status = read_status(tmp_path, ManualClock(began + 600_000))
     (hop,) = [hop for hop in status.hops if hop.name == "collector-0: to Kafka"]
     assert not hop.healthy
@@ -42,12 +45,12 @@ def test_a_full_kafka_makes_the_stack_unhealthy(tmp_path: Path) -> None:
 
 
 def test_how_full_kafka_is_and_gaps_are_told(tmp_path: Path) -> None:
-    began = stack(tmp_path, ROOM, ["gap (topic) named by append 7 at noon"])
+    began = stack(tmp_path, ROOM, warnings=["gap (topic) named by append 7 at noon"])
     status = read_status(tmp_path, ManualClock(began + 600_000))
     (hop,) = [hop for hop in status.hops if hop.name == "collector-0: to Kafka"]
     assert hop.healthy
     assert "Kafka holds 3 of 30 MiB" in hop.detail
-    assert status.problems == ["spark: gap (topic) named by append 7 at noon"]
+    assert (status.problems, status.warnings) == ([], ["spark: gap (topic) named by append 7 at noon"])
     assert status.healthy, "a gap is told; what must be done is done by agents"
 
 

@@ -120,3 +120,6 @@ def test_benchmark_lines_for_people() -> None:
     line = '{"name": "increment.call", "value": 200, "unit": "ns", "peer": "prometheus_client", "ratio": 4.5}'
     assert readable(line).split() == ["increment.call", "200", "ns", "4.5", "x", "prometheus_client"]
     assert readable("some text\n") == "some text"
+    assert readable("12\n") == "12"
+    failed = '{"name": "query.topk", "value": null, "unit": "", "failed": "no peer"}'
+    assert readable(failed).split() == ["query.topk", "FAILED:", "no", "peer"]

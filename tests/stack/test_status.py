@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from artimon.commands.stack import status as status_command
 from artimon.model.clock import ManualClock
 from artimon.model.health import HealthFile
 from artimon.stack.errors import NotRunning
@@ -63,19 +65,44 @@ def test_a_late_hop_makes_the_stack_unhealthy_and_says_why(tmp_path: Path, capsy
     pid, started = os.getpid(), start_time(os.getpid())
     parts = [PartState(name, Phase.HEALTHY.value, pid, started) for name in ("agent", "spark")]
     write_state(tmp_path, StackState(pid, started, {}, {}, parts))
-    HealthFile(tmp_path / "health" / "agent.json", "agent").write(problems=["shop/host/0 went without goodbye 9 s ago"])
+    HealthFile(tmp_path / "health" / "agent.json", "agent").write(warnings=["shop/host/0 went without goodbye 9 s ago"])
     HealthFile(tmp_path / "health" / "spark.json", "spark").write(raw={"lag_ms": 500_000}, buckets={})
     begun = ManualClock(round(started * 1000))
     assert read_status(tmp_path, begun).healthy, "a process that has just begun may be late"
     begun.advance(600_000)
     status = read_status(tmp_path, begun)
     assert not status.healthy
-    assert status.problems == [
-        "spark: raw table: Kafka waits for the raw table for 500 s, at most 120 s",
-        "agent: shop/host/0 went without goodbye 9 s ago",
-    ]
+    assert status.problems == ["spark: raw table: Kafka waits for the raw table for 500 s, at most 120 s"]
+    assert status.warnings == ["agent: shop/host/0 went without goodbye 9 s ago"]
     show(status)
     assert "! spark: raw table: Kafka waits" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("state", "health", "verdict", "code"),
+    [
+        ("healthy", {}, "healthy; 1 parts", 0),
+        ("healthy", {"warnings": ["agent of root"]}, "healthy, 1 warning; 1 parts", 0),
+        ("healthy", {"problem": "not registered in ZooKeeper"}, "NOT healthy, 1 problem; 1 parts", 1),
+        ("healthy", {"problems": ["no snapshot", "disk full"]}, "NOT healthy, 2 problems; 1 parts", 1),
+        ("healthy", {"problems": ["x"], "warnings": ["y", "z"]}, "NOT healthy, 1 problem, 2 warnings; 1 parts", 1),
+        ("starting", {}, "NOT healthy, 1 problem; 1 parts", 1),
+    ],
+)
+def test_the_verdict_follows_from_what_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, health: dict[str, Any], verdict: str, code: int
+) -> None:
+    pid, started = os.getpid(), start_time(os.getpid())
+    write_state(tmp_path, StackState(pid, started, {}, {}, [PartState("agent", state, pid, started)]))
+    HealthFile(tmp_path / "health" / "agent.json", "agent").write(**health)
+    with pytest.raises(typer.Exit) as ended:
+        status_command(tmp_path)
+    shown = capsys.readouterr().out.splitlines()
+    assert ended.value.exit_code == code
+    assert shown[-1].startswith(verdict)
+    counts = [sum(line.startswith(mark) for line in shown) for mark in ("! agent: ", "warning: agent: ")]
+    assert (counts[0] > 0) == bool(code)
+    assert counts[1] == len(health.get("warnings", ()))
 
 
 def test_no_stack_is_an_error_with_a_remedy(tmp_path: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import Any
+
 import pytest
 
 from artimon.model.ranges import LaneRanges
+from tests.varstore.keeping import ALL, empty
 from varstore.groups import Partition
-from varstore.images.bringing import SHORT_LOG, LogSpan, is_from_table
+from varstore.images.bringing import SHORT_LOG, Bringing, LogSpan, is_from_table
 from varstore.images.raw_state import RawHead, RawTableError
 
 
@@ -46,3 +50,19 @@ def test_neither_has_all_of_it_yet(table: RawHead, kafka: LogSpan, reason: str) 
     """Who began with what Kafka has left would lack for ever what only the table has."""
     with pytest.raises(RawTableError, match=reason):
         is_from_table(table, kafka)
+
+
+def test_who_begins_empty_knows_the_leaders_of_that_moment() -> None:
+    """The log may be cut, and grow again, before anybody looks at its leaders for the first time."""
+    nothing: Any = None
+    shard = empty(0)
+    Bringing(shard, nullcontext, lambda: log(0, 9, epoch=5), nothing).bring(ALL)
+    assert shard.other_epochs("t", {0: 6}) == {(0, 5)}
+
+
+def test_who_begins_empty_while_kafka_is_away_begins_all_the_same() -> None:
+    nothing: Any = None
+    shard = empty(0)
+    Bringing(shard, nullcontext, lambda: None, nothing).bring(ALL)
+    assert shard.vshards == ALL
+    assert shard.other_epochs("t", {0: 6}) == set()

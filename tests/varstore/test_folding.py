@@ -13,6 +13,7 @@ from artimon.model.batch import BatchId
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, STATISTICS, Matcher, SelectRequest
 from artimon.model.vshards import in_mask
+from tests.seeds import fixed_and_drawn
 from tests.varstore.feeding import table
 from tests.varstore.keeping import HOUR, MINUTE, START, VSHARDS, empty, feed, range_for
 from tests.varstore.keeping import Log as LaneLog
@@ -80,7 +81,7 @@ def one_by_one(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("varstore.images.raw_rows.usable", lambda r, _: (np.zeros(len(r.time_ms), bool), r.starts < 0))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", fixed_and_drawn(range(4), "folding", 4))
 def test_joined_rows_give_what_single_rows_give(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All types, times that occur twice, new births, ends, a series of two sources, rows in any order of the hours."""
     draw = random.Random(seed)

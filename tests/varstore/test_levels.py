@@ -137,6 +137,23 @@ def test_closed_rows_are_packed() -> None:
     assert 0 < store.bytes_used() < store.bytes_reserved()
 
 
+def test_a_late_sample_for_the_open_part_of_a_row_that_is_closing() -> None:
+    """A row closes in steps. The levels that follow are given nothing of the sample: its segment brings it later."""
+    store, minutes = _filled(10), 10
+    head_ms = START + minutes * MINUTE + 1_000
+    closing = store.rings[0]._open[0]
+    assert store.rings[0].tend(head_ms + 2 * MINUTE)
+    assert closing.open is not None
+    assert 0 < closing.open_from <= max(ALL)
+    late = Samples.of([(PRINTS.tolist()[-1], (closing.number - 1) * MINUTE + 1, 0, 5)])
+    store.apply(run_of(late, head_ms, HOMES[-1]))
+    while store.tend():
+        pass
+    slot = np.array([SLOT_OF[HOMES[-1], PRINTS.tolist()[-1]]])
+    grids_ = [Grid(-(-closing.number * MINUTE // ring.step_ms) * ring.step_ms, ring.step_ms, 1) for ring in store.rings]
+    assert [store.read(slot, grid, ("count",))["count"].item() for grid in grids_] == [1] * len(grids_)
+
+
 def test_a_cell_can_be_emptied() -> None:
     """In open and in packed rows, and by itself."""
     store = _filled(100)

@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from artimon.compute import rolling_increase
-from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed, aggregate_buckets
-from artimon.compute.reducing import Windows
+from artimon.model.aggregate import Aggregate, AggregateRequest, NotPushed, aggregate_buckets
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import Grid, Level
 from artimon.model.labels import canonical
 from artimon.model.select import NAME, STATISTICS, Matcher
 from artimon.model.values import Kind, Value, ValueType
+from artimon.model.windows import rolling_increase
+from artimon.model.windows.reducing import Windows
+from tests.seeds import fixed_and_drawn
 from tests.varstore.worlds import Row, TestBatch, range_of
 from varstore.answers import parts
 from varstore.shard import Shard
@@ -171,13 +172,13 @@ def compare_some(seed: int, requests: int) -> None:
         world.compare(request)  # of some rows what they gave is kept
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", fixed_and_drawn(range(6), "pushed windows", 6))
 def test_windows_are_those_of_the_evaluator(seed: int) -> None:
     compare_some(seed, 40)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 400))
+@pytest.mark.parametrize("seed", fixed_and_drawn(range(100, 150), "pushed windows at length", 250))
 def test_windows_are_those_of_the_evaluator_at_length(seed: int) -> None:
     compare_some(seed, 60)
 

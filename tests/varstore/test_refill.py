@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
+from tests.seeds import fixed_and_drawn
 from tests.spark.local_files import local_files
 from tests.varstore.keeping import ALL, HOUR, START, Log, catch_up, check, empty, feed, masks, random_log, tell
 from tests.varstore.raw_log import RawLog
@@ -47,7 +48,7 @@ def refilled(hdfs: str, vshards: int = ALL) -> Shard:
     return shard
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", fixed_and_drawn(range(2), "refill", 3))
 def test_table_and_kafka_give_what_feeding_gave(hdfs: str, seed: int) -> None:
     """Late and future samples, repeats, ends, restarts, several periods."""
     draw = random.Random(seed)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from artimon.model.batch import BatchId
+from tests.seeds import fixed_and_drawn
 from tests.varstore.worlds import TestBatch, range_of
 from varstore.intake import Intake, Piece
 from varstore.positions import vshard_of
@@ -122,9 +123,10 @@ PlainTable.TestCase.settings = settings(max_examples=60, stateful_step_count=25,
 TestPlainTable = PlainTable.TestCase
 
 
-def test_slots_of_many_fingerprints() -> None:
+@pytest.mark.parametrize("seed", fixed_and_drawn([7], "slots"))
+def test_slots_of_many_fingerprints(seed: int) -> None:
     """With twice the same, to the last slot and not beyond; the first ones of a virtual shard follow one another."""
-    prints = np.random.default_rng(7).integers(0, 2**64, 30_000, np.uint64)
+    prints = np.random.default_rng(seed).integers(0, 2**64, 30_000, np.uint64)
     prints[:3] = [0, 2**64 - 1, prints[3]]
     table = SlotTable(20_000)
     for part in np.split(prints, 30):

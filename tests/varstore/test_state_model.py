@@ -232,7 +232,7 @@ def test_any_history_gives_the_buckets_of_a_plain_store(seed: int, given_steps: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@settings(max_examples=300, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**6), steps)
 def test_many_histories(seed: int, given_steps: list[Step]) -> None:
     """More of them."""

@@ -12,6 +12,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.vshards import from_hex, to_hex
+from artimon.model.znode import read_table
 from varstore.cluster.membership import SHARDS_PATH, Membership, MembershipError, read
 
 FRESH_S = 1.0
@@ -50,7 +51,7 @@ class Place:
     @classmethod
     def from_bytes(cls, id_: str, data: bytes) -> Place:
         """Inverse of `to_bytes`; without masks it holds nothing. ValueError, KeyError, TypeError for anything else."""
-        node = json.loads(data)
+        node = read_table(data)
         masks = (from_hex(node.get(name, "0")) for name in ("held", "holds", "lagging", "lacking"))
         return cls(id_, str(node["host"]), int(node["port"]), str(node.get("incarnation", "")), *masks)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from artimon.model.topic_spec import MAX_PARTITIONS
 from artimon.model.vshards import from_hex, union
 
 LAG_S = 15.0
@@ -35,12 +36,23 @@ class Standing(NamedTuple):
         return self.ready and not self.lost
 
 
-def standings_of(groups: Iterable[Mapping[str, Any]], topic_id: str) -> list[Standing]:
-    """Of the groups of a shard, as `Shard.groups` tells of them."""
+def number_of(place: int, partition: int) -> int:
+    """Number of a partition among those of all generations of the topic; `place` 0: the newest, which keeps its own.
+
+    >>> number_of(0, 3), number_of(1, 3)
+    (3, -4)
+    """
+    return partition if place == 0 else -1 - MAX_PARTITIONS * (place - 1) - partition
+
+
+def standings_of(groups: Iterable[Mapping[str, Any]], topic_ids: Sequence[str]) -> list[Standing]:
+    """Of the groups of a shard, as `Shard.groups` tells of them. `topic_ids`: generations of the topic, newest
+    first."""
+    places = {topic_id: place for place, topic_id in enumerate(topic_ids)}
     return [
         Standing(
             from_hex(group["vshards"]),
-            {partition: at for topic, partition, at in group["positions"] if topic == topic_id},
+            {number_of(places[topic], p): at for topic, p, at in group["positions"] if topic in places},
             bool(group["ready"]),
             "lost" in group,
         )

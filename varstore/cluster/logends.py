@@ -14,8 +14,13 @@ from kafka.errors import KafkaError
 from kafka.protocol.consumer import OffsetSpec
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.kafka_access import client_options
 from artimon.model.leader_epochs import ask_epoch_end
+from artimon.model.partition_counts import PartitionCounts
+from artimon.model.supervise import LoopGuard
 from artimon.model.topic_id import printed_id
+from artimon.model.topic_spec import generations
+from varstore.cluster.freshness import number_of
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +29,8 @@ _ASK_MS = 5_000
 _BOOTSTRAP_MS = 4_000
 
 Saw = Callable[[str, Mapping[int, int], float, float], None]
-"""Topic id, end of each partition, when it was asked, when it answered (seconds of the monotonic clock)."""
+"""Id of the newest generation of the topic, end of each partition (`number_of`), when it was asked, when it answered
+(seconds of the monotonic clock)."""
 
 
 class Follower(Protocol):
@@ -39,14 +45,17 @@ class Follower(Protocol):
         ...
 
 
-def log_span(kafka: str, topic: str) -> tuple[str, dict[int, tuple[int, int]], dict[int, int]]:
-    """Topic id; [start, end) of each partition; their leader epochs. KafkaError, OSError; what else the client
-    raises."""
-    client = _admin(kafka)
+def log_span(
+    kafka: str, topic: str, counts: PartitionCounts | None = None
+) -> tuple[str, dict[int, tuple[int, int]], dict[int, int]]:
+    """Of the newest generation of the topic: its id; [start, end) of each partition; their leader epochs. KafkaError,
+    OSError; what else the client raises."""
+    client, counts = _admin(kafka), counts or PartitionCounts(None)
     try:
-        epochs = {p["partition_index"]: int(p["leader_epoch"]) for p in _described(client, topic)["partitions"]}
-        topic_id, starts = _offsets(client, topic, OffsetSpec.EARLIEST)
-        _, ends = _offsets(client, topic, OffsetSpec.LATEST)
+        found = _described(client, topic, counts)[-1]
+        epochs = {p["partition_index"]: int(p["leader_epoch"]) for p in found["partitions"]}
+        topic_id, starts = _offsets(client, found, OffsetSpec.EARLIEST)
+        _, ends = _offsets(client, found, OffsetSpec.LATEST)
     finally:
         client.close()
     spans = {partition: (start, ends[partition]) for partition, start in starts.items()}
@@ -54,21 +63,29 @@ def log_span(kafka: str, topic: str) -> tuple[str, dict[int, tuple[int, int]], d
 
 
 def _admin(kafka: str) -> Any:
-    return KafkaAdminClient(bootstrap_servers=kafka, request_timeout_ms=_ASK_MS, bootstrap_timeout_ms=_BOOTSTRAP_MS)
+    timeouts = {"request_timeout_ms": _ASK_MS, "bootstrap_timeout_ms": _BOOTSTRAP_MS}
+    return KafkaAdminClient(bootstrap_servers=kafka, **timeouts, **client_options())
 
 
-def _offsets(client: Any, topic: str, which: OffsetSpec) -> tuple[str, dict[int, int]]:
-    found = _described(client, topic)
-    wanted = {TopicPartition(topic, p["partition_index"]): which for p in found["partitions"]}
+def _offsets(client: Any, found: Mapping[str, Any], which: OffsetSpec) -> tuple[str, dict[int, int]]:
+    wanted = {TopicPartition(found["name"], p["partition_index"]): which for p in found["partitions"]}
     offsets = client.list_partition_offsets(wanted)
     return printed_id(found["topic_id"]), {tp.partition: int(at.offset) for tp, at in offsets.items()}
 
 
-def _described(client: Any, topic: str) -> Any:
-    found = client.describe_topics([topic])[0]
-    if found["error_code"]:
-        raise KafkaError(f"topic {topic}: error {found['error_code']}")
-    return found
+def _described(client: Any, topic: str, counts: PartitionCounts) -> list[dict[str, Any]]:
+    """All generations of the topic, oldest first, each with the partitions that lanes are spread over."""
+    described = {one["name"]: one for one in client.describe_topics(generations(topic))}
+    found = [one for name in generations(topic) if (one := described.get(name)) and not one["error_code"]]
+    if not found:
+        raise KafkaError(f"topic {topic}: error {described.get(topic, {}).get('error_code')}")
+    return [_counted(one, counts) for one in found]
+
+
+def _counted(found: Mapping[str, Any], counts: PartitionCounts) -> dict[str, Any]:
+    parts = found["partitions"]
+    count = counts.count(found["name"], printed_id(found["topic_id"]), len(parts))
+    return {**found, "partitions": [one for one in parts if one["partition_index"] < count]}
 
 
 def end_of_epoch(client: Any, topic: str, partition: Mapping[str, Any], epoch: int) -> int:
@@ -88,16 +105,27 @@ class LogEnds:
     Kafka may be absent at any time."""
 
     def __init__(
-        self, kafka: str, topic: str, saw: Saw, clock: Clock = SYSTEM_CLOCK, follower: Follower | None = None
+        self,
+        kafka: str,
+        topic: str,
+        saw: Saw,
+        clock: Clock = SYSTEM_CLOCK,
+        follower: Follower | None = None,
+        counts: PartitionCounts | None = None,
     ) -> None:
         self._kafka, self._topic, self._saw, self._clock = kafka, topic, saw, clock
-        self._follower = follower
+        self._follower, self._counts = follower, counts or PartitionCounts(None)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log-ends", daemon=True)
         self._client: Any = None
-        self.topic_id = ""
-        """Of the topic as it is now; empty while it is not known."""
-        self.problem = ""
+        self.topic_ids: tuple[str, ...] = ()
+        """Generations of the topic as they are now, newest first; empty while they are not known."""
+        self._turns = LoopGuard(f"ends of topic {topic} at {kafka}")
+
+    @property
+    def problem(self) -> str:
+        """Reason for which the ends are not known, "" while they are."""
+        return f"{self._turns.name}: {self._turns.problem}" if self._turns.problem else ""
 
     def start(self) -> None:
         """Begin; returns at once."""
@@ -110,12 +138,7 @@ class LogEnds:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            try:
-                self._look()
-                self.problem = ""
-            except Exception as error:  # the client raises more than KafkaError, and this thread must outlive it
-                self.problem = f"topic {self._topic} at {self._kafka}: {type(error).__name__}: {error}"
-                log.info("where the log ends is not known: %s", self.problem)
+            if not self._turns.turn(self._look):
                 self._close()
             self._clock.wait(self._stop, EVERY_S)
         self._close()
@@ -124,18 +147,25 @@ class LogEnds:
         if self._client is None:
             self._client = _admin(self._kafka)
         asked_s = self._clock.monotonic()
-        self.topic_id, ends = _offsets(self._client, self._topic, OffsetSpec.LATEST)
-        self._saw(self.topic_id, ends, asked_s, self._clock.monotonic())
+        found = _described(self._client, self._topic, self._counts)
+        ends: dict[int, int] = {}
+        topic_ids = []
+        for place, one in enumerate(reversed(found)):
+            topic_id, of_one = _offsets(self._client, one, OffsetSpec.LATEST)
+            topic_ids.append(topic_id)
+            ends |= {number_of(place, partition): end for partition, end in of_one.items()}
+        self.topic_ids = tuple(topic_ids)
+        self._saw(self.topic_ids[0], ends, asked_s, self._clock.monotonic())
         if self._follower is not None:
-            self._follow(self._follower)
+            for one in _described(self._client, self._topic, self._counts):
+                self._follow(self._follower, one)
 
-    def _follow(self, follower: Follower) -> None:
-        found = _described(self._client, self._topic)
+    def _follow(self, follower: Follower, found: Mapping[str, Any]) -> None:
         topic_id = printed_id(found["topic_id"])
         partitions = {p["partition_index"]: p for p in found["partitions"]}
         now = {number: int(p["leader_epoch"]) for number, p in partitions.items() if p["leader_epoch"] >= 0}
         other = follower.other_epochs(topic_id, now)
-        ends = {one: end_of_epoch(self._client, self._topic, partitions[one[0]], one[1]) for one in other}
+        ends = {one: end_of_epoch(self._client, found["name"], partitions[one[0]], one[1]) for one in other}
         follower.follow_epochs(topic_id, now, ends)
 
     def _close(self) -> None:

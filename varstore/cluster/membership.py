@@ -18,6 +18,7 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import DEFAULT_LEVELS, GridError, Level, levels_text, parse_levels
 from artimon.model.routing import owners, ownership
 from artimon.model.vshards import mask_of
+from artimon.model.znode import read_table
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class Membership:
     def from_bytes(cls, data: bytes) -> Membership:
         """Inverse of `to_bytes`. MembershipError for anything else."""
         try:
-            plain: dict[str, Any] = json.loads(data)
+            plain: dict[str, Any] = read_table(data)
             levels = parse_levels(plain["levels"]) if "levels" in plain else DEFAULT_LEVELS
             return cls(tuple(str(m) for m in plain["members"]), int(plain.get("replicas", 1)), levels)
         except (ValueError, KeyError, TypeError, GridError) as error:

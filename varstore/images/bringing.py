@@ -43,6 +43,11 @@ class LogSpan:
             sum(end for _, end in self.spans.values()) <= SHORT_LOG
         )
 
+    def leaders(self) -> dict[Partition, int]:
+        """Leader epochs, for a group that begins now: what it applies was written under these or later ones, so that a
+        log that is cut meanwhile is found out."""
+        return {Partition(self.topic_id, p): epoch for p, epoch in self.epochs.items()}
+
     def is_known_to(self, head: RawHead) -> bool:
         """Whether the table has looked at this log since its leaders changed last: else it may have lost its end, and
         grown again, and nobody has said so yet."""
@@ -122,10 +127,13 @@ class Bringing:
     def bring(self, vshards: int) -> None:
         """Hold these virtual shards. Raises RawTableError, OSError, RefillStopped, ValueError."""
         rest = vshards & ~self._from_copies(vshards)
-        if rest and not self._from_table(rest):
+        if not rest:
+            return
+        span = self._span()
+        if not self._from_table(rest, span):
             log.info("%d virtual shards begin empty, at the start of the log", rest.bit_count())
             with self._again():
-                self._shard.adopt(rest)
+                self._shard.adopt(rest, epochs=span.leaders() if span is not None else {})
 
     def has_lost(self, lost: Mapping[Partition, Lost]) -> bool:
         """Whether `bring` may give what was lost to Kafka. RawTableError, OSError while that is not known, or nothing
@@ -186,9 +194,8 @@ class Bringing:
 
     # the raw table
 
-    def _from_table(self, vshards: int) -> bool:
+    def _from_table(self, vshards: int, span: LogSpan | None) -> bool:
         """Whether the raw table gave them."""
-        span = self._span() if self._hdfs is not None else None
         if self._hdfs is None:
             return False
         self._refill = Refill(self._shard, self._hdfs, self._zookeeper, self._stop)

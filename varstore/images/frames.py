@@ -14,10 +14,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from artimon.model.ipc import read_ipc
+from artimon.model.ipc_limits import IpcLimits
+
 FORMAT = 1
 MAGIC = b"AIMG"
 _HEAD = struct.Struct("<4sIQ")  # magic, bytes of the payload, xxh3-64 of the payload
 MAX_FRAME = 256 * 1024 * 1024
+MAX_DECODED = 512 * 1024 * 1024
+"""Bytes of the columns of a frame once they are decompressed."""
+_LIMITS = IpcLimits(1 << 24, MAX_DECODED, 256, 1 << 20)
 _KEY = b"artimon.image"
 _OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
 """In the calling thread alone: the other core is for whoever feeds and asks."""
@@ -51,6 +57,8 @@ def encode_frame(kind: str, meta: Mapping[str, Any], columns: Mapping[str, Any])
     }
     told = json.dumps({"format": FORMAT, "kind": kind, **meta})
     schema = pa.schema([(name, array.type) for name, array in arrays.items()], {_KEY: told.encode()})
+    if (size := sum(array.nbytes for array in arrays.values())) > MAX_DECODED:
+        raise ImageError(f"a part {kind} of {size} bytes of columns: at most {MAX_DECODED} are allowed")
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
         writer.write_batch(pa.record_batch(list(arrays.values()), schema=schema))
@@ -67,12 +75,11 @@ def decode_frame(data: bytes | memoryview, where: str = "image") -> Frame:
     if len(payload) != length or xxhash.xxh3_64_intdigest(payload) != checksum:
         raise ImageError(f"{where}: a part is damaged or cut ({len(payload)} bytes of {length})")
     try:
-        with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
-            batch = reader.read_next_batch()
+        batch = read_ipc(payload, 0, _LIMITS)
         told = json.loads(batch.schema.metadata[_KEY])
         found, kind = told.pop("format"), str(told.pop("kind"))
         columns = {name: _plain(batch.column(i)) for i, name in enumerate(batch.schema.names)}
-    except (pa.ArrowException, OSError, StopIteration, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ImageError(f"{where}: unreadable part: {error}") from error
     if found != FORMAT:
         raise ImageError(f"{where}: format {found}, this program reads {FORMAT}")

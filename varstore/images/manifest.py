@@ -12,6 +12,8 @@ import xxhash
 from artimon.model.vshards import from_hex, to_hex
 from varstore.images.frames import FORMAT, ImageError
 
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")
+"""Names of files: a manifest leads to nothing outside its folder."""
 _NAME = re.compile(r"manifest-(\d{15})\.json")
 MAX_BYTES = 16 * 1024 * 1024
 
@@ -79,6 +81,10 @@ class Manifest:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ImageError(f"{where}: unreadable: {error!r}") from error
+        if bad := sorted(
+            name for name in made.names if "/" in name or "\\" in name or name.startswith(".") or not name
+        ):
+            raise ImageError(f"{where}: {bad[0][:100]!r} cannot name a file of this folder")
         if not made.names <= set(made.sizes):
             raise ImageError(f"{where}: files without a size")
         return made

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
 
 from artimon.model.batch import BatchError, BatchHeader, SeriesBlock
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import decode_series, parse_header, verify
+from artimon.model.kafka_access import client_options
+from artimon.model.supervise import Retry
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ _POLL_MS = 500
 _POLL_RECORDS = 200
 _ASK_MS = 10_000
 _BOOTSTRAP_MS = 4_000
-_MAX_BACK_OFF_S = 30.0
+FIRST_PAUSE_S = 0.5
 
 
 class NotThere(RuntimeError):
@@ -51,6 +52,7 @@ class Announcements:
         self._kafka, self._topic, self._clock = kafka, topic, clock
         self._announce, self._wanted = announce, wanted
         self._stop = threading.Event()
+        self._retry = Retry(f"announcements of topic {topic} at {kafka}", clock, FIRST_PAUSE_S)
         self._thread = threading.Thread(target=self._run, name="announcements", daemon=True)
         self.readings = 1
         """How many readings from the beginning were asked for."""
@@ -58,8 +60,12 @@ class Announcements:
         """The reading that will have read all that is wanted now."""
         self.read = 0
         """The last of them that has read everything that stood in the topic when it began."""
-        self.problem = "announcements are not read yet"
         self.refused = 0
+
+    @property
+    def problem(self) -> str:
+        """Reason for which announcements are not read, "" while they are."""
+        return f"{self._retry.name}: {self._retry.problem}" if self._retry.problem else ""
 
     @property
     def caught_up(self) -> bool:
@@ -86,19 +92,7 @@ class Announcements:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        back_off_s = 0.5
-        while not self._stop.is_set():
-            try:
-                self._follow()
-                back_off_s = 0.5
-            except (KafkaError, NotThere, OSError, ValueError, AssertionError) as error:
-                self.problem = f"topic {self._topic} at {self._kafka}: {type(error).__name__}: {error}"
-                log.warning("%s; trying again in %.1f s", self.problem, back_off_s)
-            except Exception as error:  # this thread must outlive whatever the client raises
-                self.problem = f"topic {self._topic} at {self._kafka}: {error!r}"
-                log.exception("announcements; trying again in %.1f s", back_off_s)
-            self._clock.wait(self._stop, back_off_s)
-            back_off_s = min(back_off_s * 2, _MAX_BACK_OFF_S)
+        self._retry.run(self._follow, self._stop)
 
     def _follow(self) -> None:
         consumer = KafkaConsumer(
@@ -109,6 +103,7 @@ class Announcements:
             fetch_max_bytes=16 * 1024 * 1024,
             request_timeout_ms=_ASK_MS * 2,
             bootstrap_timeout_ms=_BOOTSTRAP_MS,
+            **client_options(),
         )
         try:
             ends = self._ends(consumer, self._topic)
@@ -126,7 +121,7 @@ class Announcements:
         # by offset, so that the positions below are those of this reading from here on
         for partition, start in consumer.beginning_offsets(partitions, timeout_ms=_ASK_MS).items():
             consumer.seek(partition, start)
-        self.problem = ""
+        self._retry.healthy()
         while not self._stop.is_set() and self.readings == reading:
             for records in consumer.poll(timeout_ms=_POLL_MS, max_records=_POLL_RECORDS).values():
                 self._take(records)

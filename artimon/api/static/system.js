@@ -5,23 +5,29 @@ import { compact, duration, memory, plural } from "./format.js";
 
 const PROBLEMS_MOST = 20;
 const SLOW_LAG_MS = 120_000;
+const PART_COLUMNS = 5;
 
 /**
  * @typedef {{name: string, count: number|null, unit: string, lag_ms: number|null, detail: string, healthy: boolean}} Hop
  * @typedef {{name: string, state: string, healthy: boolean, restarts: number, rss_mb: number, memory_mb: number, uptime_s: number, problem: string}} Part
- * @typedef {{healthy: boolean, hops: Hop[], parts: Part[], problems: string[], stack?: string, shards: Record<string, any>}} Status
+ * @typedef {{healthy: boolean, hops: Hop[], parts: Part[], problems: string[], warnings?: string[], stack?: string, shards: Record<string, any>}} Status
  */
 
 /** @param {Status} status of /api/status */
 export function showSystem(status) {
   const hops = status.hops ?? [], parts = status.parts ?? [];
-  const troubles = status.problems ?? [];
+  const troubles = status.problems ?? [], warnings = status.warnings ?? [];
   fill(byId("hops"), hops.length ? [el("ol", { class: "hops" }, ...hops.map(hopLine))] : [noStack(status)]);
   fill(byId("parts"), parts.length ? [partsTable(parts)] : [noStack(status)]);
-  const shown = troubles.slice(0, PROBLEMS_MOST).map((text) => el("li", {}, mark("bad"), el("span", { text })));
-  if (troubles.length > PROBLEMS_MOST) shown.push(el("li", { text: `and ${troubles.length - PROBLEMS_MOST} more` }));
-  fill(byId("problems"), shown.length ? [el("ul", { class: "problems", "aria-label": "Problems" }, ...shown)] : []);
-  showHealth(status, hops, parts, troubles);
+  fill(byId("problems"), [...list("Problems", "bad", troubles), ...list("Warnings", "warn", warnings)]);
+  showHealth(status, hops, parts, troubles, warnings);
+}
+
+/** @param {string} name @param {"bad"|"warn"} state @param {string[]} texts */
+function list(name, state, texts) {
+  const shown = texts.slice(0, PROBLEMS_MOST).map((text) => el("li", {}, mark(state), el("span", { text })));
+  if (texts.length > PROBLEMS_MOST) shown.push(el("li", { text: `and ${texts.length - PROBLEMS_MOST} more` }));
+  return shown.length ? [el("ul", { class: `problems ${state}`, "aria-label": name }, ...shown)] : [];
 }
 
 /** @param {Status} status */
@@ -30,12 +36,13 @@ function noStack(status) {
   return el("p", { class: "faint", text: `No stack runs on the API's data folder${shards ? `; ${plural(shards, "shard")} answered` : ""}. ${status.stack ?? ""}` });
 }
 
-/** @param {Status} status @param {Hop[]} hops @param {Part[]} parts @param {string[]} troubles */
-function showHealth(status, hops, parts, troubles) {
+/** @param {Status} status @param {Hop[]} hops @param {Part[]} parts @param {string[]} troubles @param {string[]} warnings */
+function showHealth(status, hops, parts, troubles, warnings) {
   const sick = [...hops, ...parts].filter((one) => !one.healthy).length;
   const count = Math.max(sick, troubles.length);
-  const good = status.healthy && !sick;
-  setHealth(good ? (troubles.length ? "warn" : "good") : "bad", good && !troubles.length ? "All well" : plural(count, "problem"));
+  if (!status.healthy || count) setHealth("bad", plural(Math.max(count, 1), "problem"));
+  else if (warnings.length) setHealth("warn", plural(warnings.length, "warning"));
+  else setHealth("good", "All well");
 }
 
 /** @param {"good"|"warn"|"bad"|"idle"} state @param {string} word */
@@ -60,17 +67,17 @@ function hopLine(hop) {
 /** @param {Part[]} parts */
 function partsTable(parts) {
   const head = el("tr", {}, el("th", { scope: "col", text: "Part" }), el("th", { scope: "col", text: "State" }), ...["Memory", "Up", "Restarts"].map((text) => el("th", { scope: "col", class: "number", text })));
-  return el("table", { class: "grid parts" }, el("thead", {}, head), el("tbody", {}, ...parts.map(partLine)));
+  return el("table", { class: "grid parts" }, el("thead", {}, head), el("tbody", {}, ...parts.flatMap(partLines)));
 }
 
-/** @param {Part} part */
-function partLine(part) {
+/** One row, and one below it as wide as the table for what is wrong. @param {Part} part */
+function partLines(part) {
   const state = part.healthy ? "good" : "bad";
   const used = el("td", { class: "number", title: `limit ${memory(part.memory_mb)}`, text: memory(part.rss_mb) });
   if (part.memory_mb) used.append(el("progress", { max: part.memory_mb, value: Math.min(part.rss_mb, part.memory_mb), "aria-label": `Memory of ${part.name}` }));
   const cell = el("td", {}, el("span", { class: "state" }, mark(state), el("span", { text: part.state })));
-  if (part.problem) cell.append(el("p", { class: "problem", text: part.problem }));
-  return el("tr", {}, el("th", { scope: "row", text: part.name }), cell, used,
+  const row = el("tr", {}, el("th", { scope: "row", text: part.name }), cell, used,
     el("td", { class: "number", text: part.uptime_s ? duration(part.uptime_s * 1000) : "–" }),
     el("td", { class: `number ${part.restarts ? "attention" : ""}`, text: String(part.restarts) }));
+  return part.problem ? [row, el("tr", {}, el("td", { class: "problem", colspan: PART_COLUMNS, text: part.problem }))] : [row];
 }

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from artimon.model.batch import NO_LANE, BatchError, BatchHeader, BatchId, BatchKind
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.codec import verify
+from artimon.model.codec import admit
 from artimon.model.protocols import SinkRefused
 from pipeline.flows.channels.base import LedgerChannel
 from pipeline.flows.channels.cache import Cache
@@ -352,7 +352,7 @@ def _entry(parcel: Parcel) -> Entry:
     """Raises BatchError for bytes that are no batch: nothing damaged goes into a log."""
     if parcel.data is None:
         raise BatchError(f"a parcel without bytes: {parcel.id}")
-    header: BatchHeader = verify(parcel.data)
+    header: BatchHeader = admit(parcel.data)
     kind = RecordType.SERIES if header.kind == BatchKind.SERIES else RecordType.BATCH
     return Entry(kind, header, parcel.data)
 

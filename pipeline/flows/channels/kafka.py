@@ -15,8 +15,9 @@ from pydantic import Field
 
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.codec import verify
+from artimon.model.codec import admit
 from artimon.model.deadline import DeadlineExceeded, within
+from artimon.model.kafka_access import client_options
 from artimon.model.routing import partition_of
 from pipeline.flows.channels.seen import Seen
 from pipeline.flows.event import Parcel
@@ -171,7 +172,7 @@ class KafkaChannel:
     def _parcel(self, record: Any) -> Parcel | None:
         """None for bytes that are no batch: counted, and gone on past."""
         try:
-            return Parcel((), verify(record.value).id, record.value)
+            return Parcel((), admit(record.value).id, record.value)
         except (BatchError, TypeError) as error:
             self.damaged += 1
             log.error("%s/%d offset %d: %s", record.topic, record.partition, record.offset, error)
@@ -231,6 +232,7 @@ class KafkaChannel:
             acks="all",
             max_request_size=1024 * 1024,
             max_block_ms=round(self._options.call_s * 1000),
+            **client_options(),
         )
         try:
             producer.init_transactions()
@@ -248,6 +250,7 @@ class KafkaChannel:
             auto_offset_reset="earliest",
             max_poll_interval_ms=_DAY_MS,  # a sink that is down for hours is no reason to give its partitions away
             allow_auto_create_topics=False,
+            **client_options(),
         )
         consumer.subscribe([self._options.topic])
         return consumer

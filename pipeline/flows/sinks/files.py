@@ -22,11 +22,11 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from artimon.model.batch import BatchError
-from pipeline.direct.store import Store, StoreError, Writing, open_store
+from pipeline.direct.store import LocalStore, Store, StoreError, Writing, open_store
 from pipeline.flows.channels.seen import Seen
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of
-from pipeline.flows.options import Options
+from pipeline.flows.options import Options, is_below
 from pipeline.flows.registry import Part
 from pipeline.flows.spi import Encoding, Figures, SinkFailed
 from pipeline.log.files import SystemFiles, read_whole, write_whole
@@ -46,7 +46,8 @@ class FilesOptions(Options):
     """`uri`: hdfs://HOST:PORT/folder or file:///folder. `path`: folders below it; `%Y %m %d %H %M` stand for the time
     of the event (its header `time_ms`, else now, UTC), `{host}` for a header. A file is finished, and gets its name,
     after `roll_bytes`, `roll_s`, or `idle_s` without anything new; until then its name begins with a dot. At most
-    `open_files` are written at the same time."""
+    `open_files` are written at the same time. `below`: folders of this machine; a file whose real path would be in none
+    of them is not written."""
 
     uri: str
     path: str = Field(default="%Y-%m-%d/%H", max_length=500)
@@ -57,6 +58,7 @@ class FilesOptions(Options):
     roll_s: float = Field(default=300.0, gt=0)
     idle_s: float = Field(default=60.0, gt=0)
     open_files: int = Field(default=64, ge=1, le=1_000)
+    below: list[str] = Field(default_factory=list)
 
     @field_validator("uri")
     @classmethod
@@ -201,6 +203,7 @@ class FilesSink:
         self.counts["bytes"] += len(data)
 
     def _create(self, folder: str) -> _File:
+        self._check_place(folder)
         live = [f for f, file in self._open.items() if not file.closed]
         if len(live) >= self._options.open_files:
             self._make_room(min(live, key=lambda f: self._open[f].last))
@@ -210,6 +213,13 @@ class FilesSink:
         file = _File(folder, number, self._store.create(self._open_name(folder, number)), now, now)
         self._open[folder] = file
         return file
+
+    def _check_place(self, folder: str) -> None:
+        """Raises StoreError if a link leads out of the folders that the sink is confined to."""
+        if isinstance(self._store, LocalStore):
+            place = os.path.join(self._store.root, folder)
+            if not is_below(place, self._options.below):
+                raise StoreError(f"{place} is not below {', '.join(self._options.below)}: nothing is written there")
 
     def _make_room(self, folder: str) -> None:
         file = self._open[folder]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 
+from kazoo.client import KazooClient
 from pydantic import Field
 
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.codec import parse_header
+from artimon.model.partition_counts import pins_of
+from artimon.model.registration import zookeeper_client
+from artimon.model.topic_check import TopicCheck, TopicsUnfit, relied_on
 from pipeline.acks import Position
 from pipeline.broker import Broker, BrokerError, Message
 from pipeline.flows.context import Context
@@ -17,6 +22,9 @@ from pipeline.flows.numbering import Numbering
 from pipeline.flows.options import Options
 from pipeline.flows.spi import Figures, SinkFailed
 from pipeline.placing import message_for
+
+RELIED_ON = ("samples", "events")
+"""Topics whose settings a sink checks, where they exist."""
 
 
 class KafkaSinkOptions(Options):
@@ -39,15 +47,28 @@ class KafkaSink:
         self._sealed: dict[BatchId, bytes] = {}
         """Bytes of what was not delivered: it goes out again just so."""
         self.problem = ""
+        self._address = context.shared.get("zookeeper", "")
+        self._zookeeper: KazooClient | None = None
+        self._stop = threading.Event()
+        self._check = TopicCheck(options.bootstrap, relied_on(options.prefix, RELIED_ON), self._clock)
 
     def start(self) -> None:
-        self._broker = Broker(self._options.bootstrap, self._clock)
+        if self._address:
+            self._zookeeper = zookeeper_client(self._address)
+            self._zookeeper.start_async()
+        pins = pins_of(self._zookeeper) if self._zookeeper is not None else None
+        self._broker = Broker(self._options.bootstrap, self._clock, pins)
+        self._check.start(self._stop)
 
     def deliver(self, parcels: Sequence[Parcel]) -> None:
         """Raises SinkFailed."""
         broker = self._broker
         if broker is None:
             raise SinkFailed("the sink has not started")
+        try:
+            self._check.raise_unfit()
+        except TopicsUnfit as error:
+            raise SinkFailed(str(error)) from error
         try:
             messages = [self._message(broker, parcel) for parcel in parcels]
         except BrokerError as error:
@@ -67,11 +88,16 @@ class KafkaSink:
 
     def stop(self, deadline_s: float) -> None:
         del deadline_s  # closing a connection waits for nothing
+        self._stop.set()
         if self._broker is not None:
             self._broker.close()
+        if self._zookeeper is not None:
+            self._zookeeper.stop()
+            self._zookeeper.close()
 
     def figures(self) -> Figures:
-        return {**self.counts, "problems": [self.problem] if self.problem else []}
+        altered = self._broker.problem if self._broker is not None else ""
+        return {**self.counts, "problems": [text for text in (self.problem, altered) if text]}
 
     def _written(self, messages: Sequence[Message], positions: Sequence[Position]) -> None:
         """Kafka has these, there: nothing else to wait for."""

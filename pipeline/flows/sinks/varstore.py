@@ -3,15 +3,12 @@ so the sink writes there, and delivers once the shards have come that far."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kazoo.client import KazooClient
 from pydantic import Field
 
 from artimon.model.batch import BatchKind
 from artimon.model.codec import parse_header
-from artimon.model.registration import zookeeper_client
 from pipeline.acks import Position
 from pipeline.broker import Message
 from pipeline.flows.context import Context
@@ -36,9 +33,6 @@ class VarstoreSink(KafkaSink):
     def __init__(self, options: VarstoreOptions, context: Context) -> None:
         super().__init__(options, context)
         self._shown_s = options.shown_s
-        self._address = context.shared.get("zookeeper", "")
-        self._zookeeper: KazooClient | None = None
-        self._stop = threading.Event()
         self.ask: Reached = self._ask
         """What the live shards say of a topic id."""
 
@@ -47,20 +41,11 @@ class VarstoreSink(KafkaSink):
         if not self._address:
             raise SinkFailed("sink varstore needs ZooKeeper, and this agent has none")
         super().start()
-        self._zookeeper = zookeeper_client(self._address)
-        self._zookeeper.start_async()
 
     def deliver(self, parcels: Sequence[Parcel]) -> None:
         if any(parcel.data is None or parse_header(parcel.data).kind == BatchKind.EVENTS for parcel in parcels):
             raise SinkFailed("events are no samples: the memory store takes none", retry=False)
         super().deliver(parcels)
-
-    def stop(self, deadline_s: float) -> None:
-        self._stop.set()
-        super().stop(deadline_s)
-        if self._zookeeper is not None:
-            self._zookeeper.stop()
-            self._zookeeper.close()
 
     def _written(self, messages: Sequence[Message], positions: Sequence[Position]) -> None:
         wanted: dict[str, dict[int, int]] = {}

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from artimon.model.batch import BatchError, BatchHeader, BatchId
-from artimon.model.codec import verify
+from artimon.model.codec import admit
 from artimon.model.registration import Registration, zookeeper_client
 from bookkeeper.framed import FramedServer
 from pipeline.flows.context import Context
@@ -109,7 +109,7 @@ class AgentSource:
         good: list[tuple[int, Parcel]] = []
         for index, data in enumerate(messages):
             try:
-                header: BatchHeader = verify(data)
+                header: BatchHeader = admit(data)
                 good.append((index, Parcel((), header.id, data)))
             except BatchError as error:
                 answers[index] = self._nack(f"damaged: {error}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.flows.registry import Component
+from pipeline.flows.registry import Component, Outside
 from pipeline.flows.sources.agent import AgentSource, AgentSourceOptions
 from pipeline.flows.sources.commands import ExecOptions, ExecSource
 from pipeline.flows.sources.http import HttpOptions, HttpSource
@@ -20,19 +20,21 @@ from pipeline.flows.sources.syslog import SyslogOptions, SyslogSource
 from pipeline.flows.sources.tail import TailOptions, TailSource
 from pipeline.flows.sources.thrift import ThriftOptions, ThriftSource
 
+_SERVER = {"host": Outside.HOST, "port": Outside.HOST}
+
 
 def sources() -> list[Component]:
     """Each under the `type` by which configurations name it."""
     return [
-        Component("agent", AgentSourceOptions, AgentSource),
-        Component("api", ApiOptions, lambda _, __: ApiSource()),
-        Component("exec", ExecOptions, ExecSource),
-        Component("http", HttpOptions, HttpSource),
-        Component("kafka", KafkaSourceOptions, KafkaSource),
-        Component("list", ListOptions, lambda options, _: ListSource(options)),
-        Component("netcat", NetcatOptions, NetcatSource),
-        Component("sequence", SequenceOptions, lambda options, _: SequenceSource(options)),
-        Component("syslog", SyslogOptions, SyslogSource),
-        Component("tail", TailOptions, TailSource),
-        Component("thrift", ThriftOptions, ThriftSource),
+        Component("agent", AgentSourceOptions, AgentSource, outside=_SERVER),
+        Component("api", ApiOptions, lambda _, __: ApiSource(), outside={}),
+        Component("exec", ExecOptions, ExecSource, outside={"command": Outside.HOST, "folder": Outside.HOST}),
+        Component("http", HttpOptions, HttpSource, outside=_SERVER),
+        Component("kafka", KafkaSourceOptions, KafkaSource, outside={"bootstrap": Outside.HOST, "topic": Outside.HOST}),
+        Component("list", ListOptions, lambda options, _: ListSource(options), outside={}),
+        Component("netcat", NetcatOptions, NetcatSource, outside=_SERVER),
+        Component("sequence", SequenceOptions, lambda options, _: SequenceSource(options), outside={}),
+        Component("syslog", SyslogOptions, SyslogSource, outside=_SERVER),
+        Component("tail", TailOptions, TailSource, outside={"paths": Outside.READ, "below": Outside.HOST}),
+        Component("thrift", ThriftOptions, ThriftSource, outside=_SERVER),
     ]

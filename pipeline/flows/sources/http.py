@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import Field
 
 from artimon.model.event import MAX_BODY, EventError
+from artimon.model.exposure import family_of
 from pipeline.flows.context import Context
 from pipeline.flows.encodings import JsonLines, JsonOptions
 from pipeline.flows.event import Event
@@ -117,6 +118,7 @@ class _Bounded(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: Any, most: int) -> None:
         self._most, self._open = most, set[socket.socket]()
         self._changed = threading.Condition()
+        self.address_family = family_of(address[0])
         super().__init__(address, handler)
 
     def server_bind(self) -> None:

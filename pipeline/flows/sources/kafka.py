@@ -13,9 +13,10 @@ from kafka.errors import KafkaError
 from pydantic import Field
 
 from artimon.model.batch import BatchError
-from artimon.model.codec import verify
+from artimon.model.codec import admit
 from artimon.model.deadline import DeadlineExceeded, within
 from artimon.model.event import EventError, batches_of
+from artimon.model.kafka_access import client_options
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel
 from pipeline.flows.options import Options
@@ -136,7 +137,7 @@ class KafkaSource:
 
     def _batch(self, record: Any) -> Parcel | None:
         try:
-            return Parcel((), verify(record.value).id, record.value)
+            return Parcel((), admit(record.value).id, record.value)
         except (BatchError, TypeError) as error:
             self._bad(record, error)
             return None
@@ -187,6 +188,7 @@ class KafkaSource:
                 isolation_level="read_committed",
                 auto_offset_reset=reset,
                 allow_auto_create_topics=False,
+                **client_options(),
             )
         )
         self._waiting.clear()

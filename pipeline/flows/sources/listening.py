@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from artimon.model.clock import Clock
+from artimon.model.exposure import family_of
 from artimon.settings import security
 from bookkeeper.framed import FramedServer
 from pipeline.flows.options import FramedOptions, Server
@@ -53,7 +54,9 @@ class ByteServer:
         """Raises OSError, which names the address."""
         options = self._options
         with naming_address("source", options.host, options.port):
-            self._listener = socket.create_server((options.host, options.port), backlog=min(options.connections, 128))
+            self._listener = socket.create_server(
+                (options.host, options.port), family=family_of(options.host), backlog=min(options.connections, 128)
+            )
         self._port = int(self._listener.getsockname()[1])
         self._listener.settimeout(_LOOK_S)
         self._accepting = threading.Thread(target=self._accept, name="accept", daemon=True)

@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from artimon.model.event import MAX_BODY, EventError, check
+from artimon.model.exposure import family_of
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event
 from pipeline.flows.options import Server
@@ -73,7 +74,7 @@ class SyslogSource:
             self._server.start()
             return
         host, port = self._options.host, self._options.port
-        self._udp = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+        self._udp = socket.socket(family_of(host), socket.SOCK_DGRAM)
         try:
             with naming_address("source syslog", host, port):
                 self._udp.bind((host, port))

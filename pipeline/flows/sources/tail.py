@@ -18,7 +18,7 @@ from pydantic import Field
 from artimon.model.event import MAX_BODY, MAX_EVENTS, RAW_BYTES, event_bytes
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event
-from pipeline.flows.options import Options
+from pipeline.flows.options import Options, is_below
 from pipeline.flows.sources.journal import Intent, Journal
 from pipeline.flows.sources.lines import cut_lines
 from pipeline.flows.spi import Figures, Put
@@ -35,7 +35,7 @@ class TailOptions(Options):
     """`paths`: files, or patterns such as /var/log/app/*.log. `start`: where a file begins that is there at the first
     look of all; later ones begin at their beginning. `settle_s`: so long a file that was renamed or deleted must be
     unchanged before its last line is taken without an end, and the file is left. `header`: the name of the header that
-    says which file; "" for none."""
+    says which file; "" for none. `below`: folders; a file whose real path is in none of them is not read."""
 
     paths: list[str] = Field(min_length=1, max_length=100)
     start: Literal["beginning", "end"] = "beginning"
@@ -43,6 +43,7 @@ class TailOptions(Options):
     files: int = Field(default=1_000, ge=1, le=10_000)
     line_bytes: int = Field(default=MAX_BODY, ge=1, le=MAX_BODY)
     header: str = "file"
+    below: list[str] = Field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -242,6 +243,10 @@ class TailSource:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             self.problem = f"{path}: {error.strerror}"
+            return
+        if not is_below(f"/proc/self/fd/{descriptor}", self._options.below):  # of what was opened, so links cannot race
+            self.problem = f"{path} is not followed: its real path is not below {', '.join(self._options.below)}"
+            os.close(descriptor)
             return
         about = os.fstat(descriptor)
         file = _File(path, about.st_dev, about.st_ino, descriptor, about.st_size if at_end else 0)

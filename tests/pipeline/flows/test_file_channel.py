@@ -21,6 +21,7 @@ from pipeline.log.recovery import segment_path, segments_in
 from tests.pipeline.crash_files import CrashFiles
 from tests.pipeline.flows.parts import event, numbers_of, parcel
 from tests.pipeline.helpers import FastFiles
+from tests.seeds import fixed_and_drawn
 from tests.waiting import eventually
 
 BRANCHES = {"a": BranchPolicy(), "b": BranchPolicy()}
@@ -79,7 +80,7 @@ def test_nothing_is_given_up_for_want_of_descriptors(tmp_path: Path) -> None:
     channel.stop(30.0)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", fixed_and_drawn(range(4), "file channel", 4))
 def test_scenario_26_power_fails_at_any_moment_and_the_replay_is_exact(tmp_path: Path, seed: int) -> None:
     """Small segments, so that the file of identities is written in the middle of puts and takes. What a put returned
     for comes again unless it was committed, in order, under the same identity; what comes twice is known as such."""
@@ -228,7 +229,7 @@ def test_scenario_33_what_was_had_long_ago_is_known_when_its_segment_is_gone(tmp
     channel.stop(30.0)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", fixed_and_drawn(range(2), "identities of a file channel", 2))
 def test_power_fails_and_every_identity_that_was_had_is_known(tmp_path: Path, seed: int) -> None:
     """The file of identities is on the disk before the segments go that hold them."""
     rng, files = random.Random(seed), CrashFiles()

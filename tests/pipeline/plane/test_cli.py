@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from artimon.cli import app
 from pipeline.plane import decide
-from tests.pipeline.plane.world import Operator, new_name, running
+from tests.pipeline.plane.world import Operator, key_file, new_name, running
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
@@ -37,6 +37,12 @@ def chroots(zookeeper: str) -> Iterator[list[str]]:
 @pytest.fixture(autouse=True)
 def _short_probation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, "PROBATION_S", 0.3)
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The operator at the terminal has the key of the agents."""
+    monkeypatch.setenv("ARTIMON_CONFIG_KEYS", str(key_file(tmp_path / "operator")))
 
 
 def ask(*words: str) -> Result:

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from artimon.model.clock import SYSTEM_CLOCK
 from pipeline.agent import Agent, AgentConfig
 from pipeline.flows.flows import Flows, open_flows
 from pipeline.plane import decide
-from tests.pipeline.plane.world import Operator, new_name
+from tests.pipeline.plane.world import Operator, key_file, new_name
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
@@ -28,8 +27,12 @@ def _short_probation(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def with_flows(name: str, folder: Path, zookeeper: str) -> Iterator[tuple[Agent, Flows]]:
     """An agent that runs flows, as `artimon agent` wires it."""
-    flows = open_flows(None, name, folder, zookeeper)
-    agent = Agent(AgentConfig(name, folder, zookeeper, "kafka"))
+    keys, allow = key_file(folder), folder / "allow.toml"
+    allow.write_text(
+        f'[folder.in]\npath = "{folder.parent}"\n[folder.out]\npath = "{folder.parent / "out"}"\nwrite = true\n'
+    )
+    flows = open_flows(None, name, folder, zookeeper, allow=allow)
+    agent = Agent(AgentConfig(name, folder, zookeeper, "kafka", keys=keys))
     agent.plane._every_s = 0.5
     agent.runtime.flows = flows
     flows.share("groups", agent.plane.directory)
@@ -42,12 +45,12 @@ def with_flows(name: str, folder: Path, zookeeper: str) -> Iterator[tuple[Agent,
         agent.stop()
 
 
-def tail(name: str, source: Path, target: Path, **more: Any) -> dict[str, Any]:
+def tail(name: str, source: Path, **more: Any) -> dict[str, Any]:
     return {
         "name": name,
-        "source": {"type": "tail", "paths": [str(source)]},
+        "source": {"type": "tail", "paths": [f"@in/{source.name}"]},
         "channel": {"type": "file"},
-        "sink": {"type": "files", "uri": f"file://{target}", "roll_s": 1, "path": name, **more},
+        "sink": {"type": "files", "uri": "@out", "roll_s": 1, "path": name, **more},
     }
 
 
@@ -65,21 +68,20 @@ def test_a_pushed_flow_runs_changes_and_goes(tmp_path: Path, zookeeper: str) -> 
     target.mkdir()
 
     def push(*flows: dict[str, Any]) -> None:
-        now_ms = SYSTEM_CLOCK.now_ms()
-        operator.tree.push(f"agent/{name}", {"flow": list(flows)}, now_ms=now_ms, by="test")
+        operator.push_document(f"agent/{name}", {"flow": list(flows)})
 
     with with_flows(name, tmp_path / "agent", zookeeper) as (agent, flows):
-        push(tail("a", source, target))
+        push(tail("a", source))
         eventually(lambda: len(arrived(target)) == 2, "its lines arrive")
         eventually(lambda: [flow["name"] for flow in operator.report(name).get("flows", [])] == ["a"], "it is reported")
         kept = flows.flow("a")
-        push(tail("a", source, target), {**tail("b", source, target), "sink": {"type": "null"}})
+        push(tail("a", source), {**tail("b", source), "sink": {"type": "null"}})
         eventually(lambda: agent.plane.figures()["good"] == f"agent/{name}@2", "a second flow runs beside it")
         assert flows.flow("a") is kept, "what did not change was left alone"
-        push(tail("a", source, target, colour="red"))
+        push(tail("a", source, colour="red"))
         eventually(lambda: "colour" in agent.plane.figures()["refused"], "an unknown option is refused")
         assert flows.flow("a") is kept
-        push(tail("a", source, target, prefix="other"))
+        push(tail("a", source, prefix="other"))
         eventually(lambda: agent.plane.figures()["good"] == f"agent/{name}@4", "the changed one runs, b is gone")
         with source.open("a") as file:
             file.write("three\n")

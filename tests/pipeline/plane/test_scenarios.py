@@ -16,7 +16,7 @@ from artimon.model.codec import verify
 from pipeline.agent import Agent, AgentConfig
 from pipeline.plane import decide
 from tests.pipeline.helpers import polled
-from tests.pipeline.plane.world import Operator, Store, new_name, running, serving
+from tests.pipeline.plane.world import Operator, Store, key_file, new_name, running, serving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
@@ -61,14 +61,14 @@ def test_scenario_20_stop_is_bounded_with_a_dead_peer_and_bad_names(
         registered(operator, "127.0.0.1", silent.getsockname()[1], group),
         registered(operator, "no-such-host.invalid", 4141, group),
     ):
-        agent = Agent(AgentConfig(name, tmp_path, zookeeper, "kafka"))
+        agent = Agent(AgentConfig(name, tmp_path, zookeeper, "kafka", keys=key_file(tmp_path)))
         agent.start()
         eventually(lambda: agent.figures()["collectors"] >= 2, "it knows both")
         for number in range(8):
             agent.intake.accept_now([polled(f"source-{number}")])
         eventually(lambda: agent.figures()["carried_bytes"] > 0, "calls are under way")
         assert stop_of(agent) < STOP_S
-    again = Agent(AgentConfig(name, tmp_path, "no-such-host.invalid:2181", "kafka"))
+    again = Agent(AgentConfig(name, tmp_path, "no-such-host.invalid:2181", "kafka", keys=key_file(tmp_path)))
     again.start()
     assert again.figures()["pending_batches"] == 8
     assert stop_of(again) < STOP_S, "also with a ZooKeeper that has no address"
@@ -128,7 +128,7 @@ def test_scenario_36_reconfigured_live_and_stopped_just_after_its_start(
                     accepted += 1
             eventually(lambda: agent.log.quota_bytes == 111 * 2**20, "the last version runs")
         for _ in range(4):
-            agent = Agent(AgentConfig(name, tmp_path, zookeeper, "kafka"))
+            agent = Agent(AgentConfig(name, tmp_path, zookeeper, "kafka", keys=key_file(tmp_path)))
             agent.start()
             agent.intake.accept_now([polled("source-0", 50)])
             accepted += 1

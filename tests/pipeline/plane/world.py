@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from bookkeeper.framed import FramedServer
 from pipeline.agent import Agent, AgentConfig
 from pipeline.idl import collector_idl
 from pipeline.plane import decide
+from pipeline.plane.admission import COMMAND_KIND, CONFIG_KIND, signed_command, signed_version
 from pipeline.plane.commands import Answer, Command
+from pipeline.plane.signatures import Keys
 from pipeline.plane.tree import Tree
 from tests.pipeline.helpers import started
 
@@ -56,10 +59,14 @@ def serving(
         server.stop()
 
 
-class Operator:
-    """Somebody at a terminal."""
+KEYS = Keys({"tests": b"the-secret-of-the-operators-of-these-tests"})
 
-    def __init__(self, zookeeper: str) -> None:
+
+class Operator:
+    """Somebody at a terminal; `keys` as of `running`, None for somebody who signs nothing."""
+
+    def __init__(self, zookeeper: str, keys: Keys | None = KEYS) -> None:
+        self.keys = keys
         self.client = KazooClient(zookeeper, timeout=4.0, connection_retry={"max_tries": -1, "max_delay": 0.5})
         self.client.start(60)
         self.tree = Tree(self.client)
@@ -69,11 +76,18 @@ class Operator:
         self.client.close()
 
     def push(self, scope: str, **metrics: Any) -> decide.Stamp:
-        return self.tree.push(scope, {"metrics": metrics}, now_ms=SYSTEM_CLOCK.now_ms(), by="test")
+        return self.push_document(scope, {"metrics": metrics})
+
+    def push_document(self, scope: str, document: dict[str, Any]) -> decide.Stamp:
+        now_ms, keys = SYSTEM_CLOCK.now_ms(), self.keys
+        sign = None if keys is None else (lambda version: keys.sign(CONFIG_KIND, signed_version(version)))
+        return self.tree.push(scope, document, now_ms=now_ms, by="test", sign=sign)
 
     def give(self, agent: str, name: str, patience_ms: int = 60_000, id: str = "", **arguments: str) -> str:
         now = SYSTEM_CLOCK.now_ms()
         command = Command(id or uuid.uuid4().hex, name, arguments, now, now + patience_ms)
+        if self.keys is not None:
+            command = replace(command, signature=self.keys.sign(COMMAND_KIND, signed_command(agent, command)))
         self.tree.give(agent, command)
         return command.id
 
@@ -89,8 +103,18 @@ def new_name() -> str:
     return f"a{uuid.uuid4().hex[:10]}"
 
 
+def key_file(folder: Path) -> Path:
+    """The file of KEYS, as an agent is given it."""
+    file = folder / "config.keys"
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"{id} {secret.decode()}\n" for id, secret in KEYS.secrets.items()))
+    file.chmod(0o600)
+    return file
+
+
 @contextmanager
 def running(name: str, folder: Path, zookeeper: str, **options: Any) -> Iterator[Agent]:
+    options.setdefault("keys", key_file(folder))
     agent = Agent(AgentConfig(name, folder, zookeeper, options.pop("level", "kafka"), **options))
     agent.plane._every_s = 0.5
     agent.runtime.on_setting("poll", lambda _: None)

@@ -55,7 +55,6 @@ class World:
         self.noted: dict[BatchId, Position] = {}
         """SENT notes that reached the disk."""
         self.disk: bytes | None = None
-        self.saved = 0
         self.agent = placing()
         self.next = [0, 0]
         self.released: set[BatchId] = set()
@@ -78,7 +77,7 @@ class World:
             return 0
         top = self.agent.top.get(group.lane, -1)
         if self.agent.expose(site, group):
-            self.disk, self.saved = self.agent.record.to_json(), self.agent.record.version
+            self.disk, self.agent.record.saved = self.agent.record.to_json(), self.agent.record.version
         if not self.up[site]:
             self.agent.withdraw(site, group, top)
             tracker.failed(group, self.now)
@@ -171,6 +170,24 @@ def test_what_was_refused_or_never_reached_the_site_may_go() -> None:
     leave(world)
     world.now += 100
     assert world.send("far", "taken") == 1
+
+
+def test_what_could_not_be_saved_is_saved_before_the_next_call() -> None:
+    """Else it went to a site without a word on the disk, and after a crash to another one too."""
+    world = World()
+    world.accept(0)
+    agent, tracker = world.agent, world.agent.trackers["near"]
+    for _ in range(2):
+        group = tracker.take(world.now)
+        assert group is not None
+        assert agent.expose("near", group), "nothing of it is on the disk"
+        agent.withdraw("near", group, -1)  # the record could not be written
+        tracker.failed(group, world.now)
+        world.now += 60
+    agent.record.saved = agent.record.version
+    group = tracker.take(world.now)
+    assert group is not None
+    assert not agent.expose("near", group)
 
 
 def test_it_comes_back_one_lane_first() -> None:

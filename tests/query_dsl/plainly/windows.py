@@ -231,7 +231,7 @@ def spread(values: list[Any], ddof: int) -> float | None:
     if len(values) <= ddof:
         return None
     center = center_of(values)
-    squares = [(v - center) ** 2 for v in values]
+    squares = [(v - center) * (v - center) for v in values]  # `**` raises where a float overflows
     return float(center_of(squares) * len(values) / (len(values) - ddof))
 
 

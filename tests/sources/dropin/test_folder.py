@@ -11,8 +11,8 @@ import pytest
 
 from artimon.model.labels import parse_canonical
 from artimon.model.values import Kind
-from sources.dropin import folder as dropin
 from sources.dropin.file import GONE_POLLS
+from sources.shared import file_thread
 from tests.sources.dropin.world import MINUTE, T, World, lines
 from tests.sources.helpers import HOST
 from tests.waiting import LIMIT_S
@@ -316,7 +316,7 @@ def test_a_file_system_that_hangs_holds_up_nothing_else(tmp_path: Path, monkeypa
             release.wait(30)
             return real(folder)
 
-        monkeypatch.setattr(dropin, "READ_DEADLINE_S", 0.05)
+        monkeypatch.setattr(file_thread, "READ_DEADLINE_S", 0.05)
         monkeypatch.setattr(os, "scandir", hanging)
         assert await world.poll(3) == 0
         assert "does not answer" in world.problems[0]

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from artimon.model.values import Value
 from bookkeeper import Bookkeeper, dropin
 from sources.dropin.disk import FileLimits, OpenFile
 from sources.dropin.reader import LineReader
+from tests.seeds import fixed_and_drawn
 from tests.sources.dropin.world import World
 from tests.sources.helpers import HOST, KeepingSink, running
 from tests.waiting import until
@@ -171,11 +173,12 @@ def _rewound(fd: int) -> int:
     return fd
 
 
-def test_no_byte_of_a_file_harms(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", fixed_and_drawn([7], "bytes of a drop-in file"))
+def test_no_byte_of_a_file_harms(tmp_path: Path, seed: int) -> None:
     """Files of a good one's bytes, cut, swapped and flipped: never anything but samples and named lines."""
 
     async def run() -> None:
-        dice = random.Random(7)
+        dice = random.Random(seed)
         world = World(tmp_path)
         good = b"".join(
             b'%d name.%d{a=x,b="y \\" z",c=\'w\'} %s\n' % (world.now + i, i % 3, value)

@@ -1,0 +1,94 @@
+"""The number of partitions that lanes of a topic are spread over: that with which the raw table began the topic.
+
+Kafka allows partitions to be added to a topic. A lane would then change its partition, and a batch that is sent again
+would no longer be found beside the first. So the number stays what it was; the added partitions stay empty.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+
+log = logging.getLogger(__name__)
+
+ACKS_PATH = "/artimon/acks"
+"""Node of each topic id: what the raw query has published of it."""
+_ASK_S = 3.0
+_AGAIN_S = 5.0
+"""Pause between two questions about a topic that the raw table has not begun."""
+
+Pins = Callable[[str], int | None]
+"""Partitions of a topic id as the raw table began it; None: not begun, or not known now."""
+
+
+def pins_of(zookeeper: KazooClient) -> Pins:
+    """From what the raw query publishes."""
+
+    def pin(topic_id: str) -> int | None:
+        try:
+            if not zookeeper.connected:
+                return None
+            data, _ = zookeeper.get_async(f"{ACKS_PATH}/{topic_id}").get(timeout=_ASK_S)
+            return len(json.loads(data)["partitions"]) or None
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError, ValueError, KeyError, TypeError) as error:
+            log.info("partitions of %s: %r", topic_id, error)
+            return None
+
+    return pin
+
+
+class PartitionCounts:
+    """Thread-safe. Invariant: what was said of a topic id stays, unless the raw table says otherwise."""
+
+    def __init__(self, pins: Pins | None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._pins, self._clock = pins, clock
+        self._lock = threading.Lock()
+        self._counts: dict[str, tuple[int, bool]] = {}
+        """Topic id -> partitions, and whether the raw table has said so."""
+        self._altered: dict[str, str] = {}
+        self._asked: dict[str, float] = {}
+
+    @property
+    def problem(self) -> str:
+        """Topics that were altered; "" if none was."""
+        with self._lock:
+            return "; ".join(self._altered.values())
+
+    def count(self, name: str, topic_id: str, described: int) -> int:
+        """Partitions that the lanes of the topic are spread over; Kafka describes so many now."""
+        with self._lock:
+            count, sure = self._counts.get(topic_id, (described, False))
+        if not sure and (pinned := self._ask(topic_id)) is not None:
+            count, sure = pinned, True
+        count = min(count, described)
+        with self._lock:
+            self._counts[topic_id] = count, sure
+            if count < described and topic_id not in self._altered:
+                log.error("%s", altered(name, described, count))
+                self._altered[topic_id] = altered(name, described, count)
+        return count
+
+    def _ask(self, topic_id: str) -> int | None:
+        now = self._clock.monotonic()
+        if self._pins is None or now - self._asked.get(topic_id, -_AGAIN_S) < _AGAIN_S:
+            return None
+        self._asked[topic_id] = now
+        return self._pins(topic_id)
+
+
+def altered(name: str, described: int, counted: int) -> str:
+    """Message for people."""
+    return (
+        f"{name} was altered to {described} partitions: {counted} are used, because a lane must keep its partition;"
+        f" for more run `artimon topics grow --partitions N` with N greater than {described}"
+    )

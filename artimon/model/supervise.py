@@ -1,0 +1,99 @@
+"""Keeps activities running that follow a topic or ask servers: what one raises is said, and it is tried again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+STEADY_S = 60.0
+"""Running this long makes the next pause short again."""
+MAX_DOUBLINGS = 16
+ENDED = "it ended by itself"
+
+
+class Retry:
+    """Calls an activity again and again, with a back-off after each end. One thread calls `run`; `problem` and
+    `restarts` may be read by any.
+
+    `problem` is the reason of the last failure, "" once the activity says by `healthy()` that it works."""
+
+    def __init__(
+        self, name: str, clock: Clock = SYSTEM_CLOCK, first_s: float = FIRST_PAUSE_S, longest_s: float = LONGEST_PAUSE_S
+    ) -> None:
+        self.name, self._clock = name, clock
+        self._first_s, self._longest_s = first_s, longest_s
+        self.problem = "starting"
+        self.restarts = 0
+
+    def healthy(self) -> None:
+        """Called by the activity when it works."""
+        self.problem = ""
+
+    def run(self, activity: Callable[[], None], stop: threading.Event) -> None:
+        """Run `activity` until `stop`, whatever it raises: a thread that ended would end for good."""
+        row = 0
+        while not stop.is_set():
+            began = self._clock.monotonic()
+            try:
+                activity()
+            except Exception as error:
+                log.debug("%s", self.name, exc_info=True)
+                self.problem = one_line(error)
+            if stop.is_set():
+                return
+            row = 1 if self._clock.monotonic() - began > STEADY_S else row + 1
+            self.restarts += 1
+            pause = min(self._longest_s, self._first_s * 2.0 ** min(row - 1, MAX_DOUBLINGS))
+            log.error("%s stopped: %s; again in %.1f s", self.name, self.problem or ENDED, pause)
+            self._clock.wait(stop, pause)
+
+
+class Supervised(Retry):
+    """A thread that calls `run(stop)` again and again until `stop`."""
+
+    def __init__(
+        self, name: str, run: Callable[[threading.Event], None], stop: threading.Event, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        super().__init__(name, clock)
+        self._stop = stop
+        self._thread = threading.Thread(target=self.run, args=(lambda: run(stop), stop), name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout: float) -> None:
+        self._thread.join(timeout)
+
+
+class LoopGuard:
+    """Guards the turns of a loop that has a pace of its own. One thread calls `turn`; `problem` may be read by any."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.problem = ""
+        """Reason of the last failure, "" after a turn that went well."""
+
+    def turn(self, action: Callable[[], object]) -> bool:
+        """Do it, and say whether it went well. A failure is logged once as long as it stays the same."""
+        problem = ""
+        try:
+            action()
+        except Exception as error:  # whatever a client raises, the loop must outlive it
+            problem = one_line(error)
+        if problem and problem != self.problem:
+            log.error("%s: %s; it is tried again", self.name, problem)
+        self.problem = problem
+        return not problem
+
+
+def one_line(error: BaseException) -> str:
+    """The first lines of an error, without the traceback of another language that some carry."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.strip().startswith("at ")]
+    return f"{type(error).__name__}: {' '.join(lines[:3])}"[:600]

@@ -1,0 +1,195 @@
+"""The topics of the platform: what each must be, and the differences of those that exist. Pure: no I/O.
+
+A topic of samples with another number of partitions is a new topic, the next generation: `artimon.samples`, then
+`artimon.samples.2`, and so on. Its generations are read in this order, each to its end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+DAY_MS = 24 * 3600 * 1000
+MESSAGE_BYTES = 1024 * 1024
+"""Least `max.message.bytes`: a collector writes record batches of up to 1,000,000 bytes."""
+MAX_GENERATIONS = 32
+"""Generations that a process looks for by name."""
+SEALED_BYTES = 0
+"""`max.message.bytes` of a topic that a newer generation replaced: its leaders refuse every write."""
+MAX_PARTITIONS = 1_024
+REPLICATION = 3
+"""Copies of each partition, where there are as many brokers."""
+_APPEND_TIME = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(MESSAGE_BYTES)}
+_CONFIGS = "kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics --entity-name {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Name, partitions, configuration and replication of one topic."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str] = field(default_factory=dict)
+    replication: int = 1
+    why: Mapping[str, str] = field(default_factory=dict)
+    """Reason of each setting, by its name."""
+    vital: frozenset[str] = frozenset()
+    """Settings without which no process may use the topic: what it writes or reads would be wrong."""
+    fixed: bool = False
+    """The number of partitions must never be altered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One topic as the cluster describes it."""
+
+    name: str
+    partitions: int
+    replicas: Mapping[int, Sequence[int]]
+    """Brokers by partition."""
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing about a topic that is not as it must be."""
+
+    topic: str
+    text: str
+    command: str
+    """Mends it; "" if no command does."""
+    vital: bool = False
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}: {self.text}" + (f"; mend it with: {self.command}" if self.command else "")
+
+
+def generation(base: str, number: int) -> str:
+    """Name of a generation of the topic `base`, counted from 1.
+
+    >>> generation("artimon.samples", 1), generation("artimon.samples", 2)
+    ('artimon.samples', 'artimon.samples.2')
+    """
+    return base if number == 1 else f"{base}.{number}"
+
+
+def generations(base: str) -> list[str]:
+    """All names that a topic may have, oldest first."""
+    return [generation(base, number) for number in range(1, MAX_GENERATIONS + 1)]
+
+
+def generation_number(base: str, name: str) -> int:
+    """Inverse of `generation`."""
+    return 1 if name == base else int(name.removeprefix(f"{base}."))
+
+
+def until_generation(base: str, newest: str) -> list[str]:
+    """The generation `newest` of a topic and those before it, oldest first."""
+    return [generation(base, number) for number in range(1, generation_number(base, newest) + 1)]
+
+
+_WHY = {
+    "message.timestamp.type": "append time decides what is late, and names the hours of the table",
+    "max.message.bytes": "collectors write record batches of up to 1,000,000 bytes",
+    "retention.ms": "Kafka would drop what was not read, or keep it for ever",
+    "retention.bytes": "Kafka would drop what was not read",
+    "cleanup.policy": "compaction of samples would lose them, and a topic of series without it grows for ever",
+    "min.insync.replicas": "an acknowledged batch must stand on so many brokers",
+}
+
+
+def platform_topics(
+    prefix: str = "artimon", partitions: int = 8, replication: int = 1, segment_bytes: int = 0
+) -> tuple[Topic, ...]:
+    """The topics of one platform. Samples and events never end by age: the raw query deletes what the table holds.
+    Dead letters end where a replay would be refused as too old: after 90 days."""
+    kept = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+    segments = {"segment.bytes": str(segment_bytes)} if segment_bytes else {}
+    vital = frozenset({"message.timestamp.type", "max.message.bytes"})
+    isr = {"min.insync.replicas": str(max(1, replication - 1))}
+
+    def made(name: str, count: int, config: Mapping[str, str], strict: frozenset[str], fixed: bool = False) -> Topic:
+        return Topic(f"{prefix}.{name}", count, {**_APPEND_TIME, **isr, **config}, replication, _WHY, strict, fixed)
+
+    return (  # partitions 0: whatever there are
+        made("samples", partitions, {**kept, **segments}, vital | {"cleanup.policy"}, True),
+        made("series", 8, {"cleanup.policy": "compact,delete", "retention.ms": str(8 * DAY_MS)}, vital),
+        made("events", 4, kept, frozenset({"max.message.bytes"}), True),
+        made("deadletters", 1, {"retention.ms": str(90 * DAY_MS)}, frozenset({"max.message.bytes"})),
+    )
+
+
+def differences(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
+    """Each difference, with the command that mends it."""
+    change = _CONFIGS.format(bootstrap=bootstrap, name=found.name)
+    told = []
+    for name, value in wanted.config.items():
+        real = found.config.get(name)
+        if real is not None and not _is_enough(name, value, real):
+            vital = name in wanted.vital and not (name == "cleanup.policy" and "compact" not in real)
+            text = f"{name} is {real}, it must be {value} ({wanted.why.get(name, 'as made')})"
+            told.append(Difference(found.name, text, f"{change} --add-config {name}=[{value}]", vital))
+    return [*told, *_copies(wanted, found, bootstrap), *_partitions(wanted, found, bootstrap)]
+
+
+def _is_enough(name: str, wanted: str, real: str) -> bool:
+    if name in ("max.message.bytes", "min.insync.replicas"):
+        return int(real) >= int(wanted)
+    if name == "segment.bytes":
+        return int(real) <= int(wanted)
+    return set(wanted.split(",")) == set(real.split(","))
+
+
+def _copies(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
+    told = []
+    least = min((len(set(nodes)) for nodes in found.replicas.values()), default=0)
+    isr = int(found.config.get("min.insync.replicas", "1"))
+    if isr > least > 0:
+        text = f"min.insync.replicas is {isr} and a partition has {least} replicas: nothing can be written"
+        change = _CONFIGS.format(bootstrap=bootstrap, name=found.name)
+        told.append(
+            Difference(found.name, text, f"{change} --add-config min.insync.replicas={max(1, least - 1)}", True)
+        )
+    if least < wanted.replication:
+        brokers = sorted({node for nodes in found.replicas.values() for node in nodes})
+        text = f"a partition has {least} replicas, {wanted.replication} are wished: one lost disk loses it"
+        command = f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --execute --reassignment-json-file FILE"
+        plan = reassignment(found, wanted.replication, brokers)
+        told.append(Difference(found.name, text, f"{command}   (FILE: {plan})"))
+    return told
+
+
+def reassignment(found: Found, replication: int, brokers: Sequence[int]) -> str:
+    """JSON for kafka-reassign-partitions that gives each partition `replication` replicas; brokers that are not known
+    yet stand as BROKER."""
+    rows = []
+    for partition, nodes in sorted(found.replicas.items()):
+        turn = [brokers[(partition + i) % len(brokers)] for i in range(len(brokers))] if brokers else []
+        kept: list[int | str] = [*dict.fromkeys([*nodes, *turn])]
+        kept = kept[:replication]
+        kept += ["BROKER"] * (replication - len(kept))
+        rows.append({"topic": found.name, "partition": partition, "replicas": kept})
+    return json.dumps({"version": 1, "partitions": rows})
+
+
+def _partitions(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
+    if wanted.partitions in (0, found.partitions):
+        return []
+    text = f"it has {found.partitions} partitions, {wanted.partitions} are wished"
+    if wanted.name.endswith(".samples"):
+        return [Difference(found.name, text, f"artimon topics grow --partitions {wanted.partitions}")]
+    if wanted.fixed or found.partitions > wanted.partitions:
+        return [Difference(found.name, f"{text}; that cannot be altered while it is in use", "")]
+    command = f"kafka-topics.sh --bootstrap-server {bootstrap} --alter --topic {found.name} --partitions"
+    return [Difference(found.name, text, f"{command} {wanted.partitions}")]
+
+
+def missing(name: str) -> Difference:
+    """The topic does not exist."""
+    return Difference(name, "it does not exist", "artimon topics create", True)
+
+
+def vital(found: Iterable[Difference]) -> list[Difference]:
+    """Those that no process may start with."""
+    return [one for one in found if one.vital]

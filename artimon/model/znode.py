@@ -1,0 +1,41 @@
+"""Decoding of znodes. Every client that may write ZooKeeper may have written one.
+
+A reader of many nodes leaves out the one that cannot be decoded, and names it where an operator sees it."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+MAX_BYTES = 1024 * 1024
+"""Bytes of a node.
+
+ZooKeeper itself takes no more by default (jute.maxbuffer)."""
+
+
+def read_table(data: bytes) -> dict[str, Any]:
+    """Return the JSON object of a node.
+
+    Raises ValueError for anything else, also for one that is nested too deeply,
+    and for numbers that are not finite: what reads many nodes must survive any one of them."""
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"a node of {len(data)} bytes, at most {MAX_BYTES} are read")
+    try:
+        found = json.loads(data, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("JSON that is nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"no JSON object: {data[:100]!r}")
+    return found
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:40]} is not finite")
+    return value
+
+
+def _refuse(text: str) -> float:
+    raise ValueError(f"JSON has no number {text}")

@@ -1,0 +1,81 @@
+"""Aims of the lines: a limit of a figure, or of its ratio to the peer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from benchmarks.suite.results import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """`least`: the value, or the ratio, is to be `limit` or more; else `limit` or less. `long`: the aim is for sizes of
+    the long form alone."""
+
+    limit: float
+    least: bool = True
+    ratio: bool = False
+    long: bool = False
+
+    def text(self, record: Record, form: str) -> str:
+        """The aim, and whether the figure meets it; a run with smaller sizes than those of the aim cannot."""
+        sign = ">=" if self.least else "<="
+        wanted = f"{sign} {self.limit:,g}{' x' if self.ratio else ''}"
+        found = record.get("ratio" if self.ratio else "value")
+        if form == "small" or (self.long and form != "long"):
+            return f"{wanted} at {'the sizes of `--long`' if self.long else 'full size'}"
+        if not isinstance(found, int | float):
+            return f"{wanted}: not measured"
+        met = found >= self.limit if self.least else found <= self.limit
+        return f"{wanted}: {'met' if met else 'missed'}"
+
+
+def _most(limit: float, long: bool = False) -> Aim:
+    return Aim(limit, least=False, long=long)
+
+
+def _times(limit: float) -> Aim:
+    return Aim(limit, ratio=True)
+
+
+AIMS: Mapping[str, Aim] = {
+    "increment.handle": _times(4),
+    "increment.call": _times(4),
+    "increment.snapshot": _most(1),
+    "increment.web": _most(1),
+    "poll.1000x1500": _most(3),
+    "alerts.10000": _most(5),
+    "storage.mixed": _most(1.5),
+    "storage.walk": _most(0.6),
+    "varstore.ingest": Aim(5_000_000),
+    "varstore.ingest.unknown": Aim(2_000_000),
+    "varstore.density": Aim(110_000),
+    "varstore.density.mixed": Aim(200_000),
+    "varstore.rack": _most(20),
+    "varstore.rack.http": _times(10),
+    "varstore.restart": _most(30),
+    "varstore.snapshot.first.pause": _most(200),
+    "varstore.snapshot.pause": _most(200),
+    "query.single": _times(1),
+    "query.sum_by_rack": _times(10),
+    "query.rate_by_rack": _times(10),
+    "query.topk": _times(1),
+    "query.join_volumes": _times(1),
+    "query.quantile": _times(10),
+    "query.3days": _times(10),
+    "query.users": _most(200),
+    "query.history": _most(5),
+    "transport.encoded": _times(20),
+    "transport.bytes": _times(1),
+    "transport.restart.accept": _most(2),
+    "transport.restart.scan": _most(5),
+    "transport.restart.resend": _most(40),
+    "transport.backlog.hdfs": _most(180, long=True),
+    "transport.backlog.buckets": _most(180, long=True),
+    "transport.backlog.live.p99": _most(15),
+    "pipeline": Aim(750_000),
+    "lag.hdfs.p99": _most(60),
+    "lag.hdfs.files": _most(480, long=True),
+    "lag.buckets.p99": _most(5),
+}

@@ -1,0 +1,202 @@
+"""Plan of the whole run: benchmarks in their order, arguments, expected minutes, and lines that each must print.
+
+Lines named here are contracts: other documents and earlier decisions name them. All together take less than an hour on
+two quiet cores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Form = Literal["usual", "small", "long"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One process of the run. `module` is its full name; `small` replaces the arguments in a trial run, which prints no
+    line of `sized`; `long` replaces them in a run that may take more than an hour."""
+
+    name: str
+    module: str
+    minutes: float
+    arguments: tuple[str, ...] = ()
+    small: tuple[str, ...] | None = None
+    promised: tuple[str, ...] = ()
+    sized: tuple[str, ...] = field(default=())
+    """Promised lines that a small run may leave out, because their names hold a size."""
+    long: tuple[str, ...] | None = None
+
+    def arguments_of(self, form: Form) -> tuple[str, ...]:
+        """Arguments of the module."""
+        other = {"small": self.small, "long": self.long}.get(form)
+        return self.arguments if other is None else other
+
+    def promised_of(self, form: Form) -> set[str]:
+        """Lines that it must print."""
+        return set(self.promised) | (set() if form == "small" else set(self.sized))
+
+
+def _family(prefix: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}{name}" for name in names)
+
+
+PEERS = ("victoriametrics", "prometheus")
+QUESTIONS = (
+    "single",
+    "sum_by_rack",
+    "rate_by_rack",
+    "topk",
+    "join_volumes",
+    "join_volumes@reduced",
+    "quantile",
+    "3days",
+)
+PLAN = (
+    Entry(
+        "increment",
+        "benchmarks.increment",
+        1.0,
+        promised=(
+            *_family("increment.", "handle", "call", "call@positional", "call@opentelemetry", "observe"),
+            *_family("increment.", "handle@4threads", "call@4threads", "snapshot", "bytes", "web"),
+            *_family("peer.prometheus_client.", "handle", "call", "observe", "bytes"),
+            "peer.opentelemetry.call",
+        ),
+    ),
+    Entry(
+        "dropin",
+        "benchmarks.dropin",
+        0.7,
+        promised=("dropin.read", "dropin.read@first", "peer.prometheus_client.parse"),
+    ),
+    Entry(
+        "poll",
+        "benchmarks.poll",
+        2.5,
+        small=("100", "1500"),
+        sized=(*_family("poll.1000x1500", "", "@cpu", "@first"), *_family("poll.10000x150", "", "@cpu", "@first")),
+    ),
+    Entry(
+        "alerts",
+        "benchmarks.alerts",
+        1.0,
+        promised=_family("alerts.10000", "", ".firing", ".load", ".questions"),
+    ),
+    Entry(
+        "api",
+        "benchmarks.api",
+        1.5,
+        promised=(
+            *(f"api.{form}.queries" for form in ("json", "json.gzip", "csv", "arrow")),
+            *("peer.pandas.api.json.queries", "peer.pandas.api.csv.queries", "api.mean.by.rack.10000x60"),
+        ),
+    ),
+    Entry(
+        "storage",
+        "benchmarks.storage",
+        4.5,
+        ("--recorded",),
+        ("--recorded", "--sources", "1"),
+        promised=(
+            *("storage.mixed", "storage.mixed@files", "storage.mixed@tables", "storage.mixed@append"),
+            *("storage.walk", "storage.walk@append", "storage.walk@hour", "storage.walk@tables"),
+            *("storage.read", "storage.read@first"),
+            *(f"peer.{peer}.storage.{name}" for peer in PEERS for name in ("mixed", "walk", "read")),
+        ),
+    ),
+    Entry(
+        "varstore",
+        "benchmarks.varstore",
+        4.5,
+        ("--only", "ingest,density"),
+        ("--only", "ingest,density", "--minutes", "200"),
+        promised=(
+            *("varstore.ingest", "varstore.ingest@anywhere", "varstore.ingest.unknown"),
+            *_family("varstore.density", "", "@series", "@cells"),
+            *_family("varstore.density.mixed", "", "@series", "@cells"),
+        ),
+    ),
+    Entry(
+        "varstore_rack",
+        "benchmarks.varstore_rack",
+        3.5,
+        ("--seconds", "8"),
+        ("--seconds", "3", "--series", "10000"),
+        promised=(
+            *_family("varstore.select", "", "@shard", "@client"),
+            *_family("varstore.rack", "", "@again", "@wire", ".http", ".http@again"),
+            *(f"peer.{peer}.varstore.rack.http" for peer in PEERS),
+            *_family("varstore.together.", "ingest.p99", "rack.p99", "rack.rate"),
+        ),
+    ),
+    Entry(
+        "varstore_restart",
+        "benchmarks.varstore_restart",
+        5.0,
+        (),
+        ("--series", "15000"),
+        promised=("varstore.restart", "varstore.snapshot.first", "varstore.snapshot", "varstore.snapshot.pause"),
+    ),
+    Entry("varstore_scaling", "benchmarks.varstore_scaling", 2.0, ("--most", "100000"), ("--most", "10000")),
+    Entry(
+        "query",
+        "benchmarks.query",
+        9.5,
+        (),
+        ("--series", "2000", "--many", "5000", "--seconds", "20"),
+        promised=(
+            *(f"query.{name}" for name in QUESTIONS),
+            *(f"peer.{peer}.query.{name}" for peer in PEERS for name in QUESTIONS),
+            *_family("query.users", "", "@p50", "@max"),
+            *_family("query.history", "", "@cold", "@local"),
+        ),
+        sized=tuple(f"query.{name}@1500000" for name in ("single", "sum_by_rack", "rate_by_rack", "topk", "quantile")),
+    ),
+    Entry(
+        "transport",
+        "benchmarks.transport",
+        5.5,
+        (),
+        ("--samples", "600000", "--agents", "1,4", "--rounds", "1", "--events", "20000", "--log-bytes", "16777216"),
+        promised=(
+            *("transport.single", "transport.polled@4", "peer.flume.transport.single", "peer.flume.transport.polled@4"),
+            *("transport.encoded", "transport.bytes", "transport.mixed"),
+            *(f"{name}@{n}" for name in ("transport.encoded", "transport.cpu", "transport.cpu.kafka") for n in (1, 4)),
+            *(f"peer.flume.transport.{name}@{n}" for name in ("encoded", "bytes") for n in (1, 4)),
+            *_family("transport.latency.", "p50", "p99", "p50@half", "p99@half"),
+            *("transport.log.accept", *_family("transport.restart.", "accept", "scan", "resend")),
+        ),
+        sized=("transport.encoded@16",),
+    ),
+    Entry(
+        "transport_backlog",
+        "benchmarks.transport",
+        3.5,
+        ("--backlog", "15"),
+        ("--backlog", "2", "--sources", "40"),
+        promised=_family("transport.backlog.", "hdfs", "buckets", "live.p50", "live.p99", "live.max"),
+        long=("--backlog", "60"),
+    ),
+    Entry(
+        "pipeline",
+        "benchmarks.pipeline",
+        5.5,
+        ("--parts", "both,raw,stops", "--samples", "60000000", "--stop", "30"),
+        ("--parts", "both,raw", "--samples", "600000", "--sources", "40"),
+        promised=("pipeline", "pipeline.cpu", "pipeline.cpu@servers", "pipeline.memory", "pipeline.raw"),
+        sized=("pipeline@buckets_stopped", "pipeline@raw_stopped"),
+    ),
+    Entry(
+        "lag",
+        "benchmarks.lag",
+        8.0,
+        ("--minutes", "5"),
+        ("--minutes", "2", "--sources", "40", "--hours", "0"),
+        promised=(
+            *_family("lag.hdfs.", "p50", "p99", "max", "files"),
+            *_family("lag.buckets.", "p50", "p99", "max"),
+        ),
+        long=("--minutes", "30"),
+    ),
+)

@@ -1,0 +1,102 @@
+"""Results of a run as lines of JSON: appended as they come, read again to resume or to make the page."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+RUN = "benchmark."
+"""Prefix of the record that ends a benchmark: how long it took, its arguments, load averages, failure."""
+
+
+class ResultsError(ValueError):
+    """A file of results that cannot be used."""
+
+
+def read(path: Path) -> list[Record]:
+    """All records; a last line that was cut off is left out. Raises ResultsError."""
+    records: list[Record] = []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        record = parse(line)
+        if record is not None:
+            records.append(record)
+        elif number < len(lines):
+            raise ResultsError(f"{path}, line {number}: not a record of a benchmark: {line[:80]!r}")
+    return records
+
+
+def parse(line: str) -> Record | None:
+    """The record of a line; None if it is none."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("name"), str) else None
+
+
+def failed(record: Record) -> str:
+    """Reason of a failure; empty if the record is a figure."""
+    return str(record.get("failed") or "")
+
+
+class Results:
+    """Records of one run, in memory and, if there is a path, in a file. Names are unique."""
+
+    def __init__(self, path: Path | None, machine: Record) -> None:
+        self._path, self.records = path, [machine]
+
+    def resume(self) -> None:
+        """Take over what the file holds of the same commit; benchmarks that failed or did not end are left out.
+        Raises ResultsError."""
+        if self._path is None or not self._path.is_file():
+            return
+        held = read(self._path)
+        if not held or held[0]["name"] != "machine":
+            raise ResultsError(f"{self._path} does not begin with a machine line: use another file")
+        if (old := _origin(held[0])) != (new := _origin(self.records[0])):
+            raise ResultsError(f"{self._path} is {old}, this is {new}: use another file")
+        done = whole(held)
+        self.records = [held[0], *(record for record in held[1:] if record.get("benchmark") in done)]
+
+    def begin(self) -> None:
+        """Write what is held; an interrupted write leaves the old file."""
+        if self._path is not None:
+            temporary = self._path.with_name(f".{self._path.name}.new")
+            temporary.write_text("".join(map(_text, self.records)), encoding="utf-8")
+            os.replace(temporary, self._path)
+
+    def add(self, record: Record) -> None:
+        """Append one record. Raises ResultsError if its name was there."""
+        if any(one["name"] == record["name"] for one in self.records):
+            raise ResultsError(f"the line {record['name']} was printed before")
+        self.records.append(record)
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(_text(record))
+
+    def of(self, benchmark: str) -> list[Record]:
+        """Records of one benchmark."""
+        return [record for record in self.records if record.get("benchmark") == benchmark]
+
+
+def _origin(machine: Record) -> str:
+    state = "with" if machine["dirty"] else "without"
+    return f"of commit {machine['commit'][:12]} {state} changes, form {machine['form']}"
+
+
+def whole(records: Iterable[Record]) -> set[str]:
+    """Benchmarks that ended without a failed line."""
+    records = list(records)
+    ended = {record["benchmark"] for record in records if record["name"].startswith(RUN)}
+    return ended - {record.get("benchmark") for record in records if failed(record)}
+
+
+def _text(record: Record) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"

@@ -1,0 +1,247 @@
+"""The host's own file of parts and folders: the only way for pushed configuration to reach outside a flow's folder.
+
+Pushed configuration writes `{ part = "NAME" }` for a component that this file defines, and `@FOLDER/...` for a path
+below a folder that it allows. Everything else that names a program, a path or an address is refused, and so is every
+component that does not declare what its options name.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.flows.config.model import BranchOptions
+from pipeline.flows.options import Options
+from pipeline.flows.registry import Component, Outside, Part, Registry, near
+from pipeline.flows.spi import FlowError
+
+_KINDS = {"source": Part.SOURCE, "channel": Part.CHANNEL, "sink": Part.SINK, "interceptor": Part.INTERCEPTOR}
+_BRANCH = frozenset(BranchOptions.model_fields)
+_REMEDY = "define it in the agent's own file (artimon agent --allow FILE, docs/security.md)"
+
+
+class HostFileError(FlowError):
+    """The host's file cannot be used. The text says where and what to write."""
+
+
+class NotAllowed(FlowError):
+    """Pushed configuration names something that only the host may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedFolder:
+    """A folder that pushed parts may use below. `path`: absolute, or an hdfs:// URI; `write`: whether sinks may write
+    there."""
+
+    path: str
+    write: bool = False
+
+    def below(self, rest: str) -> str:
+        """Return the place of `rest` in the folder. Raises NotAllowed for anything that leads out by its text."""
+        steps = rest.split("/")
+        if rest and (any(step in ("", ".", "..") for step in steps) or not rest.isprintable() or "\\" in rest):
+            raise NotAllowed(f"{rest!r}: write a path below the folder, without empty steps, . and ..")
+        return f"{self.path}/{rest}" if rest else self.path
+
+
+@dataclass(frozen=True, slots=True)
+class HostFile:
+    """Parts by (kind, name) as tables with `type`, folders by name."""
+
+    parts: Mapping[tuple[Part, str], Mapping[str, Any]] = field(default_factory=dict)
+    folders: Mapping[str, AllowedFolder] = field(default_factory=dict)
+
+    def admit(self, flow: Mapping[str, Any], registry: Registry) -> None:
+        """Check a pushed flow. Loads no code. Raises NotAllowed for the first thing that only the host may name."""
+        for where, part, table in _components(flow):
+            try:
+                self._admit(part, table, registry)
+            except NotAllowed as problem:
+                raise NotAllowed(f"flow {flow.get('name')}: {where}: {problem}") from None
+
+    def resolve(self, flow: Mapping[str, Any], registry: Registry) -> dict[str, Any]:
+        """Return the flow with parts and folders put in place of their names. Raises NotAllowed for unknown names."""
+        found: dict[str, Any] = dict(flow)
+        for key in ("source", "channel", "sink"):
+            if isinstance(flow.get(key), Mapping):
+                found[key] = self._resolved(_KINDS[key], flow[key], registry)
+        if isinstance(flow.get("interceptor"), list):
+            found["interceptor"] = [self._resolved(Part.INTERCEPTOR, one, registry) for one in flow["interceptor"]]
+        group = flow.get("group")
+        if isinstance(group, Mapping) and isinstance(group.get("sinks"), list):
+            found["group"] = {**group, "sinks": [self._resolved(Part.SINK, one, registry) for one in group["sinks"]]}
+        return found
+
+    # --
+
+    def _admit(self, part: Part, table: Mapping[str, Any], registry: Registry) -> None:
+        if "part" in table:
+            self._part(part, table)
+            return
+        name = table.get("type")
+        component = registry.own(part, name) if isinstance(name, str) else None
+        if component is None and name is not None and name in registry.names(part):
+            raise NotAllowed(f"{name} is a plug-in: {_REMEDY}")
+        if component is None:
+            return  # a missing or unknown type: the reader of flows says what is wrong with it
+        if component.outside is None:
+            raise NotAllowed(f"{name} does not declare what it touches: {_REMEDY}")
+        for option, outside in component.outside.items():
+            if option in table:
+                self._admit_option(name, option, outside, table[option])
+            elif outside is Outside.HOST and component.options.model_fields[option].is_required():
+                raise NotAllowed(f"{name} needs {option}, which pushed configuration must not name: {_REMEDY}")
+        if isinstance(encoding := table.get("encoding"), str) and registry.own(Part.ENCODING, encoding) is None:
+            raise NotAllowed(f"encoding {encoding} does not come with the platform: {_REMEDY}")
+
+    def _admit_option(self, name: object, option: str, outside: Outside, value: Any) -> None:
+        texts = value if isinstance(value, list) else [value]
+        if outside is Outside.HOST or not all(isinstance(one, str) and one.startswith("@") for one in texts):
+            word = "" if outside is Outside.HOST else " but as @FOLDER/..."
+            raise NotAllowed(f"{name}.{option} must not be named by pushed configuration{word}: {_REMEDY}")
+        for one in texts:
+            self._place(one, outside)
+
+    def _part(self, part: Part, table: Mapping[str, Any]) -> Mapping[str, Any]:
+        name = table["part"]
+        if rest := sorted(table.keys() - {"part"} - (_BRANCH if part is Part.SINK else frozenset())):
+            raise NotAllowed(f"part {name!r} has its options from the host's file: leave out {', '.join(rest)}")
+        known = self.parts.get((part, str(name)))
+        if known is None:
+            names = [one for kind, one in self.parts if kind is part]
+            raise NotAllowed(f"no {part.value[:-1]} is called {name!r} on this host{near(str(name), names)}: {_REMEDY}")
+        return known
+
+    def _place(self, text: str, outside: Outside) -> tuple[str, str]:
+        """Return the place that `@FOLDER/rest` stands for, and the folder's path. Raises NotAllowed."""
+        name, _, rest = text[1:].partition("/")
+        folder = self.folders.get(name)
+        if folder is None:
+            raise NotAllowed(
+                f"{text!r}: no folder {name!r} is allowed on this host{near(name, self.folders)}: {_REMEDY}"
+            )
+        if outside is Outside.WRITE and not folder.write:
+            raise NotAllowed(f"{text!r}: the host allows to read folder {name!r}, not to write there")
+        return folder.below(rest), folder.path
+
+    def _resolved(self, part: Part, table: Any, registry: Registry) -> Any:
+        if not isinstance(table, Mapping):
+            return table
+        if "part" in table:
+            return {**{key: value for key, value in table.items() if key != "part"}, **self._part(part, table)}
+        component = registry.own(part, str(table.get("type")))
+        return self._placed(table, component) if component is not None else table
+
+    def _placed(self, table: Mapping[str, Any], component: Component) -> Mapping[str, Any]:
+        found = dict(table)
+        for option, outside in (component.outside or {}).items():
+            value = table.get(option)
+            texts: list[Any] = value if isinstance(value, list) else [value]
+            if outside is Outside.HOST or not all(isinstance(one, str) and one.startswith("@") for one in texts):
+                continue
+            places = [self._place(one, outside) for one in texts]
+            paths = [_uri(place) if option == "uri" else place for place, _ in places]
+            found[option] = paths if isinstance(value, list) else paths[0]
+            found["below"] = sorted({folder for _, folder in places})
+        return found
+
+
+class AnyHost(HostFile):
+    """Stand-in for the file of a host that is not at hand: every part and folder exists. For checks before a push."""
+
+    def resolve(self, flow: Mapping[str, Any], registry: Registry) -> dict[str, Any]:
+        """Return the flow with harmless components in place of parts."""
+        named = isinstance(flow.get("channel"), Mapping) and "part" in flow["channel"]
+        rest = {key: value for key, value in flow.items() if key != "channel" or not named}
+        return super().resolve(rest, registry)
+
+    def _part(self, part: Part, table: Mapping[str, Any]) -> Mapping[str, Any]:
+        del table
+        return {"type": {Part.SOURCE: "api", Part.SINK: "null", Part.INTERCEPTOR: "timestamp"}.get(part, "file")}
+
+    def _place(self, text: str, outside: Outside) -> tuple[str, str]:
+        del outside
+        name, _, rest = text[1:].partition("/")
+        return AllowedFolder(f"/{name}").below(rest), f"/{name}"
+
+
+NOTHING_ALLOWED = HostFile()
+
+
+def read_host_file(path: Path | None, registry: Registry) -> HostFile:
+    """Read the host's file; without one nothing is allowed. Raises HostFileError, also for a file that others than its
+    owner may write."""
+    if path is None:
+        return NOTHING_ALLOWED
+    try:
+        _check_owner(path)
+        found = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise HostFileError(f"{path}: {error}") from None
+    for key in found.keys() - {"part", "folder"}:
+        raise HostFileError(f"{path}: unknown table {key!r}: there are [part.NAME] and [folder.NAME]")
+    try:
+        parts = dict(_read_part(name, table, registry) for name, table in found.get("part", {}).items())
+        folders = {name: _read_folder(name, table) for name, table in found.get("folder", {}).items()}
+    except (FlowError, AttributeError, TypeError, ValueError) as error:
+        raise HostFileError(f"{path}: {error}") from None
+    return HostFile(parts, folders)
+
+
+def _check_owner(path: Path) -> None:
+    about = path.stat()
+    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise HostFileError(f"{path} may be written by others than its owner: chmod 644")
+    if about.st_uid not in (0, os.getuid()):
+        raise HostFileError(f"{path} belongs to another user: give it to root or to the user of the agent")
+
+
+def _read_part(name: str, table: Mapping[str, Any], registry: Registry) -> tuple[tuple[Part, str], Mapping[str, Any]]:
+    kind = _KINDS.get(str(table.get("kind")))
+    if kind is None:
+        raise HostFileError(f"part.{name}: write kind = one of {', '.join(_KINDS)}")
+    component = registry.find(kind, str(table.get("type")))
+    options = {key: value for key, value in table.items() if key not in ("kind", "type")}
+    component.options.model_validate(options)  # so that a mistake is told at the start of the agent
+    return (kind, name), {"type": component.name, **options}
+
+
+class _FolderOptions(Options):
+    path: str
+    write: bool = False
+
+
+def _read_folder(name: str, table: Any) -> AllowedFolder:
+    found = _FolderOptions.model_validate({"path": table} if isinstance(table, str) else table)
+    path, write = found.path, found.write
+    if path.startswith("hdfs://"):
+        return AllowedFolder(path.rstrip("/"), write)
+    if not os.path.isabs(path) or os.path.normpath(path) == "/":
+        raise HostFileError(f"folder.{name}: write an absolute path that is not /, or hdfs://HOST:PORT/folder")
+    return AllowedFolder(os.path.realpath(path), write)
+
+
+def _uri(place: str) -> str:
+    return place if place.startswith("hdfs://") else f"file://{place}"
+
+
+def _components(flow: Mapping[str, Any]) -> Iterator[tuple[str, Part, Mapping[str, Any]]]:
+    """Yield every component of a flow as (where, kind, table); anything but a table is left to the reader of flows."""
+    listed = [(key, _KINDS[key], flow.get(key)) for key in ("source", "channel", "sink")]
+    interceptors, group = flow.get("interceptor"), flow.get("group")
+    if isinstance(interceptors, list):
+        listed += [(f"interceptor[{at}]", Part.INTERCEPTOR, one) for at, one in enumerate(interceptors)]
+    if isinstance(group, Mapping):
+        sinks = group.get("sinks")
+        listed.append(("group", Part.GROUP, {key: value for key, value in group.items() if key != "sinks"}))
+        listed += [
+            (f"group.sinks[{at}]", Part.SINK, one) for at, one in enumerate(sinks if isinstance(sinks, list) else ())
+        ]
+    for where, part, table in listed:
+        if isinstance(table, Mapping):
+            yield where, part, table

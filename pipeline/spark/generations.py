@@ -1,0 +1,105 @@
+"""Generations of the topic of samples (artimon/model/topic_spec.py): the table reads one after another, each to its
+end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from artimon.model.clock import Clock
+from artimon.model.partition_counts import altered
+from artimon.model.topic_spec import SEALED_BYTES
+from pipeline.spark.state import RawState, TopicState, begins_topic
+from pipeline.spark.topic import Topic, TopicInfo
+
+log = logging.getLogger(__name__)
+
+SEALED_S = 10.0
+"""A topic whose seal was seen for so long takes nothing more: all its leaders have heard of it."""
+
+
+class Seals:
+    """Remembers since when topics refuse every write. For one thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}
+        """Topic id -> when its seal was first seen (monotonic clock)."""
+
+    def is_set(self, topic: Topic) -> bool:
+        """Ask Kafka. Raises TopicError."""
+        return topic.settings().get("max.message.bytes") == str(SEALED_BYTES)
+
+    def holds(self, topic: Topic, info: TopicInfo) -> bool:
+        """True if all leaders have heard of the seal: nothing more comes. Raises TopicError."""
+        if not self.is_set(topic):
+            self._since.pop(info.topic_id, None)
+            return False
+        now = self._clock.monotonic()
+        return now - self._since.setdefault(info.topic_id, now) >= SEALED_S
+
+
+class Succession:
+    """Decides when the table goes over from one generation to the next. For one thread; `problem` may be read from
+    any."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._seals = Seals(clock)
+        self._altered = self._unsealed = ""
+
+    @property
+    def problem(self) -> str:
+        """Message for people about the topic that is read; "" if there is none."""
+        return self._altered or self._unsealed
+
+    def begun(self, state: RawState, info: TopicInfo) -> TopicInfo:
+        """The topic with the partitions that the table began it with: added ones stay empty, for no lane goes there."""
+        partitions = len(state.until())
+        if begins_topic(state, info.topic_id) or info.partitions <= partitions:
+            self._altered = ""
+            return info
+        self._altered = altered(info.topic, info.partitions, partitions)
+        log.error("raw: %s", self._altered)
+        return info.limited(partitions)
+
+    def next_of(self, topic: Topic, info: TopicInfo, state: RawState, ends: Mapping[int, int]) -> TopicInfo | None:
+        """The generation to go over to; None as long as this one is the newest, takes writes, or was not read to
+        `ends`, where its log ends. Raises TopicError."""
+        after = _after(topic.generations(), info.topic_id)
+        self._unsealed = ""
+        if not after:
+            return None
+        if not self._seals.is_set(topic):
+            self._unsealed = f"{info.topic} has a newer generation and is not sealed: run `artimon topics grow` again"
+        if not self._seals.holds(topic, info):
+            return None
+        until = state.until()
+        if not ends or any(until.get(p, 0) < end for p, end in ends.items()):
+            return None
+        self._altered = ""
+        return after[0]
+
+
+def generation_to_read(state: RawState, found: Sequence[TopicInfo]) -> TopicInfo:
+    """The generation that the table reads, if it exists; else the oldest that the table has not closed."""
+    closed = {topic.topic_id for topic in state.topics[:-1]}
+    current = state.current.topic_id if state.current is not None else ""
+    open_ = [one for one in found if one.topic_id not in closed]
+    return next((one for one in open_ if one.topic_id == current), (open_ or found)[0])
+
+
+def unread(state: RawState, found: Sequence[TopicInfo]) -> list[TopicInfo]:
+    """Generations that the table comes to later."""
+    known = {topic.topic_id for topic in state.topics}
+    current = state.current.topic_id if state.current is not None else ""
+    return [one for one in _after(found, current) if one.topic_id not in known]
+
+
+def not_begun(info: TopicInfo) -> TopicState:
+    """Nothing of the topic is in the table yet, and nothing is lost."""
+    return TopicState(info.topic_id, dict.fromkeys(range(info.partitions), 0))
+
+
+def _after(found: Sequence[TopicInfo], topic_id: str) -> Sequence[TopicInfo]:
+    places = [place for place, one in enumerate(found) if one.topic_id == topic_id]
+    return found[places[0] + 1 :] if places else []

@@ -1,0 +1,91 @@
+"""Messages that killed a worker, and the second run of tasks after a worker died.
+
+A suspect is only tried first in a process of its own (pipeline/spark/trial.py): the verdict is made anew each time, so
+that a mended program stores what an older one could not.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from artimon.model.supervise import one_line
+from pipeline.spark.feeding import FeedPlan, FeedResult
+from pipeline.spark.tasks import RawPlan, RawResult
+
+log = logging.getLogger(__name__)
+
+SUSPECTS = "suspects.json"
+"""Name of the file in the driver's folder."""
+MAX_SUSPECTS = 1_000
+"""Digests that are kept, 32 characters each; the oldest go first."""
+_DEATHS = ("Python worker exited unexpectedly", "ExecutorLostFailure", "MemoryError", "java.io.EOFException")
+
+Plan = TypeVar("Plan", RawPlan, FeedPlan)
+Result = TypeVar("Result", RawResult, FeedResult)
+
+
+class Suspects:
+    """Digests of messages that killed a worker, in memory and in a file of the driver. Used by any thread; `_lock`
+    guards both."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.Lock()
+        self._digests: dict[str, None] = dict.fromkeys(_read(path))
+        self.alarm = False
+        """A worker died, and its messages were not all tried yet: a query that begins anew tries them at once."""
+
+    def known(self) -> frozenset[str]:
+        with self._lock:
+            return frozenset(self._digests)
+
+    def add(self, digests: Iterable[str]) -> None:
+        """Remember them. Failing to write the file is only logged: they are found again."""
+        with self._lock:
+            fresh = [one for one in digests if one not in self._digests]
+            if not fresh:
+                return
+            self._digests.update(dict.fromkeys(fresh))
+            self._digests = dict.fromkeys(list(self._digests)[-MAX_SUSPECTS:])
+            try:
+                partial = self._path.with_suffix(".new")
+                partial.write_text(json.dumps(list(self._digests)))
+                partial.replace(self._path)
+            except OSError as error:
+                log.warning("suspects cannot be written to %s: %s", self._path, error)
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return []
+    return [str(one) for one in found][-MAX_SUSPECTS:] if isinstance(found, list) else []
+
+
+def run_guarded(run: Callable[[Plan], list[Result]], plan: Plan, suspects: Suspects) -> list[Result]:
+    """The results of `run(plan)`. When a worker dies, run again with every message tried first in a process of its own:
+    the message that killed it gets its verdict, and the rest goes on."""
+    plan = replace(plan, suspects=suspects.known(), careful=suspects.alarm)
+    try:
+        results = run(plan)
+    except Exception as error:
+        if plan.careful or not is_death(error):
+            raise
+        suspects.alarm = True
+        log.error("a worker died, trying its messages one by one: %s", one_line(error))
+        results = run(replace(plan, careful=True))
+    suspects.alarm = False
+    suspects.add(one for result in results for one in result.poison)
+    return results
+
+
+def is_death(error: BaseException) -> bool:
+    """Returns true if a worker died or had too little memory, by the text of Spark's error."""
+    text = str(error)
+    return any(sign in text for sign in _DEATHS)

@@ -1,0 +1,406 @@
+"""What a hostile writer of ZooKeeper, HDFS or Kafka can do with each input; the table is in docs/security.md."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xxhash
+from kazoo.client import KazooClient
+from typer.testing import CliRunner
+
+from alerts.display import ALERTS_PATH, read_alerts
+from artimon import settings
+from artimon.cli import app
+from artimon.model import files, leases
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.partition_counts import ACKS_PATH
+from artimon.model.registration import zookeeper_client
+from artimon.model.znode import MAX_BYTES, read_table
+from pipeline.acks import AckState, PartitionState
+from pipeline.agent import AS_ROOT
+from pipeline.collectors import COLLECTORS_PATH, Endpoint
+from pipeline.compaction.dead import Sweeper
+from pipeline.control import Control
+from pipeline.plane.commands import MAX_WAITING
+from pipeline.plane.groups import Directory
+from pipeline.plane.tree import Tree
+from pipeline.sites.handover import OffsetsNode
+from pipeline.spark.shards import SHARDS_PATH, ShardDirectory
+from sources.errors import AddressError
+from sources.registry.address import parse_endpoint
+from sources.registry.leases import _networks
+from tests.pipeline.plane.world import KEYS, Operator, new_name, running
+from tests.varstore.test_image_format import MANIFEST
+from tests.waiting import eventually
+from tests.zookeepers import connected, own_tree
+from varstore.cluster.directory import Directory as Shards
+from varstore.cluster.membership import VARSTORE_PATH, Membership, MembershipError
+from varstore.images.frames import ImageError
+from varstore.images.manifest import Manifest
+
+JUNK: dict[str, bytes] = {
+    "empty": b"",
+    "list": b"[]",
+    "null": b"null",
+    "no_text": b"\xff\xfe",
+    "deep": b"[" * 100_000,
+    "deep_table": b'{"host":' * 100_000,
+    "infinite": b'{"host": "h", "port": Infinity, "until": 1e999}',
+    "no_port": b'{"host": "h", "port": 0, "partitions": {"x": 1}}',
+    "large_number": b'{"host": "h", "port": ' + b"9" * 5_000 + b"}",
+    "other_types": b'{"host": {}, "port": [], "partitions": 5, "members": 7, "table": 1, "networks": 3, "rules": 0}',
+}
+"""Contents of nodes; ZooKeeper takes at most 1 MiB."""
+
+
+@pytest.fixture
+def client(zookeeper: str) -> Iterator[KazooClient]:
+    """A tree of its own."""
+    with own_tree(zookeeper) as place, connected(place) as found:
+        yield found
+
+
+def litter(client: KazooClient, folder: str, good: dict[str, Any]) -> None:
+    """Put every piece of junk beside a good node, in front of it and behind it."""
+    for number, data in enumerate(JUNK.values()):
+        client.create(f"{folder}/{'az'[number % 2]}{number}", data, makepath=True)
+    client.create(f"{folder}/good", json.dumps(good).encode(), makepath=True)
+
+
+@pytest.mark.parametrize("name", JUNK)
+def test_a_node_is_a_table_or_an_error(name: str) -> None:
+    try:
+        found = read_table(JUNK[name])
+    except ValueError:
+        return
+    assert isinstance(found, dict)
+    assert name in ("no_port", "other_types")
+    with pytest.raises(ValueError, match="at most"):
+        read_table(b" " * (MAX_BYTES + 1))
+
+
+class Heard:
+    """A sender that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.collectors: dict[str, Endpoint] = {}
+        self.verdicts: list[Any] = []
+        self.waiting: list[Any] = []
+
+    def update_collectors(self, found: dict[str, Endpoint]) -> None:
+        self.collectors = found
+
+    def sent(self) -> list[Any]:
+        return self.waiting
+
+    def judged(self, verdict: Any) -> None:
+        self.verdicts.append(verdict)
+
+
+@pytest.mark.stack
+def test_junk_among_collectors_and_acks_hides_no_good_one(client: KazooClient) -> None:
+    litter(client, COLLECTORS_PATH, {"host": "127.0.0.1", "port": 4140})
+    state = AckState("c", "artimon.samples", "good", 0, {0: PartitionState(7, 0, 9)})
+    litter(client, ACKS_PATH, json.loads(state.to_json()))
+    heard = Heard()
+    control = Control(client, heard, "artimon.samples")
+    control.look()
+    assert control.problem == ""
+    assert heard.collectors == {"good": Endpoint("127.0.0.1", 4140)}
+    assert control._read_states().keys() == {"good"}
+
+
+@pytest.mark.stack
+def test_junk_among_members_of_groups_and_agents_hides_no_good_one(client: KazooClient) -> None:
+    litter(client, "/artimon/groups/web", {"host": "127.0.0.1", "port": 4140})
+    litter(client, "/artimon/agents", {"mode": "running"})
+    directory = Directory(client)
+    directory.members("web")
+    directory.refresh(lambda _: None)
+    assert directory.members("web") == {"good": Endpoint("127.0.0.1", 4140)}
+    assert Tree(client).agents()["good"] == {"mode": "running"}
+
+
+@pytest.mark.stack
+def test_junk_among_shards_hides_no_good_one(client: KazooClient) -> None:
+    good = {"host": "127.0.0.1", "port": 4150, "incarnation": "x", "held": "1", "holds": "1", "lagging": "0"}
+    litter(client, SHARDS_PATH, good)
+    client.create(VARSTORE_PATH, Membership(("good",)).to_bytes(), makepath=True)
+    assert "good" in ShardDirectory(client).live()
+    found = Shards(client)
+    assert "good" in {place.id for place in found.read().live}
+    assert found.stale == ""
+
+
+@pytest.mark.parametrize("name", JUNK)
+def test_a_membership_that_is_none_changes_nothing(name: str) -> None:
+    with pytest.raises(MembershipError, match="unreadable"):
+        Membership.from_bytes(JUNK[name])
+
+
+@pytest.mark.stack
+def test_junk_among_leases_delays_deleting_and_no_longer_than_an_hour(client: KazooClient) -> None:
+    uri, now = "hdfs://here/raw", SYSTEM_CLOCK.now_ms()
+    litter(client, leases.PATH, {"table": uri, "version": 7})
+    held = leases.held_versions(client, uri, now)
+    assert 7 in held
+    assert leases.ANY in held
+    assert leases.held_versions(client, uri, now + 2 * leases.LEASE_MS) == []
+
+
+@pytest.mark.stack
+def test_junk_among_alert_engines_hides_no_good_one(client: KazooClient) -> None:
+    good = {"id": "good", "time_ms": 0, "mail": {}, "problems": [], "rules": [], "alerts": [], "truncated": 0}
+    litter(client, ALERTS_PATH, good)
+    found = read_alerts(client)
+    assert [engine["id"] for engine in found["engines"]] == ["good"]
+    assert "cannot be read" in found["problem"]
+
+
+@pytest.mark.parametrize("name", JUNK)
+def test_networks_that_are_none_claim_nothing(name: str) -> None:
+    assert _networks(JUNK[name]) == frozenset()
+
+
+@pytest.mark.stack
+def test_a_flood_of_commands_is_read_in_part(client: KazooClient) -> None:
+    for number in range(3 * MAX_WAITING):
+        client.create(f"/artimon/commands/a/x{number:05d}", b"{}", makepath=True)
+    found, bad = Tree(client).commands("a")
+    assert len(found) + len(bad) == MAX_WAITING
+
+
+@pytest.mark.stack
+def test_junk_in_the_offsets_of_a_handover_is_an_error_and_no_offset(client: KazooClient) -> None:
+    node = OffsetsNode(client, "x", "artimon.samples", "T")
+    for data in JUNK.values():
+        client.ensure_path(node.path)
+        client.set(node.path, data)
+        with pytest.raises(ValueError, match=r"\w"):
+            node._read()
+
+
+@pytest.mark.stack
+def test_offsets_of_a_handover_that_others_may_write_are_not_believed(secured: str) -> None:
+    """A larger offset there would leave batches out."""
+    client = zookeeper_client(secured)
+    client.start(60)
+    own, foreign = (OffsetsNode(client, name, "artimon.samples", "T") for name in ("own", "foreign"))
+    with connected(secured) as stranger:
+        stranger.create(foreign.path, json.dumps({"offsets": {"0": 10**9}}).encode(), makepath=True)
+    own.save({0: 7})
+    assert own.load() == {0: 7}
+    with pytest.raises(ValueError, match="others may write"):
+        foreign.load()
+    client.stop()
+    client.close()
+
+
+# --- acks: who writes them makes agents forget
+
+
+@pytest.fixture
+def auth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """This process shows a user of ZooKeeper."""
+    file = tmp_path / "zookeeper-user"
+    file.write_text("artimon:a word of the platform\n")
+    monkeypatch.setenv("ARTIMON_ZOOKEEPER_AUTH", str(file))
+    settings.zookeeper_auth.cache_clear()
+    yield "artimon:a word of the platform"
+    monkeypatch.delenv("ARTIMON_ZOOKEEPER_AUTH")
+    settings.zookeeper_auth.cache_clear()
+
+
+@pytest.fixture
+def secured(zookeeper: str, auth: str) -> Iterator[str]:
+    with own_tree(zookeeper, auth_data=[("digest", auth)]) as place:
+        yield place
+
+
+@pytest.mark.stack
+def test_acks_that_others_may_write_are_not_believed(secured: str) -> None:
+    state = AckState("c", "artimon.samples", "T", 0, {0: PartitionState(10**9, 0, 10**9)})
+    client = zookeeper_client(secured)
+    client.start(60)
+    with connected(secured) as stranger:
+        stranger.create(f"{ACKS_PATH}/T", state.to_json(), makepath=True)
+        control = Control(client, Heard(), "artimon.samples")
+        control.look()
+        assert control._read_states() == {}
+        secure = CliRunner().invoke(app, ["config", "secure", "--zookeeper", secured])
+        assert secure.exit_code == 0, secure.stderr
+        assert control._read_states().keys() == {"T"}, "the owner's are"
+        control._foreign = ""
+    client.stop()
+    client.close()
+
+
+@pytest.mark.stack
+def test_an_agent_says_whose_acks_it_does_not_believe(secured: str, tmp_path: Path) -> None:
+    with connected(secured) as stranger, running(new_name(), tmp_path, secured) as agent:
+        state = AckState("c", "artimon.samples", "T", 0, {0: PartitionState(10**9, 0, 10**9)})
+        stranger.create(f"{ACKS_PATH}/T", state.to_json(), makepath=True)
+        agent._control._sender.sent = lambda: [object()]  # type: ignore[method-assign]
+        eventually(lambda: "not believed" in agent._control.problem, "it says so")
+
+
+# --- authenticated writers instead of keys
+
+
+@pytest.mark.stack
+def test_without_keys_the_owner_of_the_nodes_is_believed_and_nobody_else(
+    secured: str, auth: str, tmp_path: Path, zookeeper: str
+) -> None:
+    name = new_name()
+    scope = f"agent/{name}"
+    stranger = Operator(secured, keys=None)
+    owner = Operator(secured, keys=None)
+    owner.client.stop()
+    owner.client = zookeeper_client(secured)
+    owner.client.start(60)
+    owner.tree = Tree(owner.client)
+    stranger.push(scope, collectors=["of-the-attacker"])
+    with running(name, tmp_path, secured, keys=None) as agent:
+        eventually(lambda: agent.plane.figures()["refused"], "a stranger is not believed")
+        assert "others may write" in agent.plane.figures()["refused"]
+        assert agent._groups == ()
+        given = stranger.give(name, "drain")
+        refused = eventually(lambda: owner.answer(name, given), "nor his commands")
+        assert refused.state == "refused"
+        owner.client.delete(f"/artimon/config/agents/{name}", recursive=True)
+        owner.push(scope, collectors=["ours"])
+        eventually(lambda: agent._groups == ("ours",), "the owner is")
+        eventually(lambda: agent.plane.figures()["refused"] == "", "and it says nothing more")
+        drained = owner.give(name, "pause")
+        answer = eventually(lambda: owner.answer(name, drained), "commands too")
+        assert answer.state == "done"
+    stranger.close()
+    owner.close()
+    del zookeeper, auth
+
+
+# --- discovery
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("0.0.0.0", "255.255.255.255", "224.0.0.1", "169.254.169.254", "240.0.0.1", "[::]", "[ff02::1]", "[fe80::1]"),
+        *("metadata.internal", "127.1", "0x7f000001", "10.0.0.1@x"),
+    ],
+)
+def test_discovery_takes_addresses_of_single_processes_alone(address: str) -> None:
+    with pytest.raises(AddressError):
+        parse_endpoint("shop", f"{address}:80:{uuid.uuid4()}")
+
+
+def test_discovery_takes_what_processes_have() -> None:
+    for address in ("127.0.0.1", "10.1.2.3", "192.0.2.7", "[2001:db8::1]", "[::1]"):
+        assert parse_endpoint("shop", f"{address}:8080:{uuid.uuid4()}").port == 8080
+
+
+# --- HDFS
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", ".hidden", "a/b", "", "..", "a\\b"])
+def test_a_manifest_names_files_of_its_own_folder(name: str) -> None:
+    hostile = replace(MANIFEST, state=name, sizes={**MANIFEST.sizes, name: 1})
+    with pytest.raises(ImageError, match="cannot name a file"):
+        Manifest.from_bytes(hostile.to_bytes(), "here")
+    body = b"[]"
+    with pytest.raises((ImageError, AttributeError)):
+        Manifest.from_bytes(body + b"\n" + xxhash.xxh3_64_hexdigest(body).encode() + b"\n", "here")
+
+
+class HostileLog:
+    """A log whose commits name files outside of the table as removed."""
+
+    def __init__(self, uri: str, removed: set[str]) -> None:
+        self.uri, self._removed = uri, removed
+
+    def removed(self) -> set[str]:
+        return set(self._removed)
+
+    def forget(self, paths: Any) -> None:
+        self._removed.difference_update(paths)
+
+    def live(self) -> list[Any]:
+        return []
+
+    def fence(self, note: Any) -> None:
+        del note
+
+
+@pytest.mark.stack
+def test_a_log_that_names_files_elsewhere_has_none_of_them_deleted(hdfs: str) -> None:
+    root = f"{hdfs}/{uuid.uuid4().hex}"
+    files.write(f"{root}/victim/a.parquet", b"theirs")
+    files.write(f"{root}/table/period=x/b.parquet", b"removed")
+    named = {"../victim/a.parquet", f"{root}/victim/a.parquet", "/victim/a.parquet", "period=x/b.parquet"}
+    hostile: Any = HostileLog(f"{root}/table", named)
+    swept = Sweeper(hostile).sweep(1, [], SYSTEM_CLOCK.now_ms())
+    assert swept.deleted == 1, "only what lies in the folder of the table"
+    assert files.read(f"{root}/victim/a.parquet") == b"theirs"
+
+
+# --- what a terminal shows, and warnings
+
+
+@pytest.mark.stack
+def test_reports_of_agents_do_not_steer_the_terminal(zookeeper: str) -> None:
+    name = new_name()
+    with own_tree(zookeeper) as place, connected(place) as client:
+        report = {"mode": "\x1b[2Jrunning", "problems": ["\x1b]0;owned\x07"], "config": {"refused": "\x1b[31m"}}
+        client.create(f"/artimon/agents/{name}", json.dumps(report).encode(), makepath=True)
+        for words in (["agents"], ["config", "status"], ["flows"]):
+            told = CliRunner().invoke(app, [*words, "--zookeeper", place])
+            assert "\x1b" not in told.stdout
+            assert "\x07" not in told.stdout
+
+
+@pytest.mark.stack
+def test_an_agent_warns_of_an_open_zookeeper_and_of_root(
+    tmp_path: Path, zookeeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, user = new_name(), [0]
+    monkeypatch.setattr("pipeline.agent.os.geteuid", lambda: user[0])
+    with own_tree(zookeeper) as place, running(name, tmp_path, place) as agent:
+        eventually(lambda: len(agent.figures()["warnings"]) == 2, "both are told")
+        assert AS_ROOT in agent.figures()["warnings"]
+        assert "artimon config secure" in agent.figures()["warnings"][0]
+        assert not any("root" in text for text in agent.figures()["problems"]), "no fault of the agent"
+        operator = Operator(place, KEYS)
+        eventually(lambda: len(operator.report(name).get("warnings", [])) == 2, "in its node too")
+        told = CliRunner().invoke(app, ["agents", "--zookeeper", place])
+        assert f"warning: {name}: ZooKeeper has no access lists" in told.stdout
+        operator.close()
+        user[0] = 1000
+        assert len(agent.figures()["warnings"]) == 1
+
+
+@pytest.mark.stack
+def test_an_agent_does_not_warn_of_a_closed_zookeeper(tmp_path: Path, secured: str) -> None:
+    assert CliRunner().invoke(app, ["config", "secure", "--zookeeper", secured]).exit_code == 0
+    with running(new_name(), tmp_path, secured) as agent:
+        eventually(lambda: agent.plane._access_due > 0, "it has looked")
+        assert agent.plane.warnings() == []
+
+
+@pytest.mark.stack
+def test_the_doctor_warns_of_an_open_zookeeper(tmp_path: Path, zookeeper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from artimon.stack.doctor import Mark, examine
+
+    with own_tree(zookeeper) as place, connected(place) as client:
+        client.ensure_path("/artimon/config")
+        monkeypatch.setattr("artimon.stack.jars.read_lock", lambda: [])
+        found = settings.load({"HOME": str(tmp_path), "ARTIMON_ZOOKEEPER": place})
+        (check,) = [one for one in examine(found, tmp_path) if one.name == "zookeeper access"]
+        assert check.mark is Mark.WARNING
+        assert "/artimon" in check.detail
+        assert "artimon config secure" in check.fix

@@ -1,0 +1,85 @@
+"""Loops that ask Kafka outlive whatever its client raises: a loop that ends, ends for good."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artimon.model.clock import ManualClock
+from pipeline.quota import LogSizes, Quota, watch
+from pipeline.spark.acks import AcksPublisher
+from pipeline.spark.config import SparkConfig
+from pipeline.spark.retention import Retention
+from tests.waiting import eventually
+
+NOTHING: Any = None
+UNEXPECTED = [AssertionError("client"), KeyError("cluster_id"), TypeError("bug"), RuntimeError("has no topic: make it")]
+
+
+class Failing:
+    """Raises, whatever it is asked, and counts."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self.calls = 0
+
+    def head(self) -> Any:
+        self.calls += 1
+        raise self._error
+
+    def describe(self) -> Any:
+        return self.head()
+
+    def close(self) -> None:
+        """There is no connection."""
+
+    def sizes(self) -> LogSizes:
+        self.head()
+        raise AssertionError
+
+
+@contextmanager
+def thread(run: Callable[[threading.Event], None], wake: Callable[[], None] = lambda: None) -> Iterator[None]:
+    stop = threading.Event()
+    made = threading.Thread(target=run, args=(stop,), daemon=True)
+    made.start()
+    yield
+    stop.set()
+    wake()
+    made.join(10)
+    assert not made.is_alive()
+
+
+def config() -> SparkConfig:
+    return SparkConfig("none", "none", "none", Path("/nonexistent"), acks_interval_s=0.01, trim_interval_s=0.01)
+
+
+@pytest.mark.parametrize("error", UNEXPECTED, ids=lambda error: type(error).__name__)
+def test_acks_are_published_again(error: Exception) -> None:
+    away: Any = Failing(error)
+    publisher = AcksPublisher(config(), NOTHING)
+    publisher._head = away
+    with thread(publisher.run, publisher.wake):
+        eventually(lambda: away.calls > 3, "another turn")
+        assert publisher.problem.startswith(type(error).__name__)
+
+
+@pytest.mark.parametrize("error", UNEXPECTED, ids=lambda error: type(error).__name__)
+def test_kafka_is_trimmed_again(error: Exception) -> None:
+    away: Any = Failing(error)
+    retention = Retention(config(), ManualClock(10**9))
+    retention._topic = retention._head = away
+    with thread(retention.run):
+        eventually(lambda: away.calls > 3, "another turn")
+
+
+@pytest.mark.parametrize("error", UNEXPECTED, ids=lambda error: type(error).__name__)
+def test_the_quota_is_measured_again(error: Exception) -> None:
+    away = Failing(error)
+    with thread(lambda stop: watch(Quota(1_000), away.sizes, stop, ManualClock())):
+        eventually(lambda: away.calls > 3, "another turn")

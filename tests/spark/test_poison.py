@@ -1,0 +1,170 @@
+"""A message that kills the worker which decodes it, on real servers: it is set aside with its reason by the raw query,
+skipped and counted by the buckets query, and everything else is stored and fed exactly once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from pipeline.deadletters import DeadLetters, Letter, LetterState
+from pipeline.spark.config import SparkConfig
+from pipeline.spark.feeding import FeedPlan, FeedResult
+from pipeline.spark.suspects import SUSPECTS, Suspects, is_death, run_guarded
+from pipeline.spark.trial import Guard, Trial, TrialError, digest
+from tests.security.attacks import bomb
+from tests.spark.driving import buckets_query, raw_query
+from tests.spark.helpers import Row, Sender, now_ms, table_rows
+from tests.spark.recorder import RecordingShard
+from tests.spark.test_buckets import is_exact
+from tests.waiting import eventually
+
+DEADLY = Path(__file__).parent / "deadly"
+
+
+@pytest.fixture
+def deadly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that this one starts die of batches of a source `deadly/…`."""
+    monkeypatch.setenv("PYTHONPATH", str(DEADLY))
+
+
+@pytest.fixture
+def shard(client: KazooClient) -> Iterator[RecordingShard]:
+    made = RecordingShard("0", ["0"])
+    made.start(client)
+    yield made
+    made.stop(client)
+
+
+def send_poison(sender: Sender, source: str) -> bytes:
+    """A batch that no ledger has."""
+    before = sender.ledger.copy()
+    rows: list[Row] = [(n, now_ms(), 0, n) for n in range(3)]
+    data = sender.send(source, rows)
+    sender.ledger = before
+    return data
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(900)
+def test_poison_is_isolated_and_the_rest_goes_on(
+    config: SparkConfig,
+    session: SparkSession,
+    client: KazooClient,
+    shard: RecordingShard,
+    deadly: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(session.sparkContext.environment, "PYTHONPATH", str(DEADLY))
+    sender = Sender(config.kafka, config.samples_topic)
+    for n in range(20):
+        sender.numbers(f"s{n}/h/0", 5, n, copies=1 + n % 2)
+        if n in (3, 17):
+            poison = send_poison(sender, f"deadly/h/{n}")
+        if n == 9:
+            sender.send_bytes(bomb("bomb/h/0"))
+    suspects = Suspects(config.data / SUSPECTS)
+    with (
+        buckets_query(config, session, client, suspects) as feeding,
+        raw_query(config, session, suspects=suspects) as query,
+    ):
+        eventually(lambda: query.figures()["batches"] == 20, "the raw query goes on", 400)
+        eventually(lambda: is_exact(sender, [shard]), "the shard has all of it", 400)
+        assert feeding.figures()["refused"] == 3
+        figures = query.figures()
+        assert (figures["dead_letters"], figures["duplicates"]) == (3, 10)
+        sender.numbers("later/h/0", 3)
+        eventually(lambda: query.figures()["batches"] == 21, "what comes later", 60)
+        eventually(lambda: is_exact(sender, [shard]), "and to the shard", 60)
+    assert table_rows(config) == sender.ledger
+    assert shard.dead == 3
+    letters = [letter for letter, _ in _letters(config)]
+    assert ["kills" in one.reason for one in letters] == [True, False, True]
+    assert "8000000 rows" in letters[1].reason
+    assert letters[0].state is LetterState.WAITING
+    assert "SIGKILL" in letters[0].why
+    assert digest(poison) in Suspects(config.data / SUSPECTS).known()
+    sender.close()
+
+
+def _letters(config: SparkConfig) -> Iterator[tuple[Letter, bytes | None]]:
+    yield from DeadLetters(config.kafka, config.hdfs, config.topic_prefix).read(threading.Event())
+
+
+def test_a_trial_condemns_only_what_kills_a_fresh_process(deadly: None) -> None:
+    sender = _Bytes()
+    with Guard(careful=True) as guard:
+        for source, kills in (("good/h/0", False), ("deadly/h/0", True), ("good/h/1", False)):
+            reason = guard._trial.refusal(sender.batch(source))
+            assert ("SIGKILL" in reason) == kills
+
+
+def test_a_trial_that_no_good_message_survives_condemns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is short, or the program does not start: that is nothing that a message did."""
+    monkeypatch.setattr("pipeline.spark.trial._START", "import sys; sys.stdout.buffer.write(bytes(2))")
+    trial = Trial()
+    with pytest.raises(TrialError, match="a good message dies as well"):
+        trial.refusal(_Bytes().batch("good/h/0"))
+    monkeypatch.setattr("pipeline.spark.trial._START", "raise SystemExit(3)")
+    with pytest.raises(TrialError, match=r"does not start \(exit code 3"):
+        trial.refusal(b"")
+
+
+def test_a_message_that_cannot_be_stored_is_refused_with_its_reason() -> None:
+    trial = Trial()
+    assert "8000000 rows declared" in trial.refusal(bomb("bomb/h/0"))
+    assert "no batch" in trial.refusal(b"x" * 1000)
+    assert trial.refusal(_Bytes().batch("good/h/0")) == ""
+    trial.end()
+
+
+def test_suspects_outlive_the_driver(tmp_path: Path) -> None:
+    path = tmp_path / "suspects.json"
+    suspects = Suspects(path)
+    suspects.add([digest(b"a")])
+    suspects.add(f"{n}" for n in range(1_200))
+    assert len(Suspects(path).known()) == 1_000
+    assert "1199" in Suspects(path).known()
+    path.write_text("no JSON")
+    assert not Suspects(path).known()
+
+
+def test_after_a_death_every_message_is_tried_also_when_the_query_begins_anew(tmp_path: Path) -> None:
+    suspects, plan = Suspects(tmp_path / SUSPECTS), FeedPlan("t", ())
+    careful: list[bool] = []
+
+    def run(plan: FeedPlan) -> list[FeedResult]:
+        careful.append(plan.careful)
+        if len(careful) == 1:
+            raise RuntimeError("Python worker exited unexpectedly (crashed)")
+        if len(careful) == 2:
+            raise OSError("the query was stopped")
+        return [FeedResult(0, 0, 1, poison=[digest(b"a")])]
+
+    with pytest.raises(OSError, match="stopped"):
+        run_guarded(run, plan, suspects)
+    for _ in range(2):
+        run_guarded(run, plan, suspects)
+    assert careful == [False, True, True, False]
+    assert suspects.known() == {digest(b"a")}
+
+
+def test_a_death_is_told_from_other_failures() -> None:
+    assert is_death(RuntimeError("SparkException: Python worker exited unexpectedly (crashed)"))
+    assert is_death(RuntimeError("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"))
+    assert not is_death(OSError("hdfs://x is not there"))
+
+
+class _Bytes:
+    """Batches that nobody sends."""
+
+    def batch(self, source: str) -> bytes:
+        from artimon.model.batch import BatchId, Samples
+        from artimon.model.codec import encode_samples
+
+        rows = Samples.of([(1, now_ms(), 0, 1)])
+        return encode_samples(BatchId("a", 1, 0, 0), source, bytes(16), 0, now_ms(), "default", rows).data

@@ -1,0 +1,118 @@
+"""Kafka deletes what a query has not read, and nothing newer comes: the query goes on above it by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pipeline.spark.buckets import Life
+from pipeline.spark.progress import Progress
+from pipeline.spark.shards import Group, Shard
+from pipeline.spark.state import RawState
+from pipeline.spark.table import RawTable
+from pipeline.spark.topic import TopicInfo
+from tests.spark.test_model import a_world
+from tests.spark.world import PARTITIONS, World
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with a_world() as found:
+        yield found
+
+
+def head(world: World) -> RawState:
+    return RawTable(world.uri).head()[1]
+
+
+def ends(world: World) -> dict[int, int]:
+    return {p: log.end for p, log in enumerate(world.log.partitions)}
+
+
+def read_all(world: World) -> None:
+    for _ in range(3):
+        world.drivers[0].step(100, 1, look=True)
+
+
+def filled(world: World) -> None:
+    for n in range(12):
+        world.send(n, n, 1)
+    read_all(world)
+    assert dict(head(world).until()) == ends(world)
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["running", "started anew"])
+def test_the_raw_query_names_what_was_deleted_unread(world: World, restart: bool) -> None:
+    filled(world)
+    lost = []
+    for p, log in enumerate(world.log.partitions):
+        lost.append((log.end, log.end + 2))
+        log.append(world.clock.now_ms(), b"nobody reads this")
+        log.append(world.clock.now_ms(), b"nor this")
+        log.trim(log.end)
+        assert p < PARTITIONS
+    if restart:
+        world.drivers[0].restart()
+    read_all(world)
+    state = head(world)
+    assert dict(state.until()) == ends(world)
+    assert state.current is not None
+    assert [state.current.lost[p] for p in range(PARTITIONS)] == [(one,) for one in lost]
+    assert {named.gap.kind for named in state.recent} == {"lost"}
+    world.check_rows()
+
+
+def test_what_a_batch_under_way_has_read_is_not_named_lost(world: World) -> None:
+    """Kafka deletes it between the tasks and the commit, and the query looks meanwhile."""
+    filled(world)
+    for n in range(12):
+        world.send(n, n, 1)
+    driver = world.drivers[0]
+
+    def delete() -> None:
+        for log in world.log.partitions:
+            log.trim(log.end)
+        driver._query._look(driver._life.info, driver._life)
+
+    driver.at_point["written"] = delete
+    driver.step(100, 1)
+    read_all(world)
+    state = head(world)
+    assert dict(state.until()) == ends(world)
+    assert not state.recent
+    world.check_rows()
+
+
+def life_at(position: int) -> tuple[Life, Group]:
+    """A query of one partition, and a group that follows it."""
+    nothing: Any = None
+    life = Life(nothing, nothing, nothing, nothing, TopicInfo("c", "t", "id", 1), nothing)
+    group = Group(Shard("0", "127.0.0.1", 1, "a"), 1)
+    life.progress.say(group.shard, [(group, {0: position})])
+    life.progress.begin({0: (0, position)})
+    return life, group
+
+
+def behind(progress: Progress, group: Group) -> bool:
+    return (group.key, 0) in progress.behind()
+
+
+def test_a_group_below_the_start_of_the_log_is_caught_up() -> None:
+    life, group = life_at(5)
+    life.pass_deleted({0: (3, 5)})
+    assert not behind(life.progress, group)
+    life.pass_deleted({0: (8, 8)})
+    assert behind(life.progress, group)
+    assert life.progress.below(group, {0: (8, 8)}) == {0: (5, 8)}
+    assert life.progress.cohorts() == [[group]]
+
+
+def test_a_micro_batch_under_way_is_waited_for() -> None:
+    life, group = life_at(5)
+    with life._handover:
+        life.pass_deleted({0: (8, 8)})
+        assert not behind(life.progress, group)
+    life.pass_deleted({0: (8, 8)})
+    assert behind(life.progress, group)

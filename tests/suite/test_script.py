@@ -1,0 +1,114 @@
+"""scripts/test with stand-ins for the tools: its steps, the failures of each, and the command that CI runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from artimon import settings
+from artimon.commands.stack import _setup_programs
+from artimon.stack import programs
+from tests import programs as wanted
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = """#!/bin/sh
+echo "${0##*/} $*${ARTIMON_SEED:+ seed $ARTIMON_SEED}" >> "$CALLED"
+case " $BROKEN " in *" ${0##*/}${1:+-$1} "*) exit 3 ;; esac
+"""
+STEPS = ["ruff check .", "ruff format --check .", "mypy", "lint-imports"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with the scripts that CI runs, and tools that note how they were called."""
+    for name in ("scripts/test", ".ci/run"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for tool in ("scripts/setup", *(f".venv/bin/{name}" for name in ("ruff", "mypy", "lint-imports", "pytest"))):
+        (tmp_path / tool).write_text(TOOL)
+        (tmp_path / tool).chmod(0o755)
+    return tmp_path
+
+
+def run(checkout: Path, *command: str, broken: str = "") -> tuple[int, list[str]]:
+    """Exit code, and the calls of the tools."""
+    called = checkout / "called"
+    called.write_text("")
+    env = {"PATH": os.environ["PATH"], "CALLED": str(called), "BROKEN": broken}
+    done = subprocess.run(command, cwd=checkout, env=env, capture_output=True, timeout=60, check=False)
+    return done.returncode, [line.rstrip() for line in called.read_text().splitlines()]
+
+
+def test_continuous_integration_runs_the_command_of_the_readme(checkout: Path) -> None:
+    """From a clean clone: set-up first, then each check and all tests that are not slow."""
+    block = re.search(r"^## Test\n+```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert block is not None
+    command = block[1].splitlines()[0].partition("#")[0].strip()
+    assert command == "./scripts/test"
+    by_ci, by_reader = run(checkout, ".ci/run"), run(checkout, command)
+    assert by_ci[0] == by_reader[0] == 0
+    assert by_ci[1][0] == "setup --programs all"
+    assert (
+        sorted(by_ci[1]) == sorted(by_reader[1]) == sorted([*STEPS, "pytest -m not slow -n 3", "setup --programs all"])
+    )
+
+
+@pytest.mark.parametrize(
+    "broken", ["ruff-check", "ruff-format", "mypy", "lint-imports", "pytest--m", "setup---programs"]
+)
+def test_a_step_that_fails_fails_the_run(checkout: Path, broken: str) -> None:
+    code, called = run(checkout, ".ci/run", broken=broken)
+    assert code != 0
+    assert any(line.startswith(broken.partition("-")[0]) for line in called)
+
+
+def test_the_fast_run_keeps_the_checks_and_leaves_out_what_needs_servers(checkout: Path) -> None:
+    code, called = run(checkout, "./scripts/test", "--fast")
+    assert code == 0
+    assert sorted(called) == sorted(
+        [*STEPS, "pytest -m not slow and not stack and not programs -n 2", "setup --programs"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [
+        (["--seed", "7"], "pytest -m not slow -n 3 seed 7"),
+        (["--slow", "--seed", "7"], "pytest -m  -n 0 seed 7"),
+        (["--seed", "7", "tests/stack", "-k", "ports"], "pytest -m not slow tests/stack -k ports seed 7"),
+        (["--slow", "tests/faults"], "pytest -m  tests/faults"),
+    ],
+)
+def test_options_reach_pytest(checkout: Path, words: list[str], call: str) -> None:
+    """The seed goes through the environment."""
+    code, called = run(checkout, "./scripts/test", *words)
+    assert code == 0
+    assert call in called
+
+
+def test_a_program_that_cannot_be_had_is_a_failure_under_ci_and_else_a_named_omission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(names: list[str], *_: object) -> None:
+        raise programs.ProgramsMissing(dict.fromkeys(names, "no network"))
+
+    monkeypatch.setattr(programs, "ensure", none)
+    monkeypatch.setattr(wanted, "find", lambda *_: None)
+    wanted._found.cache_clear()
+    told = _setup_programs(["thrift"], settings.load({"HOME": str(tmp_path)}))
+    assert told == ["artimon: thrift is not here: no network; what needs it is left out"]
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="artimon setup --programs thrift"):
+        wanted.require("thrift")
+    with pytest.raises(programs.ProgramsMissing):
+        _setup_programs(["thrift"], settings.load({"HOME": str(tmp_path), "CI": "true"}))
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="artimon setup --programs thrift"):
+        wanted.require("thrift")
+    wanted._found.cache_clear()
