@@ -17,8 +17,8 @@ def opener(hdfs: str, zookeeper: str, memory: Store) -> Callable[[], Store]:
 
     @lru_cache(maxsize=1)
     def opened() -> Store:
-        from query_dsl.engines.past import HistoryStore
-        from query_dsl.history.engine import History
+        from query_dsl.stores.history.engine import History
+        from query_dsl.stores.past import HistoryStore
 
         return HistoryStore(History(hdfs, zookeeper), memory.levels(), "local")
 

@@ -25,11 +25,11 @@ from time import perf_counter, thread_time
 
 import numpy as np
 
-from artimon.model.aggregate import AggregateRequest, decode_aggregate, encode_aggregate
+from artimon.compute.aggregate import AggregateRequest, decode_aggregate, encode_aggregate
+from artimon.compute.reducing import Windows
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest, decode_buckets, encode_buckets
-from artimon.model.windows.reducing import Windows
 from benchmarks.common import Parts, emit
 from benchmarks.loads.many import ManyNames
 from benchmarks.loads.racks import MINUTE_MS, RackWorld, loaded_shard

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import pyarrow.compute as pc
 
 from benchmarks.peers.series import Content
-from query_dsl.history.engine import History
+from query_dsl.stores.history.engine import History
 
 TURNS = 3
 TIMEOUT_S = 900.0

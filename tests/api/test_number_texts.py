@@ -8,7 +8,7 @@ import pytest
 from artimon.api.formats import json_pieces
 from artimon.model.grid import Grid
 from query_dsl import Matrix
-from query_dsl.running.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Key
+from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Key
 from tests.seeds import fixed_and_drawn
 
 STEP = 60_000

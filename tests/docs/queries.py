@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from artimon.model.select import NAME, Matcher
 from query_dsl import QueryError, offline, parse
-from query_dsl.engines.offline import OfflineStore
-from query_dsl.tree.builder import Expr
+from query_dsl.evaluation.offline import OfflineStore
+from query_dsl.language.expression import Expr
 from query_dsl.tree.nodes import Absent, Binary, Fetch, Node, Range, Reduce, Samples, Step, Window, children, walk
 from query_dsl.tree.selector import Selector, accepts, series_text
 

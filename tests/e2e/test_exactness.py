@@ -23,7 +23,7 @@ from artimon.model.select import Matcher
 from artimon.settings import child_environment
 from artimon.stack.stack import Stack
 from query_dsl import evaluate, parse
-from query_dsl.errors import QueryError
+from query_dsl.tree.errors import QueryError
 from tests.e2e.ledger import comparable, read_ledger, reconcile
 from tests.e2e.stores import held, raw_samples, recompute
 from tests.waiting import eventually

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from pipeline.spark.table import FILE_SCHEMA
-from query_dsl.history.assembling import assemble
-from query_dsl.history.files import Wanted
-from query_dsl.history.local import COLUMNS
-from query_dsl.history.result import RESULT_SCHEMA
-from query_dsl.history.series import Found
+from query_dsl.stores.history.assembling import assemble
+from query_dsl.stores.history.files import Wanted
+from query_dsl.stores.history.local import COLUMNS
+from query_dsl.stores.history.result import RESULT_SCHEMA
+from query_dsl.stores.history.series import Found
 from tests.seeds import fixed_and_drawn
 
 SCHEMA = pa.schema([*(FILE_SCHEMA.field(name) for name in COLUMNS), ("pair", pa.int64())])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from query_dsl.history.files import Wanted, run_starts
+from query_dsl.stores.history.files import Wanted, run_starts
 from tests.seeds import fixed_and_drawn
 
 

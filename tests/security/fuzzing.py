@@ -26,8 +26,9 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from artimon.compute.aggregate import AggregateRequest, aggregate_buckets, decode_aggregate, encode_aggregate
+from artimon.compute.reducing import Windows
 from artimon.model import codec
-from artimon.model.aggregate import AggregateRequest, aggregate_buckets, decode_aggregate, encode_aggregate
 from artimon.model.batch import MAX_DECODED, BatchError, BatchId, BatchKind, Samples, SeriesBlock, SeriesInfo
 from artimon.model.event import Event
 from artimon.model.event_codec import decode_events, encode_events
@@ -37,14 +38,13 @@ from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.select import Buckets, decode_buckets, encode_buckets
 from artimon.model.series import Series
 from artimon.model.values import Kind, Value, ValueType
-from artimon.model.windows.reducing import Windows
 from bookkeeper.wire import FrameError, decode_struct, encode_call, read_message
 from pipeline.direct import container
 from pipeline.idl import collector_idl
 from pipeline.log import framing, records
 from pipeline.series.columns import rows_of
 from pipeline.spark import feeding, messages, trial
-from query_dsl.engines.wire import decode_piece
+from query_dsl.stores.wire import decode_piece
 from sources.errors import PollError
 from sources.processes.wire import decode_answer
 from tests.security.attacks import bomb

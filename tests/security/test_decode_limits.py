@@ -20,7 +20,7 @@ from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.ipc_limits import IpcError, IpcLimits, check_stream
 from pipeline.compaction.storage import MAX_GROUP_BYTES, unfit_group
 from pipeline.spark import messages
-from query_dsl.engines.wire import decode_piece
+from query_dsl.stores.wire import decode_piece
 from tests.security.attacks import ROWS, bomb
 from tests.security.fuzzing import ROOT
 from varstore.images.frames import ImageError, decode_frame, encode_frame

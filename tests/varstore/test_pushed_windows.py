@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from artimon.model.aggregate import Aggregate, AggregateRequest, NotPushed, aggregate_buckets
+from artimon.compute import rolling_increase
+from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed, aggregate_buckets
+from artimon.compute.reducing import Windows
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import Grid, Level
 from artimon.model.labels import canonical
 from artimon.model.select import NAME, STATISTICS, Matcher
 from artimon.model.values import Kind, Value, ValueType
-from artimon.model.windows import rolling_increase
-from artimon.model.windows.reducing import Windows
 from tests.seeds import fixed_and_drawn
 from tests.varstore.worlds import Row, TestBatch, range_of
 from varstore.answers import parts
