@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from artimon.model.batch import BatchError
+from artimon.model.batch import BatchError, BatchHeader
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import admit
 from artimon.model.health import Publish, unpublished
@@ -41,6 +41,7 @@ HEALTH_S = 1.0
 _KAFKA_RETRY_S = 2.0
 RELIED_ON = ("samples", "series")
 """Topics that a collector checks at its start; events are not used everywhere."""
+Check = Callable[[bytes], BatchHeader]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,10 @@ class Collector:
         topic_prefix: str = "artimon",
         clock: Clock = SYSTEM_CLOCK,
         quota: Quota | None = None,
+        check: Check = admit,
     ) -> None:
+        """`check`: header of a batch that may be passed on, or BatchError."""
+        self._check = check
         self._broker, self._clock, self._quota = broker, clock, quota or Quota(0, clock)
         self._prefix, self._samples_topic = topic_prefix, f"{topic_prefix}.samples"
         self._lock = threading.Lock()
@@ -154,7 +158,7 @@ class Collector:
         full = agent = ""
         for index, data in enumerate(messages):
             try:
-                header = admit(data)
+                header = self._check(data)
                 agent = agent or header.id.agent
                 message = message_for(self._broker, self._prefix, header, data)
                 full = self._admit(message, full)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from artimon.model.codec import verify
 from artimon.simulation.kafka import SAMPLES, SimBroker, SimKafka, sizes_of
 from artimon.simulation.network import Network, Reply, Server
 from artimon.simulation.scheduler import Process, Scheduler, SimClock
@@ -45,7 +46,7 @@ class SimCollector(Process, Server):
         clock = SimClock(self._scheduler, self)
         self._broker: Any = SimBroker(self._kafka, self._scheduler)
         self._quota = Quota(self._quota_bytes, clock)
-        self._collector = Collector(self._broker, "artimon", clock, self._quota)
+        self._collector = Collector(self._broker, "artimon", clock, self._quota, verify)
         self._network.servers[self.endpoint] = self
         self._begin()
 
