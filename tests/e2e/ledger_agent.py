@@ -15,7 +15,7 @@ def main() -> None:
     arguments.add_argument("--level", choices=("kafka", "hdfs"), required=True)
     for name in ("name", "zookeeper", "poll"):
         arguments.add_argument(f"--{name}", required=True)
-    for name in ("data", "health", "ledger", "dropin", "sources"):
+    for name in ("data", "health", "keys", "ledger", "dropin", "sources"):
         arguments.add_argument(f"--{name}", required=True, type=Path)
     arguments.add_argument("--jmx", action="append", default=[])
     given = arguments.parse_args()
@@ -31,6 +31,7 @@ def main() -> None:
         jmx=given.jmx,
         sources=given.sources,
         health=given.health,
+        keys=given.keys,
         wrap_sink=lambda sink: LedgerSink(sink, given.ledger),
     )
 
