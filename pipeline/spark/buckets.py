@@ -168,7 +168,7 @@ class BucketsQuery:
         if not shards:
             return
         beside = self._topic.beside(info.topic)
-        life = Life(self._config, self._session, self._directory, beside, self._begun(info))
+        life = Life(self._config, self._session, self._directory, beside, self._begun(info), suspects=self._suspects)
         try:
             sealed = self._seals.holds(beside, info)  # before the end is looked at: nothing comes after it
             life.drain(shards, DRAIN_S, stop, self._clock)
@@ -195,7 +195,7 @@ class Life:
         calls: Calls = CALLS,
         suspects: Suspects | None = None,
     ) -> None:
-        self._suspects = suspects or Suspects(config.data / SUSPECTS)
+        self._suspects = suspects
         self._config, self._session, self._directory, self._calls = config, session, directory, calls
         self._topic, self.info = topic, info
         self._handover = threading.Lock()
@@ -312,7 +312,7 @@ class Life:
 
             return [FeedResult.from_json(row.result) for row in frame.mapInArrow(task, RESULT_SCHEMA).collect()]
 
-        return run_guarded(collect, plan, self._suspects)
+        return run_guarded(collect, plan, self._suspects or Suspects(self._config.data / SUSPECTS))
 
     def catch_up(self, ended: threading.Event) -> None:
         """Until `ended`: bring every group that is behind to where the query stands, from Kafka, step by step."""

@@ -35,6 +35,9 @@ class Failing:
     def describe(self) -> Any:
         return self.head()
 
+    def generations(self) -> Any:
+        return self.head()
+
     def close(self) -> None:
         """There is no connection."""
 
