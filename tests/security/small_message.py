@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 from artimon.model.batch import BatchError, BatchId, Samples
 from artimon.model.codec import encode_samples
@@ -16,6 +17,7 @@ from artimon.model.feed import encode_range
 from artimon.model.vshards import EVERY
 from bookkeeper.framed import FramedClient, FramedServer
 from pipeline.acks import Position
+from pipeline.broker import TopicInfo
 from pipeline.collector import Collector, server_of
 from pipeline.idl import collector_idl
 from pipeline.spark.feeding import FeedPlan, Outcome, feed_records
@@ -37,8 +39,8 @@ class Kafka:
     def __init__(self) -> None:
         self.written: list[Any] = []
 
-    def topic(self, name: str) -> Any:
-        return SimpleNamespace(leaders=[0])
+    def topic(self, name: str) -> TopicInfo:
+        return TopicInfo("c", name, UUID(int=1), {0: 0}, 0.0)
 
     def write(self, messages: Sequence[Any]) -> list[Any]:
         self.written += messages
