@@ -32,7 +32,7 @@ def net() -> Iterator[Network]:
 def behind(net: Network, data: Path, zookeeper: str, kafka: str, pause: float = 0.02) -> Iterator[tuple[Remote, str]]:
     """An agent on the far side of the link, a collector that listens on this side; the prefix of their topics."""
     prefix, stop = own_topics(kafka), threading.Event()
-    config = CollectorConfig(prefix, zookeeper, kafka, host=net.here, topic_prefix=prefix)
+    config = CollectorConfig(prefix, zookeeper, kafka, host=net.here, insecure=True, topic_prefix=prefix)
     thread = threading.Thread(target=run_collector, args=(config, stop), daemon=True)
     thread.start()
     try:

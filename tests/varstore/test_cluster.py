@@ -13,6 +13,7 @@ import pytest
 
 from artimon.model.registration import zookeeper_client
 from artimon.stack.topics import Topic, make_topics
+from tests.pipeline.kafka_helpers import APPEND_TIME
 from tests.varstore.cluster import Cluster, Watcher
 from tests.varstore.feeding import PARTITIONS
 from tests.varstore.test_server import chroot, id_of
@@ -38,7 +39,8 @@ def made(
 ) -> Iterator[Cluster]:
     """A store of these members, running, with something in it."""
     prefix = f"h6.{name}"
-    make_topics(kafka, (Topic(f"{prefix}.series", 2, {}), Topic(f"{prefix}.samples", PARTITIONS, {})))
+    counts = {f"{prefix}.series": 2, f"{prefix}.samples": PARTITIONS}
+    make_topics(kafka, tuple(Topic(topic, count, APPEND_TIME) for topic, count in counts.items()))
     topic_id = id_of(kafka, f"{prefix}.samples")
     with chroot(zookeeper, f"/{prefix}") as place, VarstoreClient(place) as store:
         client = zookeeper_client(place)

@@ -29,6 +29,7 @@ from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import from_hex, mask_of, to_hex
 from artimon.stack.topics import Topic, make_topics
 from bookkeeper.framed import FramedClient
+from tests.pipeline.kafka_helpers import APPEND_TIME
 from tests.varstore.worlds import TestBatch, print_of, range_of, text_of
 from tests.waiting import eventually
 from varstore.cluster import membership as membership_of
@@ -150,7 +151,7 @@ def chroot(zookeeper: str, path: str) -> Iterator[str]:
 def cluster(zookeeper: str, kafka: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Two shards, stopped at the end."""
     prefix = f"h4.{request.node.name[:40].replace('[', '-').replace(']', '')}"
-    make_topics(kafka, (Topic(f"{prefix}.series", 2, {}), Topic(f"{prefix}.samples", 2, {})))
+    make_topics(kafka, (Topic(f"{prefix}.series", 2, APPEND_TIME), Topic(f"{prefix}.samples", 2, APPEND_TIME)))
     with ExitStack() as stack:
         topic_id = id_of(kafka, f"{prefix}.samples")
         made = Cluster(stack.enter_context(chroot(zookeeper, f"/{prefix}")), kafka, prefix, tmp_path, topic_id)
