@@ -10,6 +10,7 @@ number of the case under way stands in the file `--progress`, for whoever sees t
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import random
 import resource
@@ -344,8 +345,11 @@ def _number(draw: random.Random, size: int) -> bytes:
 
 @cache
 def pool_of(name: str) -> Any:
-    """Arrow's memory for one target, with its own peak. Never freed: what was allocated from it may live on."""
-    return pa.proxy_memory_pool(pa.system_memory_pool())
+    """Arrow's memory for one target, with its own peak. Never freed, not even as the interpreter ends: a buffer does
+    not keep its pool, and one that lives on (a column that a module remembers) is given back to the pool later."""
+    pool = pa.proxy_memory_pool(pa.system_memory_pool())
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
+    return pool
 
 
 def run_case(seed: str, number: int, name: str = "") -> str:

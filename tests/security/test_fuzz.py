@@ -20,12 +20,31 @@ def fuzz(seed: str, seconds: float, folder: Path) -> None:
     done = subprocess.run([*command, "--progress", str(progress)], cwd=ROOT, capture_output=True, text=True)
     number = int(progress.read_text() or 0) if progress.exists() else 0
     if done.returncode:
-        pytest.fail(f"ended with {done.returncode} at case {number}: {again(seed, number)}\n{done.stderr[-4000:]}")
+        said = done.stdout[-500:] + done.stderr[-4000:]
+        pytest.fail(f"ended with {done.returncode} at case {number}: {again(seed, number)}\n{said}")
     assert number > 100
 
 
 def test_new_seeds(tmp_path: Path) -> None:
     fuzz(secrets.token_hex(4), 30.0, tmp_path)
+
+
+LIVES_ON = """
+import pyarrow as pa
+from tests.security.fuzzing import pool_of
+
+kept = [pa.allocate_buffer(1000, memory_pool=pool_of(f"pool {n}")) for n in range(50)]
+pool_of.cache_clear()  # as at the end of the interpreter
+junk = [bytearray(b"U" * size) for size in range(16, 400, 8) for _ in range(50)]
+del kept
+"""
+
+
+def test_a_buffer_that_outlives_its_pool_does_not_end_the_process() -> None:
+    """Seed bcc7fb68 died so with signal 11 after its last case, 276754, which is a whole message."""
+    done = subprocess.run([sys.executable, "-c", LIVES_ON], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    run_case("bcc7fb68", 276754, "image")
 
 
 @pytest.mark.slow
