@@ -27,7 +27,7 @@ export function showSystem(status) {
 function list(name, state, texts) {
   const shown = texts.slice(0, PROBLEMS_MOST).map((text) => el("li", {}, mark(state), el("span", { text })));
   if (texts.length > PROBLEMS_MOST) shown.push(el("li", { text: `and ${texts.length - PROBLEMS_MOST} more` }));
-  return shown.length ? [el("ul", { class: `problems ${state}`, "aria-label": name }, ...shown)] : [];
+  return shown.length ? [el("ul", { class: `problems ${state}`, "aria-label": name, tabindex: "0" }, ...shown)] : [];
 }
 
 /** @param {Status} status */
