@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import TypeVar
 
-from query_dsl.functions.builtin import built_in_names
+from query_dsl.functions.built_in_tables import built_in_names
 from query_dsl.functions.registry import Entry
 
 GROUP = "artimon.functions"

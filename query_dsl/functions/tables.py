@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from query_dsl.functions import builtin, mappers, operators, points, reducers
+from query_dsl.functions import built_in_tables, mappers, operators, points, reducers
 from query_dsl.functions.mappers import Mapper
 from query_dsl.functions.operators import Operator
 from query_dsl.functions.plugins import Extended
@@ -20,9 +20,9 @@ POINTS: Mapping[str, PointFunction] = Extended(points.ENTRIES, PointFunction)
 REDUCERS: Mapping[str, Reducer] = Extended(reducers.ENTRIES, Reducer)
 OPERATORS: Mapping[str, Operator] = Extended(operators.ENTRIES, Operator)
 STEPS: Mapping[str, Mapping[str, Step]] = MappingProxyType(
-    {family: Extended(table, Step, family) for family, table in builtin.STEPS.items()}
+    {family: Extended(table, Step, family) for family, table in built_in_tables.STEPS.items()}
 )
-MAP_STEPS = builtin.STEPS["map"]
+MAP_STEPS = built_in_tables.STEPS["map"]
 TABLES: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
     {"window": MAPPERS, "point": POINTS, "reduce": REDUCERS, "operator": OPERATORS, **STEPS}
 )

@@ -1,9 +1,13 @@
-"""One authority with its certificates for the whole run."""
+"""One authority with its certificates for the whole run, and a user of ZooKeeper."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from artimon import settings
 from tests.security.certificates import Authority, Pair
 
 
@@ -20,3 +24,15 @@ def server_pair(authority: Authority) -> Pair:
 @pytest.fixture(scope="session")
 def agent_pair(authority: Authority) -> Pair:
     return authority.sign("agent-1", "DNS:agent-1.artimon")
+
+
+@pytest.fixture
+def auth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """This process shows a user of ZooKeeper; "user:password"."""
+    file = tmp_path / "zookeeper-user"
+    file.write_text("artimon:a word of the platform\n")
+    monkeypatch.setenv("ARTIMON_ZOOKEEPER_AUTH", str(file))
+    settings.zookeeper_auth.cache_clear()
+    yield "artimon:a word of the platform"
+    monkeypatch.delenv("ARTIMON_ZOOKEEPER_AUTH")
+    settings.zookeeper_auth.cache_clear()

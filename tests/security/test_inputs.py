@@ -206,18 +206,6 @@ def test_offsets_of_a_handover_that_others_may_write_are_not_believed(secured: s
 
 
 @pytest.fixture
-def auth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """This process shows a user of ZooKeeper."""
-    file = tmp_path / "zookeeper-user"
-    file.write_text("artimon:a word of the platform\n")
-    monkeypatch.setenv("ARTIMON_ZOOKEEPER_AUTH", str(file))
-    settings.zookeeper_auth.cache_clear()
-    yield "artimon:a word of the platform"
-    monkeypatch.delenv("ARTIMON_ZOOKEEPER_AUTH")
-    settings.zookeeper_auth.cache_clear()
-
-
-@pytest.fixture
 def secured(zookeeper: str, auth: str) -> Iterator[str]:
     with own_tree(zookeeper, auth_data=[("digest", auth)]) as place:
         yield place

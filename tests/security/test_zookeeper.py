@@ -12,7 +12,6 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from typer.testing import CliRunner
 
-from artimon import settings
 from artimon.cli import app
 from bookkeeper.endpoint import Endpoint
 from bookkeeper.settings import Settings, SettingsError, digest
@@ -23,18 +22,6 @@ from tests.waiting import eventually
 from tests.zookeepers import own_tree
 
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture
-def auth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """This process shows a user; "user:password"."""
-    file = tmp_path / "zookeeper-user"
-    file.write_text("artimon:a word of the platform\n")
-    monkeypatch.setenv("ARTIMON_ZOOKEEPER_AUTH", str(file))
-    settings.zookeeper_auth.cache_clear()
-    yield "artimon:a word of the platform"
-    monkeypatch.delenv("ARTIMON_ZOOKEEPER_AUTH")
-    settings.zookeeper_auth.cache_clear()
 
 
 @pytest.fixture
