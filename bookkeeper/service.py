@@ -88,8 +88,10 @@ class Service:
         answer = self._columns(known_schema_id, now, memo)
         self._read.final, self._read.poller = closing, None if now is None else poller
         if now is not None:
+            if closing and not self._final_ms:
+                # Later than what was answered before: an agent that confirms says which answer it has by its time.
+                answer.endpoint.time_ms = self._final_ms = max(answer.endpoint.time_ms, self._polled_ms + 1)
             self._polled_ms = answer.endpoint.time_ms
-            self._final_ms = self._final_ms or (self._polled_ms if closing else 0)
         return answer
 
     def final(self, address: str) -> Any:

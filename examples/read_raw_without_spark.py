@@ -35,15 +35,18 @@ def report(hdfs: str, name: str, by: str, start: datetime, end: datetime) -> duc
     """Rows (hour, part, samples, least, mean, greatest) of a numeric variable in (start, end], by hour and label."""
     database = duckdb.connect()
     # the table of series is small and sorted by name: which series are meant, and which sources report them?
+    # (one thread: threads of Arrow that close their files as the interpreter ends would abort it)
     announced = DeltaTable(f"{hdfs}/artimon/series").to_pyarrow_dataset()
-    database.register("announced", announced.scanner(filter=pc.field("name") == name).to_table())
+    database.register("announced", announced.scanner(filter=pc.field("name") == name, use_threads=False).to_table())
     wanted = database.sql(FIND, params={"name": name, "by": by}).to_arrow_table()
     # Delta's statistics of source, series and time leave out whole files, Parquet's then row groups
     keys = [pc.field(key).isin(wanted.column(key)) for key in ("source", "series")]
     times = (pc.field("time") > pc.scalar(start)) & (pc.field("time") <= pc.scalar(end))
     raw = DeltaTable(f"{hdfs}/artimon/raw").to_pyarrow_dataset()
     columns = ["source", "series", "time", "integer", "double"]
-    database.register("samples", raw.scanner(columns=columns, filter=times & keys[0] & keys[1]).to_reader())
+    database.register(
+        "samples", raw.scanner(columns=columns, filter=times & keys[0] & keys[1], use_threads=False).to_reader()
+    )
     database.register("wanted", wanted)
     return database.sql(SUM_UP)
 

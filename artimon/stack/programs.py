@@ -42,12 +42,13 @@ class Program:
 @dataclass(frozen=True, slots=True)
 class Need:
     """`commands` to look for on the path, `files` of the unpacked packages, `packages` of Debian, arguments that prove
-    that it runs."""
+    that it runs, and the exit code that it then has."""
 
     commands: tuple[str, ...]
     files: tuple[str, ...]
     packages: tuple[str, ...]
     probe: tuple[str, ...]
+    probe_code: int = 0
 
 
 NEEDS: Mapping[str, Need] = {
@@ -78,9 +79,12 @@ PEERS: Mapping[str, Need] = {
     "victoria-metrics": Need(
         ("victoria-metrics",), ("usr/bin/victoria-metrics",), ("victoria-metrics",), ("--version",)
     ),
+    "kerberos": Need(
+        ("krb5kdc",), ("usr/sbin/krb5kdc",), ("krb5-kdc", "krb5-admin-server", "krb5-user"), ("-h",), probe_code=1
+    ),
 }
-"""What benchmarks measure beside ours, and tests compare with. Never installed: the packages would start servers."""
-COMPARED = ("prometheus", "node-exporter", "uwsgi")
+"""What benchmarks measure beside ours, and tests use as they are. Never installed: the packages would start servers."""
+COMPARED = ("prometheus", "node-exporter", "uwsgi", "kerberos")
 """Those that tests need; the others only benchmarks fetch."""
 
 
@@ -88,12 +92,13 @@ def find(name: str, cache: Path) -> Program | None:
     """The program on the path or unpacked in `cache`, if it runs."""
     need, root = _need(name), _root(cache)
     unpacked = _unpacked_environment(root) if root.is_dir() else {}
-    found = [Program(Path(path)) for command in need.commands if (path := shutil.which(command))]
+    places = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
+    found = [Program(Path(path)) for command in need.commands if (path := shutil.which(command, path=places))]
     found += [
         Program(program.path, unpacked) for program in found if unpacked
     ]  # perl of the system, module of the cache
     found += [Program(root / file, unpacked) for file in need.files if (root / file).is_file()]
-    return next((program for program in found if _runs(program, need.probe)), None)
+    return next((program for program in found if _runs(program, need)), None)
 
 
 def ensure(names: Iterable[str], cache: Path, say: Say) -> dict[str, Program]:
@@ -132,10 +137,10 @@ def _root(cache: Path) -> Path:
     return cache / "debian" / "root"
 
 
-def _runs(program: Program, probe: Sequence[str]) -> bool:
+def _runs(program: Program, need: Need) -> bool:
     try:
         done = subprocess.run(
-            [program.path, *probe],
+            [program.path, *need.probe],
             env=child_environment(program.environment),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -144,7 +149,7 @@ def _runs(program: Program, probe: Sequence[str]) -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return done.returncode == 0
+    return done.returncode == need.probe_code
 
 
 def _unpacked_environment(root: Path) -> dict[str, str]:

@@ -233,10 +233,18 @@ def test_types_by_series() -> None:
     assert out.cells[0].tolist() == [2**53 + 1, 2**53 + 3, double_to_cell(1.5)]
 
 
+def _rounding(ticks: Ticks, owner: int) -> float:
+    """The most by which two orders of adding the numbers of one series differ."""
+    cells = ticks.cells[ticks.starts[owner] : ticks.starts[owner + 1]]
+    numbers = np.abs(cells.view(np.float64) if ticks.types[owner] == ValueType.DOUBLE else cells.astype(np.float64))
+    return float(np.where(np.isfinite(numbers), numbers, 0.0).max() * 2.0**-52 * len(numbers))
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_windows_that_share_their_samples_are_read_together(data: st.DataObject) -> None:
-    """With the same result as one by one, for every type, with NaN, infinities and numbers at the ends of int64."""
+    """With the same result as one by one, for every type, with NaN, infinities and numbers at the ends of int64. Sums
+    are made in another order, so they differ by what rounding does to the greatest number of the series."""
     types = data.draw(st.lists(st.sampled_from([ValueType.INTEGER, ValueType.DOUBLE, ValueType.BOOLEAN]), max_size=3))
     times, cells, starts, ended = list[int](), list[int](), [0], list[int]()
     for type_ in types:
@@ -269,10 +277,10 @@ def test_windows_that_share_their_samples_are_read_together(data: st.DataObject)
         plain = run_irregular(function, ticks, before, after, min_count=least)
     assert quick.types.tolist() == plain.types.tolist()
     assert quick.present.tolist() == plain.present.tolist()
-    doubles = np.repeat(quick.types == ValueType.DOUBLE, np.diff(ticks.starts))
-    for was, now, double in zip(plain.cells[0], quick.cells[0], doubles.tolist(), strict=True):
-        if double:
+    owners = np.repeat(np.arange(len(types)), np.diff(ticks.starts))
+    for owner, was, now in zip(owners.tolist(), plain.cells[0], quick.cells[0], strict=True):
+        if quick.types[owner] == ValueType.DOUBLE:
             pair = np.array([was, now], np.int64).view(np.float64)
-            np.testing.assert_allclose(pair[0], pair[1], rtol=1e-12, atol=0.0)
+            np.testing.assert_allclose(pair[0], pair[1], rtol=1e-12, atol=_rounding(ticks, owner))
         else:
             assert was == now

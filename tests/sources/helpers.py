@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NotEmptyError
 
 from artimon.model.batch import Polled
 from artimon.model.clock import SYSTEM_CLOCK
@@ -137,6 +138,17 @@ def answering(answer: Callable[[], Any]) -> Behaviour:
         writer.write(reply(answer(), seqid))
 
     return behave
+
+
+def wipe(client: KazooClient, path: str) -> None:
+    """Delete a node with all below it, also while its owner registers again."""
+    for _ in range(50):
+        try:
+            client.delete(path, recursive=True)
+            return
+        except NotEmptyError:
+            continue
+    raise AssertionError(path)
 
 
 @contextlib.contextmanager

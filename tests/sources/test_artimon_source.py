@@ -9,13 +9,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
-from kazoo.exceptions import NotEmptyError
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.labels import parse_canonical
 from artimon.stack.stack import Stack
-from tests.sources.helpers import HOST, Application, KeepingSink, registry, running
+from tests.sources.helpers import HOST, Application, KeepingSink, registry, running, wipe
 from tests.waiting import until
 
 pytestmark = pytest.mark.stack
@@ -132,17 +130,6 @@ def test_a_restarted_source_goes_on_where_it_was_without_zookeeper(tree: str, tm
         app.kill()
 
     asyncio.run(run())
-
-
-def wipe(client: KazooClient, path: str) -> None:
-    """Delete a node with all below it, also while its owner registers again."""
-    for _ in range(50):
-        try:
-            client.delete(path, recursive=True)
-            return
-        except NotEmptyError:
-            continue
-    raise AssertionError(path)
 
 
 def test_zookeeper_killed_and_wiped_disturbs_no_poll(tree: str, zookeeper_stack: Stack, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from sources.registry.groups import Group, Network
 from sources.registry.leases import AGENTS, LEASES, Leases
 from sources.registry.session import Session
-from tests.sources.helpers import registry
+from tests.sources.helpers import registry, wipe
 from tests.waiting import until
 
 pytestmark = pytest.mark.stack
@@ -130,7 +130,7 @@ def test_what_somebody_deletes_is_taken_again(tree: str) -> None:
             await until(lambda: a.holds(only), "the leases")
             for path in (f"{LEASES}/10.7.7.7,shop", "/artimon/polling"):
                 with registry(tree) as client:
-                    await asyncio.to_thread(client.delete, path, -1, True)
+                    await asyncio.to_thread(wipe, client, path)
                 await until(lambda: len(there(tree)) == 3, f"what {path} held")
             assert a.leases.counts()["held"] == 2
 

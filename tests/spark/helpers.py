@@ -11,9 +11,9 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from artimon.model.batch import BatchError, BatchId, Samples
+from artimon.model.batch import BatchId, Samples
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import encode_samples, parse_header
+from artimon.model.codec import encode_samples
 from artimon.model.fingerprint import fingerprint, unsigned
 from artimon.model.routing import partition_of
 from artimon.model.values import Value
@@ -49,17 +49,11 @@ class Sender:
         self.ledger.update((source, f, t, b, repr(v)) for f, t, b, v in rows)
         return batch.data
 
-    def send_bytes(self, data: bytes | None) -> tuple[int, int]:
-        """Anything, a batch in the partition of its lane; (partition, offset)."""
-        sent = self._producer.send(self.topic, value=data, key=b"k", partition=self._place(data)).get(timeout=20)
+    def send_bytes(self, data: bytes | None, partition: int | None = None) -> tuple[int, int]:
+        """Anything, to the partition of this lane or the given one; (partition, offset)."""
+        place = self.partition if partition is None else partition
+        sent = self._producer.send(self.topic, value=data, key=b"k", partition=place).get(timeout=20)
         return sent.partition, sent.offset
-
-    def _place(self, data: bytes | None) -> int:
-        try:
-            id_ = parse_header(data or b"").id
-        except BatchError:
-            return self.partition
-        return partition_of(id_.agent, id_.epoch, id_.lane, PARTITIONS)
 
     def numbers(self, source: str, count: int, start: int = 0, copies: int = 1) -> bytes:
         """A batch of `count` integers."""

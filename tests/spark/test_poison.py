@@ -11,6 +11,8 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
+from artimon.model.codec import parse_header
+from artimon.model.routing import partition_of
 from pipeline.deadletters import DeadLetters, Letter, LetterState
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.feeding import FeedPlan, FeedResult
@@ -18,7 +20,7 @@ from pipeline.spark.suspects import SUSPECTS, Suspects, is_death, run_guarded
 from pipeline.spark.trial import Guard, Trial, TrialError, digest
 from tests.security.attacks import bomb
 from tests.spark.driving import buckets_query, raw_query
-from tests.spark.helpers import Row, Sender, now_ms, table_rows
+from tests.spark.helpers import PARTITIONS, Row, Sender, now_ms, table_rows
 from tests.spark.recorder import RecordingShard
 from tests.spark.test_buckets import is_exact
 from tests.waiting import eventually
@@ -66,7 +68,9 @@ def test_poison_is_isolated_and_the_rest_goes_on(
         if n in (3, 17):
             poison = send_poison(sender, f"deadly/h/{n}")
         if n == 9:
-            sender.send_bytes(bomb("bomb/h/0"))
+            stranger = parse_header(bomb("bomb/h/0")).id
+            lane = partition_of(stranger.agent, stranger.epoch, stranger.lane, PARTITIONS)
+            sender.send_bytes(bomb("bomb/h/0"), lane)
     suspects = Suspects(config.data / SUSPECTS)
     with (
         buckets_query(config, session, client, suspects) as feeding,
@@ -83,10 +87,12 @@ def test_poison_is_isolated_and_the_rest_goes_on(
     assert table_rows(config) == sender.ledger
     assert shard.dead == 3
     letters = [letter for letter, _ in _letters(config)]
-    assert ["kills" in one.reason for one in letters] == [True, False, True]
-    assert "8000000 rows" in letters[1].reason
-    assert letters[0].state is LetterState.WAITING
-    assert "SIGKILL" in letters[0].why
+    assert len(letters) == 3
+    killers = [one for one in letters if "kills" in one.reason]
+    assert [one.state for one in killers] == [LetterState.WAITING] * 2
+    assert all("SIGKILL" in one.why for one in killers)
+    (refused,) = [one for one in letters if one not in killers]
+    assert "8000000 rows" in refused.reason
     assert digest(poison) in Suspects(config.data / SUSPECTS).known()
     sender.close()
 
