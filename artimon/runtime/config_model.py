@@ -1,0 +1,229 @@
+"""Pydantic models of configuration files: sections, field types made from parsers, and the words of their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Any, Protocol, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+Steps = tuple[str | int, ...]
+"""Path of an element: keys of mappings and indices of lists."""
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+_FAULT = "configuration"
+_WORDS = {
+    "list_type": "write a list",
+    "tuple_type": "write a list",
+    "dict_type": "write a mapping",
+    "model_type": "write a mapping",
+    "string_type": "write a text",
+    "int_type": "write a whole number",
+    "int_parsing": "write a whole number",
+    "int_from_float": "write a whole number",
+    "float_type": "write a number",
+    "float_parsing": "write a number",
+    "bool_type": "write true or false",
+    "bool_parsing": "write true or false",
+    "literal_error": "write {expected}",
+    "enum": "write {expected}",
+}
+
+
+def fault(text: str, *path: str | int, of_key: bool = False, first: Steps | None = None) -> InitErrorDetails:
+    """Return an error at `path` below the section in which it is raised. `first`: element to name with its line."""
+    error = PydanticCustomError(_FAULT, "{text}", {"text": text, "of_key": of_key, "first": first})
+    return InitErrorDetails(type=error, loc=path, input=None)
+
+
+def refuse(faults: Iterable[InitErrorDetails]) -> None:
+    """Raise the errors, if there are any. For validators: pydantic adds the path of the section."""
+    if found := list(faults):
+        raise ValidationError.from_exception_data(_FAULT, found)
+
+
+def repeated(names: Iterable[tuple[str, Steps]]) -> Iterator[InitErrorDetails]:
+    """Yield an error for each name, told with its path, that an earlier element has."""
+    first: dict[str, Steps] = {}
+    for name, path in names:
+        if name in first:
+            yield fault(f"{name} stands here a second time", *path, first=first[name])
+        first.setdefault(name, path)
+
+
+@contextmanager
+def at(*path: str | int) -> Iterator[None]:
+    """Give a ValueError of the block the path."""
+    try:
+        yield
+    except ValidationError:
+        raise
+    except ValueError as error:
+        refuse([fault(str(error), *path)])
+
+
+class Section(BaseModel):
+    """Mapping of a configuration file. Unknown keys are errors, and a section never changes.
+
+    The `description` of a field is the remedy that errors of a missing or mistyped value show."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+        """Yield what is wrong with the keys that are present. Reported together with all other errors."""
+        del data
+        yield from ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explained(cls, data: Any, handler: ModelWrapValidatorHandler[Any], info: ValidationInfo) -> Any:
+        found = list(cls.contradictions(data)) if isinstance(data, Mapping) else []
+        try:
+            made = handler(data)
+        except ValidationError as error:
+            found += [cls._reworded(one, info) for one in error.errors(include_url=False)]
+        refuse(found)
+        return made
+
+    @classmethod
+    def _reworded(cls, error: Any, info: ValidationInfo) -> InitErrorDetails:
+        """Add remedies to errors of this section's own keys."""
+        kind, path, given, context = error["type"], error["loc"], error["input"], error.get("ctx", {})
+        fields = {field.alias or name: field for name, field in cls.model_fields.items()}
+        if kind == "extra_forbidden" and len(path) == 1:
+            known = [*fields, *((info.context or {}).get("known_keys", ()))]
+            return fault(f"unknown key{near(str(path[0]), known)}", *path, of_key=True)
+        remedy = fields[path[0]].description if len(path) == 1 and path[0] in fields else None
+        if kind == "missing" and remedy:
+            return fault(f"missing: {remedy}", *path)
+        if remedy and kind in _WORDS:
+            return fault(f"{explain(error).text}: {remedy}", *path)
+        if kind == _FAULT:
+            kind = PydanticCustomError(_FAULT, "{text}", context)
+        return InitErrorDetails(type=kind, loc=path, input=given, ctx=context)
+
+
+class Buildable(Protocol[T_co]):
+    """Section that makes a value of the product."""
+
+    @classmethod
+    def model_validate(cls, data: Any, *, context: Any = None) -> Buildable[T_co]: ...
+
+    def build(self) -> T_co: ...
+
+
+def built(section: type[Buildable[Any]]) -> PlainValidator:
+    """Field type: what `build` of a section returns. ValueErrors of `build` are errors of the section."""
+
+    def build(data: Any, info: ValidationInfo) -> Any:
+        return section.model_validate(data, context=info.context).build()
+
+    return PlainValidator(build)
+
+
+def parsed(parse: Callable[[str], Any]) -> PlainValidator:
+    """Field type: what `parse` returns for a text. Its ValueErrors may have a `message` and a `position`."""
+    return PlainValidator(lambda given: parse(written(given)))
+
+
+def written(given: Any) -> str:
+    """Return a text that is not blank. Raises an error for anything else."""
+    if not isinstance(given, str):
+        text = f"write a text, not {shown(given)}"
+        raise PydanticCustomError(_FAULT, "{text}", {"text": f"{text}; put it in quotes if it holds {{ or ["})
+    if not given.strip():
+        raise PydanticCustomError(_FAULT, "{text}", {"text": "is empty"})
+    return given
+
+
+Text = Annotated[str, PlainValidator(written)]
+"""Text that is not blank."""
+
+
+def choice(values: Mapping[str, T]) -> PlainValidator:
+    """Field type: the value of one of the words."""
+
+    def choose(word: str) -> T:
+        if word not in values:
+            raise ValueError(f"{word!r:.80}: write {' or '.join(values)}{near(word, values)}")
+        return values[word]
+
+    return parsed(choose)
+
+
+def checked(check: Callable[[T], object]) -> AfterValidator:
+    """Field type: a value that `check` does not refuse with a ValueError."""
+
+    def confirm(value: T) -> T:
+        check(value)
+        return value
+
+    return AfterValidator(confirm)
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Error of a pydantic model in words. `offset`: character of a scalar; `of_key`: the key is at fault."""
+
+    text: str
+    of_key: bool = False
+    offset: int | None = None
+    first: Steps | None = None
+
+
+def explain(error: Any) -> Detail:
+    """Return the words of one entry of `ValidationError.errors()`."""
+    kind, context = error["type"], error.get("ctx", {})
+    cause = context.get("error")
+    if kind == _FAULT:
+        return Detail(context["text"], context.get("of_key", False), None, context.get("first"))
+    if isinstance(cause, ValueError):
+        return Detail(getattr(cause, "message", "") or str(cause), offset=getattr(cause, "position", None))
+    if kind == "missing":
+        return Detail("is missing")
+    if kind == "extra_forbidden":
+        return Detail("unknown key", of_key=True)
+    if kind in _WORDS:
+        return Detail(f"{_WORDS[kind].format(**context)}, not {shown(error['input'])}")
+    text = str(error["msg"]).replace("Input should be", "write a value")
+    return Detail(text if isinstance(error["input"], list | dict) else f"{text}, not {shown(error['input'])}")
+
+
+def shown(given: Any) -> str:
+    """Return how an error shows a value."""
+    if isinstance(given, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(given, list | tuple) else f"{given!r:.80}"
+
+
+def dotted(path: Steps) -> str:
+    """Return a path as in `flow[0].sink.port`."""
+    steps = [step for step in path if step != "[key]"]
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{_printable(step)}" for step in steps).lstrip(".")
+
+
+def _printable(step: str) -> str:
+    return step[:80] if step.isprintable() else f"{step!r:.80}"
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """Return a hint at known words that resemble `word`, else at all of them."""
+    pool = list(known)
+    if close := get_close_matches(word, pool, 3, 0.5):
+        return f"; did you mean {' or '.join(close)}?"
+    return f"; there are {', '.join(pool)}" if pool else ""
