@@ -49,7 +49,7 @@ _FINALS_S = 10.0
 class ArtimonSource:
     """One for each agent. Everything runs in the event loop of `run`, except ZooKeeper, files and name look-ups.
 
-    Raises RulesError, JmxRulesError or SourcesFileError at once if a file of its configuration cannot be used."""
+    Raises ConfigFileError at once if a file of its configuration cannot be used."""
 
     def __init__(self, config: SourceConfig, sink: Sink, clock: Clock, hostname: str | None = None) -> None:
         self._config, self._sink, self._clock = config, sink, clock

@@ -38,31 +38,8 @@ class AddressError(SourceError, ValueError):
     """The name of a znode is no `<ip>:<port>:<uuid>`."""
 
 
-class RulesError(SourceError, ValueError):
-    """The file of placement rules cannot be used. The text says which entry and what is wanted."""
-
-
 class TargetError(SourceError, ValueError):
     """What names a bean server cannot be used: the text says what is wanted."""
-
-
-class PositionError(SourceError, ValueError):
-    """A file that was written by hand cannot be used. `line` and `column` begin at 1."""
-
-    def __init__(self, file: str, line: int, column: int, text: str) -> None:
-        super().__init__(file, line, column, text)
-        self.file, self.line, self.column, self.text = file, line, column, text
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.text}"
-
-
-class JmxRulesError(PositionError):
-    """A file of mapping rules cannot be used."""
-
-
-class SourcesFileError(PositionError):
-    """The file that names foreign sources, or one of targets, cannot be used."""
 
 
 class StateError(SourceError):

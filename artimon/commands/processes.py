@@ -42,13 +42,13 @@ def _bean_servers(texts: list[str] | None) -> list[str]:
 
 def _mapping_rules(paths: list[Path] | None) -> list[Path]:
     """Refuses at the command line what is no file of mapping rules, with line and column."""
-    from sources.errors import JmxRulesError
+    from artimon.runtime.config_file import ConfigFileError
     from sources.jmx.rule_file import read_rules
 
     try:
         for path in paths or ():
             read_rules(path)
-    except JmxRulesError as problem:
+    except ConfigFileError as problem:
         raise typer.BadParameter(str(problem)) from None
     return paths or []
 
@@ -56,7 +56,7 @@ def _mapping_rules(paths: list[Path] | None) -> list[Path]:
 def _sources_file(path: Path | None) -> Path | None:
     """Refuses at the command line a file of sources that cannot be used, with line and column; one that does not exist
     may come."""
-    from sources.errors import SourcesFileError
+    from artimon.runtime.config_file import ConfigFileError
     from sources.foreign.sources_file import read_sources
 
     try:
@@ -64,7 +64,7 @@ def _sources_file(path: Path | None) -> Path | None:
             read_sources(path)
     except FileNotFoundError:
         pass
-    except SourcesFileError as problem:
+    except ConfigFileError as problem:
         raise typer.BadParameter(str(problem)) from None
     return path
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -91,6 +91,11 @@ class ConfigFile:
         except ValidationError as error:
             found = sorted({self._problem(one) for one in error.errors(include_url=False)})
             raise ConfigFileError(found[:MAX_PROBLEMS]) from None
+
+    def error(self, text: str, *path: str | int) -> ConfigFileError:
+        """Return an error at a path, for checks beside those of a model."""
+        where = dotted(path)
+        return ConfigFileError([Problem(self.file, *self.position(path), f"{where}: {text}" if where else text)])
 
     def position(self, path: Steps, offset: int | None = None) -> tuple[int, int]:
         """Return line and column of the element at `path`, else of the nearest element around it.
@@ -212,15 +217,15 @@ class _YamlTree:
         self._count = 0
 
     def build(self) -> Element:
-        for event in yaml.parse(self._text, Loader=_LOADER):
+        events: Iterator[Any] = iter(yaml.parse(self._text, Loader=_LOADER))
+        for event in events:
             if isinstance(event, yaml.NodeEvent):
-                self._add(event, event.start_mark.line + 1, event.start_mark.column + 1)
+                self._add(event, *_start(event))
             elif isinstance(event, yaml.SequenceEndEvent | yaml.MappingEndEvent):
                 self._open.pop()
                 self._keys.pop()
             elif isinstance(event, yaml.DocumentStartEvent) and self._documents:
-                line, column = event.start_mark.line + 1, event.start_mark.column + 1
-                raise self._error(line, column, "a second document: keep one document in a file, without ---")
+                raise self._error(*_start(event), "a second document: keep one document in a file, without ---")
         root = self._documents[0] if self._documents else Element(1, 1, "")
         return Element(1, 1, {}) if root.value == "" and root.start == root.end else root
 
@@ -238,8 +243,7 @@ class _YamlTree:
         if len(self._open) > MAX_DEPTH:
             raise self._error(line, column, f"nested more than {MAX_DEPTH} deep: flatten it")
         if isinstance(event, yaml.ScalarEvent):
-            start, end = event.start_mark.index, event.end_mark.index
-            self._place(Element(line, column, event.value, None, start, end))
+            self._place(Element(line, column, event.value, None, *_span(event)))
         else:
             container = Element(line, column, [] if isinstance(event, yaml.SequenceStartEvent) else {})
             self._place(container)
@@ -265,6 +269,14 @@ class _YamlTree:
             text = f"{key.value!r:.80} stands here a second time, first in line {first.key.line}"
             raise self._error(key.line, key.column, text)
         return key
+
+
+def _start(event: Any) -> tuple[int, int]:
+    return event.start_mark.line + 1, event.start_mark.column + 1
+
+
+def _span(event: Any) -> tuple[int, int]:
+    return event.start_mark.index, event.end_mark.index
 
 
 def _json_tree(text: str, file: str) -> Element:

@@ -12,13 +12,13 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    GetCoreSchemaHandler,
     ModelWrapValidatorHandler,
-    PlainValidator,
     ValidationError,
     ValidationInfo,
     model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 Steps = tuple[str | int, ...]
 """Path of an element: keys of mappings and indices of lists."""
@@ -50,10 +50,15 @@ def fault(text: str, *path: str | int, of_key: bool = False, first: Steps | None
     return InitErrorDetails(type=error, loc=path, input=None)
 
 
+def refusal(*faults: InitErrorDetails) -> ValidationError:
+    """Return the exception of these errors. For validators: pydantic adds the path of the section."""
+    return ValidationError.from_exception_data(_FAULT, list(faults))
+
+
 def refuse(faults: Iterable[InitErrorDetails]) -> None:
-    """Raise the errors, if there are any. For validators: pydantic adds the path of the section."""
+    """Raise the errors, if there are any."""
     if found := list(faults):
-        raise ValidationError.from_exception_data(_FAULT, found)
+        raise refusal(*found)
 
 
 def repeated(names: Iterable[tuple[str, Steps]]) -> Iterator[InitErrorDetails]:
@@ -73,7 +78,7 @@ def at(*path: str | int) -> Iterator[None]:
     except ValidationError:
         raise
     except ValueError as error:
-        refuse([fault(str(error), *path)])
+        raise refusal(fault(str(error), *path)) from None
 
 
 class Section(BaseModel):
@@ -127,40 +132,51 @@ class Buildable(Protocol[T_co]):
     def build(self) -> T_co: ...
 
 
-def built(section: type[Buildable[Any]]) -> PlainValidator:
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """Field type: what `convert` makes of the data. Unlike PlainValidator it needs no schema of the made type."""
+
+    convert: Callable[[Any, ValidationInfo], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del source, handler
+        return core_schema.with_info_plain_validator_function(self.convert)
+
+
+def built(section: type[Buildable[Any]]) -> Conversion:
     """Field type: what `build` of a section returns. ValueErrors of `build` are errors of the section."""
-
-    def build(data: Any, info: ValidationInfo) -> Any:
-        return section.model_validate(data, context=info.context).build()
-
-    return PlainValidator(build)
+    return Conversion(lambda data, info: section.model_validate(data, context=info.context).build())
 
 
-def parsed(parse: Callable[[str], Any]) -> PlainValidator:
-    """Field type: what `parse` returns for a text. Its ValueErrors may have a `message` and a `position`."""
-    return PlainValidator(lambda given: parse(written(given)))
+def parsed(parse: Callable[[str], Any], blank: bool = True) -> Conversion:
+    """Field type: what `parse` returns for a text. Its ValueErrors may have a `message` and a `position`.
+
+    `blank`: whether the text may be empty."""
+    return Conversion(lambda given, _: parse(text_of(given) if blank else _not_blank(text_of(given))))
 
 
-def written(given: Any) -> str:
-    """Return a text that is not blank. Raises an error for anything else."""
+def text_of(given: Any) -> str:
     if not isinstance(given, str):
-        text = f"write a text, not {shown(given)}"
-        raise PydanticCustomError(_FAULT, "{text}", {"text": f"{text}; put it in quotes if it holds {{ or ["})
-    if not given.strip():
-        raise PydanticCustomError(_FAULT, "{text}", {"text": "is empty"})
+        raise ValueError(f"write a text, not {shown(given)}; put it in quotes if it holds {{ or [")
     return given
 
 
-Text = Annotated[str, PlainValidator(written)]
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text
+
+
+Text = Annotated[str, parsed(str, blank=False)]
 """Text that is not blank."""
 
 
-def choice(values: Mapping[str, T]) -> PlainValidator:
+def choice(values: Mapping[str, T]) -> Conversion:
     """Field type: the value of one of the words."""
 
     def choose(word: str) -> T:
         if word not in values:
-            raise ValueError(f"{word!r:.80}: write {' or '.join(values)}{near(word, values)}")
+            raise ValueError(f"{word!r:.80}: write {' or '.join(values)}")
         return values[word]
 
     return parsed(choose)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.protocols import SinkRefused
+from artimon.runtime.config_file import ConfigFileError, Problem
 from sources.config import SourceConfig
 from sources.dropin.disk import Signature
 from sources.dropin.owners import SeriesOwners
-from sources.errors import SourcesFileError
 from sources.foreign.sources_file import SourcesFile, read_sources
 from sources.foreign.target_files import TargetFiles
 from sources.jmx.rule_file import read_rules, rule_set
@@ -45,7 +45,7 @@ Key = tuple[str, ...]
 class SourcesConfig:
     """The file of sources, as it was when it could be read last. One thread at a time.
 
-    Raises SourcesFileError at once if it cannot be read at the start; a file that does not exist is found when it
+    Raises ConfigFileError at once if it cannot be read at the start; a file that does not exist is found when it
     comes."""
 
     def __init__(self, path: Path | None) -> None:
@@ -68,9 +68,10 @@ class SourcesConfig:
             try:
                 self._read(self.path)
                 self.problem = ""
-            except (SourcesFileError, OSError) as error:
+            except (ConfigFileError, OSError) as error:
                 self._seen = None
-                self.problem = f"{error}: what stood there before goes on"
+                said = str(error).replace("\n", "; ")
+                self.problem = f"{said}: what stood there before goes on"
         return self.content
 
     def _read(self, path: Path) -> None:
@@ -82,7 +83,7 @@ class SourcesConfig:
                 self._seen, self._there = seen, True
         except FileNotFoundError:
             if self._there:
-                raise SourcesFileError(str(path), 1, 1, "it is gone") from None
+                raise ConfigFileError([Problem(str(path), 1, 1, "it is gone")]) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,5 +227,5 @@ class Foreign:
 
 
 def load_rules(config: SourceConfig) -> tuple[BeanRule, ...]:
-    """The mapping rules of the configured files. Raises JmxRulesError."""
+    """The mapping rules of the configured files. Raises ConfigFileError."""
     return tuple(rule for path in config.jmx_rules for rule in read_rules(path))

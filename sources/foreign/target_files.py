@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from artimon.runtime.config_file import ConfigFileError
 from sources.dropin.disk import Signature
-from sources.errors import SourcesFileError
-from sources.foreign.sources_file import MAX_TARGETS, Pages, parse_targets
+from sources.foreign.sections import Pages
+from sources.foreign.sources_file import MAX_TARGETS, read_targets
 from sources.prometheus.target import Job, PrometheusTarget
-from sources.yaml_nodes import read_text
 
 MAX_FILES = 1_000
 GONE_LOOKS = 5
@@ -76,15 +76,16 @@ class TargetFiles:
             seen = Signature.of(path.stat())
             known.missing = 0
             if seen != known.seen or any(target.job is not job for target in known.targets):
-                known.targets = parse_targets(read_text(path, name, SourcesFileError), name, job)
+                known.targets = read_targets(path, job)
                 known.seen = seen
         except FileNotFoundError:
             known.missing += 1
             if known.missing >= GONE_LOOKS:
                 known.targets, known.seen = (), None
             problems.append(f"job {job.name}: {name} does not exist")
-        except (SourcesFileError, OSError) as error:
+        except (ConfigFileError, OSError) as error:
             known.seen = None
             kept = f": its {len(known.targets)} targets of before are kept" if known.targets else ""
-            problems.append(f"job {job.name}: {error}{kept}")
+            said = str(error).replace("\n", "; ")
+            problems.append(f"job {job.name}: {said}{kept}")
         return known.targets

@@ -1,156 +1,141 @@
-"""Reads mapping rules from YAML; every error says file, line and column."""
+"""Files of mapping rules: YAML whose list `beans` says which attributes become variables. Format: docs/sources.md."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import yaml
+from pydantic import Field
+from pydantic_core import InitErrorDetails
 
 from artimon.model.labels import validate_labels, validate_name
 from artimon.model.values import Kind, ValueType
-from sources.errors import JmxRulesError
-from sources.jmx.names import PatternError, Template, parse_bean_pattern, parse_pattern, parse_template
+from artimon.runtime.config_file import ConfigFile, parse_config, read_config
+from artimon.runtime.config_model import Section, built, checked, choice, fault, parsed, refusal
+from sources.jmx.names import (
+    BeanPattern,
+    Pattern,
+    PatternError,
+    Template,
+    parse_bean_pattern,
+    parse_pattern,
+    parse_template,
+)
 from sources.jmx.rules import BeanRule, VariableRule
-from sources.yaml_nodes import NodeReader, compose, read_text
 
 MAX_RULES = 10_000
+RULE_SETS = ("hbase", "hdfs", "jvm", "kafka", "spark", "zookeeper")
+"""Rule sets of the package, by the names of their files."""
 _TYPES = {"integer": ValueType.INTEGER, "double": ValueType.DOUBLE, "boolean": ValueType.BOOLEAN}
 _KINDS = {"counter": Kind.COUNTER, "gauge": Kind.GAUGE}
 _UNITS = ("bytes", "ms")
 """Last words of a name that are its unit."""
-_SCALARS = ("type", "kind", "unit", "help", "multiply", "divide")
-_KEYS = ("name", "attribute", "attributes", "labels", "missing", "values", "except", *_SCALARS)
 _EACH = "each"
 
 
-RULE_SETS = ("hbase", "hdfs", "jvm", "kafka", "spark", "zookeeper")
-"""Those that come with the package, by the names of their files."""
-
-
-@cache
-def rule_set(name: str) -> tuple[BeanRule, ...]:
-    """One of RULE_SETS."""
-    return _read(resources.files("sources.jmx") / "rule_sets" / f"{name}.yaml", f"{name}.yaml")
-
-
-def read_rules(path: Path) -> tuple[BeanRule, ...]:
-    """The rules of one file. Raises JmxRulesError."""
-    return _read(path, str(path))
-
-
-def _read(file: Path | Traversable, shown: str) -> tuple[BeanRule, ...]:
-    return parse_rules(read_text(file, shown, JmxRulesError), shown)
-
-
-def parse_rules(text: str, shown: str) -> tuple[BeanRule, ...]:
-    """The rules of a file's text; `shown` is what errors call it. Raises JmxRulesError."""
-    root = compose(text, shown, JmxRulesError)
-    if root is None:
-        raise JmxRulesError(shown, 1, 1, "empty: want `beans:` and a list")
-    return _Reader(shown).file(root)
-
-
-class _Reader(NodeReader):
-    """Walks the nodes of one file of mapping rules."""
-
-    def __init__(self, shown: str) -> None:
-        super().__init__(shown, JmxRulesError)
-        self._rules = 0
-
-    def file(self, root: yaml.Node) -> tuple[BeanRule, ...]:
-        self._refuse_aliases(root)
-        keys = self._mapping(root, ("beans",), required=("beans",))
-        return tuple(self._bean(node) for node in self._list(keys["beans"]))
-
-    def _bean(self, node: yaml.Node) -> BeanRule:
-        keys = self._mapping(node, ("bean", "labels", "variables"), required=("bean", "variables"))
-        pattern = self._checked(keys["bean"], parse_bean_pattern)
-        labels = self._labels(keys.get("labels"))
-        variables = tuple(
-            rule for one in self._list(keys["variables"]) for rule in self._variables(one, pattern.places, labels)
-        )
-        uses = {use for rule in variables for template in rule.labels.values() for use in template.uses}
-        return BeanRule(pattern, variables, frozenset(use for use in uses if use.startswith("tag.")))
-
-    def _variables(
-        self, node: yaml.Node, places: frozenset[str], common: dict[str, Template]
-    ) -> Iterator[VariableRule]:
-        """One rule, or one for each of `attributes`, whose right side is `<each>` in the labels."""
-        keys = self._mapping(node, _KEYS, required=("name",))
-        if ("attribute" in keys) == ("attributes" in keys):
-            self._fail(node, "want `attribute:` or `attributes:`, one of the two")
-        if "attribute" in keys:
-            yield self._variable(node, keys, keys["attribute"], "", places, common)
-            return
-        for attribute, each in self._pairs(keys["attributes"]):
-            yield self._variable(node, keys, attribute, self._text(each), places, common)
-
-    def _variable(
-        self,
-        node: yaml.Node,
-        keys: dict[str, yaml.Node],
-        attribute: yaml.Node,
-        each: str,
-        places: frozenset[str],
-        common: dict[str, Template],
-    ) -> VariableRule:
-        self._rules += 1
-        if self._rules > MAX_RULES:
-            self._fail(node, f"more than {MAX_RULES} variables in one file")
-        path = self._checked(attribute, _parse_path)
-        labels = {**common, **self._labels(keys.get("labels"))}
-        known = places | {place for step in path for place in step.places} | ({_EACH} if each else frozenset())
-        for label, template in labels.items():
-            lost = {use for use in template.uses if not use.startswith("tag.")} - known
-            if lost:
-                self._fail(node, f"label {label}: nothing is named <{min(lost)}>")
-            if each:
-                labels[label] = _filled(template, each)
-        name = self._checked(keys["name"], validate_name)
-        last = name.rpartition(".")[2]
-        return VariableRule(
-            name,
-            labels,
-            path,
-            type=self._choice(keys.get("type"), _TYPES, ValueType.INTEGER),
-            kind=self._choice(keys.get("kind"), _KINDS, Kind.GAUGE),
-            unit=self._text(keys["unit"]) if "unit" in keys else last if last in _UNITS else "",
-            help=self._text(keys["help"]) if "help" in keys else "",
-            multiply=self._positive(keys.get("multiply")),
-            divide=self._positive(keys.get("divide")),
-            missing=tuple(self._checked(n, float) for n in self._list(keys.get("missing"))),
-            values=self._values(keys.get("values")),
-            except_=tuple(self._checked(n, parse_pattern) for n in self._list(keys.get("except"))),
-        )
-
-    def _values(self, node: yaml.Node | None) -> dict[str, int]:
-        pairs = self._pairs(node) if node is not None else []
-        return {self._text(key): self._checked(value, int) for key, value in pairs}
-
-    def _labels(self, node: yaml.Node | None) -> dict[str, Template]:
-        labels: dict[str, Template] = {}
-        for key, value in self._pairs(node) if node is not None else []:
-            name = self._checked(key, lambda text: _label(text))
-            labels[name] = self._checked(value, parse_template)
-        return labels
-
-
-def _label(text: str) -> str:
-    validate_labels({text: ""})
-    return text
-
-
-def _parse_path(text: str) -> Any:
+def _path(text: str) -> tuple[Pattern, ...]:
     """Steps between dots; `tag.Name` is one attribute."""
     steps = [text] if text.startswith("tag.") else text.split(".")
     if not all(steps):
         raise PatternError(f"{text!r}: want Attribute or Attribute.part.part")
     return tuple(parse_pattern(step) for step in steps)
+
+
+LabelName = Annotated[str, checked(lambda label: validate_labels({label: ""}))]
+Labels = dict[LabelName, Annotated[Template, parsed(parse_template)]]
+Positive = Annotated[int, Field(gt=0, lt=1 << 62)]
+
+
+class VariableSection(Section):
+    """Variable of an attribute, or of each of `attributes`, whose right side is `<each>` in the labels."""
+
+    name: Annotated[str, checked(validate_name)]
+    attribute: Annotated[str, checked(_path)] = ""
+    attributes: dict[Annotated[str, checked(_path)], str] = Field(default_factory=dict)
+    labels: Labels = Field(default_factory=dict)
+    type: Annotated[ValueType, choice(_TYPES)] = ValueType.INTEGER
+    kind: Annotated[Kind, choice(_KINDS)] = Kind.GAUGE
+    unit: str | None = None
+    help: str = ""
+    multiply: Positive = 1
+    divide: Positive = 1
+    missing: tuple[float, ...] = ()
+    values: dict[str, int] = Field(default_factory=dict)
+    except_: tuple[Annotated[Pattern, parsed(parse_pattern)], ...] = Field(default=(), alias="except")
+
+    @classmethod
+    def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+        if ("attribute" in data) == ("attributes" in data):
+            yield fault("want `attribute:` or `attributes:`, one of the two")
+
+    def rules(self, places: frozenset[str], common: Mapping[str, Template]) -> Iterator[VariableRule]:
+        """Yield the rules. `places` and `common`: named places and labels of the bean. Raises PatternError."""
+        for attribute, each in self.attributes.items() or [(self.attribute, "")]:
+            path = _path(attribute)
+            known = places | {place for step in path for place in step.places} | ({_EACH} if each else frozenset())
+            labels = {**common, **self.labels}
+            for label, template in labels.items():
+                lost = {use for use in template.uses if not use.startswith("tag.")} - known
+                if lost:
+                    raise PatternError(f"label {label}: nothing is named <{min(lost)}>")
+            filled = {label: _filled(one, each) if each else one for label, one in labels.items()}
+            yield self._rule(path, filled)
+
+    def _rule(self, path: tuple[Pattern, ...], labels: Mapping[str, Template]) -> VariableRule:
+        last = self.name.rpartition(".")[2]
+        unit = self.unit if self.unit is not None else last if last in _UNITS else ""
+        same = {"type", "kind", "help", "multiply", "divide", "missing", "values"}
+        return VariableRule(
+            self.name, labels, path, unit=unit, except_=self.except_, **{name: getattr(self, name) for name in same}
+        )
+
+
+class BeanSection(Section):
+    """Variables of the beans that match a pattern."""
+
+    bean: Annotated[BeanPattern, parsed(parse_bean_pattern)]
+    labels: Labels = Field(default_factory=dict)
+    variables: tuple[VariableSection, ...]
+
+    def build(self) -> BeanRule:
+        rules: list[VariableRule] = []
+        for number, variable in enumerate(self.variables):
+            try:
+                rules.extend(variable.rules(self.bean.places, self.labels))
+            except PatternError as error:
+                raise refusal(fault(str(error), "variables", number)) from None
+        uses = {use for rule in rules for template in rule.labels.values() for use in template.uses}
+        return BeanRule(self.bean, tuple(rules), frozenset(use for use in uses if use.startswith("tag.")))
+
+
+class _RuleFile(Section):
+    beans: tuple[Annotated[BeanRule, built(BeanSection)], ...] = Field(description="write `beans:` and a list")
+
+
+@cache
+def rule_set(name: str) -> tuple[BeanRule, ...]:
+    """Return one of RULE_SETS."""
+    return _rules(read_config(resources.files("sources.jmx") / "rule_sets" / f"{name}.yaml", f"{name}.yaml"))
+
+
+def read_rules(path: Path) -> tuple[BeanRule, ...]:
+    """Return the rules of a file. Raises ConfigFileError."""
+    return _rules(read_config(path, form="yaml"))
+
+
+def parse_rules(text: str, shown: str) -> tuple[BeanRule, ...]:
+    """Return the rules of a text; `shown` names it in errors. Raises ConfigFileError."""
+    return _rules(parse_config(text, shown))
+
+
+def _rules(file: ConfigFile) -> tuple[BeanRule, ...]:
+    beans = file.validate(_RuleFile).beans
+    if sum(len(bean.variables) for bean in beans) > MAX_RULES:
+        raise file.error(f"more than {MAX_RULES} variables: split the file", "beans")
+    return beans
 
 
 def _filled(template: Template, each: str) -> Template:

@@ -8,53 +8,45 @@ name gives `host` only. Names are used without their domain, so that a machine h
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from artimon.model.labels import LabelError, validate_labels
-from sources.errors import RulesError
+from pydantic import Field, RootModel
+
+from artimon.model.labels import validate_labels
+from artimon.runtime.config_file import read_config
+from artimon.runtime.config_model import Section, checked, parsed
 
 PLACEMENT_LABELS = ("dc", "rack", "module", "host", "environment")
 _NAME = re.compile(r"(?P<dc>[a-z]+[0-9]*)-(?P<rack>r?[0-9]+)-(?P<module>[a-z]+)[0-9]*(?:-.*)?", re.IGNORECASE)
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Addresses in `net` get `labels`; of several that fit, the narrower range has the say, label by label."""
+def _network(text: str) -> _Network:
+    return ipaddress.ip_network(text)
 
-    net: _Network
-    labels: Mapping[str, str]
+
+class Rule(Section):
+    """Addresses in `net` get `labels`. Of several rules that match, the narrower range wins, label by label."""
+
+    net: Annotated[_Network, parsed(_network)]
+    labels: Annotated[dict[str, str], checked(validate_labels)]
+
+
+class _Rules(Section):
+    rules: tuple[Rule, ...] = Field(description='a list of {"net": "10.1.0.0/16", "labels": {"dc": "jb"}}')
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:
-    """Rules of a JSON or TOML file: a list `rules` of {"net": "10.1.0.0/16", "labels": {…}} (in JSON, or the list)."""
-    try:
-        text = path.read_text()
-        content: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (OSError, ValueError) as error:
-        raise RulesError(f"placement rules {path}: {error}") from error
-    entries = content.get("rules") if isinstance(content, dict) else content
-    if not isinstance(entries, list):
-        raise RulesError(f'placement rules {path}: want a list of {{"net": …, "labels": {{…}}}}')
-    rules = [_rule(path, i, entry) for i, entry in enumerate(entries)]
+    """Return the rules of a file: TOML or JSON with a list `rules`, in JSON also the list alone. Raises
+    ConfigFileError."""
+    file = read_config(path, form="toml" if path.suffix == ".toml" else "json")
+    if isinstance(file.data, list):
+        rules = file.validate(RootModel[tuple[Rule, ...]]).root
+    else:
+        rules = file.validate(_Rules).rules
     return tuple(sorted(rules, key=lambda rule: rule.net.prefixlen))
-
-
-def _rule(path: Path, number: int, entry: Any) -> Rule:
-    where = f"placement rules {path}, entry {number}"
-    if not isinstance(entry, dict) or set(entry) != {"net", "labels"} or not isinstance(entry["labels"], dict):
-        raise RulesError(f'{where}: want {{"net": "10.1.0.0/16", "labels": {{"dc": "jb"}}}}, found {entry!r:.200}')
-    try:
-        validate_labels(entry["labels"])
-        return Rule(ipaddress.ip_network(entry["net"]), dict(entry["labels"]))
-    except (LabelError, ValueError) as error:
-        raise RulesError(f"{where}: {error}") from error
 
 
 def labels_by_rule(rules: tuple[Rule, ...], ip: str) -> dict[str, str]:

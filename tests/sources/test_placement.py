@@ -12,7 +12,8 @@ from typing import TypeVar
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK, ManualClock
-from sources.errors import AddressError, RulesError
+from artimon.runtime.config_file import ConfigFileError
+from sources.errors import AddressError
 from sources.registry.address import parse_endpoint
 from sources.shared.placement import RETRY_MS, Placement
 from sources.shared.placement_rules import Rule, labels_by_rule, labels_of_name, read_rules
@@ -88,7 +89,7 @@ def test_rules_may_be_toml(tmp_path: Path) -> None:
     [
         ("{", "Expecting"),
         ("{}", "list"),
-        ('[{"net": "10.0.0.0/8"}]', "entry 0"),
+        ('[{"net": "10.0.0.0/8"}]', "1:2: \\[0\\].labels: is missing"),
         ('[{"net": "10.0.0.1/8", "labels": {}}]', "host bits"),
         ('[{"net": "10.0.0.0/8", "labels": {"not good": "x"}}]', "not good"),
         ('[{"net": "10.0.0.0/8", "labels": {"dc": 7}}]', "dc"),
@@ -97,7 +98,7 @@ def test_rules_may_be_toml(tmp_path: Path) -> None:
 def test_bad_rules_say_what_is_wrong_with_which_entry(tmp_path: Path, text: str, wrong: str) -> None:
     path = tmp_path / "rules.json"
     path.write_text(text)
-    with pytest.raises(RulesError, match=wrong):
+    with pytest.raises(ConfigFileError, match=wrong):
         read_rules(path)
 
 

@@ -9,9 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from artimon.cli import app
-from sources.errors import SourcesFileError, TargetError
-from sources.foreign.sources_file import JOB, RULE, SCRIPT, SourcesFile, parse_sources, parse_targets, read_sources
-from sources.prometheus.target import Job, parse_address
+from artimon.runtime.config_file import ConfigFileError
+from sources.errors import TargetError
+from sources.foreign.sections import JobSection, RelabelSection, ScriptSection
+from sources.foreign.sources_file import SourcesFile, parse_sources, read_sources, read_targets
+from sources.prometheus.target import Job, PrometheusTarget, parse_address
 
 GOOD = """\
 prometheus:
@@ -67,39 +69,39 @@ def test_a_file() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "where", "text"),
     [
-        ("prometheus:", "prometeus:", "1:1", "not known here: there are prometheus, jmx"),
-        ("job: node", "jobb: node", "2:5", "not known here"),
+        ("prometheus:", "prometeus:", "1:1", "did you mean prometheus"),
+        ("job: node", "jobb: node", "2:5", "jobb: unknown key; did you mean job?"),
         ("job: node", "job: a/b", "2:10", "begin with a letter"),
         ('"127.0.0.1:9100"', '"127.0.0.1:99999"', "3:15", "Port out of range"),
         ('"127.0.0.1:9100"', '"ftp://x/"', "3:15", "want HOST:PORT"),
         ('"127.0.0.1:9100"', '"me:pw@x:1"', "3:15", "without user"),
-        ('"127.0.0.1:9100"', '"https://[::1]:9100/y"', "3:39", "stands here twice"),
+        ('"127.0.0.1:9100"', '"https://[::1]:9100/y"', "3:39", "second time, first in line 3"),
         ("targets/*.json", "t*/x.json", "4:13", "last part only"),
         ("{team: infra}", "{te-am: infra}", "5:13", "label name 'te-am'"),
         ("2s", "2", "6:15", "want a time such as"),
         ("2s", "25h", "6:15", "want a time such as"),
         ("1MiB", "1GiB", "7:16", "want bytes such as"),
-        ("2000", "200000", "8:17", "at most 100,000"),
-        ("true", "maybe", "9:19", "want true or false"),
+        ("2000", "200000", "8:17", "less than or equal to 100000"),
+        ("true", "maybe", "9:19", "write true or false"),
         ("go_.*", "go_(", "11:44", "not valid RE2"),
         ("drop}\njmx", "drip}\njmx", "11:61", "no action 'drip'"),
-        ("rules: [hdfs]", "rules: [hdsf]", "13:67", "want hbase or hdfs"),
+        ("rules: [hdfs]", "rules: [hdsf]", "13:67", "write hbase or hdfs"),
         ("http://127.0.0.1:9870/jmx", "https://127.0.0.1:9870/jmx", "13:30", "plain http"),
         ("context: broker", "context: a b", "15:15", "write CONTEXT"),
         ("8778/jolokia/", "8778/jolokia?x=1", "15:41", "without user, query"),
-        ("method: get", "method: put", "15:104", "want post or get"),
+        ("method: get", "method: put", "15:104", "write post or get"),
         ("[/usr/bin/env,", "[env,", "18:14", "absolute path"),
-        ('[/usr/bin/env, printf, "%s"]', "/bin/sh -c ls", "18:14", "want a list, found a text"),
-        ("LANG: C", "1X: C", "22:19", "no name of a variable"),
-        ("name: no-go", "name: 'node.rules[1]'", "24:12", "stands here twice"),
-        ("format: prometheus", "format: json", "21:13", "want lines or prometheus"),
-        ("name: no-go, ", "name: no-go, action: keep, ", "24:98", "stands here twice"),
+        ('[/usr/bin/env, printf, "%s"]', "/bin/sh -c ls", "18:14", "write a list, not"),
+        ("LANG: C", "1X: C", "22:19", "is not the name of"),
+        ("name: no-go", "name: 'node.rules[1]'", "24:12", "second time, first in line 11"),
+        ("format: prometheus", "format: json", "21:13", "write lines or prometheus"),
+        ("name: no-go, ", "name: no-go, action: keep, ", "24:98", "second time, first in line 24"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(old: str, new: str, where: str, text: str) -> None:
     changed = GOOD.replace(old, new, 1)
     assert changed != GOOD
-    with pytest.raises(SourcesFileError) as caught:
+    with pytest.raises(ConfigFileError) as caught:
         parse(changed)
     assert str(caught.value).startswith(f"s.yaml:{where}: "), str(caught.value)
     assert text in str(caught.value)
@@ -109,7 +111,7 @@ def test_what_is_wrong_is_said_with_its_place(old: str, new: str, where: str, te
     "text", ["a: [", "\t", "- 1", "prometheus: 1", "prometheus: [{job: x}]", "x: &a 1\ny: *a", "a: 1\na: 2", "\x00"]
 )
 def test_what_is_no_such_file_is_an_error_with_a_place(text: str) -> None:
-    with pytest.raises(SourcesFileError) as caught:
+    with pytest.raises(ConfigFileError) as caught:
         parse(text)
     assert re.match(r"s.yaml:\d+:\d+: .", str(caught.value))
 
@@ -118,7 +120,7 @@ def test_a_file_that_everybody_may_write_runs_no_scripts(tmp_path: Path) -> None
     file = tmp_path / "sources.yaml"
     file.write_text(GOOD)
     file.chmod(0o666)
-    with pytest.raises(SourcesFileError, match="chmod o-w"):
+    with pytest.raises(ConfigFileError, match="chmod o-w"):
         read_sources(file)
     file.chmod(0o664)
     assert read_sources(file).scripts
@@ -127,18 +129,23 @@ def test_a_file_that_everybody_may_write_runs_no_scripts(tmp_path: Path) -> None
     assert not read_sources(file).scripts
 
 
-def test_a_file_of_targets() -> None:
+def test_a_file_of_targets(tmp_path: Path) -> None:
     job = Job("node")
-    found = parse_targets('[{"targets": ["a:1", "b:2"], "labels": {"env": "x", "__scheme__": "https"}}]', "t.json", job)
+
+    def read(text: str, name: str = "t.json") -> tuple[PrometheusTarget, ...]:
+        (tmp_path / name).write_text(text)
+        return read_targets(tmp_path / name, job)
+
+    found = read('[{"targets": ["a:1", "b:2"], "labels": {"env": "x", "__scheme__": "https"}}]')
     assert [(target.url, target.labels["env"]) for target in found] == [
         ("https://a:1/metrics", "x"),
         ("https://b:2/metrics", "x"),
     ]
-    assert parse_targets("- targets: ['a:1']\n", "t.yaml", job)[0].address == "a:1"
-    assert parse_targets("[]", "t.json", job) == ()
+    assert read("- targets: ['a:1']\n", "t.yaml")[0].address == "a:1"
+    assert read("[]") == ()
     for bad in ("", "{}", "[1]", '[{"targets": "a:1"}]', '[{"targets": ["a:1", "a:1"]}]', '[{"labels": {}}]'):
-        with pytest.raises(SourcesFileError, match=r"t\.json:1:\d+: "):
-            parse_targets(bad, "t.json", job)
+        with pytest.raises(ConfigFileError, match=r"t\.json:1:\d+: "):
+            read(bad)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +180,8 @@ def test_the_examples_of_the_page_are_good() -> None:
 
 def test_the_page_names_every_setting() -> None:
     page = (Path(__file__).parents[2] / "docs" / "foreign.md").read_text()
-    assert [key for key in (*JOB, *RULE, *SCRIPT) if f"`{key}`" not in page] == []
+    sections = (JobSection, RelabelSection, ScriptSection)
+    assert [key for section in sections for key in section.model_fields if f"`{key}`" not in page] == []
 
 
 def test_the_command_line_refuses_a_file_that_is_wrong(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Value
+from artimon.runtime.config_file import ConfigFileError
 from sources.artimon_source import ArtimonSource
-from sources.errors import JmxRulesError
 from sources.jmx.target import JmxTarget, parse_target
 from tests.sources.helpers import HOST, KeepingSink, running
 from tests.sources.jmx.bean_server import BeanServer, Serve, bean_server, good, saying
@@ -299,7 +299,7 @@ def test_a_wrong_rule_file_stops_the_agent_at_its_start(tmp_path: Path) -> None:
 
     async def run() -> None:
         target = parse_target("shop=http://127.0.0.1:1/jmx")
-        with pytest.raises(JmxRulesError, match=r"own\.yaml:2:5: `variables:` is missing"):
+        with pytest.raises(ConfigFileError, match=r"own\.yaml:2:5: beans\[0\]\.variables: is missing"):
             async with running(NOWHERE, tmp_path, KeepingSink(), jmx=(target,), jmx_rules=(rules,)):
                 pass
 
