@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from alerts.errors import Problem, RuleFileError
 from alerts.rule import Receiver, Rule, RuleFile
-from alerts.rulefile import DEFAULT_RECEIVER, MAX_PROBLEMS, MAX_RULES, parse_rules
-from alerts.yamltree import MAX_BYTES
+from alerts.rulefile import DEFAULT_RECEIVER, MAX_BYTES, MAX_RULES, parse_rules
+from artimon.runtime.config_file import MAX_PROBLEMS, ConfigFileError, Problem, read_config_text
 from query_dsl.tree.errors import near
 
 SUFFIXES = (".yaml", ".yml")
@@ -60,7 +59,7 @@ class RuleBook:
         for name, text in remembered.items():
             try:
                 self._good[name] = parse_rules(text, name)
-            except RuleFileError:  # good by the words of an older version: gone until it is mended
+            except ConfigFileError:  # good by the words of an older version: gone until it is mended
                 continue
 
     def read(self, now_ms: int) -> InForce:
@@ -114,28 +113,14 @@ class RuleBook:
             if name in self._good and 0 <= now_ms - stat.st_mtime_ns // 1_000_000 < UNSETTLED_MS:
                 self._seen.setdefault(name, _Seen((0, 0, 0), self._good[name], []))
                 return
-            parsed = parse_rules(read_text(path), name)
+            parsed = parse_rules(read_config_text(path, MAX_BYTES, name), name)
         except OSError as error:
             problem = Problem(name, 0, 0, f"cannot be read: {error.strerror}")
             self._seen[name] = _Seen((0, 0, 0), None, [problem])
-        except RuleFileError as error:
+        except ConfigFileError as error:
             self._seen[name] = _Seen(signature, None, error.problems)
         else:
             self._seen[name] = _Seen(signature, parsed, [])
-
-
-def read_text(path: Path) -> str:
-    """The file as text; RuleFileError if it is too large or no UTF-8, OSError if it cannot be read."""
-    with path.open("rb") as file:
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise RuleFileError([Problem(path.name, 0, 0, f"more than {MAX_BYTES} bytes: split the file")])
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        column = error.start - data.rfind(b"\n", 0, error.start)
-        raise RuleFileError([Problem(path.name, line, column, "no UTF-8: save the file as UTF-8")]) from None
 
 
 # ---- files together
@@ -215,8 +200,8 @@ def check_files(paths: Iterable[Path]) -> list[Problem]:
     files = []
     for path in paths:
         try:
-            files.append(parse_rules(read_text(path), str(path)))
-        except RuleFileError as error:
-            problems += [replace(one, file=str(path)) for one in error.problems]
+            files.append(parse_rules(read_config_text(path, MAX_BYTES), str(path)))
+        except ConfigFileError as error:
+            problems += error.problems
     _, found = check_together(files)
     return sorted([*problems, *(one for wrong in found.values() for one in wrong)])

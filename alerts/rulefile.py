@@ -1,279 +1,160 @@
-"""From the text of a rule file to rules, or to every mistake in it with its place. Docs: docs/alerts.md."""
+"""Rule files: YAML with receivers and rules. Every mistake of a file is reported with its position. docs/alerts.md."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Annotated, Self
 
-from alerts.conditions import Condition, ConditionError, parse_condition
-from alerts.errors import Problem, RuleFileError
-from alerts.places import position_of
-from alerts.rule import Labels, Missing, Receiver, Rule, RuleFile, TemplateError, check_template
-from alerts.yamltree import Fields, Items, Node, Text, read_tree
-from artimon.model.labels import LabelError, validate_labels
+from pydantic import Field, model_validator
+
+from alerts.conditions import Condition, parse_condition
+from alerts.rule import Missing, Receiver, Rule, RuleFile, check_template
+from artimon.model.labels import validate_labels
+from artimon.runtime.config_file import ConfigFile, parse_config
+from artimon.runtime.config_model import Section, Text, checked, choice, parsed, refuse, repeated
 from query_dsl import Expr, QueryError, parse
-from query_dsl.tree.errors import near
 from query_dsl.tree.nodes import At, Between, Range, walk
 from query_dsl.tree.timing import Instant, parse_duration
 
+MAX_BYTES = 4 * 1024 * 1024
 MAX_RULES = 20_000
 MAX_RECEIVERS = 1_000
 MAX_ADDRESSES = 50
 MAX_LABELS = 20
 MAX_SUMMARY = 500
 MAX_HOLD_MS = 30 * 86_400_000
-MAX_PROBLEMS = 50
 DEFAULT_RECEIVER = "default"
 
-_TOP = ("receivers", "rules")
-_NEEDED = ("name", "expr", "threshold", "missing")
-_RULE = (*_NEEDED, "for", "resolve", "labels", "receivers", "summary")
 _NAME = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.:/\-]{0,99}")
 _NO_TIME = re.compile(r"0(?:ms|[smhdw])?")
 _ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?=.{1,255}$)[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 
-T = TypeVar("T")
-
 
 def is_address(text: str) -> bool:
-    """A plain ASCII mail address, `name@host`."""
+    """Return whether the text is a plain ASCII mail address, `name@host`."""
     return _ADDRESS.fullmatch(text) is not None
 
 
-def parse_rules(text: str, file: str) -> RuleFile:
-    """The rules of a file named `file`; RuleFileError holds every mistake (at most 50)."""
-    return _Reader(file).read(text)
+def _check_address(text: str) -> None:
+    if not is_address(text):
+        raise ValueError(f"{text!r:.100} is not a mail address: write name@host in plain ASCII")
 
 
-class _Stop(Exception):
-    """A value that cannot be used; the problem is already noted."""
+def _check_name(text: str) -> None:
+    if not _NAME.fullmatch(text):
+        raise ValueError(f"{text!r:.100} cannot be a name: use letters, digits and _ . : / - only, at most 100")
 
 
-class _Reader:
-    """Reads one file and goes on after a mistake, so that all of them are told at once."""
+def _check_receiver(name: str) -> None:
+    _check_name(name)
+    if name == DEFAULT_RECEIVER:
+        raise ValueError(f"the receiver {name!r} is that of the command line: choose another name")
 
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self.problems: list[Problem] = []
-        self.places: dict[str, dict[str, tuple[int, int]]] = {}
 
-    def read(self, text: str) -> RuleFile:
-        tree = read_tree(text, self.file)
-        receivers: tuple[Receiver, ...] = ()
-        rules: tuple[Rule, ...] = ()
-        if tree is not None and (top := self._try(self._fields, tree, "the file", _TOP)) is not None:
-            if "receivers" in top.values:
-                receivers = tuple(self._try(self._receivers, top.values["receivers"]) or ())
-            if "rules" in top.values:
-                rules = tuple(self._try(self._rules, top.values["rules"]) or ())
-        if self.problems:
-            raise RuleFileError(sorted(self.problems)[:MAX_PROBLEMS])
-        return RuleFile(self.file, text, receivers, rules, self.places)
+def _expr(text: str) -> Expr:
+    query = parse(text)
+    for inner in walk(query.node):
+        if (fixed := _fixed_time(inner)) is not None:
+            problem = f"{fixed} is always the same time: a rule asks about now, as in now-5m"
+            raise QueryError(problem, inner.span[0] if inner.span else 0)
+    return query
 
-    # ---- mistakes
 
-    def _fail(self, node: Node, text: str) -> _Stop:
-        return self._fail_at(node.line, node.column, text)
+def _hold(text: str) -> int:
+    if _NO_TIME.fullmatch(text):
+        return 0
+    try:
+        found = parse_duration(text, "for")
+    except QueryError as problem:
+        hint = f', for example "{text}s"' if text.isdecimal() else ""
+        raise ValueError(problem.message + hint) from None
+    if found > MAX_HOLD_MS:
+        raise ValueError(f"{text} is too long: at most 30d")
+    return found
 
-    def _fail_at(self, line: int, column: int, text: str) -> _Stop:
-        self.problems.append(Problem(self.file, line, column, text))
-        return _Stop()
 
-    def _try(self, read: Callable[..., T], *args: object) -> T | None:
-        try:
-            return read(*args)
-        except _Stop:
-            return None
+def _summary(text: str) -> str:
+    if len(text) > MAX_SUMMARY:
+        raise ValueError(f"the summary has {len(text)} characters: use at most {MAX_SUMMARY}")
+    check_template(text)
+    return text
 
-    # ---- shapes
 
-    def _fields(self, node: Node, what: str, known: Iterable[str]) -> Fields:
-        if not isinstance(node, Fields):
-            raise self._fail(node, f"{what} must be a mapping with the keys {', '.join(known)}")
-        for name, key in node.keys.items():
-            if name not in known:
-                hint = near(name, known) or f"; known are {', '.join(known)}"
-                self._fail(key, f"unknown key {name!r} in {what}{hint}")
-        return node
+Name = Annotated[Text, checked(_check_name)]
+Query = Annotated[Expr, parsed(_expr, blank=False)]
+Threshold = Annotated[Condition, parsed(parse_condition, blank=False)]
+LabelName = Annotated[str, checked(lambda name: validate_labels({name: ""}))]
 
-    def _items(self, node: Node, what: str, most: int) -> list[Node]:
-        if not isinstance(node, Items):
-            raise self._fail(node, f"{what} must be a list")
-        if len(node.nodes) > most:
-            raise self._fail(node.nodes[most], f"more than {most} entries in {what}: split it")
-        return node.nodes
 
-    def _text(self, node: Node, what: str) -> Text:
-        if not isinstance(node, Text):
-            kind = "a list" if isinstance(node, Items) else "a mapping"
-            raise self._fail(node, f"{what} must be a text, not {kind}; put it in quotes if it holds {{ or [")
-        if not node.value.strip():
-            raise self._fail(node, f"{what} is empty")
-        return node
+class ReceiverSection(Section):
+    """Receiver of alerts."""
 
-    # ---- receivers
+    mail: tuple[Annotated[Text, checked(_check_address)], ...] = Field(
+        min_length=1, max_length=MAX_ADDRESSES, description="write mail: [name@host]"
+    )
 
-    def _receivers(self, node: Node) -> list[Receiver]:
-        if not isinstance(node, Fields):
-            raise self._fail(node, "receivers must be a mapping of names, as in {ops: {mail: [ops@example.org]}}")
-        if len(node.keys) > MAX_RECEIVERS:
-            raise self._fail(node, f"more than {MAX_RECEIVERS} receivers: split the file")
-        found = [self._try(self._receiver, name, key, node.values[name]) for name, key in node.keys.items()]
-        return [one for one in found if one is not None]
 
-    def _receiver(self, name: str, key: Text, node: Node) -> Receiver:
-        self._name(key, "a receiver")
-        if name == DEFAULT_RECEIVER:
-            raise self._fail(key, f"the receiver {DEFAULT_RECEIVER!r} is that of the command line: choose another name")
-        fields = self._fields(node, f"receiver {name!r}", ("mail",))
-        if "mail" not in fields.values:
-            raise self._fail(node, f"receiver {name!r} has no mail: write mail: [name@host]")
-        addresses = self._items(fields.values["mail"], f"mail of {name!r}", MAX_ADDRESSES)
-        if not addresses:
-            raise self._fail(fields.values["mail"], f"mail of {name!r} is empty: name an address at least")
-        read = [self._try(self._address, address) for address in addresses]
-        return Receiver(name, tuple(dict.fromkeys(one for one in read if one)), key.line, key.column)
+class RuleSection(Section):
+    """Rule as written."""
 
-    def _address(self, node: Node) -> str:
-        text = self._text(node, "an address")
-        if not is_address(text.value):
-            raise self._fail(node, f"{text.value!r:.100} is no mail address: write name@host in plain ASCII")
-        return text.value
+    name: Name = Field(description="give each rule one of its own")
+    expr: Annotated[Expr, parsed(_expr, blank=False)] = Field(
+        description="say what is asked, as in expr: fetch('NAME')"
+    )
+    threshold: Threshold = Field(description="""say when it is bad, as in threshold: "> 5" or threshold: "== true\"""")
+    missing: Annotated[Missing, choice({one.value: one for one in Missing})] = Field(
+        description="say what missing data means: resolve (it is well), keep (stay as it is) or fire (it is bad)"
+    )
+    hold: Annotated[int, parsed(_hold, blank=False)] = Field(default=0, alias="for")
+    resolve: Threshold | None = None
+    labels: Annotated[dict[LabelName, Text], checked(validate_labels)] = Field(
+        default_factory=dict, max_length=MAX_LABELS
+    )
+    receivers: tuple[Text, ...] = Field(default=(), max_length=MAX_ADDRESSES)
+    summary: Annotated[str, parsed(_summary, blank=False)] = "{rule}: {value}, and the threshold is {threshold}"
 
-    def _name(self, text: Text, what: str) -> str:
-        if not _NAME.fullmatch(text.value):
-            raise self._fail(
-                text,
-                f"{text.value!r:.100} cannot name {what}: use letters, digits and _ . : / - only, at most 100",
-            )
-        return text.value
-
-    # ---- rules
-
-    def _rules(self, node: Node) -> list[Rule]:
-        found = [self._try(self._rule, one) for one in self._items(node, "rules", MAX_RULES)]
-        return [rule for rule in found if rule is not None]
-
-    def _rule(self, node: Node) -> Rule:
-        fields = self._fields(node, "a rule", _RULE)
-        before = len(self.problems)
-        for key in _NEEDED:
-            if key not in fields.values:
-                self._fail(node, f"the rule has no {key}{_WHY[key]}")
-        name = self._try(self._rule_name, fields.values["name"]) if "name" in fields.values else None
-        rule = self._parts(fields, name or "?", node.line)
-        if rule is None or name is None or len(self.problems) > before:
-            raise _Stop
-        return rule
-
-    def _rule_name(self, node: Node) -> str:
-        name = self._name(self._text(node, "name"), "a rule")
-        if name in self.places:
-            raise self._fail(node, f"a rule {name!r} stands in line {self.places[name][''][0]} already")
-        self.places[name] = {"": (node.line, node.column)}
-        return name
-
-    def _parts(self, fields: Fields, name: str, line: int) -> Rule | None:
-        """Every part is read, so that each mistake is told, before the rule is given up."""
-
-        def get(key: str, read: Callable[[Node], T]) -> T | None:
-            return self._try(read, fields.values[key]) if key in fields.values else None
-
-        query = get("expr", self._expr)
-        threshold, resolve = get("threshold", self._condition), get("resolve", self._condition)
-        hold, missing, labels = get("for", self._hold), get("missing", self._missing), get("labels", self._labels)
-        receivers = get("receivers", lambda node: self._named(node, name))
-        summary = get("summary", self._summary)
-        if query is None or threshold is None or missing is None:
-            return None
+    def build(self, file: str, line: int) -> Rule:
+        """Return the rule, whose section begins at a line."""
         return Rule(
-            name, query.text or "", asked_now(query), threshold, resolve, hold or 0, missing, labels or (),
-            receivers or (), summary or "{rule}: {value}, and the threshold is {threshold}", self.file, line,
+            self.name, self.expr.text or "", asked_now(self.expr), self.threshold, self.resolve, self.hold,
+            self.missing, tuple(sorted(self.labels.items())), tuple(dict.fromkeys(self.receivers)), self.summary,
+            file, line,
         )  # fmt: skip
 
-    def _expr(self, node: Node) -> Expr:
-        text = self._text(node, "expr")
-        try:
-            query = parse(text.value)
-        except QueryError as problem:
-            line, column = position_of(text, problem.position or 0)
-            raise self._fail_at(line, column, f"expr: {problem.message}") from None
-        for inner in walk(query.node):
-            if (fixed := _fixed_time(inner)) is not None:
-                line, column = position_of(text, inner.span[0] if inner.span else 0)
-                raise self._fail_at(
-                    line, column, f"expr: {fixed} is always the same time: a rule asks about now, as in now-5m"
-                )
-        return query
 
-    def _condition(self, node: Node) -> Condition:
-        text = self._text(node, "the condition")
-        try:
-            return parse_condition(text.value)
-        except ConditionError as problem:
-            raise self._fail(node, str(problem)) from None
+class _RuleDocument(Section):
+    receivers: dict[Annotated[str, checked(_check_receiver)], ReceiverSection] = Field(
+        default_factory=dict,
+        max_length=MAX_RECEIVERS,
+        description="names with addresses, as in {ops: {mail: [ops@example.org]}}",
+    )
+    rules: tuple[RuleSection, ...] = Field(default=(), max_length=MAX_RULES)
 
-    def _hold(self, node: Node) -> int:
-        text = self._text(node, "for").value
-        if _NO_TIME.fullmatch(text):
-            return 0
-        try:
-            found = parse_duration(text, "for")
-        except QueryError as problem:
-            hint = f', for example "{text}s"' if text.isdecimal() else ""
-            raise self._fail(node, problem.message + hint) from None
-        if found > MAX_HOLD_MS:
-            raise self._fail(node, f"for {text} is too long: at most 30d")
-        return found
-
-    def _missing(self, node: Node) -> Missing:
-        text = self._text(node, "missing").value
-        if text not in Missing.__members__.values():
-            raise self._fail(node, f"missing {text!r:.50} is unknown{near(text, list(Missing))}{_WHY['missing']}")
-        return Missing(text)
-
-    def _labels(self, node: Node) -> Labels:
-        if not isinstance(node, Fields):
-            raise self._fail(node, "labels must be a mapping, as in {severity: page}")
-        if len(node.keys) > MAX_LABELS:
-            raise self._fail(node, f"more than {MAX_LABELS} labels")
-        pairs = []
-        for name, key in node.keys.items():
-            value = self._text(node.values[name], f"label {name!r}").value
-            try:
-                validate_labels({name: value})
-            except LabelError as problem:
-                raise self._fail(key, str(problem)) from None
-            pairs.append((name, value))
-        return tuple(sorted(pairs))
-
-    def _named(self, node: Node, rule: str) -> tuple[str, ...]:
-        names = []
-        for one in self._items(node, "receivers", MAX_ADDRESSES):
-            text = self._text(one, "a receiver")
-            names.append(text.value)
-            self.places.setdefault(rule, {"": (node.line, node.column)})[text.value] = (one.line, one.column)
-        return tuple(dict.fromkeys(names))
-
-    def _summary(self, node: Node) -> str:
-        text = self._text(node, "summary")
-        if len(text.value) > MAX_SUMMARY:
-            raise self._fail(node, f"the summary has {len(text.value)} characters: use at most {MAX_SUMMARY}")
-        try:
-            check_template(text.value)
-        except TemplateError as problem:
-            line, column = position_of(text, problem.position)
-            raise self._fail_at(line, column, f"summary: {problem}") from None
-        return text.value
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        refuse(repeated((f"rule {rule.name!r}", ("rules", at, "name")) for at, rule in enumerate(self.rules)))
+        return self
 
 
-_WHY = {
-    "name": ": give each rule one of its own",
-    "expr": ": say what is asked, as in expr: fetch('NAME')",
-    "threshold": ': say when it is bad, as in threshold: "> 5" or threshold: "== true"',
-    "missing": ": say what missing data means: resolve (it is well), keep (stay as it is) or fire (it is bad)",
-}
+def parse_rules(text: str, file: str) -> RuleFile:
+    """Return the rules of a file named `file`. Raises ConfigFileError."""
+    parsed_file = parse_config(text, file, limit=MAX_BYTES)
+    document = parsed_file.validate(_RuleDocument)
+    receivers = tuple(
+        Receiver(name, tuple(dict.fromkeys(one.mail)), *parsed_file.position(("receivers", name, "[key]")))
+        for name, one in document.receivers.items()
+    )
+    rules = tuple(rule.build(file, parsed_file.position(("rules", at))[0]) for at, rule in enumerate(document.rules))
+    return RuleFile(file, text, receivers, rules, _places(parsed_file, document))
+
+
+def _places(file: ConfigFile, document: _RuleDocument) -> dict[str, dict[str, tuple[int, int]]]:
+    """Positions of the rules' names, and of the receivers that they name."""
+    places = {}
+    for at, rule in enumerate(document.rules):
+        named = {name: file.position(("rules", at, "receivers", i)) for i, name in enumerate(rule.receivers)}
+        places[rule.name] = {"": file.position(("rules", at, "name")), **named}
+    return places
 
 
 def _fixed_time(node: object) -> str | None:

@@ -42,6 +42,10 @@ _WORDS = {
     "literal_error": "write {expected}",
     "enum": "write {expected}",
 }
+_LENGTHS = {
+    "too_short": "is empty: write at least {min_length}",
+    "too_long": "more than {max_length} entries: split it",
+}
 
 
 def fault(text: str, *path: str | int, of_key: bool = False, first: Steps | None = None) -> InitErrorDetails:
@@ -216,6 +220,8 @@ def explain(error: Any) -> Detail:
         return Detail("unknown key", of_key=True)
     if kind in _WORDS:
         return Detail(f"{_WORDS[kind].format(**context)}, not {shown(error['input'])}")
+    if kind in _LENGTHS:
+        return Detail(_LENGTHS[kind].format(**context))
     text = str(error["msg"]).replace("Input should be", "write a value")
     return Detail(text if isinstance(error["input"], list | dict) else f"{text}, not {shown(error['input'])}")
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 import alerts
 from alerts.conditions import ConditionError, parse_condition
-from alerts.errors import RuleFileError
 from alerts.rule import Missing, check_template, fill
-from alerts.rulefile import asked_now, parse_rules
-from alerts.yamltree import MAX_BYTES
+from alerts.rulefile import MAX_BYTES, asked_now, parse_rules
+from artimon.runtime.config_file import ConfigFileError
 from query_dsl import parse
 from tests.cli.test_misuse import artimon
 
@@ -36,7 +35,7 @@ RULE = "rules:\n- name: a\n  expr: fetch('x')\n  threshold: '> 5'\n  missing: ke
 
 
 def problems(text: str) -> list[str]:
-    with pytest.raises(RuleFileError) as caught:
+    with pytest.raises(ConfigFileError) as caught:
         parse_rules(text, "f.yaml")
     return [str(problem) for problem in caught.value.problems]
 
@@ -62,34 +61,34 @@ def test_files_without_rules_are_good(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "told"),
     [
-        pytest.param("rulez: []", "1:1", "near: rules", id="unknown_top_key"),
-        pytest.param("- a\n", "1:1", "must be a mapping", id="top_is_a_list"),
-        pytest.param("rules: 5", "1:8", "must be a list", id="rules_no_list"),
-        pytest.param("rules:\n- 5", "2:3", "must be a mapping", id="rule_no_mapping"),
-        pytest.param(RULE + "  treshold: 1\n", "6:3", "near: threshold", id="unknown_key"),
+        pytest.param("rulez: []", "1:1", "did you mean rules", id="unknown_top_key"),
+        pytest.param("- a\n", "1:1", "write a mapping", id="top_is_a_list"),
+        pytest.param("rules: 5", "1:8", "write a list", id="rules_no_list"),
+        pytest.param("rules:\n- 5", "2:3", "write a mapping", id="rule_no_mapping"),
+        pytest.param(RULE + "  treshold: 1\n", "6:3", "did you mean threshold", id="unknown_key"),
         pytest.param(RULE + "  for: 60\n", "6:8", "60s", id="duration_without_unit"),
         pytest.param(RULE + "  for: soon\n", "6:8", "not a duration", id="bad_duration"),
         pytest.param(RULE + "  for: -5m\n", "6:8", "not a duration", id="negative_duration"),
         pytest.param(RULE + "  for: 400d\n", "6:8", "30d", id="long_duration"),
-        pytest.param(RULE + "  for: [1m]\n", "6:8", "must be a text", id="duration_list"),
+        pytest.param(RULE + "  for: [1m]\n", "6:8", "write a text", id="duration_list"),
         pytest.param(RULE + "  resolve: about 5\n", "6:12", "no condition", id="bad_resolve"),
         pytest.param(RULE + "  resolve: '> \"x\"'\n", "6:12", "needs a number", id="text_is_not_ordered"),
-        pytest.param(RULE + "  labels: [a]\n", "6:11", "must be a mapping", id="labels_list"),
+        pytest.param(RULE + "  labels: [a]\n", "6:11", "write a mapping", id="labels_list"),
         pytest.param(RULE + "  labels: {__a: b}\n", "6:12", "reserved", id="reserved_label"),
         pytest.param(RULE + "  labels: {a-b: b}\n", "6:12", "label name", id="bad_label"),
-        pytest.param(RULE + "  labels: {a: [b]}\n", "6:15", "must be a text", id="label_no_text"),
+        pytest.param(RULE + "  labels: {a: [b]}\n", "6:15", "write a text", id="label_no_text"),
         pytest.param(RULE + "  summary: 'oh {host'\n", "6:16", "lone brace", id="lone_brace"),
         pytest.param(RULE + "  summary: 'oh {0.a}'\n", "6:16", "lone brace", id="no_attribute_access"),
         pytest.param(RULE + f"  summary: {'x' * 501}\n", "6:12", "at most 500", id="long_summary"),
         pytest.param(RULE + "  name: b\n", "6:3", "second time, first in line 2", id="key_twice"),
-        pytest.param(RULE + RULE[7:], "6:9", "line 2 already", id="name_twice"),
-        pytest.param(RULE.replace("name: a", "name: a b"), "2:9", "cannot name a rule", id="bad_name"),
+        pytest.param(RULE + RULE[7:], "6:9", "second time, first in line 2", id="name_twice"),
+        pytest.param(RULE.replace("name: a", "name: a b"), "2:9", "cannot be a name", id="bad_name"),
         pytest.param(RULE.replace("'> 5'", "> 5"), "4:16", "in quotes", id="unquoted_threshold"),
         pytest.param(RULE.replace("'> 5'", "!= 5"), "4:14", "in quotes", id="unquoted_not_equal"),
         pytest.param(RULE.replace("'> 5'", "5"), "4:14", "one of <", id="threshold_without_operator"),
         pytest.param(RULE.replace("'> 5'", "'> nan'"), "4:14", "no number", id="nan_is_no_threshold"),
         pytest.param(RULE.replace("'> 5'", ""), "4:13", "empty", id="empty_threshold"),
-        pytest.param(RULE.replace("keep", "kep"), "5:12", "near: keep", id="bad_missing"),
+        pytest.param(RULE.replace("keep", "kep"), "5:12", "or keep or", id="bad_missing"),
         pytest.param(RULE.replace("fetch('x')", "fetch('x').foo()"), "3:20", "unknown function", id="bad_expr"),
         pytest.param(RULE.replace("fetch('x')", "|\n    fetch('x')\n      .foo()"), "5:8", "foo", id="in_a_block"),
         pytest.param(RULE.replace("fetch('x')", "\"fetch('x').foo()\""), "3:21", "foo", id="in_quotes"),
@@ -98,10 +97,10 @@ def test_files_without_rules_are_good(text: str) -> None:
             RULE.replace("fetch('x')", "fetch('x').at('2026-01-01')"), "3:", "asks about now", id="fixed_time"
         ),
         pytest.param(RULE.replace("fetch('x')", "__import__('os')"), "3:9", "unknown function", id="no_code"),
-        pytest.param("receivers: {ops: {}}", "1:18", "no mail", id="receiver_without_mail"),
+        pytest.param("receivers: {ops: {}}", "1:18", "mail: missing", id="receiver_without_mail"),
         pytest.param("receivers: {ops: {mail: []}}", "1:25", "empty", id="no_address"),
-        pytest.param("receivers: {ops: {mail: [a b]}}", "1:26", "no mail address", id="bad_address"),
-        pytest.param('receivers: {ops: {mail: ["a@b.c\\nBcc: x@y.z"]}}', "1:26", "no mail address", id="injection"),
+        pytest.param("receivers: {ops: {mail: [a b]}}", "1:26", "not a mail address", id="bad_address"),
+        pytest.param('receivers: {ops: {mail: ["a@b.c\\nBcc: x@y.z"]}}', "1:26", "not a mail address", id="injection"),
         pytest.param("receivers: {ops: {smtp: [a@b.c]}}", "1:19", "unknown key", id="unknown_receiver_key"),
         pytest.param("receivers: {default: {mail: [a@b.c]}}", "1:13", "another name", id="default_is_taken"),
         pytest.param("a: &x [1]\nrules: *x", "1:4", "aliases", id="alias"),
@@ -110,8 +109,8 @@ def test_files_without_rules_are_good(text: str) -> None:
         pytest.param("rules: " + "[" * 20_000, "1:", "nested more than", id="very_deep"),
         pytest.param("rules: []\n---\nrules: []", "2:1", "second document", id="two_documents"),
         pytest.param("\trules: []", "1:1", "spaces", id="tab"),
-        pytest.param("rules: [", "", "no YAML", id="cut_off"),
-        pytest.param("rules: \x07", "", "no YAML", id="control_character"),
+        pytest.param("rules: [", "", "not YAML", id="cut_off"),
+        pytest.param("rules: \x07", "", "not YAML", id="control_character"),
         pytest.param("{[a]: b}", "1:2", "key must be a word", id="list_as_key"),
         pytest.param("rules: " + "x" * MAX_BYTES, "", "split the file", id="too_large"),
     ],
@@ -139,7 +138,7 @@ def test_any_text_is_read_or_refused_with_words(text: str) -> None:
     found = []
     try:
         parse_rules(text, "f.yaml")
-    except RuleFileError as error:
+    except ConfigFileError as error:
         found = error.problems
     assert all(str(problem).startswith("f.yaml") and problem.text for problem in found)
 
@@ -187,7 +186,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     bad.write_text(RULE.replace("fetch", "fetsch") + "- name: slow\n  receivers: [opps]\n")
     answer = artimon("rules", "check", str(good), str(bad))
     assert answer.returncode == 1
-    assert f"{bad}:3:9: expr: unknown function" in answer.stderr
+    assert f"{bad}:3:9: rules[0].expr: unknown function" in answer.stderr
     assert "Traceback" not in answer.stderr
     answer = artimon("rules", "check", str(tmp_path / "none.yaml"))
     assert (answer.returncode, "No such file" in answer.stderr) == (1, True)
