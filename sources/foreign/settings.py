@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 
 from artimon.model.labels import LabelError, validate_labels
+from artimon.runtime.text import parse_duration, parse_size
 from sources.errors import SourcesFileError
 from sources.targets.access import Access
 from sources.yaml_nodes import NodeReader
 
 MAX_BYTES = 64 << 20
-_DURATION = re.compile(r"([0-9]{1,6})(ms|s|m|h)")
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-_SIZE = re.compile(r"([0-9]{1,9})(|KiB|MiB)")
-_SIZES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 
 
 class SettingsReader(NodeReader):
@@ -65,16 +61,22 @@ class SettingsReader(NodeReader):
         return text
 
     def _seconds(self, node: yaml.Node) -> float:
-        found = _DURATION.fullmatch(self._text(node))
-        if found is None or not 100 <= (ms := int(found[1]) * _UNITS_MS[found[2]]) <= 86_400_000:
+        try:
+            ms = parse_duration(self._text(node))
+        except ValueError:
+            ms = 0
+        if not 100 <= ms <= 86_400_000:
             self._fail(node, f"{self._text(node)!r}: want a time such as 500ms, 10s, 5m or 1h, 100ms to 24h")
         return ms / 1000
 
     def _size(self, node: yaml.Node | None, default: int) -> int:
         if node is None:
             return default
-        found = _SIZE.fullmatch(self._text(node))
-        if found is None or not 0 < (size := int(found[1]) * _SIZES[found[2]]) <= MAX_BYTES:
+        try:
+            size = parse_size(self._text(node))
+        except ValueError:
+            size = 0
+        if not 0 < size <= MAX_BYTES:
             self._fail(node, f"{self._text(node)!r}: want bytes such as 1MiB, at most {MAX_BYTES >> 20}MiB")
         return size
 
