@@ -16,6 +16,7 @@ from types import TracebackType
 
 from alerts.errors import AlertsError
 from alerts.rulefile import is_address
+from artimon.runtime.text import parse_address
 
 TIMEOUT_S = 10.0
 """For each answer of the server."""
@@ -60,9 +61,10 @@ def load_settings(address: str, sender: str, path: Path | None = None) -> SmtpSe
 
     AlertsError if a part is wrong, if others may read a file that holds a password, or if the password would cross a
     network without TLS."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise AlertsError(f"{address!r} is no address of an SMTP server: write host:port")
+    try:
+        host, port = parse_address(address)
+    except ValueError as problem:
+        raise AlertsError(f"SMTP server: {problem}") from None
     found = dict(_read_settings(path)) if path else {}
     unknown = set(found) - {"starttls", "ca", "user", "password", "sender"}
     if unknown:
@@ -79,10 +81,9 @@ def load_settings(address: str, sender: str, path: Path | None = None) -> SmtpSe
         and isinstance(password, str | None)
     ):
         raise AlertsError(f"{path}: starttls must be true or false, ca, user and password texts")
-    host = host.strip("[]")
     if password and not starttls and host not in _LOCAL:
         raise AlertsError(f"{path}: a password for {host} without TLS: set starttls to true")
-    return SmtpSettings(host, int(port), sender, starttls, ca, user, password)
+    return SmtpSettings(host, port, sender, starttls, ca, user, password)
 
 
 def _read_settings(path: Path) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from artimon.runtime.text import parse_size
 from bookkeeper.settings import SettingsError as BookkeeperSettingsError
 from bookkeeper.settings import digest
 from bookkeeper.settings import security as read_security
@@ -32,7 +32,6 @@ KAFKA_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 KAFKA_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER")
 SECRET_BYTES = 8192
 """Longest secret in a file; an OAuth token has up to some KiB."""
-_BYTES = re.compile(r"(\d+)\s*(|[KMGT]i?)B?", re.IGNORECASE)
 
 
 class SettingsError(ValueError):
@@ -96,8 +95,10 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 def parse_quota(text: str) -> int:
     """Bytes of "20 GiB", "21474836480" or "0" (no quota); K, M, G and T count in 1024s. Raises SettingsError."""
-    found = _BYTES.fullmatch(text.strip())
-    size = int(found[1]) * 1024 ** " KMGT".index((found[2] or " ")[0].upper()) if found else -1
+    try:
+        size = parse_size(text)
+    except ValueError:
+        size = -1
     if size and not LEAST_KAFKA_QUOTA <= size < 2**63:
         least = LEAST_KAFKA_QUOTA // 1024**2
         raise SettingsError(

@@ -96,7 +96,7 @@ def split(text: str, port: int) -> tuple[str, int]:
     brackets; without one it need not."""
     host, colon, number = text.rpartition(":")
     bare = ":" in host and not host.endswith("]")  # an IPv6 address, all of it
-    if not colon or bare or text.endswith("]") or not number.isdigit() or int(number) > 65_535:
+    if not colon or bare or text.endswith("]") or not number.isdecimal() or int(number) > 65_535:
         return _unbracketed(text), port
     return _unbracketed(host), int(number)
 

@@ -1,4 +1,5 @@
-"""Services of a process that have no domain of their own. Imports artimon.model and artimon.compute only.
+"""Runtime of every process: texts that people write, options of processes, configuration files.
 
-Configuration files: `config_file` (text with positions), then `config_model` (pydantic models and their messages).
+Reading order: `text`, `options`; `config_model` (sections and the words of their errors), `config_file` (data with
+positions). Imports `artimon.model` and `bookkeeper` only.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import (
@@ -19,6 +18,8 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from artimon.runtime.text import did_you_mean
 
 Steps = tuple[str | int, ...]
 """Path of an element: keys of mappings and indices of lists."""
@@ -116,7 +117,7 @@ class Section(BaseModel):
         fields = {field.alias or name: field for name, field in cls.model_fields.items()}
         if kind == "extra_forbidden" and len(path) == 1:
             known = [*fields, *((info.context or {}).get("known_keys", ()))]
-            return fault(f"unknown key{near(str(path[0]), known)}", *path, of_key=True)
+            return fault(f"unknown key{did_you_mean(str(path[0]), known)}", *path, of_key=True)
         remedy = fields[path[0]].description if len(path) == 1 and path[0] in fields else None
         if kind == "missing" and remedy:
             return fault(f"missing: {remedy}", *path)
@@ -241,11 +242,3 @@ def dotted(path: Steps) -> str:
 
 def _printable(step: str) -> str:
     return step[:80] if step.isprintable() else f"{step!r:.80}"
-
-
-def near(word: str, known: Iterable[str]) -> str:
-    """Return a hint at known words that resemble `word`, else at all of them."""
-    pool = list(known)
-    if close := get_close_matches(word, pool, 3, 0.5):
-        return f"; did you mean {' or '.join(close)}?"
-    return f"; there are {', '.join(pool)}" if pool else ""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from artimon.runtime.text import parse_address
 from artimon.settings import Settings
 from artimon.stack import jars
 from artimon.stack.errors import NotRunning, StackError
@@ -198,9 +199,8 @@ def _access(settings: Settings, running: StackState | None) -> Iterator[Check]:
 
 
 def _reach(name: str, address: str, worst: Mark, ask: Callable[[str, int], str]) -> Check:
-    host, _, port = address.rstrip("/").rpartition(":")
     try:
-        return Check(name, Mark.GOOD, f"{ask(host, int(port))} at {address}")
+        return Check(name, Mark.GOOD, f"{ask(*parse_address(address.rstrip('/')))} at {address}")
     except (OSError, ValueError) as problem:
         fix = f"start the stack with `artimon up`, or set ARTIMON_{name.split()[0].upper()}"
         return Check(name, worst, f"not reached at {address}: {problem}", fix)

@@ -10,6 +10,7 @@ from kazoo.exceptions import NoNodeError
 from artimon.model.batch import BatchId
 from artimon.model.registration import zookeeper_client
 from artimon.model.watcher import Watcher
+from artimon.runtime.text import parse_address
 from pipeline.collectors import COLLECTORS_PATH, Endpoint, parse_endpoint
 
 FLOWS_PATH = "/artimon/groups"
@@ -26,10 +27,7 @@ def parse_id(text: str) -> BatchId | None:
 
 def parse_endpoint_text(text: str) -> Endpoint:
     """HOST:PORT, [IPv6]:PORT. Raises ValueError."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise ValueError(f"{text!r} is no HOST:PORT")
-    return Endpoint(host.strip("[]"), int(port))
+    return Endpoint(*parse_address(text))
 
 
 class Discovery(Watcher):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from artimon.runtime.text import did_you_mean
 from pipeline.flows.context import Context
 from pipeline.flows.spi import FlowError
 
@@ -94,16 +94,7 @@ class Registry:
         for entry in self._entries(f"artimon.flows.{part}"):
             if entry.name == name:
                 return _load(entry, part)
-        raise UnknownComponent(f"no {part.value[:-1]} is called {name!r}{near(name, self.names(part))}")
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """What to say of names that come near `name`, else of what there is."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, 3, 0.5)
-    if close:
-        return f"; did you mean {' or '.join(close)}?"
-    return f"; there are {', '.join(names)}" if names else ""
+        raise UnknownComponent(f"no {part.value[:-1]} is called {name!r}{did_you_mean(name, self.names(part))}")
 
 
 def _load(entry: Any, part: Part) -> Component:

@@ -10,9 +10,9 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
+from artimon.runtime.text import did_you_mean
 from pipeline.plane.settings import NUMBERS, READERS, Reader
 
 MAX_BYTES = 512 * 1024
@@ -88,7 +88,7 @@ def parse(found: Mapping[str, Any]) -> Document:
     """A document from a mapping. Raises ConfigError for the first thing that cannot be used."""
     for name in found:
         if name not in _TABLES:
-            raise ConfigError(f"unknown table {name!r}{near(name, _TABLES)}; there are {', '.join(_TABLES)}")
+            raise ConfigError(f"unknown table {name!r}{did_you_mean(name, _TABLES)}")
     metrics, flows = found.get("metrics", {}), found.get("flow", [])
     if not isinstance(metrics, Mapping):
         raise ConfigError("metrics: write a table, [metrics]")
@@ -100,7 +100,7 @@ def _metrics(written: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in written.items():
         reader = READERS.get(name)
         if reader is None:
-            raise ConfigError(f"metrics.{name}: unknown setting{near(name, READERS)}")
+            raise ConfigError(f"metrics.{name}: unknown setting{did_you_mean(name, READERS)}")
         values[name] = _read(reader, name, value)
     return values
 
@@ -171,9 +171,3 @@ def _without_numbers(document: Mapping[str, Any]) -> dict[str, Any]:
     """The rest of a document, without empty tables."""
     metrics = {name: value for name, value in (document.get("metrics") or {}).items() if name not in NUMBERS}
     return {name: value for name, value in {**document, "metrics": metrics}.items() if value}
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """A hint at what may have been meant, or ""."""
-    found = get_close_matches(name, list(known), 2, 0.6)
-    return f" (did you mean {' or '.join(found)}?)" if found else ""

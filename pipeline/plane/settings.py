@@ -7,21 +7,27 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from artimon.runtime.text import parse_duration, parse_size
+
 Reader = Callable[[Any], Any]
 """From what was written to a value of the setting's own type. Raises ValueError that says what to write."""
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|min|h)")
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
-_SIZE = re.compile(r"(\d+)\s*(|[KMGT])i?B?", re.IGNORECASE)
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def _parsed(parse: Callable[[str], int], text: str) -> int:
+    """-1 for a text that `parse` refuses."""
+    try:
+        return parse(text)
+    except ValueError:
+        return -1
 
 
 def duration(least_ms: int, most_ms: int) -> Reader:
     """Milliseconds of "60s", "500ms", "5m", within bounds."""
 
     def read(written: Any) -> int:
-        found = _DURATION.fullmatch(written.strip()) if isinstance(written, str) else None
-        value = round(float(found[1]) * _UNITS_MS[found[2]]) if found else -1
+        value = _parsed(parse_duration, written) if isinstance(written, str) else -1
         if not least_ms <= value <= most_ms:
             raise ValueError(f'write a duration such as "60s", from {least_ms / 1000:g}s to {most_ms / 1000:g}s')
         return value
@@ -34,8 +40,7 @@ def size(least: int) -> Reader:
 
     def read(written: Any) -> int:
         number = isinstance(written, int) and not isinstance(written, bool)
-        found = _SIZE.fullmatch(str(written).strip()) if number or isinstance(written, str) else None
-        value = int(found[1]) * 1024 ** " KMGT".index((found[2] or " ")[0].upper()) if found else -1
+        value = _parsed(parse_size, str(written)) if number or isinstance(written, str) else -1
         if not least <= value < 2**63:
             raise ValueError(f'write bytes such as "8GiB", at least {least // 1024**2} MiB')
         return value

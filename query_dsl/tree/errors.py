@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from artimon.runtime.text import near_names
 
 
 class QueryError(ValueError):
@@ -69,10 +70,7 @@ def caret(text: str, position: int, length: int = 1) -> str:
 
 def near(word: str, known: Iterable[str], limit: int = 3) -> str:
     """`; near: a, b` with the known words most like `word`, or nothing."""
-    pool = list(known)
-    found = difflib.get_close_matches(word, pool, limit, 0.6)
-    if not found and len(word) >= 3:
-        found = [k for k in pool if word.lower() in k.lower()][:limit]
+    found = near_names(word, known, limit)
     return f"; near: {', '.join(found)}" if found else ""
 
 

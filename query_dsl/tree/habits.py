@@ -3,11 +3,11 @@ ever run."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from artimon.runtime.text import closest_names
 from query_dsl.tree.errors import near
 
 _OVER_TIME = re.compile(r"(avg|min|max|sum|count|last|first|quantile|stddev|stdvar|mad)_over_time")
@@ -71,7 +71,7 @@ def elsewhere(name: str, known: Iterable[str] = ()) -> str:
     if over_time is not None:
         return f'; here: .map("{over_time}", "5m"{", 0.95" if over_time == "quantile" else ""})'
     pool = list(known)
-    found = difflib.get_close_matches(name.lower(), [*pool, *ELSEWHERE], 1, 0.6)
+    found = closest_names(name.lower(), [*pool, *ELSEWHERE], 1)
     return f"; here: {ELSEWHERE[found[0]]}" if found and found[0] in ELSEWHERE else near(name, pool)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from artimon.runtime.text import format_duration as format_duration
+from artimon.runtime.text import parse_duration as duration_ms
 from query_dsl.tree.errors import QueryError
 
-UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-_PART = re.compile(r"(\d{1,15})(ms|[wdhms])")
-_WHOLE = re.compile(r"(?:\d{1,15}(?:ms|[wdhms]))+")
 MAX_MS = 2**53  # far beyond any store, and sums of a few of them stay inside int64
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -26,30 +24,22 @@ def parse_duration(value: object, what: str) -> int:
 def _duration(value: object, what: str) -> int:
     if isinstance(value, timedelta):
         return _bounded(value // timedelta(milliseconds=1), value, what)
-    if not isinstance(value, str) or not _WHOLE.fullmatch(value):
+    try:
+        total = duration_ms(value if isinstance(value, str) else "")
+    except ValueError:
         number = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_MS
         hint = f', for example "{value}s"' if number else ""
         value = value if not isinstance(value, int) or abs(value) <= MAX_MS else f"of more than {MAX_MS}"
         raise QueryError(
             f'{what} {value!r:.80} is not a duration: write a number and a unit of ms s m h d w, as in "5m"{hint}'
-        )
-    return _bounded(sum(int(number) * UNITS[unit] for number, unit in _PART.findall(value)), value, what)
+        ) from None
+    return _bounded(total, value, what)
 
 
 def _bounded(total: int, value: object, what: str) -> int:
     if not 0 < total <= MAX_MS:
         raise QueryError(f"{what} {value!r:.80} must be more than nothing and at most {MAX_MS} ms")
     return total
-
-
-def format_duration(ms: int) -> str:
-    """The shortest text that `parse_duration` reads as `ms`."""
-    parts: list[str] = []
-    for unit, size in UNITS.items():
-        if ms >= size:
-            parts.append(f"{ms // size}{unit}")
-            ms %= size
-    return "".join(parts) or "0s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pydantic_core import InitErrorDetails
 
 from artimon.model.labels import validate_labels
 from artimon.runtime.config_model import Conversion, Section, at, checked, choice, fault, parsed, refusal, text_of
+from artimon.runtime.text import parse_duration, parse_size
 from sources.errors import TargetError
 from sources.jmx.rule_file import RULE_SETS
 from sources.jmx.target import JmxTarget, JolokiaTarget, parse_target
@@ -24,24 +25,18 @@ from sources.series.relabel import MAX_RULES, Rule, RuleError, make_rule
 from sources.targets.access import Access
 
 MAX_BYTES = 64 << 20
-_DURATION = re.compile(r"([0-9]{1,6})(ms|s|m|h)")
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-_SIZE = re.compile(r"([0-9]{1,9})(|KiB|MiB)")
-_SIZES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PORTS = {"http": 80, "https": 443}
 
 
 def _seconds(text: str) -> float:
-    found = _DURATION.fullmatch(text)
-    if found is None or not 100 <= (ms := int(found[1]) * _UNITS_MS[found[2]]) <= 86_400_000:
+    if not 100 <= (ms := parse_duration(text)) <= 86_400_000:
         raise ValueError(f"{text!r:.80}: want a time such as 500ms, 10s, 5m or 1h, 100ms to 24h")
     return ms / 1000
 
 
 def _size(text: str) -> int:
-    found = _SIZE.fullmatch(text)
-    if found is None or not 0 < (size := int(found[1]) * _SIZES[found[2]]) <= MAX_BYTES:
+    if not 0 < (size := parse_size(text)) <= MAX_BYTES:
         raise ValueError(f"{text!r:.80}: want bytes such as 1MiB, at most {MAX_BYTES >> 20}MiB")
     return size
 

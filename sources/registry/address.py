@@ -6,6 +6,7 @@ import ipaddress
 import uuid
 from typing import NamedTuple
 
+from artimon.runtime.text import parse_address
 from bookkeeper.addresses import bracketed
 from sources.errors import AddressError
 
@@ -31,22 +32,16 @@ class Endpoint(NamedTuple):
 
 def parse_endpoint(context: str, node: str) -> Endpoint:
     """The endpoint that a znode under `context` names; AddressError says what is wrong with it."""
-    parts = node.rsplit(":", 2)
-    if len(parts) != 3:
-        raise AddressError(f"znode {node!r} of {context}: want <ip>:<port>:<uuid>")
-    host, port, name = parts
-    bracketed = host.startswith("[") and host.endswith("]")
+    address, _, name = node.rpartition(":")
     try:
-        ip = ipaddress.ip_address(host[1:-1] if bracketed else host)
-        number = int(port)
+        host, port = parse_address(address)
+        ip = ipaddress.ip_address(host)
         process = uuid.UUID(name).bytes
     except ValueError as error:
-        raise AddressError(f"znode {node!r} of {context}: {error}") from error
-    if bracketed != (ip.version == 6):
+        raise AddressError(f"znode {node!r} of {context}: want <ip>:<port>:<uuid>: {error}") from error
+    if address.startswith("[") != (ip.version == 6):
         raise AddressError(f"znode {node!r} of {context}: IPv6, and nothing else, stands in brackets")
     reserved = ip.version == 4 and ip.is_reserved  # of IPv6 even ::1 is
     if ip.is_multicast or ip.is_unspecified or ip.is_link_local or reserved:
         raise AddressError(f"znode {node!r} of {context}: {ip} cannot belong to a single process and is not polled")
-    if not 0 < number < 65_536:
-        raise AddressError(f"znode {node!r} of {context}: port {number} is not in 1..65535")
-    return Endpoint(context, str(ip), number, process)
+    return Endpoint(context, str(ip), port, process)

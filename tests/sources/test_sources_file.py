@@ -78,7 +78,7 @@ def test_a_file() -> None:
         ('"127.0.0.1:9100"', '"https://[::1]:9100/y"', "3:39", "second time, first in line 3"),
         ("targets/*.json", "t*/x.json", "4:13", "last part only"),
         ("{team: infra}", "{te-am: infra}", "5:13", "label name 'te-am'"),
-        ("2s", "2", "6:15", "want a time such as"),
+        ("2s", "2", "6:15", "write a number and a unit"),
         ("2s", "25h", "6:15", "want a time such as"),
         ("1MiB", "1GiB", "7:16", "want bytes such as"),
         ("2000", "200000", "8:17", "less than or equal to 100000"),

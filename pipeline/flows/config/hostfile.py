@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from artimon.runtime.text import did_you_mean
 from pipeline.flows.config.model import BranchOptions
 from pipeline.flows.options import Options
-from pipeline.flows.registry import Component, Outside, Part, Registry, near
+from pipeline.flows.registry import Component, Outside, Part, Registry
 from pipeline.flows.spi import FlowError
 
 _KINDS = {"source": Part.SOURCE, "channel": Part.CHANNEL, "sink": Part.SINK, "interceptor": Part.INTERCEPTOR}
@@ -114,7 +115,9 @@ class HostFile:
         known = self.parts.get((part, str(name)))
         if known is None:
             names = [one for kind, one in self.parts if kind is part]
-            raise NotAllowed(f"no {part.value[:-1]} is called {name!r} on this host{near(str(name), names)}: {_REMEDY}")
+            raise NotAllowed(
+                f"no {part.value[:-1]} is called {name!r} on this host{did_you_mean(str(name), names)}: {_REMEDY}"
+            )
         return known
 
     def _place(self, text: str, outside: Outside) -> tuple[str, str]:
@@ -123,7 +126,7 @@ class HostFile:
         folder = self.folders.get(name)
         if folder is None:
             raise NotAllowed(
-                f"{text!r}: no folder {name!r} is allowed on this host{near(name, self.folders)}: {_REMEDY}"
+                f"{text!r}: no folder {name!r} is allowed on this host{did_you_mean(name, self.folders)}: {_REMEDY}"
             )
         if outside is Outside.WRITE and not folder.write:
             raise NotAllowed(f"{text!r}: the host allows to read folder {name!r}, not to write there")

@@ -11,9 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from artimon.runtime.text import did_you_mean
 from pipeline.flows.config.model import BranchOptions, Chosen, Delivery, FlowConfig, FlowOptions, SinkChosen
 from pipeline.flows.config.positions import Path, json_lines, line_of, toml_lines
-from pipeline.flows.registry import BrokenComponent, Part, Registry, UnknownComponent, near
+from pipeline.flows.registry import BrokenComponent, Part, Registry, UnknownComponent
 from pipeline.flows.spi import FlowError
 
 MOST_FLOWS = 1_000
@@ -85,7 +86,7 @@ class _Reading:
             self._problem((), 'flows stand in an array: [[flow]] in TOML, {"flow": [...]} in JSON')
             return []
         for key in data.keys() - {"flow", *also}:
-            self._problem((key,), f"unknown key{near(key, ['flow', *also])}")
+            self._problem((key,), f"unknown key{did_you_mean(key, ['flow', *also])}")
         tables = data.get("flow", [])
         if len(tables) > MOST_FLOWS:
             self._problem(("flow",), f"{len(tables)} flows: at most {MOST_FLOWS}")
@@ -217,7 +218,7 @@ def _told(error: Any, model: type[BaseModel], extra: tuple[str, ...]) -> str:
     """What pydantic found, in our words."""
     name = str(error["loc"][-1]) if error["loc"] else ""
     if error["type"] == "extra_forbidden":
-        return f"unknown option{near(name, [*model.model_fields, *extra])}"
+        return f"unknown option{did_you_mean(name, [*model.model_fields, *extra])}"
     if error["type"] == "missing":
         return "is missing"
     given = error.get("input")

@@ -1,0 +1,99 @@
+"""Texts that people write: durations, sizes, addresses, names of processes, and known names near a wrong one. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from decimal import Decimal
+
+from bookkeeper.addresses import split
+
+UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_PART = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(min|ms|[wdhms])")
+_DURATION = re.compile(f"(?:{_PART.pattern})+")
+_SIZE = re.compile(r"([0-9]{1,19})\s*(|[KMGT]i?)B?", re.IGNORECASE)
+MAX_NAME = 200
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of "60s", "500ms", "1.5m", "1h30m"; "min" is "m". Raises ValueError.
+
+    >>> parse_duration("1h30m")
+    5400000
+    """
+    if not _DURATION.fullmatch(text.strip()):
+        raise ValueError(f"{text!r:.80} is no duration: write a number and a unit of ms s m h d w, such as 60s")
+    parts = _PART.findall(text)
+    return round(sum(Decimal(number) * UNITS_MS["m" if unit == "min" else unit] for number, unit in parts))
+
+
+def parse_period(text: str) -> int:
+    """Milliseconds of a duration of at least a second. Raises ValueError."""
+    period_ms = parse_duration(text)
+    if period_ms < 1000:
+        raise ValueError(f"{text} is too short: use at least 1s")
+    return period_ms
+
+
+def format_duration(ms: int) -> str:
+    """The shortest text that `parse_duration` reads as `ms`."""
+    parts: list[str] = []
+    for unit, size in UNITS_MS.items():
+        if ms >= size:
+            parts.append(f"{ms // size}{unit}")
+            ms %= size
+    return "".join(parts) or "0s"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "20 GiB", "64M" or "1048576"; K, M, G and T count in 1024s. Raises ValueError.
+
+    >>> parse_size("64 MiB")
+    67108864
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if not found:
+        raise ValueError(f"{text!r:.80} is no size: write bytes, such as 20GiB")
+    return int(found[1]) * 1024 ** " KMGT".index((found[2] or " ")[0].upper())
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host, without brackets, and port of host:port. Raises ValueError.
+
+    >>> parse_address("[::1]:2181")
+    ('::1', 2181)
+    """
+    host, port = split(text, 0)
+    if not host or not port:
+        raise ValueError(f"{text!r:.200} is no address: write host:port, IPv6 in brackets")
+    return host, port
+
+
+def parse_process_name(text: str) -> str:
+    """`text` if it can name a process: it becomes the name of a znode, and of files. Raises ValueError."""
+    if not text or len(text) > MAX_NAME or text in {".", ".."} or not text.isprintable() or set(text) & set("/, "):
+        raise ValueError(f"{text!r} cannot be a name: use 1 to {MAX_NAME} letters, digits, dots, - and _")
+    return text
+
+
+def closest_names(word: str, known: Iterable[str], limit: int = 3) -> list[str]:
+    """The known names that are spelled much like `word`, best first."""
+    return difflib.get_close_matches(word, list(known), limit, 0.6)
+
+
+def near_names(word: str, known: Iterable[str], limit: int = 3) -> list[str]:
+    """The known names that are spelled much like `word`, best first; without any those that contain it."""
+    pool = list(known)
+    found = closest_names(word, pool, limit)
+    if not found and len(word) >= 3:
+        found = [name for name in pool if word.lower() in name.lower()][:limit]
+    return found
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """End of a message about an unknown name: near names, else all known ones."""
+    names = list(known)
+    if found := near_names(word, names):
+        return f"; did you mean {' or '.join(found)}?"
+    return f"; there are {', '.join(names)}" if names else ""
