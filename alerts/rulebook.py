@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from alerts.rule import Receiver, Rule, RuleFile
-from alerts.rulefile import DEFAULT_RECEIVER, MAX_BYTES, MAX_RULES, parse_rules
+from alerts.rulefile import DEFAULT_RECEIVER, MAX_RULES, parse_rules
 from artimon.runtime.config_file import MAX_PROBLEMS, ConfigFileError, Problem, read_config_text
 from query_dsl.tree.errors import near
 
@@ -113,7 +113,7 @@ class RuleBook:
             if name in self._good and 0 <= now_ms - stat.st_mtime_ns // 1_000_000 < UNSETTLED_MS:
                 self._seen.setdefault(name, _Seen((0, 0, 0), self._good[name], []))
                 return
-            parsed = parse_rules(read_config_text(path, MAX_BYTES, name), name)
+            parsed = parse_rules(read_config_text(path, name), name)
         except OSError as error:
             problem = Problem(name, 0, 0, f"cannot be read: {error.strerror}")
             self._seen[name] = _Seen((0, 0, 0), None, [problem])
@@ -200,7 +200,7 @@ def check_files(paths: Iterable[Path]) -> list[Problem]:
     files = []
     for path in paths:
         try:
-            files.append(parse_rules(read_config_text(path, MAX_BYTES), str(path)))
+            files.append(parse_rules(read_config_text(path), str(path)))
         except ConfigFileError as error:
             problems += error.problems
     _, found = check_together(files)

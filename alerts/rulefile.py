@@ -16,7 +16,6 @@ from query_dsl import Expr, QueryError, parse
 from query_dsl.tree.nodes import At, Between, Range, walk
 from query_dsl.tree.timing import Instant, parse_duration
 
-MAX_BYTES = 4 * 1024 * 1024
 MAX_RULES = 20_000
 MAX_RECEIVERS = 1_000
 MAX_ADDRESSES = 50
@@ -138,7 +137,7 @@ class _RuleDocument(Section):
 
 def parse_rules(text: str, file: str) -> RuleFile:
     """Return the rules of a file named `file`. Raises ConfigFileError."""
-    parsed_file = parse_config(text, file, limit=MAX_BYTES)
+    parsed_file = parse_config(text, file)
     document = parsed_file.validate(_RuleDocument)
     receivers = tuple(
         Receiver(name, tuple(dict.fromkeys(one.mail)), *parsed_file.position(("receivers", name, "[key]")))

@@ -224,12 +224,13 @@ def agent(
 
 def _flows(file: Path | None, name: str, data: Path, zookeeper: str, allow: Path | None) -> Flows:
     """The agent's flows; 1 and what is wrong with a file if it cannot be used."""
+    from artimon.runtime.config_file import ConfigFileError
     from pipeline.flows.flows import open_flows
     from pipeline.flows.spi import FlowError
 
     try:
         return open_flows(file, name, data, zookeeper, allow=allow)
-    except FlowError as problem:
+    except (ConfigFileError, FlowError) as problem:
         log.error("%s", problem)
         raise SystemExit(1) from None
 

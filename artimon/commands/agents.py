@@ -260,16 +260,17 @@ def check_flows(
 ) -> None:
     """Say whether an agent could run the flows of a file; starts nothing."""
     from artimon.commands.config import check_document
+    from artimon.runtime.config_file import ConfigFileError, Form
     from pipeline.flows.builtin import builtin
     from pipeline.flows.config.read import parse_flows
-    from pipeline.flows.spi import FlowError
     from pipeline.plane.document import ConfigError, read_text
 
-    text, form = file.read(), "json" if file.name.endswith(".json") else "toml"
+    text = file.read()
     try:  # first as it stands, since that says the lines
+        form: Form = "json" if file.name.endswith(".json") else "toml"
         flows = parse_flows(text, builtin(), form, file.name, also=("metrics",))
         check_document(read_text(text, file.name), pushed=False)
-    except FlowError as problem:
+    except ConfigFileError as problem:
         say(f"artimon: {problem}")
         raise typer.Exit(1) from None
     except ConfigError as problem:

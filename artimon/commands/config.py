@@ -37,7 +37,7 @@ def check_document(found: Mapping[str, Any], pushed: bool = True) -> None:
     only a file of the host may name. Raises ConfigError."""
     from pipeline.flows.builtin import builtin
     from pipeline.flows.config.hostfile import AnyHost
-    from pipeline.flows.config.read import parse_flows
+    from pipeline.flows.config.read import check_flows
     from pipeline.flows.spi import FlowError
     from pipeline.plane.document import ConfigError, parse
 
@@ -48,8 +48,7 @@ def check_document(found: Mapping[str, Any], pushed: bool = True) -> None:
         for flow in flows if pushed else ():
             host.admit(flow, registry)
         if flows:
-            text = json.dumps({"flow": [host.resolve(flow, registry) for flow in flows]}, default=str)
-            parse_flows(text, registry, "json", "flows")
+            check_flows([host.resolve(flow, registry) for flow in flows], registry, "flows")
     except (FlowError, ValueError) as error:
         raise ConfigError(str(error)) from None
 

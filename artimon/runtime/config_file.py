@@ -10,7 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -20,8 +20,8 @@ from pydantic import BaseModel, ValidationError
 
 from artimon.runtime.config_model import Steps, dotted, explain
 
-MAX_BYTES = 1 << 20
-"""Default size limit of a file in bytes."""
+MAX_BYTES = 4 << 20
+"""Size limit of a file in bytes: 20,000 alert rules have 3 MB."""
 MAX_ELEMENTS = 500_000
 MAX_DEPTH = 16
 MAX_PROBLEMS = 50
@@ -92,6 +92,12 @@ class ConfigFile:
             found = sorted({self._problem(one) for one in error.errors(include_url=False)})
             raise ConfigFileError(found[:MAX_PROBLEMS]) from None
 
+    def without(self, keys: Sequence[str]) -> ConfigFile:
+        """Return the file without some keys of its top level, which another reader takes."""
+        if not isinstance(self.data, dict) or not keys:
+            return self
+        return replace(self, data={key: value for key, value in self.data.items() if key not in keys})
+
     def error(self, text: str, *path: str | int) -> ConfigFileError:
         """Return an error at a path, for checks beside those of a model."""
         where = dotted(path)
@@ -126,13 +132,13 @@ class ConfigFile:
         return Problem(self.file, line, column, f"{where}: {text}" if where else text)
 
 
-def read_config_text(file: Path | Traversable, limit: int = MAX_BYTES, shown: str = "") -> str:
+def read_config_text(file: Path | Traversable, shown: str = "") -> str:
     """Return the text of a file. Raises OSError, and ConfigFileError for a file that is too large or not UTF-8."""
     shown = shown or str(file)
     with file.open("rb") as stream:
-        data = stream.read(limit + 1)
-    if len(data) > limit:
-        raise _too_large(shown, limit)
+        data = stream.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise _too_large(shown)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -146,17 +152,17 @@ def read_config(file: Path | Traversable, shown: str = "", form: Form | None = N
     shown = shown or str(file)
     forms: dict[str, Form] = {".json": "json", ".toml": "toml"}
     try:
-        text = read_config_text(file, shown=shown)
+        text = read_config_text(file, shown)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigFileError([Problem(shown, 1, 1, f"cannot be read: {reason}; check path and permissions")]) from None
     return parse_config(text, shown, form or forms.get(Path(shown).suffix, "yaml"))
 
 
-def parse_config(text: str, file: str, form: Form = "yaml", limit: int = MAX_BYTES) -> ConfigFile:
+def parse_config(text: str, file: str, form: Form = "yaml") -> ConfigFile:
     """Return the content of a text; an empty YAML document is {}. Raises ConfigFileError."""
-    if len(text.encode("utf-8", "surrogatepass")) > limit:
-        raise _too_large(file, limit)
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise _too_large(file)
     try:
         if form == "toml":
             return ConfigFile(file, tomllib.loads(text), _toml_tree(text), text)
@@ -182,8 +188,8 @@ def parse_config(text: str, file: str, form: Form = "yaml", limit: int = MAX_BYT
         raise ConfigFileError([Problem(file, 1, 1, said)]) from None
 
 
-def _too_large(file: str, limit: int) -> ConfigFileError:
-    return ConfigFileError([Problem(file, 1, 1, f"more than {limit} bytes: split the file")])
+def _too_large(file: str) -> ConfigFileError:
+    return ConfigFileError([Problem(file, 1, 1, f"more than {MAX_BYTES} bytes: split the file")])
 
 
 def _hint(text: str, line: int) -> str:

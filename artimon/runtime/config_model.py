@@ -33,6 +33,7 @@ _WORDS = {
     "dict_type": "write a mapping",
     "model_type": "write a mapping",
     "string_type": "write a text",
+    "string_unicode": "write a text in UTF-8",
     "int_type": "write a whole number",
     "int_parsing": "write a whole number",
     "int_from_float": "write a whole number",
@@ -86,6 +87,29 @@ def at(*path: str | int) -> Iterator[None]:
         raise refusal(fault(str(error), *path)) from None
 
 
+def gather(*reads: Callable[[], Any]) -> list[Any]:
+    """Return the results of all calls. Raises the errors of all that failed."""
+    results: list[Any] = []
+    faults: list[InitErrorDetails] = []
+    for read in reads:
+        try:
+            results.append(read())
+        except ValidationError as error:
+            faults += [_detail(one) for one in error.errors(include_url=False)]
+        except ValueError as error:
+            faults.append(fault(str(error)))
+    refuse(faults)
+    return results
+
+
+def _detail(error: Any) -> InitErrorDetails:
+    """Form of an error in which it can be raised again."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == _FAULT:
+        kind = PydanticCustomError(_FAULT, "{text}", context)
+    return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=context)
+
+
 class Section(BaseModel):
     """Mapping of a configuration file. Unknown keys are errors, and a section never changes.
 
@@ -113,7 +137,7 @@ class Section(BaseModel):
     @classmethod
     def _reworded(cls, error: Any, info: ValidationInfo) -> InitErrorDetails:
         """Add remedies to errors of this section's own keys."""
-        kind, path, given, context = error["type"], error["loc"], error["input"], error.get("ctx", {})
+        kind, path = error["type"], error["loc"]
         fields = {field.alias or name: field for name, field in cls.model_fields.items()}
         if kind == "extra_forbidden" and len(path) == 1:
             known = [*fields, *((info.context or {}).get("known_keys", ()))]
@@ -123,9 +147,7 @@ class Section(BaseModel):
             return fault(f"missing: {remedy}", *path)
         if remedy and kind in _WORDS:
             return fault(f"{explain(error).text}: {remedy}", *path)
-        if kind == _FAULT:
-            kind = PydanticCustomError(_FAULT, "{text}", context)
-        return InitErrorDetails(type=kind, loc=path, input=given, ctx=context)
+        return _detail(error)
 
 
 class Buildable(Protocol[T_co]):

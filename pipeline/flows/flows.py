@@ -13,7 +13,7 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.flows.builtin import builtin
 from pipeline.flows.config.hostfile import NOTHING_ALLOWED, HostFile, read_host_file
 from pipeline.flows.config.model import FlowConfig
-from pipeline.flows.config.read import parse_flows, read_flows
+from pipeline.flows.config.read import check_flows, read_flows
 from pipeline.flows.context import Context
 from pipeline.flows.flow import Flow
 from pipeline.flows.spi import Figures, FlowError
@@ -96,12 +96,12 @@ class Flows:
             self._host.admit(flow, self._context.registry)
 
     def check(self, flows: Sequence[Mapping[str, Any]]) -> None:
-        """Whether these can be used, options of components included. Raises ConfigError; changes nothing."""
+        """Whether these can be used, options of components included. Raises ConfigFileError; changes nothing."""
         self._parse(flows)
 
     def change(self, flows: Sequence[Mapping[str, Any]], change: object = None) -> None:
         """Run exactly these from now on; those that run already just so are left alone. What a stopped channel holds
-        stays on the disk. Raises ConfigError before anything is changed, FlowError if one that is new did not start."""
+        stays on the disk. Raises ConfigFileError before anything is changed, FlowError if a new one did not start."""
         del change
         configs = self._parse(flows)
         texts = {flow["name"]: json.dumps(flow, sort_keys=True) for flow in flows}
@@ -168,8 +168,8 @@ class Flows:
         return max(0, self._context.clock.now_ms() - since) if since else 0
 
     def _parse(self, flows: Sequence[Mapping[str, Any]]) -> list[FlowConfig]:
-        text = json.dumps({"flow": [self._host.resolve(flow, self._context.registry) for flow in flows]})
-        return parse_flows(text, self._context.registry, "json", "configuration")
+        registry = self._context.registry
+        return check_flows([self._host.resolve(flow, registry) for flow in flows], registry, "configuration")
 
     def _all(self) -> dict[str, Flow]:
         with self._lock:
@@ -247,7 +247,7 @@ def open_flows(
     file: Path | None, agent: str, data: Path, zookeeper: str, clock: Clock = SYSTEM_CLOCK, allow: Path | None = None
 ) -> Flows:
     """Return the flows of an agent, those of `file` among them; nothing is started. `allow`: the host's file of parts
-    and folders. Raises ConfigError, HostFileError."""
+    and folders. Raises ConfigFileError."""
     registry = builtin()
     host = read_host_file(allow, registry)
     configs = read_flows(file, registry) if file else []

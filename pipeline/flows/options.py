@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from artimon.runtime.config_model import Section
 
 
-class Options(BaseModel):
-    """Base of all option sets: a name that is not known is an error, and nothing changes once it is read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Options(Section):
+    """Base of all option sets."""
 
 
 class Server(Options):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import alerts
 from alerts.conditions import ConditionError, parse_condition
 from alerts.rule import Missing, check_template, fill
-from alerts.rulefile import MAX_BYTES, asked_now, parse_rules
-from artimon.runtime.config_file import ConfigFileError
+from alerts.rulefile import asked_now, parse_rules
+from artimon.runtime.config_file import MAX_BYTES, ConfigFileError
 from query_dsl import parse
 from tests.cli.test_misuse import artimon
 

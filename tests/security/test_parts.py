@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from artimon.runtime.config_file import ConfigFileError
 from pipeline.flows.builtin import builtin
-from pipeline.flows.config.hostfile import HostFile, HostFileError, NotAllowed, read_host_file
+from pipeline.flows.config.hostfile import HostFile, NotAllowed, read_host_file
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of
@@ -240,26 +241,26 @@ def test_every_option_of_every_component_is_judged() -> None:
         ('[folder]\nroot = "/"\n', "absolute path"),
         ('[folder]\nhere = "logs"\n', "absolute path"),
         ('[folder]\nroot = "/var/.."\n', "absolute path"),
-        ("[parts]\n", "unknown table"),
+        ("[parts]\n", "unknown key"),
         ('[part.x]\nkind = "program"\ntype = "exec"\n', "kind"),
         ('[part.x]\nkind = "source"\ntype = "exec"\n', "command"),
         ("[part.x", "allow.toml"),
     ],
 )
 def test_files_of_the_host_that_cannot_be_used(text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(HostFileError, match=said):
+    with pytest.raises(ConfigFileError, match=said):
         written(tmp_path, text)
 
 
 def test_a_file_that_others_may_write_is_not_the_hosts(tmp_path: Path) -> None:
     written(tmp_path, "")
     (tmp_path / "allow.toml").chmod(0o666)
-    with pytest.raises(HostFileError, match="chmod 644"):
+    with pytest.raises(ConfigFileError, match="chmod 644"):
         read_host_file(tmp_path / "allow.toml", builtin())
     if os.getuid() == 0:
         (tmp_path / "allow.toml").chmod(0o644)
         os.chown(tmp_path / "allow.toml", 12345, -1)
-        with pytest.raises(HostFileError, match="another user"):
+        with pytest.raises(ConfigFileError, match="another user"):
             read_host_file(tmp_path / "allow.toml", builtin())
-    with pytest.raises(HostFileError, match="missing"):
+    with pytest.raises(ConfigFileError, match="missing"):
         read_host_file(tmp_path / "missing", builtin())

@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field, ValidationInfo
+
+from artimon.runtime.config_file import read_config
+from artimon.runtime.config_model import Conversion, Section
 from artimon.runtime.text import did_you_mean
 from pipeline.flows.config.model import BranchOptions
-from pipeline.flows.options import Options
+from pipeline.flows.config.read import find_component
 from pipeline.flows.registry import Component, Outside, Part, Registry
 from pipeline.flows.spi import FlowError
 
 _KINDS = {"source": Part.SOURCE, "channel": Part.CHANNEL, "sink": Part.SINK, "interceptor": Part.INTERCEPTOR}
 _BRANCH = frozenset(BranchOptions.model_fields)
 _REMEDY = "define it in the agent's own file (artimon agent --allow FILE, docs/security.md)"
-
-
-class HostFileError(FlowError):
-    """The host's file cannot be used. The text says where and what to write."""
 
 
 class NotAllowed(FlowError):
@@ -177,56 +176,57 @@ NOTHING_ALLOWED = HostFile()
 
 
 def read_host_file(path: Path | None, registry: Registry) -> HostFile:
-    """Read the host's file; without one nothing is allowed. Raises HostFileError, also for a file that others than its
-    owner may write."""
+    """Return the host's file; without one nothing is allowed. Raises ConfigFileError, also for a file that others than
+    its owner may write."""
     if path is None:
         return NOTHING_ALLOWED
-    try:
-        _check_owner(path)
-        found = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise HostFileError(f"{path}: {error}") from None
-    for key in found.keys() - {"part", "folder"}:
-        raise HostFileError(f"{path}: unknown table {key!r}: there are [part.NAME] and [folder.NAME]")
-    try:
-        parts = dict(_read_part(name, table, registry) for name, table in found.get("part", {}).items())
-        folders = {name: _read_folder(name, table) for name, table in found.get("folder", {}).items()}
-    except (FlowError, AttributeError, TypeError, ValueError) as error:
-        raise HostFileError(f"{path}: {error}") from None
-    return HostFile(parts, folders)
-
-
-def _check_owner(path: Path) -> None:
+    file = read_config(path, form="toml")
     about = path.stat()
     if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise HostFileError(f"{path} may be written by others than its owner: chmod 644")
+        raise file.error("may be written by others than its owner: chmod 644")
     if about.st_uid not in (0, os.getuid()):
-        raise HostFileError(f"{path} belongs to another user: give it to root or to the user of the agent")
+        raise file.error("belongs to another user: give it to root or to the user of the agent")
+    found = file.validate(_HostDocument, registry=registry)
+    parts = {(kind, name): table for name, (kind, table) in found.part.items()}
+    return HostFile(parts, found.folder)
 
 
-def _read_part(name: str, table: Mapping[str, Any], registry: Registry) -> tuple[tuple[Part, str], Mapping[str, Any]]:
-    kind = _KINDS.get(str(table.get("kind")))
+def _part(table: Any, info: ValidationInfo) -> tuple[Part, Mapping[str, Any]]:
+    """Kind and table of a part, whose options are checked, so that a mistake is told at the start of the agent."""
+    kind = _KINDS.get(str(table.get("kind"))) if isinstance(table, Mapping) else None
     if kind is None:
-        raise HostFileError(f"part.{name}: write kind = one of {', '.join(_KINDS)}")
-    component = registry.find(kind, str(table.get("type")))
+        raise ValueError(f"write kind = one of {', '.join(_KINDS)}")
+    component = find_component(kind, table, (info.context or {})["registry"])
     options = {key: value for key, value in table.items() if key not in ("kind", "type")}
-    component.options.model_validate(options)  # so that a mistake is told at the start of the agent
-    return (kind, name), {"type": component.name, **options}
+    component.options.model_validate(options, context={"known_keys": ("kind", "type")})
+    return kind, {"type": component.name, **options}
 
 
-class _FolderOptions(Options):
+class _FolderSection(Section):
     path: str
     write: bool = False
 
+    def build(self) -> AllowedFolder:
+        if self.path.startswith("hdfs://"):
+            return AllowedFolder(self.path.rstrip("/"), self.write)
+        if not os.path.isabs(self.path) or os.path.normpath(self.path) == "/":
+            raise ValueError("write an absolute path that is not /, or hdfs://HOST:PORT/folder")
+        return AllowedFolder(os.path.realpath(self.path), self.write)
 
-def _read_folder(name: str, table: Any) -> AllowedFolder:
-    found = _FolderOptions.model_validate({"path": table} if isinstance(table, str) else table)
-    path, write = found.path, found.write
-    if path.startswith("hdfs://"):
-        return AllowedFolder(path.rstrip("/"), write)
-    if not os.path.isabs(path) or os.path.normpath(path) == "/":
-        raise HostFileError(f"folder.{name}: write an absolute path that is not /, or hdfs://HOST:PORT/folder")
-    return AllowedFolder(os.path.realpath(path), write)
+
+def _folder(given: Any, info: ValidationInfo) -> AllowedFolder:
+    """A text is a folder to read from."""
+    del info
+    return _FolderSection.model_validate({"path": given} if isinstance(given, str) else given).build()
+
+
+class _HostDocument(Section):
+    part: dict[str, Annotated[tuple[Part, Mapping[str, Any]], Conversion(_part)]] = Field(
+        default_factory=dict, description="write tables [part.NAME]"
+    )
+    folder: dict[str, Annotated[AllowedFolder, Conversion(_folder)]] = Field(
+        default_factory=dict, description="write [folder] or tables [folder.NAME]"
+    )
 
 
 def _uri(place: str) -> str:

@@ -1,226 +1,165 @@
-"""Reads a file of flows, TOML or JSON: all of it is checked, and everything that is wrong is said at once."""
+"""Files of flows, TOML or JSON. Every mistake of a file is reported with its position. Format: docs/flows.md."""
 
 from __future__ import annotations
 
-import json
-import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path as FilePath
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ValidationError
+from pydantic import Field, ValidationInfo, model_validator
+from pydantic_core import InitErrorDetails
 
-from artimon.runtime.text import did_you_mean
+from artimon.runtime.config_file import ConfigFile, Form, parse_config, read_config
+from artimon.runtime.config_model import Conversion, Section, built, fault, gather, refusal, refuse, repeated
 from pipeline.flows.config.model import BranchOptions, Chosen, Delivery, FlowConfig, FlowOptions, SinkChosen
-from pipeline.flows.config.positions import Path, json_lines, line_of, toml_lines
-from pipeline.flows.registry import BrokenComponent, Part, Registry, UnknownComponent
-from pipeline.flows.spi import FlowError
+from pipeline.flows.registry import BrokenComponent, Component, Part, Registry, UnknownComponent
 
 MOST_FLOWS = 1_000
-_DEFAULT_CHANNEL = {Delivery.END_TO_END: "file", Delivery.DISK_FAILOVER: "file", Delivery.BEST_EFFORT: "memory"}
-_PARTS = ("source", "interceptor", "channel", "sink", "group")
+_DEFAULT_CHANNEL: Mapping[str, str] = {
+    Delivery.END_TO_END: "file",
+    Delivery.DISK_FAILOVER: "file",
+    Delivery.BEST_EFFORT: "memory",
+}
+_ARRAY = 'flows stand in an array: [[flow]] in TOML, {"flow": [...]} in JSON'
+
+GroupChosen = tuple[Chosen, tuple[SinkChosen, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong: where in the file (line from 1 if known), at which key, what and what to do."""
-
-    line: int | None
-    path: Path
-    text: str
-
-    def __str__(self) -> str:
-        where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path).lstrip(".")
-        return f"{f'line {self.line}: ' if self.line else ''}{f'{where}: ' if where else ''}{self.text}"
-
-
-class ConfigError(FlowError):
-    """A file of flows that cannot be used; nothing of it is. `problems` is everything that is wrong."""
-
-    def __init__(self, where: str, problems: list[Problem]) -> None:
-        super().__init__(where, problems)
-        self.where, self.problems = where, problems
-
-    def __str__(self) -> str:
-        return "\n".join(f"{self.where}: {problem}" for problem in self.problems)
-
-
-def read_flows(path: FilePath, registry: Registry) -> list[FlowConfig]:
-    """The flows of a file; `.json` is JSON, anything else TOML. Raises ConfigError, for a missing file too."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), [Problem(None, (), f"cannot be read: {error}")]) from None
-    return parse_flows(text, registry, "json" if path.suffix == ".json" else "toml", str(path))
+def read_flows(path: Path, registry: Registry) -> list[FlowConfig]:
+    """Return the flows of a file; `.json` is JSON, anything else TOML. Raises ConfigFileError."""
+    return _flows(read_config(path, form="json" if path.suffix == ".json" else "toml"), registry)
 
 
 def parse_flows(
-    text: str, registry: Registry, form: str = "toml", where: str = "flows", also: Sequence[str] = ()
+    text: str, registry: Registry, form: Form = "toml", where: str = "flows", also: Sequence[str] = ()
 ) -> list[FlowConfig]:
-    """The flows that `text` describes, in form "toml" or "json". `also`: keys beside `flow` that are somebody else's to
-    read. Raises ConfigError."""
+    """Return the flows of a text. `also`: keys beside `flow` that others read. Raises ConfigFileError."""
+    return _flows(parse_config(text, where, form), registry, also)
+
+
+def check_flows(flows: Sequence[Mapping[str, Any]], registry: Registry, where: str) -> list[FlowConfig]:
+    """Return the flows of data that has no text. Raises ConfigFileError, without lines."""
+    return _flows(ConfigFile(where, {"flow": list(flows)}), registry)
+
+
+def find_component(part: Part, table: Mapping[str, Any], registry: Registry) -> Component:
+    """Return the component that a table names as its `type`. Raises an error at that key."""
     try:
-        data = json.loads(text) if form == "json" else tomllib.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(where, [Problem(error.lineno, (), f"no JSON: {error.msg}")]) from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(where, [Problem(None, (), f"no {form.upper()}: {error}")]) from None
-    lines = json_lines(text) if form == "json" else toml_lines(text)
-    reading = _Reading(registry, lines)
-    flows = reading.all(data, also)
-    if reading.problems:
-        raise ConfigError(where, sorted(reading.problems, key=lambda p: p.line or 0))
-    return flows
+        return registry.find(part, str(table.get("type")))
+    except (UnknownComponent, BrokenComponent) as error:
+        raise refusal(fault(str(error), "type")) from None
 
 
-class _Reading:
-    """One pass over the data of a file. What is wrong is noted, and the pass goes on."""
+def _flows(file: ConfigFile, registry: Registry, also: Sequence[str] = ()) -> list[FlowConfig]:
+    return list(file.without(also).validate(_FlowsDocument, registry=registry).flow)
 
-    def __init__(self, registry: Registry, lines: dict[Path, int]) -> None:
-        self._registry, self._lines = registry, lines
-        self.problems: list[Problem] = []
 
-    def all(self, data: Any, also: Sequence[str]) -> list[FlowConfig]:
-        if not isinstance(data, Mapping) or not isinstance(data.get("flow", []), list):
-            self._problem((), 'flows stand in an array: [[flow]] in TOML, {"flow": [...]} in JSON')
-            return []
-        for key in data.keys() - {"flow", *also}:
-            self._problem((key,), f"unknown key{did_you_mean(key, ['flow', *also])}")
-        tables = data.get("flow", [])
-        if len(tables) > MOST_FLOWS:
-            self._problem(("flow",), f"{len(tables)} flows: at most {MOST_FLOWS}")
-            return []
-        flows = [flow for at, table in enumerate(tables) if (flow := self._flow(("flow", at), table)) is not None]
-        self._check_names(flows)
-        return flows
-
-    def _check_names(self, flows: list[FlowConfig]) -> None:
-        names = [flow.name for flow in flows]
-        for at, name in enumerate(names):
-            if name in names[:at]:
-                self._problem(("flow", at, "name"), f"two flows are called {name}: each has a folder of its own")
-
-    def _flow(self, path: Path, table: Any) -> FlowConfig | None:
-        if not isinstance(table, Mapping):
-            self._problem(path, "a flow is a table")
-            return None
-        rest = {key: value for key, value in table.items() if key not in _PARTS}
-        options = self._options(FlowOptions, rest, path, extra=_PARTS)
-        source = self._chosen(Part.SOURCE, (*path, "source"), table.get("source"))
-        interceptors = self._interceptors((*path, "interceptor"), table.get("interceptor", []))
-        group, sinks = self._sinks(path, table)
-        channel = self._channel(path, table.get("channel"), options)
-        if options is None or source is None or channel is None or interceptors is None or not sinks:
-            return None
-        config = FlowConfig(options, source, interceptors, channel, sinks, group)
-        self._check_delivery(path, config)
-        return config
-
-    def _interceptors(self, path: Path, tables: Any) -> tuple[Chosen, ...] | None:
-        if not isinstance(tables, list):
-            self._problem(path, "interceptors stand in an array: [[flow.interceptor]]")
-            return None
-        found = [self._chosen(Part.INTERCEPTOR, (*path, at), table) for at, table in enumerate(tables)]
-        chosen = [one for one in found if one is not None]
-        return tuple(chosen) if len(chosen) == len(found) else None
-
-    def _channel(self, path: Path, table: Any, options: FlowOptions | None) -> Chosen | None:
-        if table is None:
-            table = {"type": _DEFAULT_CHANNEL[options.delivery if options else Delivery.BEST_EFFORT]}
-        elif isinstance(table, Mapping) and "type" not in table and options is not None:
-            table = {"type": _DEFAULT_CHANNEL[options.delivery], **table}
-        return self._chosen(Part.CHANNEL, (*path, "channel"), table)
-
-    def _sinks(self, path: Path, table: Mapping[str, Any]) -> tuple[Chosen | None, tuple[SinkChosen, ...]]:
-        if ("sink" in table) == ("group" in table):
-            self._problem(path, "a flow has either a sink or a group of sinks")
-            return None, ()
-        if "sink" in table:
-            chosen = self._chosen(Part.SINK, (*path, "sink"), table["sink"])
-            return None, (SinkChosen("sink", chosen),) if chosen else ()
-        return self._group((*path, "group"), table["group"])
-
-    def _group(self, path: Path, table: Any) -> tuple[Chosen | None, tuple[SinkChosen, ...]]:
-        if not isinstance(table, Mapping) or not isinstance(table.get("sinks"), list) or not table["sinks"]:
-            self._problem(path, "a group has `type` and an array `sinks`")
-            return None, ()
-        group = self._chosen(Part.GROUP, path, {key: value for key, value in table.items() if key != "sinks"})
-        found = [self._member((*path, "sinks", at), sink, at) for at, sink in enumerate(table["sinks"])]
-        sinks = [sink for sink in found if sink is not None]
-        names = [sink.name for sink in sinks]
-        for at, name in enumerate(names):
-            if name in names[:at]:
-                self._problem((*path, "sinks", at), f"two sinks are called {name}: give each a name")
-        return group, tuple(sinks) if len(sinks) == len(found) and group is not None else ()
-
-    def _member(self, path: Path, table: Any, at: int) -> SinkChosen | None:
-        if not isinstance(table, Mapping):
-            self._problem(path, "a sink is a table")
-            return None
-        names = BranchOptions.model_fields.keys()
-        branch = self._options(BranchOptions, {k: v for k, v in table.items() if k in names}, path)
-        chosen = self._chosen(Part.SINK, path, {k: v for k, v in table.items() if k not in names}, extra=tuple(names))
-        if branch is None or chosen is None:
-            return None
-        return SinkChosen(branch.name or f"{chosen.component.name}-{at}", chosen, branch)
-
-    def _check_delivery(self, path: Path, flow: FlowConfig) -> None:
-        delivery, durable = flow.options.delivery, flow.channel.component.durable
-        name = flow.channel.component.name
-        where = (*path, "channel", "type")
-        if delivery is Delivery.END_TO_END and not durable:
-            self._problem(where, f"{name} loses what it holds: end-to-end takes a durable channel (file, spill, sql)")
-        if delivery is Delivery.BEST_EFFORT and durable:
-            self._problem(where, f"{name} is durable: say end-to-end or disk-failover, or take memory")
-        if delivery is Delivery.DISK_FAILOVER and name not in ("file", "spill"):
-            self._problem(where, "disk-failover keeps what it cannot hand over in a channel of type file or spill")
-        if delivery is Delivery.DISK_FAILOVER and flow.fans_out:
-            self._problem((*path, "group"), "disk-failover hands over directly to one sink: fan-out needs end-to-end")
-        if flow.fans_out and not any(sink.branch.required for sink in flow.sinks):
-            self._problem((*path, "group"), "a fan-out has at least one required sink")
-        if flow.fans_out and not flow.channel.component.branches:
-            self._problem(where, f"{name} has one reader only: fan-out takes memory, file, spill or sql")
-
-    def _chosen(self, part: Part, path: Path, table: Any, extra: tuple[str, ...] = ()) -> Chosen | None:
-        word = part.value[:-1]
-        if not isinstance(table, Mapping) or not isinstance(table.get("type"), str):
-            self._problem(path, f"a {word} has a `type`: one of {', '.join(self._registry.names(part))}")
-            return None
+def _chosen(part: Part, table: Any, info: ValidationInfo, also: Sequence[str] = ()) -> Chosen:
+    """Return the component of a table with its options. `also`: keys of the table that are no options."""
+    registry: Registry = (info.context or {})["registry"]
+    if not isinstance(table, Mapping) or not isinstance(table.get("type"), str):
+        raise ValueError(f"a {part.value[:-1]} has a `type`: one of {', '.join(registry.names(part))}")
+    component = find_component(part, table, registry)
+    given = {key: value for key, value in table.items() if key not in ("type", *also)}
+    options = component.options.model_validate(given, context={"known_keys": ("type", *also)})
+    if isinstance(encoding := getattr(options, "encoding", None), str):
         try:
-            component = self._registry.find(part, table["type"])
+            registry.find(Part.ENCODING, encoding)
         except (UnknownComponent, BrokenComponent) as error:
-            self._problem((*path, "type"), str(error))
-            return None
-        options = {key: value for key, value in table.items() if key != "type"}
-        found = self._options(component.options, options, path, (*extra, "type"))
-        if found is not None and isinstance(encoding := getattr(found, "encoding", None), str):
-            try:
-                self._registry.find(Part.ENCODING, encoding)
-            except (UnknownComponent, BrokenComponent) as error:
-                self._problem((*path, "encoding"), str(error))
-                return None
-        return Chosen(component, found) if found is not None else None
-
-    def _options(self, model: type[BaseModel], data: Any, path: Path, extra: tuple[str, ...] = ()) -> Any:
-        try:
-            return model.model_validate(data)
-        except ValidationError as error:
-            for one in error.errors():
-                self._problem((*path, *one["loc"]), _told(one, model, extra))
-            return None
-
-    def _problem(self, path: Path, text: str) -> None:
-        self.problems.append(Problem(line_of(self._lines, path), path, text))
+            raise refusal(fault(str(error), "encoding")) from None
+    return Chosen(component, options)
 
 
-def _told(error: Any, model: type[BaseModel], extra: tuple[str, ...]) -> str:
-    """What pydantic found, in our words."""
-    name = str(error["loc"][-1]) if error["loc"] else ""
-    if error["type"] == "extra_forbidden":
-        return f"unknown option{did_you_mean(name, [*model.model_fields, *extra])}"
-    if error["type"] == "missing":
-        return "is missing"
-    given = error.get("input")
-    shown = "" if isinstance(given, Mapping) else f", not {given!r:.80}"
-    return f"{str(error['msg']).removeprefix('Value error, ')}{shown}"
+def _component(part: Part) -> Conversion:
+    return Conversion(lambda table, info: _chosen(part, table, info))
+
+
+def _member(table: Any, info: ValidationInfo) -> SinkChosen:
+    """Sink of a group: its own options, and those of its branch."""
+    names = tuple(BranchOptions.model_fields)
+    given = {key: table[key] for key in names if key in table} if isinstance(table, Mapping) else {}
+    branch, chosen = gather(lambda: BranchOptions.model_validate(given), lambda: _chosen(Part.SINK, table, info, names))
+    return SinkChosen(branch.name or "", chosen, branch)
+
+
+class _Sinks(Section):
+    sinks: tuple[Annotated[SinkChosen, Conversion(_member)], ...] = Field(min_length=1)
+
+
+def _group(table: Any, info: ValidationInfo) -> GroupChosen:
+    if not isinstance(table, Mapping) or not isinstance(table.get("sinks"), list):
+        raise ValueError("a group has `type` and an array `sinks`")
+    group, found = gather(
+        lambda: _chosen(Part.GROUP, table, info, ("sinks",)),
+        lambda: _Sinks.model_validate({"sinks": table["sinks"]}, context=info.context).sinks,
+    )
+    sinks = [
+        SinkChosen(one.name or f"{one.chosen.component.name}-{at}", one.chosen, one.branch)
+        for at, one in enumerate(found)
+    ]
+    refuse(repeated((f"sink {one.name}", ("sinks", at)) for at, one in enumerate(sinks)))
+    return group, tuple(sinks)
+
+
+class FlowSection(FlowOptions):
+    """Flow as written."""
+
+    source: Annotated[Chosen, _component(Part.SOURCE)] = Field(description="a table with a `type`")
+    interceptor: tuple[Annotated[Chosen, _component(Part.INTERCEPTOR)], ...] = Field(
+        default=(), description="interceptors stand in an array: [[flow.interceptor]]"
+    )
+    channel: Annotated[Chosen, _component(Part.CHANNEL)]
+    sink: Annotated[Chosen, _component(Part.SINK)] | None = None
+    group: Annotated[GroupChosen, Conversion(_group)] | None = None
+
+    @classmethod
+    def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+        if (data.get("sink") is None) == (data.get("group") is None):
+            yield fault("a flow has either a sink or a group of sinks")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_channel(cls, data: Any) -> Any:
+        """Add the type of the channel where the file leaves it out."""
+        table = data.get("channel", {}) if isinstance(data, Mapping) else None
+        if not isinstance(table, Mapping) or "type" in table:
+            return data
+        usual = _DEFAULT_CHANNEL.get(str(data.get("delivery", Delivery.END_TO_END)), "file")
+        return {**data, "channel": {"type": usual, **table}}
+
+    def build(self) -> FlowConfig:
+        options = FlowOptions(**{name: getattr(self, name) for name in FlowOptions.model_fields})
+        single = (SinkChosen("sink", self.sink),) if self.sink else ()
+        group, sinks = self.group or (None, single)
+        flow = FlowConfig(options, self.source, self.interceptor, self.channel, sinks, group)
+        refuse(_conflicts(flow))
+        return flow
+
+
+def _conflicts(flow: FlowConfig) -> Iterator[InitErrorDetails]:
+    """Yield what contradicts the delivery."""
+    delivery, durable = flow.options.delivery, flow.channel.component.durable
+    name, where = flow.channel.component.name, ("channel", "type")
+    if delivery is Delivery.END_TO_END and not durable:
+        yield fault(f"{name} loses what it holds: end-to-end takes a durable channel (file, spill, sql)", *where)
+    if delivery is Delivery.BEST_EFFORT and durable:
+        yield fault(f"{name} is durable: say end-to-end or disk-failover, or take memory", *where)
+    if delivery is Delivery.DISK_FAILOVER and name not in ("file", "spill"):
+        yield fault("disk-failover keeps what it cannot hand over in a channel of type file or spill", *where)
+    if delivery is Delivery.DISK_FAILOVER and flow.fans_out:
+        yield fault("disk-failover hands over directly to one sink: fan-out needs end-to-end", "group")
+    if flow.fans_out and not any(sink.branch.required for sink in flow.sinks):
+        yield fault("a fan-out has at least one required sink", "group")
+    if flow.fans_out and not flow.channel.component.branches:
+        yield fault(f"{name} has one reader only: fan-out takes memory, file, spill or sql", *where)
+
+
+class _FlowsDocument(Section):
+    flow: tuple[Annotated[FlowConfig, built(FlowSection)], ...] = Field(
+        default=(), max_length=MOST_FLOWS, description=_ARRAY
+    )
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        refuse(repeated((f"flow {flow.name}", ("flow", at, "name")) for at, flow in enumerate(self.flow)))
+        return self

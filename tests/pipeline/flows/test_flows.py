@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from pipeline.flows.config.read import ConfigError, parse_flows
+from artimon.runtime.config_file import ConfigFileError
+from pipeline.flows.config.read import parse_flows
 from pipeline.flows.flow import Flow
 from pipeline.flows.flows import Flows
 from pipeline.flows.spi import ChannelFull, FlowError
@@ -83,9 +84,9 @@ def test_flows_come_and_go_and_the_others_stay(flows: Flows, sinks: Sinks) -> No
 def test_fault_31_what_is_wrong_changes_nothing(flows: Flows, sinks: Sinks) -> None:
     flows.change([one("a", "a")])
     before = flows.flow("a")
-    with pytest.raises(ConfigError, match="did you mean"):
+    with pytest.raises(ConfigFileError, match="did you mean"):
         flows.change([one("a", "a", batch=3), {**one("b"), "sorce": {}}])
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigFileError):
         flows.check([{"name": "x"}])
     assert flows.flow("a") is before
     assert before.state == "running"
