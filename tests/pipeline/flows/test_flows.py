@@ -225,7 +225,7 @@ def test_an_agent_does_not_start_with_flows_that_are_wrong(tmp_path: Path) -> No
     command = [sys.executable, "-m", "artimon.cli", "agent", "--data", str(tmp_path / "data"), "--flows", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 1
-    assert "line 4: flow[0].sink.type: no sink is called 'nul'; did you mean null" in done.stderr
+    assert "flows.toml:4:1: flow[0].sink.type: no sink is called 'nul'; did you mean null" in done.stderr
     check = subprocess.run(
         [sys.executable, "-m", "artimon.cli", "flows", "check", str(file)],
         capture_output=True,
