@@ -55,8 +55,9 @@ def usual_replication(bootstrap: str, options: dict[str, Any] | None = None) -> 
 def make_topics(
     bootstrap: str, topics: Sequence[Topic] = TOPICS, options: dict[str, Any] | None = None, brokers: int = 1
 ) -> list[str]:
-    """Create those of `topics` that are missing, once so many brokers are up; returns the names of the new ones.
-    `options`: access other than that of this process. Raises KafkaError, OSError, TopicsUnknown."""
+    """Create those of `topics` that are missing, once so many brokers are up, and wait until the brokers know them;
+    returns the names of the new ones. `options`: access other than that of this process. Raises KafkaError, OSError,
+    TopicsUnknown, GrowError."""
     admin = open_admin(bootstrap, options)
     try:
         if brokers > 1 and len(up := brokers_of(admin)) < brokers:
@@ -65,6 +66,8 @@ def make_topics(
         absent = [topic for topic in topics if topic.name not in present]
         for topic in absent:
             _create(admin, topic)
+        for topic in absent:
+            _await_everywhere(admin, topic.name, topic.partitions, SYSTEM_CLOCK)
         return [topic.name for topic in absent]
     finally:
         admin.close()
@@ -106,7 +109,7 @@ def _grow(admin: Any, base: str, partitions: int, clock: Clock) -> tuple[str, st
     if newest.partitions == partitions and number > 1:
         old = generation(base, number - 1)  # an earlier run made it and may not have sealed the one before
         if old in find_topics(admin, [old]):
-            _seal(admin, old)
+            _seal(admin, old, clock)
         return old, newest.name
     if newest.partitions == partitions:
         raise GrowError(f"{newest.name} has {partitions} partitions already")
@@ -118,23 +121,31 @@ def _grow(admin: Any, base: str, partitions: int, clock: Clock) -> tuple[str, st
     replication = min(len(nodes) for nodes in newest.replicas.values())
     _create(admin, Topic(after, partitions, config, replication))
     _await_everywhere(admin, after, partitions, clock)
-    _seal(admin, old)
+    _seal(admin, old, clock)
     return old, after
 
 
 def _await_everywhere(admin: Any, name: str, partitions: int, clock: Clock) -> None:
-    """Until the cluster describes the topic with a leader for each partition."""
-    until = clock.monotonic() + KNOWN_S
+    """Until the cluster describes the topic with a leader for each partition. The client asks any of the brokers, so
+    that a cluster of several is asked several times."""
+    until, wanted, told = clock.monotonic() + KNOWN_S, 2 * len(brokers_of(admin)) - 1, 0
     while clock.monotonic() < until:
         found = [one for one in admin.describe_topics([name]) if not one["error_code"]]
         leaders = [one["leader_id"] for one in found[0]["partitions"]] if found else []
-        if len(leaders) == partitions and min(leaders) >= 0:
+        told = told + 1 if len(leaders) == partitions and min(leaders) >= 0 else 0
+        if told >= wanted:
             return
-        clock.wait(threading.Event(), 0.2)
+        clock.wait(threading.Event(), 0.0 if told else 0.2)
     raise GrowError(f"{name} was made, but has no leaders after {KNOWN_S:.0f} s: look at the brokers, run this again")
 
 
-def _seal(admin: Any, name: str) -> None:
-    """Its leaders refuse whatever is written from now on."""
-    resource = ConfigResource(ConfigResourceType.TOPIC, name, configs={"max.message.bytes": str(SEALED_BYTES)})
-    admin.alter_configs([resource])
+def _seal(admin: Any, name: str, clock: Clock) -> None:
+    """Its leaders refuse whatever is written from now on; returns once the cluster says so."""
+    topic, key = ConfigResource(ConfigResourceType.TOPIC, name), "max.message.bytes"
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs={key: str(SEALED_BYTES)})])
+    until = clock.monotonic() + KNOWN_S
+    while clock.monotonic() < until:
+        if str(admin.describe_configs([topic], config_filter="all")["topic"][name][key]["value"]) == str(SEALED_BYTES):
+            return
+        clock.wait(threading.Event(), 0.1)
+    raise GrowError(f"{name} is not sealed after {KNOWN_S:.0f} s: look at the brokers, run this again")

@@ -38,7 +38,7 @@ def config(tmp_path: Path, brokers: Stack, zookeeper: str, hdfs: str, connector:
     name = f"t{uuid.uuid4().hex[:10]}"
     topics = platform_topics(name, 4, 3)
     make_topics(brokers.kafka, topics, brokers=3)
-    assert check_topics(brokers.kafka, topics) == []
+    eventually(lambda: check_topics(brokers.kafka, topics) == [], "all brokers to know the topics")
     made = config_for(tmp_path, zookeeper, brokers.kafka, hdfs, name, connector)
     return replace(made, raw_interval_s=1.0)
 
