@@ -20,7 +20,7 @@ from artimon.model.exposure import require_protection
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.partition_counts import PartitionCounts, pins_of
-from artimon.model.registration import Registration, zookeeper_client
+from artimon.model.registration import Registration, close_client, zookeeper_client
 from artimon.model.topic_check import TopicCheck, relied_on
 from artimon.model.vshards import union
 from artimon.settings import security
@@ -336,8 +336,7 @@ class ShardProcess:
             self._moving.join(5)
             if self._snapshots is not None:
                 self._snapshots.stop(last=not self.shard.broken)
-        self._client.stop()
-        self._client.close()
+        close_client(self._client)
 
 
 def run_shard(

@@ -169,16 +169,12 @@ def _change(zookeeper: str | None, data: Path | None, how: Callable[[Membership]
 def _connected(zookeeper: str | None, data: Path | None) -> Iterator[KazooClient]:
     from kazoo.handlers.threading import KazooTimeoutError
 
-    from artimon.model.registration import zookeeper_client
+    from artimon.model.registration import zookeeper_session
 
     place = zookeeper or located(data).zookeeper
-    client = zookeeper_client(place)
     try:
-        client.start(timeout=10)
-        yield client
+        with zookeeper_session(place, 10.0) as client:
+            yield client
     except KazooTimeoutError:
         say(f"artimon: ZooKeeper at {place} does not answer")
         raise typer.Exit(1) from None
-    finally:
-        client.stop()
-        client.close()

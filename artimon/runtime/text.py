@@ -55,7 +55,7 @@ def parse_size(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     if not found:
         raise ValueError(f"{text!r:.80} is no size: write bytes, such as 20GiB")
-    return int(found[1]) * 1024 ** " KMGT".index((found[2] or " ")[0].upper())
+    return int(found[1]) << 10 * " KMGT".index((found[2] or " ")[0].upper())
 
 
 def parse_address(text: str) -> tuple[str, int]:
