@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from artimon.settings import Settings
 
+T = TypeVar("T")
 DataOption = Annotated[Path | None, typer.Option("--data", help="Data folder of the stack (ARTIMON_DATA).")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ZookeeperOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_ZOOKEEPER, else the running stack's).")]
@@ -17,26 +19,36 @@ KafkaOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_KAFKA,
 HdfsOption = Annotated[str | None, typer.Option(help="URI (ARTIMON_HDFS, else the running stack's).")]
 
 
-def keep_days(text: str) -> str:
-    """Refuses at the command line what does not say how long classes of retention are kept."""
-    from pipeline.compaction.config import KeepError, parse_keep
+def checking(*acts: Callable[[Any], object] | None) -> Callable[[Any], Any]:
+    """Callback of an option that refuses what one of `acts` refuses by a ValueError."""
 
+    def check(value: Any) -> Any:
+        for act in acts if value is not None else ():
+            if act is not None:
+                refusing(act, value)
+        return value
+
+    return check
+
+
+def refusing(act: Callable[[Any], T], value: Any) -> T:
+    """Result of `act`; misuse of the command line if it raises ValueError."""
     try:
-        parse_keep(text)
-    except KeepError as problem:
+        return act(value)
+    except ValueError as problem:
         raise typer.BadParameter(str(problem)) from None
-    return text
 
 
-def keep_rules(texts: list[str] | None) -> list[str]:
-    """Refuses at the command line what is no rule of retention."""
-    from sources.series.keeping import KeepRuleError, parse_keep_rules
+def _keep_days(text: str) -> object:
+    from pipeline.compaction.config import parse_keep
 
-    try:
-        parse_keep_rules(texts or ())
-    except KeepRuleError as problem:
-        raise typer.BadParameter(str(problem)) from None
-    return texts or []
+    return parse_keep(text)
+
+
+def _keep_rules(texts: list[str]) -> object:
+    from sources.series.keeping import parse_keep_rules
+
+    return parse_keep_rules(texts)
 
 
 DaysOption = Annotated[
@@ -44,7 +56,7 @@ DaysOption = Annotated[
     typer.Option(
         "--keep",
         help="CLASS=DAYS, by comma: how long each class of samples is kept; * names all others.",
-        callback=keep_days,
+        callback=checking(_keep_days),
     ),
 ]
 KeepClassOption = Annotated[
@@ -53,34 +65,9 @@ KeepClassOption = Annotated[
         "--keep-class",
         help="PATTERN=CLASS: variables whose name fits are kept as `--keep` of the compactor says of the class; may be "
         "repeated, the first that fits holds.",
-        callback=keep_rules,
+        callback=checking(_keep_rules),
     ),
 ]
-HostOption = Annotated[
-    str, typer.Option(help="Address to listen on and to be known by; others reach it only where it is not loopback.")
-]
-InsecureOption = Annotated[
-    bool,
-    typer.Option("--insecure", help="Listen beyond loopback without authentication (docs/security.md)."),
-]
-
-
-def _quota(text: str | None) -> str | None:
-    """Refuses at the command line what is no quota."""
-    from artimon.settings import SettingsError, parse_quota
-
-    try:
-        parse_quota(text or "0")
-    except SettingsError as problem:
-        raise typer.BadParameter(str(problem)) from None
-    return text
-
-
-QuotaOption = Annotated[
-    str | None,
-    typer.Option(help="Bytes that samples may take in Kafka, such as 20GiB (ARTIMON_KAFKA_QUOTA).", callback=_quota),
-]
-HealthOption = Annotated[Path | None, typer.Option(help="File in which the process says how it is.")]
 
 
 def say(text: str) -> None:
@@ -105,30 +92,3 @@ def asked_store(zookeeper: str | None, data: Path | None) -> str:
     from artimon.stack import locate
 
     return locate.asked_store(zookeeper, data)
-
-
-def duration(text: str) -> str:
-    """Refuses at the command line what is no period of at least a second."""
-    from artimon.running import duration_ms
-
-    try:
-        good = duration_ms(text) >= 1000
-    except ValueError as problem:
-        raise typer.BadParameter(str(problem)) from None
-    if not good:
-        raise typer.BadParameter(f"{text} is too short: use at least 1s")
-    return text
-
-
-def process_name(text: str) -> str:
-    """Refuses at the command line what cannot name a process: it becomes the name of a znode, and of files."""
-    if not text or len(text) > 200 or text in {".", ".."} or not text.isprintable() or set(text) & set("/, "):
-        raise typer.BadParameter(f"{text!r} cannot be a name: use 1 to 200 letters, digits, dots, - and _")
-    return text
-
-
-def process_names(text: str) -> str:
-    """As `process_name`, of several by comma."""
-    for one in text.split(","):
-        process_name(one)
-    return text

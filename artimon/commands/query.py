@@ -41,10 +41,10 @@ def _every(text: str | None) -> str | None:
 
 
 def _seconds(text: str) -> float:
-    from artimon.running import duration_ms
+    from artimon.runtime.text import parse_duration
 
     try:
-        return duration_ms(text if not text[-1:].isdigit() else f"{text}s") / 1000
+        return parse_duration(text if not text[-1:].isdigit() else f"{text}s") / 1000
     except ValueError as problem:
         raise typer.BadParameter(str(problem)) from None
 

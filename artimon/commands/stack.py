@@ -15,10 +15,11 @@ from artimon.commands.common import (
     DaysOption,
     JsonOption,
     KeepClassOption,
-    duration,
+    checking,
     located,
     say,
 )
+from artimon.runtime.text import parse_period
 from artimon.settings import Settings
 
 app = typer.Typer()
@@ -28,7 +29,7 @@ app = typer.Typer()
 def up(
     data: DataOption = None,
     parts: Annotated[str, typer.Option(help="Parts or groups (base, hdfs, shards, all, examples), by comma.")] = "all",
-    poll: Annotated[str, typer.Option(help="Period of the agent's polls.", callback=duration)] = "60s",
+    poll: Annotated[str, typer.Option(help="Period of the agent's polls.", callback=checking(parse_period))] = "60s",
     level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
     capacity: Annotated[
         int, typer.Option(min=0, help="Series that a shard has room for (0: what fits into memory, at most a million).")

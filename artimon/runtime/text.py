@@ -77,6 +77,11 @@ def parse_process_name(text: str) -> str:
     return text
 
 
+def parse_process_names(text: str) -> tuple[str, ...]:
+    """Names of processes by comma. Raises ValueError."""
+    return tuple(map(parse_process_name, text.split(",")))
+
+
 def closest_names(word: str, known: Iterable[str], limit: int = 3) -> list[str]:
     """The known names that are spelled much like `word`, best first."""
     return difflib.get_close_matches(word, list(known), limit, 0.6)
