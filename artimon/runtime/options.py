@@ -9,6 +9,7 @@ gives `artimon shard` the option `--port`, with this help, this default and thes
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import lru_cache
@@ -75,7 +76,7 @@ class Bound(NamedTuple):
 @lru_cache(maxsize=64)
 def bound_options(cls: type) -> tuple[Bound, ...]:
     """Options at the fields of a dataclass, without those of the dataclasses in it."""
-    hints = get_type_hints(cls, include_extras=True)
+    hints = _hints(cls)
     found = []
     for field in fields(cls):
         base, *extras = get_args(hints[field.name]) if _is_annotated(hints[field.name]) else (hints[field.name],)
@@ -85,9 +86,14 @@ def bound_options(cls: type) -> tuple[Bound, ...]:
 
 def nested_settings(cls: type) -> Iterator[tuple[str, type]]:
     """Fields that hold settings classes with options of their own."""
-    for name, hint in get_type_hints(cls).items():
+    for name, hint in _hints(cls).items():
         if isinstance(hint, type) and is_dataclass(hint) and bound_options(hint):
             yield name, hint
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    """Types of the fields. They are evaluated among the names of the module alone, which functions in them use too."""
+    return get_type_hints(cls, vars(sys.modules[cls.__module__]), {}, include_extras=True)
 
 
 def _is_annotated(hint: Any) -> bool:
