@@ -15,7 +15,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand
 
-from artimon.commands.common import checking, located, refusing
+from artimon.cli.common import checking, located, refusing
 from artimon.runtime.options import Bound, bound_options, nested_settings
 from artimon.settings import Settings
 

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from artimon.commands.common import JsonOption, say
-from artimon.commands.options import Given, settings_command
+from artimon.cli.common import JsonOption, Panel, say
+from artimon.cli.options import Given, settings_command
 
+PANEL = Panel.OPERATE
 app = typer.Typer()
 sites = typer.Typer(help="Several data centres, each with its own ZooKeeper, Kafka and store.", no_args_is_help=True)
 app.add_typer(sites, name="sites")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from artimon.commands.common import DataOption, JsonOption, ZookeeperOption, located, say
+from artimon.cli.common import DataOption, JsonOption, Panel, ZookeeperOption, located, say
 from query_dsl.results.render import printable
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from varstore.cluster.directory import Shards
     from varstore.cluster.membership import Membership
 
+PANEL = Panel.OPERATE
 app = typer.Typer()
 shards_app = typer.Typer(no_args_is_help=True, help="The shards of the memory store.")
 app.add_typer(shards_app, name="shards")

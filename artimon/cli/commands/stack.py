@@ -10,11 +10,12 @@ from typing import Annotated, Literal
 import typer
 
 from artimon import settings as settings_module
-from artimon.commands.common import (
+from artimon.cli.common import (
     DataOption,
     DaysOption,
     JsonOption,
     KeepClassOption,
+    Panel,
     checking,
     located,
     say,
@@ -22,6 +23,7 @@ from artimon.commands.common import (
 from artimon.runtime.text import parse_period
 from artimon.settings import Settings
 
+PANEL = Panel.MACHINE
 app = typer.Typer()
 
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from artimon.commands.options import Given, settings_command
+from artimon.cli.common import Panel
+from artimon.cli.options import Given, settings_command
 
 if TYPE_CHECKING:
     from sources.config import SourceConfig
 
+PANEL = Panel.PROCESS
 app = typer.Typer()
 
 

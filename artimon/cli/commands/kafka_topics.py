@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from artimon.commands.common import DataOption, JsonOption, KafkaOption, located, say
+from artimon.cli.common import DataOption, JsonOption, KafkaOption, Panel, located, say
 
+PANEL = Panel.OPERATE
 app = typer.Typer()
 topics_app = typer.Typer(no_args_is_help=True, help="The topics in Kafka.")
 app.add_typer(topics_app, name="topics")

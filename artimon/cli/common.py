@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -12,6 +13,17 @@ import typer
 from artimon.settings import Settings
 
 T = TypeVar("T")
+
+
+class Panel(StrEnum):
+    """Headings of `--help`, in their order."""
+
+    MACHINE = "On this machine"
+    ASK = "Ask"
+    OPERATE = "Look after"
+    PROCESS = "Run one process"
+
+
 DataOption = Annotated[Path | None, typer.Option("--data", help="Data folder of the stack (ARTIMON_DATA).")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ZookeeperOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_ZOOKEEPER, else the running stack's).")]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from artimon.commands.common import located, say
+from artimon.cli.common import located, say
 
 if TYPE_CHECKING:
     from pipeline.plane.tree import Tree
