@@ -16,8 +16,9 @@ from tests.e2e.ledger import LedgerSink
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("command")
-    arguments.add_argument("--level", choices=("kafka", "hdfs"), required=True)
-    for name in ("name", "zookeeper", "poll"):
+    arguments.add_argument("--level", choices=("kafka", "hdfs"), default="hdfs")
+    arguments.add_argument("--poll", default="60s")
+    for name in ("name", "zookeeper"):
         arguments.add_argument(f"--{name}", required=True)
     for name in ("data", "health", "keys", "ledger", "dropin", "sources"):
         arguments.add_argument(f"--{name}", required=True, type=Path)

@@ -3,74 +3,63 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from artimon.cli.common import DataOption, JsonOption, KafkaOption, Panel, located, say
+from artimon.cli.common import JsonOption, Panel, say
+from artimon.cli.options import Given, settings_command
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
 topics_app = typer.Typer(no_args_is_help=True, help="The topics in Kafka.")
 app.add_typer(topics_app, name="topics")
 
-PrefixOption = Annotated[str, typer.Option(help="First word of the names of the topics.")]
-ReplicationOption = Annotated[
-    int, typer.Option(min=0, max=9, help="Copies of each partition (0: 3, or as many as there are brokers).")
-]
-SegmentOption = Annotated[
-    int, typer.Option(min=0, help="segment.bytes of the topic of samples (0: as the brokers are set).")
-]
+SETTINGS = "artimon.stack.topics:TopicSettings"
 UNREACHED, DIFFERENT = 2, 1
 
 
-@topics_app.command("create")
-def create(
-    partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the topic of samples.")] = 8,
-    replication: ReplicationOption = 0,
-    segment_bytes: SegmentOption = 0,
-    prefix: PrefixOption = "artimon",
-    kafka: KafkaOption = None,
-    data: DataOption = None,
-) -> None:
-    """Make the topics that are missing; those that exist stay as they are (see `artimon topics check`)."""
+@contextmanager
+def _reaching() -> Iterator[None]:
+    """Exit code UNREACHED, and a message, if Kafka does not answer."""
     from artimon.model.topic_check import TopicsUnknown
-    from artimon.model.topic_spec import platform_topics
-    from artimon.stack.topics import make_topics, usual_replication
 
-    place = kafka or located(data).kafka
     try:
-        copies = replication or usual_replication(place)
-        made = make_topics(place, platform_topics(prefix, partitions, copies, segment_bytes))
+        yield
     except (TopicsUnknown, RuntimeError, OSError) as problem:
         say(f"artimon: {problem}")
         raise typer.Exit(UNREACHED) from None
+
+
+@settings_command(topics_app, SETTINGS)
+def create(
+    given: Given, partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the topic of samples.")] = 8
+) -> None:
+    """Make the topics that are missing; those that exist stay as they are (see `artimon topics check`)."""
+    from artimon.stack.topics import TopicSettings, make_topics
+
+    settings = given.make(TopicSettings)
+    with _reaching():
+        made = make_topics(settings.kafka, settings.topics(partitions))
     print("\n".join(f"made {name}" for name in made) or "all topics exist")
 
 
-@topics_app.command("check")
+@settings_command(topics_app, SETTINGS)
 def check(
+    given: Given,
     partitions: Annotated[int, typer.Option(min=0, max=1024, help="Wished of the samples (0: as many as now).")] = 0,
-    replication: ReplicationOption = 0,
-    segment_bytes: SegmentOption = 0,
-    prefix: PrefixOption = "artimon",
-    kafka: KafkaOption = None,
-    data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print each difference from what the topics must be, with the command that mends it; exit 1 if there is one."""
-    from artimon.model.topic_check import TopicsUnknown, check_topics
-    from artimon.model.topic_spec import platform_topics
-    from artimon.stack.topics import usual_replication
+    from artimon.model.topic_check import check_topics
+    from artimon.stack.topics import TopicSettings
 
-    place = kafka or located(data).kafka
-    try:
-        copies = replication or usual_replication(place)
-        found = check_topics(place, platform_topics(prefix, partitions, copies, segment_bytes))
-    except TopicsUnknown as problem:
-        say(f"artimon: {problem}")
-        raise typer.Exit(UNREACHED) from None
+    settings = given.make(TopicSettings)
+    with _reaching():
+        found = check_topics(settings.kafka, settings.topics(partitions))
     if as_json:
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:
@@ -81,21 +70,15 @@ def check(
     raise typer.Exit(DIFFERENT if found else 0)
 
 
-@topics_app.command("grow")
+@settings_command(topics_app, "artimon.stack.topics:TopicPlace")
 def grow(
-    partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the new topic of samples.")],
-    prefix: PrefixOption = "artimon",
-    kafka: KafkaOption = None,
-    data: DataOption = None,
+    given: Given, partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the new topic of samples.")]
 ) -> None:
     """Move the samples to a new topic with another number of partitions, while everything runs."""
-    from artimon.model.topic_check import TopicsUnknown
-    from artimon.stack.topics import grow_samples
+    from artimon.stack.topics import TopicPlace, grow_samples
 
-    try:
-        old, new = grow_samples(kafka or located(data).kafka, prefix, partitions)
-    except TopicsUnknown as problem:
-        say(f"artimon: {problem}")
-        raise typer.Exit(UNREACHED) from None
+    place = given.make(TopicPlace)
+    with _reaching():
+        old, new = grow_samples(place.kafka, place.prefix, partitions)
     print(f"{new} has {partitions} partitions and takes what is sent from now on")
     print(f"{old} takes nothing more; Spark reads it to its end, then {new}; keep it for 76 hours")

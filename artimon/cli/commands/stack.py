@@ -53,6 +53,7 @@ def up(
 ) -> None:
     """Start the whole stack on this machine and keep it running until Ctrl-C."""
     from artimon.stack import foreground
+    from artimon.stack.own import option_words
     from artimon.stack.stack import Stack
 
     place = located(data)
@@ -63,9 +64,7 @@ def up(
     store = {"capacity": str(capacity), "shards": str(shards), "replicas": str(replicas), "brokers": str(brokers)}
     options = {"poll": poll, "level": level, "keep": keep, "keep_class": "\n".join(keep_class or ()), **store}
     if detach:
-        arguments = ["--data", str(place.data), "--parts", parts, "--poll", poll, "--level", level]
-        arguments += [word for name, value in store.items() for word in (f"--{name}", value)]
-        arguments += ["--keep", keep, *(word for rule in keep_class or () for word in ("--keep-class", rule))]
+        arguments = ["--data", str(place.data), "--parts", parts, *option_words(options, *options)]
         arguments += [] if base_port is None else ["--base-port", str(base_port)]
         foreground.start_detached(arguments, place.data, say)
         return
