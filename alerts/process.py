@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from alerts.database import Database, _nothing, open_database
 from alerts.display import ALERTS_PATH
@@ -22,6 +23,7 @@ from alerts.smtp import load_settings
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.registration import Registration, zookeeper_client
+from artimon.runtime.options import Health, Option, Zookeeper, in_milliseconds, process_name
 from varstore.cluster.client import VarstoreClient
 
 log = logging.getLogger(__name__)
@@ -37,17 +39,23 @@ class AlertsConfig:
     """How one engine runs. `to`: addresses of rules that name no receiver. `smtp_settings`: a JSON file (mode 0600)
     with starttls, ca, user, password, sender."""
 
-    zookeeper: str
+    zookeeper: Zookeeper
     rules: Path
-    data: Path
-    smtp: str
-    id: str = "alerts"
-    link: str = ""
-    to: tuple[str, ...] = ("artimon@localhost",)
-    sender: str = "artimon@localhost"
-    smtp_settings: Path | None = None
-    settle_ms: int = 15_000
-    health: Path | None = None
+    """Folder of the rule files."""
+    data: Annotated[
+        Path,
+        Option("Folder of the engine's state, of one engine only.", place=lambda place: place.data / "alerts"),
+    ]
+    smtp: Annotated[str, Option("host:port of the mail server (ARTIMON_SMTP).", place=attrgetter("smtp"))]
+    id: Annotated[str, process_name("Name of this engine.")] = "alerts"
+    link: Annotated[str, Option("Address of the page, for the links in mails.", place=attrgetter("api"))] = ""
+    to: Annotated[tuple[str, ...], Option("Where mails of rules without receivers go.")] = ("artimon@localhost",)
+    sender: Annotated[str, Option("From whom mails are.")] = "artimon@localhost"
+    smtp_settings: Annotated[Path | None, Option("JSON file, mode 0600: starttls, ca, user, password, sender.")] = None
+    settle_ms: Annotated[int, in_milliseconds("How long after its end a bucket counts as settled.", "--settle")] = (
+        15_000
+    )
+    health: Health = None
 
 
 def run_alerts(

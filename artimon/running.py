@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import logging
-import re
 import signal
 import sys
 import threading
 from types import FrameType
 
 from artimon.settings import kafka_security, security, zookeeper_auth
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|min|h)")
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
 def begin() -> threading.Event:
@@ -41,11 +37,3 @@ def quiet() -> None:
     """Clients of servers log every attempt; what matters of it our own messages say."""
     for noisy in ("kazoo", "kafka", "py4j", "bookkeeper.zookeeper"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
-
-
-def duration_ms(text: str) -> int:
-    """Milliseconds of "10s", "500ms", "1m". Raises ValueError."""
-    found = _DURATION.fullmatch(text.strip())
-    if not found:
-        raise ValueError(f"{text!r} is no duration: write a number and ms, s, m or h, such as 60s")
-    return int(float(found[1]) * _UNITS_MS[found[2]])

@@ -16,7 +16,7 @@ from bookkeeper.variables import Variables
 
 if TYPE_CHECKING:
     from bookkeeper.framed import FramedServer
-    from bookkeeper.registration import Registration
+    from bookkeeper.registration import EndpointRegistration
     from bookkeeper.service import Service
 
 CONTEXTS = "/artimon/contexts"
@@ -54,7 +54,7 @@ class Endpoint:
         self._thread: threading.Thread | None = None
         self._instance: instances.Instance | None = None
         self.server: FramedServer | None = None
-        self.registration: Registration | None = None
+        self.registration: EndpointRegistration | None = None
         self.service: Service | None = None
         self.advertised = ""
         self._begun = monotonic()
@@ -210,7 +210,7 @@ class Endpoint:
         data = {"instance": name, "birth_ms": identity.birth_ms, "pid": os.getpid(), "version": 1}
         self.service, self.server, self.advertised = handler, server, where.advertise
         told = json.dumps(data).encode()
-        self.registration = registration.Registration(settings.zookeeper, path, told, digest=user)
+        self.registration = registration.EndpointRegistration(settings.zookeeper, path, told, digest=user)
         self._prepared.set()
 
     def _take_number(self) -> str:

@@ -21,7 +21,7 @@ RETRY_MAX_S = 30.0
 log = logging.getLogger("bookkeeper.zookeeper")
 
 
-class Registration:
+class EndpointRegistration:
     """One znode and the client that holds it; `run` is the whole life, in the caller's thread.
 
     Threads: `run` makes every call to ZooKeeper. kazoo's threads only set `_wake`. `withdraw`, `stop` and `abandon`

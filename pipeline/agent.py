@@ -10,8 +10,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from kazoo.client import KazooClient
 
@@ -19,6 +20,7 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.protocols import Sink
 from artimon.model.registration import Registration, zookeeper_client
 from artimon.model.routing import DEFAULT_LANES
+from artimon.runtime.options import Health, Insecure, MiB, Option, Zookeeper, in_seconds, process_name
 from artimon.settings import zookeeper_auth
 from pipeline.collectors import DEFAULT_GROUP
 from pipeline.collectors import Mode as CollectorMode
@@ -48,7 +50,7 @@ from pipeline.plane.plane import Plane, remembered
 from pipeline.plane.runtime import Runtime
 from pipeline.plane.signatures import read_keys
 from pipeline.sender import Sender
-from pipeline.sites.links import Links, Site
+from pipeline.sites.links import Links, Site, parse_sites
 from pipeline.tracker import Tracker
 
 log = logging.getLogger(__name__)
@@ -73,41 +75,81 @@ _NEARLY = 0.9
 """Above this part of its quota the log is a problem."""
 
 
+AgentName = Annotated[str, process_name("Name of the agent, for ever the same.", "--name", usual="local")]
+AgentData = Annotated[
+    Path, Option("Folder of the log and the source's state.", place=lambda place: place.data / "agent")
+]
+
+
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
     """`name`: part of every identity, unique among agents. `data`: this agent's folder; the log lies in `<data>/log`,
     the audit in `<data>/accepted`. `level`: when a batch is acked, once Kafka has it or once the table on HDFS has."""
 
-    name: str
-    data: Path
-    zookeeper: str
-    level: Literal["kafka", "hdfs"] = "hdfs"
+    name: AgentName
+    data: AgentData
+    zookeeper: Zookeeper
+    level: Annotated[Literal["kafka", "hdfs"], Option("Ack level.")] = "hdfs"
     lanes: int = DEFAULT_LANES
     quota_bytes: int = QUOTA_BYTES
     segment_bytes: int = SEGMENT_BYTES
     topic_prefix: str = "artimon"
-    groups: tuple[str, ...] = (DEFAULT_GROUP,)
-    """Whose configuration it takes besides its own, later ones over earlier ones."""
-    sites: tuple[Site, ...] = ()
-    """Data centres in order of preference, the first on `zookeeper`; () if there is one only (pipeline/sites/)."""
-    patience_s: float = 60.0
-    """After so long without progress a lane's batches that were never sent go to the next site."""
+    groups: Annotated[
+        tuple[str, ...],
+        Option("Take the configuration of this group; may be repeated (default: default).", "--group"),
+    ] = (DEFAULT_GROUP,)
+    """Besides its own, later ones over earlier ones."""
+    sites: Annotated[
+        tuple[Site, ...],
+        Option(
+            "A data centre, NAME=ZOOKEEPER; repeated, in order of preference (docs/sites.md).",
+            "--site",
+            read=parse_sites,
+            many=True,
+        ),
+    ] = ()
+    """The first is on `zookeeper`; () if there is one only (pipeline/sites/)."""
+    patience_s: Annotated[
+        float,
+        in_seconds("After so long without progress what was never sent goes to the next site.", "--patience"),
+    ] = 60.0
     return_s: float = 60.0
     """A better site takes lanes back once it has been reachable for so long."""
-    configuration: Path | None = None
-    """A local file of configuration, which lies under what ZooKeeper says."""
-    shed: Literal["refuse", "oldest"] = "refuse"
+    configuration: Annotated[
+        Path | None, Option("File of configuration, under what ZooKeeper says (docs/control.md).", "--config")
+    ] = None
+    shed: Annotated[
+        Literal["refuse", "oldest"],
+        Option("When the log is full: refuse what is new, or give up the oldest (docs/formats/wal.md)."),
+    ] = "refuse"
     """What becomes of new data when the log is full: refused and counted; or taken, and the oldest given up, with a
     record that says so (pipeline/log/shed.py; not with several sites)."""
-    live_first: bool = False
-    """After an outage new data overtakes what has waited for more than a minute; each in its own order."""
-    delivery: Literal["end-to-end", "disk-failover", "best-effort"] = "end-to-end"
-    """What is promised for what was accepted: docs/direct.md."""
-    backlog_rate: float = BACKLOG_RATE
+    live_first: Annotated[
+        bool, Option("After an outage new data overtakes what has waited for more than a minute.")
+    ] = False
+    """Each in its own order."""
+    delivery: Annotated[
+        Literal["end-to-end", "disk-failover", "best-effort"],
+        Option("What is promised for what was polled (docs/direct.md)."),
+    ] = "end-to-end"
+    backlog_rate: Annotated[
+        float, Option("MiB a second for what has waited longer; 0: no limit.", least=0, unit=MiB)
+    ] = BACKLOG_RATE
     """Bytes a second at which what has waited for more than a minute is sent, at least twice as fast as new data
-    comes; 0: no limit."""
-    keys: Path | None = None
-    """File of the keys that sign configuration and commands (pipeline/plane/signatures.py)."""
+    comes."""
+    keys: Annotated[
+        Path | None,
+        Option(
+            "File of the keys that sign configuration and commands (ARTIMON_CONFIG_KEYS).",
+            place=attrgetter("config_keys"),
+        ),
+    ] = None
+    flows: Annotated[Path | None, Option("File of flows that run beside the polls (docs/flows.md).")] = None
+    allow: Annotated[
+        Path | None, Option("File of parts and folders that pushed configuration may use (docs/security.md).")
+    ] = None
+    insecure: Insecure = False
+    health: Health = None
 
 
 class Agent:

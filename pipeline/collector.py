@@ -7,8 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from artimon.model.batch import BatchError, BatchHeader
 from artimon.model.clock import SYSTEM_CLOCK, Clock
@@ -17,6 +16,16 @@ from artimon.model.health import Publish, unpublished
 from artimon.model.partition_counts import pins_of
 from artimon.model.registration import zookeeper_client
 from artimon.model.topic_check import TopicCheck, relied_on
+from artimon.runtime.options import (
+    Health,
+    Insecure,
+    Kafka,
+    KafkaQuota,
+    ListenHost,
+    ListenPort,
+    Zookeeper,
+    process_name,
+)
 from artimon.settings import security
 from bookkeeper.framed import FramedServer
 from pipeline.acks import Position
@@ -44,20 +53,22 @@ RELIED_ON = ("samples", "series")
 Check = Callable[[bytes], BatchHeader]
 
 
+CollectorId = Annotated[str, process_name("Name of this collector.", usual="collector-0")]
+
+
 @dataclass(frozen=True, slots=True)
 class CollectorConfig:
     """`id`: name of this collector, unique. `kafka`: host:port, may be a comma list. `port` 0: any free one."""
 
-    id: str
-    zookeeper: str
-    kafka: str
-    host: str = "127.0.0.1"
-    port: int = 0
-    insecure: bool = False
-    """Serve other machines without authentication."""
-    health: Path | None = None
+    id: CollectorId
+    zookeeper: Zookeeper
+    kafka: Kafka
+    host: ListenHost = "127.0.0.1"
+    port: ListenPort = 0
+    insecure: Insecure = False
+    health: Health = None
     topic_prefix: str = "artimon"
-    quota_bytes: int = 0
+    quota_bytes: KafkaQuota = 0
     """Bytes that the topic of samples may have; 0: any number."""
 
 

@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from artimon.model.clock import Clock
 from artimon.model.exposure import require_protection
 from artimon.model.health import HealthFile, Publish
-from artimon.model.registration import Registration
+from artimon.model.registration import Registration, close_client
 from artimon.settings import security
 from bookkeeper.framed import FramedServer
 from pipeline.collectors import COLLECTORS_PATH
@@ -97,5 +97,4 @@ class Service:
         self.registration.stop(2.0)
         self._server.stop(2.0)
         close()
-        self._zookeeper.stop()
-        self._zookeeper.close()
+        close_client(self._zookeeper)

@@ -10,19 +10,31 @@ import threading
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from artimon.model.batch import BatchHeader
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.collector import settled
 from artimon.model.exposure import require_protection
-from artimon.model.grid import DEFAULT_LEVELS, Level
+from artimon.model.grid import DEFAULT_LEVELS, Level, parse_levels
 from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.partition_counts import PartitionCounts, pins_of
-from artimon.model.registration import Registration, zookeeper_client
+from artimon.model.registration import Registration, close_client, zookeeper_client
 from artimon.model.topic_check import TopicCheck, relied_on
 from artimon.model.vshards import union
+from artimon.runtime.options import (
+    Health,
+    Insecure,
+    Kafka,
+    ListenHost,
+    ListenPort,
+    Option,
+    Zookeeper,
+    process_name,
+)
+from artimon.runtime.text import parse_process_names
 from artimon.settings import security
 from bookkeeper.framed import FramedServer
 from varstore.answers.answer import ANSWER_BYTES
@@ -62,32 +74,44 @@ _ASK_S = 3.0
 class ShardConfig:
     """How one shard process runs."""
 
-    id: str
-    members: Sequence[str]
-    """The shards there are to be when ZooKeeper does not say; what it says goes before."""
-    zookeeper: str
-    kafka: str
-    replicas: int = 1
-    """As `members`."""
-    host: str = "127.0.0.1"
-    port: int = 0
-    insecure: bool = False
-    """Serve other machines without authentication."""
-    capacity: int = DEFAULT_CAPACITY
-    """Series; memory is reserved for them but only used as they come. 0: as many as there is memory for."""
-    health: Path | None = None
+    id: Annotated[str, process_name("Id of this shard, for ever the same.", usual="0")]
+    members: Annotated[
+        Sequence[str],
+        Option(
+            "Ids of all shards, by comma, at the very first start; then `artimon shards` says it.",
+            read=parse_process_names,
+            usual="0",
+        ),
+    ]
+    zookeeper: Zookeeper
+    kafka: Kafka
+    replicas: Annotated[int, Option("How many shards hold each series; as --members.", least=1)] = 1
+    host: ListenHost = "127.0.0.1"
+    port: ListenPort = 0
+    insecure: Insecure = False
+    capacity: Annotated[
+        int,
+        Option("Series that there is room for (0: what fits into memory, at most a million).", least=0, usual=0),
+    ] = DEFAULT_CAPACITY
+    """Memory is reserved for them but only used as they come."""
+    health: Health = None
     topic_prefix: str = "artimon"
-    levels: Sequence[Level] = DEFAULT_LEVELS
-    data: Path | None = None
-    """Folder of the snapshots; None: none are taken."""
-    hdfs: str | None = None
-    """URI where copies of snapshots and the raw table are; None: there are none."""
+    levels: Annotated[
+        Sequence[Level],
+        Option(
+            "SECONDSxBUCKETS by comma, finest first (ARTIMON_LEVELS).",
+            read=lambda text: parse_levels(text) if text else DEFAULT_LEVELS,
+            place=attrgetter("levels"),
+        ),
+    ] = DEFAULT_LEVELS
+    data: Annotated[Path | None, Option("Folder of the snapshots; none without it.")] = None
+    hdfs: Annotated[str | None, Option("URI: copies of snapshots go there, and refills come from.")] = None
     snapshot_s: float = INTERVAL_S
     copy_s: float = COPY_S
     """From one snapshot, and one copy on HDFS, to the next."""
-    sharing: int = 1
-    """So many shards of this machine, this one among them, share its memory where `limits` states none; if more are
-    registered under this host, so many."""
+    sharing: Annotated[
+        int, Option("At least so many shards share this machine's memory; more, if more register.", least=1)
+    ] = 1
     max_connections: int = 64
     limits: Limits = DEFAULT_LIMITS
 
@@ -336,8 +360,7 @@ class ShardProcess:
             self._moving.join(5)
             if self._snapshots is not None:
                 self._snapshots.stop(last=not self.shard.broken)
-        self._client.stop()
-        self._client.close()
+        close_client(self._client)
 
 
 def run_shard(

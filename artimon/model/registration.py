@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import NodeExistsError, NoNodeError
@@ -16,18 +18,40 @@ log = logging.getLogger(__name__)
 _CHECK_S = 30.0
 
 
-def zookeeper_client(hosts: str, timeout_s: float = 10.0) -> KazooClient:
-    """A client that goes on trying to connect for ever, at most 30 s apart; the caller starts it with `start_async`. It
-    shows what ARTIMON_ZOOKEEPER_AUTH says, and makes its nodes for that user alone. Raises SettingsError."""
+def zookeeper_client(hosts: str, timeout_s: float = 10.0, pause_s: float = 30.0) -> KazooClient:
+    """Client that tries to connect for ever, at most `pause_s` seconds apart; `timeout_s`: of the session. The caller
+    starts it with `start_async`. It shows what ARTIMON_ZOOKEEPER_AUTH says, and makes its nodes for that user alone.
+    Raises SettingsError."""
     client = KazooClient(
         hosts=hosts,
         timeout=timeout_s,
-        connection_retry={"max_tries": -1, "max_delay": 30, "delay": 0.2, "backoff": 2},
+        connection_retry={"max_tries": -1, "max_delay": pause_s, "delay": 0.2, "backoff": 2},
         command_retry={"max_tries": 3, "max_delay": 2},
         **access(zookeeper_auth()),
     )
     outlive_data(client)
     return client
+
+
+@contextmanager
+def zookeeper_session(hosts: str, connect_s: float = 0.0) -> Iterator[KazooClient]:
+    """Started client that is closed at the end. `connect_s`: seconds to wait for the connection; 0: do not wait. Raises
+    KazooTimeoutError, SettingsError."""
+    client = zookeeper_client(hosts)
+    try:
+        if connect_s:
+            client.start(timeout=connect_s)
+        else:
+            client.start_async()
+        yield client
+    finally:
+        close_client(client)
+
+
+def close_client(client: KazooClient) -> None:
+    """End the session, and with it every ephemeral node of it."""
+    client.stop()
+    client.close()
 
 
 class Registration(Watcher):

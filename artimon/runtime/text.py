@@ -55,7 +55,7 @@ def parse_size(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     if not found:
         raise ValueError(f"{text!r:.80} is no size: write bytes, such as 20GiB")
-    return int(found[1]) * 1024 ** " KMGT".index((found[2] or " ")[0].upper())
+    return int(found[1]) << 10 * " KMGT".index((found[2] or " ")[0].upper())
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -75,6 +75,11 @@ def parse_process_name(text: str) -> str:
     if not text or len(text) > MAX_NAME or text in {".", ".."} or not text.isprintable() or set(text) & set("/, "):
         raise ValueError(f"{text!r} cannot be a name: use 1 to {MAX_NAME} letters, digits, dots, - and _")
     return text
+
+
+def parse_process_names(text: str) -> tuple[str, ...]:
+    """Names of processes by comma. Raises ValueError."""
+    return tuple(map(parse_process_name, text.split(",")))
 
 
 def closest_names(word: str, known: Iterable[str], limit: int = 3) -> list[str]:

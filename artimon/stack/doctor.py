@@ -174,20 +174,16 @@ def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:
 
 def _access(settings: Settings, running: StackState | None) -> Iterator[Check]:
     """Access lists of ZooKeeper, and the user of the agent: nothing is said of a ZooKeeper that does not answer."""
-    from artimon.model.registration import zookeeper_client
+    from artimon.model.registration import zookeeper_session
     from artimon.model.watcher import LOST
     from pipeline.plane.access import OPEN, open_nodes
 
     known = running.addresses if running else {}
-    client = zookeeper_client(known.get("ARTIMON_ZOOKEEPER", settings.zookeeper))
     try:
-        client.start(timeout=3.0)
-        found = open_nodes(client)
+        with zookeeper_session(known.get("ARTIMON_ZOOKEEPER", settings.zookeeper), 3.0) as client:
+            found = open_nodes(client)
     except LOST:
         return
-    finally:
-        client.stop()
-        client.close()
     if found:
         detail = f"{len(found)} nodes that are open to everybody, such as {found[0]}"
         yield Check("zookeeper access", Mark.WARNING, detail, OPEN)

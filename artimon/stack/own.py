@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,6 +26,12 @@ def read_problem(context: Context, part: str) -> str:
     if age_ms > STALE_MS:
         return f"has not said how it is for {age_ms / 1000:.0f} s"
     return "" if health.state == "ok" else f"{health.state}: {health.problem}"
+
+
+def option_words(options: Mapping[str, str], *names: str) -> list[str]:
+    """Words of a command line that give these options; of one that may be repeated each line is a value."""
+    given = ((name, value) for name in names for value in options.get(name, "").splitlines())
+    return [word for name, value in given for word in (f"--{name.replace('_', '-')}", value)]
 
 
 class OwnPart(Part):
@@ -112,13 +119,11 @@ class Agent(OwnPart):
         return {"ARTIMON_DROPIN": str(self._dropin(context)), "ARTIMON_CONFIG_KEYS": str(self._keys(context))}
 
     def arguments(self, context: Context) -> list[str]:
-        option = context.options.get
         return [
-            *("agent", "--name", option("agent_name", "local"), *_servers(context, "zookeeper")),
+            *("agent", "--name", context.options.get("agent_name", "local"), *_servers(context, "zookeeper")),
             *("--data", str(context.folder("agent")), "--dropin", str(self._dropin(context))),
             *("--sources", str(context.data / "sources.yaml"), "--keys", str(self._keys(context))),
-            *("--poll", option("poll", "60s"), "--level", option("level", "hdfs")),
-            *(word for rule in option("keep_class", "").splitlines() for word in ("--keep-class", rule)),
+            *option_words(context.options, "poll", "level", "keep_class"),
             *_bean_servers(context),
         ]
 
@@ -142,14 +147,12 @@ class Shard(OwnPart):
         self.ports = MappingProxyType({f"{self.name}.rpc": first + number})
 
     def arguments(self, context: Context) -> list[str]:
-        option = context.options.get
         members = ",".join(str(number) for number in range(self.members))
         servers = _servers(context, "zookeeper", "kafka", *(("hdfs",) if context.server("namenode.rpc") else ()))
         return [
             *("shard", "--id", str(self.number), "--members", members, *servers),
-            *("--replicas", option("replicas", "1"), "--data", str(context.folder(self.name))),
-            *("--port", str(context.port(f"{self.name}.rpc"))),
-            *("--capacity", option("capacity", "0"), "--sharing", str(self.members)),
+            *("--data", str(context.folder(self.name)), "--port", str(context.port(f"{self.name}.rpc"))),
+            *("--sharing", str(self.members), *option_words(context.options, "replicas", "capacity")),
         ]
 
 
@@ -218,12 +221,10 @@ class Spark(OwnPart):
     stop_s = 20.0
 
     def arguments(self, context: Context) -> list[str]:
-        option = context.options.get
         jars = ",".join(str(jar) for jar in sorted((context.jars / "spark").glob("*.jar")))
         return [
             *("spark", *_servers(context, "zookeeper", "kafka", "hdfs"), "--data", str(context.folder("spark"))),
-            *("--master", option("master", "local[4,4]"), "--driver-memory", option("driver_memory", "1g")),
-            *("--jars", jars, "--raw-interval", option("raw_interval", "30s")),
+            *("--jars", jars, *option_words(context.options, "master", "driver_memory", "raw_interval")),
             *_quota(context),
         ]
 
@@ -246,6 +247,6 @@ class Compactor(OwnPart):
     memory_mb = 1024
 
     def arguments(self, context: Context) -> list[str]:
-        keep = context.options.get("keep", "*=400")
         data = str(context.folder("compactor"))
-        return ["compactor", *_servers(context, "zookeeper", "hdfs"), "--data", data, "--keep", keep]
+        servers, keep = _servers(context, "zookeeper", "hdfs"), option_words(context.options, "keep")
+        return ["compactor", *servers, "--data", data, *keep]

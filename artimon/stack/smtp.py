@@ -17,9 +17,11 @@ from typing import Any
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from artimon.model.health import HealthFile, Publish, unpublished
+from artimon.runtime.options import Health, ListenPort, StackData, Zookeeper
 from artimon.stack.mailbox import FOLDER, KEPT_BYTES, KEPT_MAILS, Mailbox
 
 HOST = "127.0.0.1"
+PORT = 8725
 BACKLOG = 64
 HEALTH_S = 1.0
 STOP_S = 5.0
@@ -36,6 +38,16 @@ class Limits:
     receivers: int = 100
     kept_mails: int = KEPT_MAILS
     kept_bytes: int = KEPT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class SmtpConfig:
+    """Settings of the process; mails stay in `<data>/mail`."""
+
+    zookeeper: Zookeeper
+    data: StackData
+    port: ListenPort = PORT
+    health: Health = None
 
 
 class _Connection(SMTP):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.errors import KafkaError, TopicAlreadyExistsError
@@ -27,6 +28,7 @@ from artimon.model.topic_spec import (
     generation_number,
     platform_topics,
 )
+from artimon.runtime.options import Kafka, Option, StackData
 from artimon.stack.errors import StackError
 
 __all__ = ["TOPICS", "GrowError", "Topic", "grow_samples", "make_topics", "usual_replication"]
@@ -35,6 +37,32 @@ TOPICS = platform_topics()
 KNOWN_S = 60.0
 """Time in which all brokers must have heard of a new topic."""
 _CREATE_MS = 15_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlace:
+    """Kafka cluster and names of the platform's topics on it."""
+
+    kafka: Kafka
+    data: StackData
+    prefix: Annotated[str, Option("First word of the names of the topics.")] = "artimon"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings(TopicPlace):
+    """Settings that the platform's topics must have."""
+
+    replication: Annotated[
+        int, Option("Copies of each partition (0: 3, or as many as there are brokers).", least=0, most=9)
+    ] = 0
+    segment_bytes: Annotated[
+        int, Option("segment.bytes of the topic of samples (0: as the brokers are set).", least=0)
+    ] = 0
+
+    def topics(self, partitions: int) -> Sequence[Topic]:
+        """All topics, that of samples with so many partitions. Raises TopicsUnknown."""
+        copies = self.replication or usual_replication(self.kafka)
+        return platform_topics(self.prefix, partitions, copies, self.segment_bytes)
 
 
 class GrowError(StackError):

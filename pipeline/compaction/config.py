@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+from artimon.runtime.options import Hdfs, Health, Option, Zookeeper, in_seconds
 from pipeline.compaction.merge import Limits
 from pipeline.compaction.plan import Keeping
 
@@ -18,13 +20,23 @@ class CompactorConfig:
     """`hdfs` is hdfs://HOST:PORT; `data` a local folder for what does not fit into memory: up to 20 bytes for each row
     of the largest hour."""
 
-    zookeeper: str
-    hdfs: str
-    data: Path
-    health: Path | None = None
-    keeping: Keeping = field(default_factory=Keeping)
-    interval_s: float = 30.0
-    """Between two looks at the table."""
+    zookeeper: Zookeeper
+    hdfs: Hdfs
+    data: Annotated[
+        Path,
+        Option("Local folder for what does not fit into memory.", place=lambda place: place.data / "compactor"),
+    ]
+    health: Health = None
+    keeping: Annotated[
+        Keeping,
+        Option(
+            "CLASS=DAYS, by comma: how long each class of samples is kept; * names all others.",
+            "--keep",
+            read=lambda text: parse_keep(text),
+            usual="*=400",
+        ),
+    ] = field(default_factory=Keeping)
+    interval_s: Annotated[float, in_seconds("How often to look at the table.", "--interval")] = 30.0
     sweep_s: float = 300.0
     """Between two looks for dead files."""
     limits: Limits = field(default_factory=Limits)

@@ -12,12 +12,10 @@ from typing import Any
 
 import psutil
 import pyarrow as pa
-from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
-from artimon.settings import zookeeper_auth
-from bookkeeper.registration import access
+from artimon.model.registration import zookeeper_session
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.job import Probe, no_probe
@@ -46,23 +44,13 @@ def run_compactor(
     be_humble()
     health = HealthFile(config.health or config.data / "health.json", "compactor", clock, publish)
     health.write("starting", "the table was not looked at yet")
-    zookeeper = KazooClient(
-        config.zookeeper,
-        timeout=10.0,
-        connection_retry={"max_tries": -1, "max_delay": 5.0},
-        **access(zookeeper_auth()),
-    )
-    zookeeper.start_async()
-    life = _Life(Compactor(config, zookeeper, clock, probe), config.interval_s, clock)
-    thread = threading.Thread(target=life.run, args=(stop,), name="compactor", daemon=True)
-    thread.start()
-    try:
+    with zookeeper_session(config.zookeeper) as zookeeper:
+        life = _Life(Compactor(config, zookeeper, clock, probe), config.interval_s, clock)
+        thread = threading.Thread(target=life.run, args=(stop,), name="compactor", daemon=True)
+        thread.start()
         while not clock.wait(stop, HEALTH_S):
             life.tell(health)
         thread.join(STOP_S)  # a job that takes longer is given up: nothing of it was committed
-    finally:
-        zookeeper.stop()
-        zookeeper.close()
 
 
 class _Life:

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Annotated
 
+from artimon.runtime.options import MiB, Option, in_seconds
 from pipeline.acks import END_OF_LOG, PartitionState
 from pipeline.direct.names import Scheme
 
@@ -34,9 +36,9 @@ class Step(Enum):
 class RollConfig:
     """When a file is full: at the first of these. `held_bytes`: what may wait for the store in memory."""
 
-    bytes: int = 64 * 1024 * 1024
+    bytes: Annotated[int, Option("A file is closed at this size.", "--roll-mib", 1, 1024, unit=MiB)] = 64 * MiB
     count: int = 200_000
-    seconds: float = 30.0
+    seconds: Annotated[float, in_seconds("A file is closed after this time.", "--roll")] = 30.0
     held_bytes: int = 64 * 1024 * 1024
 
 

@@ -8,13 +8,14 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
+from typing import Annotated
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.exposure import Unprotected
 from artimon.model.health import Publish, unpublished
 from artimon.model.registration import zookeeper_client
-from pipeline.collector import HEALTH_S, Collector, server_of
+from artimon.runtime.options import Health, Insecure, ListenHost, ListenPort, Option, Zookeeper
+from pipeline.collector import HEALTH_S, Collector, CollectorId, server_of
 from pipeline.direct.broker import DirectBroker
 from pipeline.direct.names import Scheme, stream_name
 from pipeline.direct.roll import RollConfig
@@ -31,15 +32,23 @@ class DirectConfig:
     """`folder`: hdfs://HOST:PORT/folder or file:///folder. `scan_s`: how often to look for what dead collectors left,
     0: for twice the time of a roll. `stop_s`: how long a stop may take to finish the file."""
 
-    id: str
-    zookeeper: str
-    folder: str
-    scheme: Scheme = Scheme.ROLL
+    id: CollectorId
+    zookeeper: Zookeeper
+    folder: Annotated[
+        str,
+        Option(
+            "With --store hdfs: hdfs://HOST:PORT/folder, or file:///folder.",
+            place=lambda place: f"{place.hdfs}/artimon/batches",
+        ),
+    ]
+    scheme: Annotated[
+        Scheme, Option("With --store hdfs: acked when its file is closed, or when its durable length covers it.")
+    ] = Scheme.ROLL
     roll: RollConfig = field(default_factory=RollConfig)
-    host: str = "127.0.0.1"
-    port: int = 0
-    insecure: bool = False
-    health: Path | None = None
+    host: ListenHost = "127.0.0.1"
+    port: ListenPort = 0
+    insecure: Insecure = False
+    health: Health = None
     topic_prefix: str = "artimon"
     scan_s: float = 0.0
     grace_s: float = GRACE_S

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from kafka import KafkaConsumer, TopicPartition
 from kazoo.client import KazooClient
@@ -19,6 +19,7 @@ from artimon.model.kafka_access import client_options
 from artimon.model.registration import zookeeper_client
 from artimon.model.supervise import Retry
 from artimon.model.znode import read_table
+from artimon.runtime.options import Health, Option
 from pipeline.acks import Sent, Verdict
 from pipeline.broker import Broker, TopicInfo
 from pipeline.collectors import Collectors, Endpoint
@@ -43,10 +44,13 @@ class HandoverConfig:
 
     name: str
     kafka: str
-    zookeeper: str
-    level: Literal["kafka", "hdfs"] = "hdfs"
+    zookeeper: Annotated[str, Option("ZooKeeper of the site whose collectors take them.", "--to")]
+    level: Annotated[Literal["kafka", "hdfs"], Option("Handed over once the other site's Kafka, or table, has it.")] = (
+        "hdfs"
+    )
     topic_prefix: str = "artimon"
     target_prefix: str = "artimon"
+    health: Health = None
 
 
 class OffsetsNode:

@@ -12,10 +12,9 @@ from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
+from artimon.model.registration import close_client, zookeeper_client
 from artimon.model.supervise import Retry, Supervised
 from artimon.model.topic_check import TopicCheck, relied_on
-from artimon.settings import zookeeper_auth
-from bookkeeper.registration import access
 from pipeline.series.keeper import SeriesKeeper
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.buckets import BucketsQuery
@@ -54,12 +53,7 @@ def run_application(
     health.write("starting", "Spark is starting")
     shutil.rmtree(config.data / "checkpoints", ignore_errors=True)  # caches of an earlier run
     session = make_session(config)
-    zookeeper = KazooClient(
-        config.zookeeper,
-        timeout=10.0,
-        connection_retry={"max_tries": -1, "max_delay": 5.0},
-        **access(zookeeper_auth()),
-    )
+    zookeeper = zookeeper_client(config.zookeeper, pause_s=5.0)
     zookeeper.start_async()
     try:
         _run(config, session, zookeeper, health, stop, clock, probe)
@@ -119,8 +113,7 @@ def _run(
 
 def _close(session: SparkSession, zookeeper: KazooClient) -> None:
     try:
-        zookeeper.stop()
-        zookeeper.close()
+        close_client(zookeeper)
     except Exception as error:  # nothing depends on it
         log.debug("ZooKeeper client: %s", error)
     closing = threading.Thread(target=session.stop, daemon=True)

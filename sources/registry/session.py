@@ -7,13 +7,11 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
-
-from artimon.settings import zookeeper_auth
-from bookkeeper.registration import access, outlive_data
+from artimon.model.registration import close_client, zookeeper_client
 
 log = logging.getLogger(__name__)
+PAUSE_S = 5.0
+"""Longest pause between attempts to connect: processes are found again soon after an outage."""
 STARTED_S = 5.0
 """So long a loop that was started may take to begin."""
 
@@ -24,16 +22,8 @@ class Session:
     def __init__(self, hosts: str, timeout_s: float = 10.0) -> None:
         """Connects to nobody yet. Raises SettingsError."""
         self.hosts, self.timeout_s = hosts, timeout_s
-        self.client: Any = KazooClient(
-            hosts,
-            timeout=timeout_s,
-            handler=SequentialThreadingHandler(),
-            connection_retry={"max_tries": -1, "max_delay": 5.0},
-            command_retry={"max_tries": 2, "max_delay": 2.0},
-            **access(zookeeper_auth()),
-        )
+        self.client: Any = zookeeper_client(hosts, timeout_s, PAUSE_S)
         self.client.add_listener(self._changed)
-        outlive_data(self.client)
         self.connected = False
         """There is a session, and the server answers."""
         self.lives = 0
@@ -61,8 +51,7 @@ class Session:
     def stop(self) -> None:
         """End the session, and with it every ephemeral node. Not to be called in the event loop."""
         self._begun = 0.0
-        self.client.stop()
-        self.client.close()
+        close_client(self.client)
 
     def _changed(self, state: str) -> None:
         self.connected = state == "CONNECTED"

@@ -18,7 +18,7 @@ from kazoo.exceptions import KazooException
 
 from artimon.stack.stack import Stack
 from bookkeeper import Bookkeeper
-from bookkeeper.registration import Registration
+from bookkeeper.registration import EndpointRegistration
 from tests.bookkeeper.polling import CONTEXTS, Node, application, end, hear, nodes, rows, say
 from tests.waiting import eventually
 
@@ -130,7 +130,7 @@ def test_an_expired_session_registers_anew(zk: KazooClient, zookeeper: str, book
 def test_a_dead_client_is_replaced(zk: KazooClient, zookeeper: str, context: str) -> None:
     """kazoo stays closed after an unexpected error in its loop; the watchdog makes another client."""
     path = f"{CONTEXTS}/{context}/127.0.0.1:1:x"
-    one = Registration(zookeeper, path, b"{}", reassert_s=0.2)
+    one = EndpointRegistration(zookeeper, path, b"{}", reassert_s=0.2)
     thread = threading.Thread(target=one.run, daemon=True)
     thread.start()
     eventually(lambda: zk.exists(path))

@@ -18,7 +18,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.stack.stack import Stack
-from bookkeeper.registration import Registration
+from bookkeeper.registration import EndpointRegistration
 from tests.bookkeeper.polling import CONTEXTS, REPOSITORY, connect, nodes
 from tests.faults.network import Network, forwarder, network
 from tests.waiting import eventually
@@ -32,9 +32,9 @@ sys.stdin.readline()
 
 
 @contextlib.contextmanager
-def registering(zookeeper: str, path: str) -> Iterator[Registration]:
+def registering(zookeeper: str, path: str) -> Iterator[EndpointRegistration]:
     """A registration with the shortest session that the server grants."""
-    one = Registration(zookeeper, path, b"{}", session_s=2.0, reassert_s=1.0)
+    one = EndpointRegistration(zookeeper, path, b"{}", session_s=2.0, reassert_s=1.0)
     thread = threading.Thread(target=one.run, daemon=True)
     thread.start()
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon.running import duration_ms
+from artimon.runtime.text import parse_duration
 
 pytestmark = pytest.mark.programs
 
@@ -65,4 +65,4 @@ def test_a_folder_without_a_stack_is_named(tmp_path: Path, command: str) -> None
 
 @pytest.mark.parametrize(("text", "ms"), [("500ms", 500), ("10s", 10_000), ("1.5m", 90_000), ("2h", 7_200_000)])
 def test_durations(text: str, ms: int) -> None:
-    assert duration_ms(text) == ms
+    assert parse_duration(text) == ms

@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from artimon.cli import app
-from artimon.commands.asking import Asking, run
+from artimon.cli.asking import Asking, run
 from artimon.model.clock import ManualClock
 from artimon.session import Session
 from query_dsl.evaluation.planner import SETTLE_MS
@@ -196,7 +196,7 @@ def test_watch_may_stand_anywhere_and_alone(words: tuple[str, ...]) -> None:
 
 PROGRAM = """
 import sys
-from artimon.commands.asking import Asking, run
+from artimon.cli.asking import Asking, run
 from artimon.model.clock import ManualClock
 from artimon.session import Session
 from query_dsl.evaluation.planner import SETTLE_MS

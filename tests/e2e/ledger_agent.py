@@ -6,34 +6,35 @@ import argparse
 from pathlib import Path
 
 from artimon import processes
+from artimon.runtime.text import parse_duration
+from pipeline.agent import AgentConfig
+from sources.config import SourceConfig
+from sources.jmx.target import parse_target
 from tests.e2e.ledger import LedgerSink
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("command")
-    arguments.add_argument("--level", choices=("kafka", "hdfs"), required=True)
-    for name in ("name", "zookeeper", "poll"):
+    arguments.add_argument("--level", choices=("kafka", "hdfs"), default="hdfs")
+    arguments.add_argument("--poll", default="60s")
+    for name in ("name", "zookeeper"):
         arguments.add_argument(f"--{name}", required=True)
     for name in ("data", "health", "keys", "ledger", "dropin", "sources"):
         arguments.add_argument(f"--{name}", required=True, type=Path)
     arguments.add_argument("--jmx", action="append", default=[])
     given = arguments.parse_args()
-    processes.agent(
-        name=given.name,
-        zookeeper=given.zookeeper,
-        data=given.data,
-        poll=given.poll,
-        level=given.level,
-        host_metrics=True,
-        labels_rules=None,
+    settings = AgentConfig(given.name, given.data, given.zookeeper, given.level, keys=given.keys, health=given.health)
+    polls = SourceConfig(
+        given.name,
+        given.zookeeper,
+        given.data,
+        parse_duration(given.poll),
         dropin=given.dropin,
-        jmx=given.jmx,
+        jmx=tuple(map(parse_target, given.jmx)),
         sources=given.sources,
-        health=given.health,
-        keys=given.keys,
-        wrap_sink=lambda sink: LedgerSink(sink, given.ledger),
     )
+    processes.agent(settings, polls, lambda sink: LedgerSink(sink, given.ledger))
 
 
 if __name__ == "__main__":

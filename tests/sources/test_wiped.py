@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from artimon.model.registration import Registration as PlatformRegistration
-from artimon.model.registration import zookeeper_client
+from artimon.model.registration import Registration, zookeeper_client
 from artimon.stack.stack import Stack
-from bookkeeper.registration import Registration
+from bookkeeper.registration import EndpointRegistration
 from sources.registry.leases import AGENTS, LEASES
 from tests.sources.helpers import HOST, Application, KeepingSink, registry, running
 from tests.waiting import eventually, until
@@ -29,12 +28,12 @@ MANY = 3_000
 @contextlib.contextmanager
 def registered(zookeeper: str, path: str) -> Iterator[None]:
     """A node as applications have it, and one as parts of the platform have it."""
-    one = Registration(zookeeper, path + "-app", b"{}", session_s=2.0)
+    one = EndpointRegistration(zookeeper, path + "-app", b"{}", session_s=2.0)
     thread = threading.Thread(target=one.run, daemon=True)
     thread.start()
     client = zookeeper_client(zookeeper, 2.0)
     client.start_async()
-    other = PlatformRegistration(client, path + "-part", b"{}")
+    other = Registration(client, path + "-part", b"{}")
     other.start()
     try:
         yield

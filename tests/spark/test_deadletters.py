@@ -14,7 +14,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from artimon.commands.deadletter import send_again, show
+from artimon.cli.commands.deadletter import send_again, show
 from artimon.model.batch import BatchError, BatchHeader, BatchId, Samples
 from artimon.model.codec import encode_samples
 from artimon.model.values import Value

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from artimon.commands.stack import status as status_command
+from artimon.cli.commands.stack import status as status_command
 from artimon.model.clock import ManualClock
 from artimon.model.health import HealthFile
 from artimon.stack.errors import NotRunning

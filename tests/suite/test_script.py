@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from artimon import settings
-from artimon.commands.stack import _setup_programs
+from artimon.cli.commands.stack import _setup_programs
 from artimon.stack import programs
 from tests import programs as wanted
 

@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from artimon.compute.aggregate import NOT_PUSHED, Aggregate, AggregateRequest, NotPushed, decode_aggregate
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import DEFAULT_LEVELS
-from artimon.model.registration import zookeeper_client
+from artimon.model.registration import close_client, zookeeper_client
 from artimon.model.select import STATISTICS, Buckets, Matcher, SelectError, SelectRequest, Series, decode_buckets
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import EVERY
@@ -82,8 +82,7 @@ class VarstoreClient:
         """Close every connection; questions under way fail."""
         self._asking.close()
         if self._owns_client:
-            self._zookeeper.stop()
-            self._zookeeper.close()
+            close_client(self._zookeeper)
 
     def watching(self, watch: Watch) -> VarstoreClient:
         """The same store for one evaluation: while it waits for shards it looks at `watch`."""

@@ -6,9 +6,10 @@ import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from artimon.model.grid import Level
+from artimon.runtime.options import MiB, Option
 from varstore.buckets import DEFAULT_CAPACITY, FINEST_SPARE_ROWS, SPARE_ROWS
 
 SERIES_A_NAME = 200_000
@@ -31,10 +32,28 @@ class LimitError(ValueError):
 class Limits:
     """What a shard is allowed to take."""
 
-    series_a_name: int = SERIES_A_NAME
+    series_a_name: Annotated[
+        int,
+        Option(
+            "Series of one name (0: 200,000).",
+            "--name-limit",
+            least=0,
+            kind=int,
+            read=lambda written: written or SERIES_A_NAME,
+            usual=0,
+        ),
+    ] = SERIES_A_NAME
     labels: int = LABELS
-    memory_bytes: int = 0
-    """New series are refused while more is used; 0: `memory_limit()`."""
+    memory_bytes: Annotated[
+        int,
+        Option(
+            "MiB beyond which new series are refused (0: 80 %, shared by the shards here).",
+            "--memory",
+            least=0,
+            unit=MiB,
+        ),
+    ] = 0
+    """0: `memory_limit()`."""
 
 
 DEFAULT_LIMITS = Limits()

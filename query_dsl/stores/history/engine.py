@@ -25,7 +25,7 @@ from kazoo.client import KazooClient
 from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.leases import read_whole, reading
-from artimon.model.registration import zookeeper_client
+from artimon.model.registration import close_client, zookeeper_client
 from pipeline.spark.table import FILE_SCHEMA, TableError, first_line, raw_uri
 from query_dsl.stores.history.assembling import assemble
 from query_dsl.stores.history.files import Pruned, Wanted, prune
@@ -261,8 +261,7 @@ class History:
             raise HistoryError(f"the history at {self._hdfs} cannot be read: {first_line(error)}") from error
         finally:
             if client is not None:
-                client.stop()
-                client.close()
+                close_client(client)
 
 
 def _leasing(zookeeper: str) -> KazooClient | None:
@@ -270,8 +269,7 @@ def _leasing(zookeeper: str) -> KazooClient | None:
     client = zookeeper_client(zookeeper)
     if client.start_async().wait(CONNECT_S):
         return client
-    client.stop()
-    client.close()
+    close_client(client)
     return None
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from artimon.commands.clusters import Cluster, ClustersOption, ZookeepersOption, clusters_of, in_each
-from artimon.commands.common import JsonOption, located, plain, say
+from artimon.cli.clusters import Cluster, ClustersOption, ZookeepersOption, clusters_of, in_each
+from artimon.cli.common import JsonOption, Panel, located, plain, say
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pipeline.plane.signatures import Keys
     from pipeline.plane.tree import Tree, Version
 
+PANEL = Panel.OPERATE
 app = typer.Typer()
 config_app = typer.Typer(no_args_is_help=True, help="The configuration of agents and of groups of agents.")
 app.add_typer(config_app, name="config")

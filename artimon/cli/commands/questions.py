@@ -7,14 +7,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from artimon.commands.common import (
+from artimon.cli.common import (
     DataOption,
     JsonOption,
+    Panel,
     ZookeeperOption,
     asked_store,
     located,
 )
 
+PANEL = Panel.ASK
 app = typer.Typer()
 rules_app = typer.Typer(no_args_is_help=True, help="Rule files of alerts.")
 app.add_typer(rules_app, name="rules")

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from artimon.commands.common import JsonOption, say
+from artimon.cli.common import JsonOption, Panel, say
 
+PANEL = Panel.OPERATE
 app = typer.Typer()
 direct = typer.Typer(help="Files of batches that collectors wrote without Kafka.", no_args_is_help=True)
 app.add_typer(direct, name="direct")

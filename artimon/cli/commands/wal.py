@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from artimon.commands.common import JsonOption, say
+from artimon.cli.common import JsonOption, Panel, say
 
 if TYPE_CHECKING:
     from pipeline.log.tool import Repaired, Report, SegmentReport
 
+PANEL = Panel.OPERATE
 app = typer.Typer()
 wal_app = typer.Typer(no_args_is_help=True, help="The write-ahead log of an agent or a flow.")
 app.add_typer(wal_app, name="wal")

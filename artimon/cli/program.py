@@ -1,6 +1,6 @@
-"""The command `artimon`. Data goes to standard output, messages to standard error; exit codes 0 good, 1 bad, 2 misuse.
+"""The command `artimon`.
 
-Commands import what they need when they run, so that each process loads its own part only."""
+Data goes to standard output, messages to standard error; exit codes 0 good, 1 bad, 2 misuse."""
 
 from __future__ import annotations
 
@@ -9,27 +9,14 @@ import contextlib
 import logging
 import os
 import sys
+from importlib import import_module
+from pkgutil import iter_modules
 from types import ModuleType
 
 import typer
 
-from artimon.commands import (
-    agents,
-    config,
-    deadletter,
-    direct,
-    history,
-    kafka_topics,
-    processes,
-    query,
-    questions,
-    shards,
-    simulate,
-    sites,
-    stack,
-    wal,
-)
-from artimon.commands.common import say
+from artimon.cli import commands
+from artimon.cli.common import Panel, say
 
 app = typer.Typer(
     name="artimon",
@@ -38,18 +25,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
 )
-PANELS: dict[str, tuple[ModuleType, ...]] = {
-    "On this machine": (stack,),
-    "Ask": (query, questions, history),
-    "Look after": (agents, config, shards, wal, deadletter, direct, sites, kafka_topics, simulate),
-    "Run one process": (processes,),
-}
-"""Under which headings `--help` lists the commands."""
-for panel, groups in PANELS.items():
-    for group in groups:
-        for command in (*group.app.registered_commands, *group.app.registered_groups):
-            command.rich_help_panel = panel
-        app.add_typer(group.app)
+
+
+def _modules() -> list[ModuleType]:
+    """Modules of commands in the order of their panels, then of their names."""
+    names = sorted(one.name for one in iter_modules(commands.__path__))
+    found = [import_module(f"{commands.__name__}.{name}") for name in names]
+    return sorted(found, key=lambda module: list(Panel).index(module.PANEL))
+
+
+for module in _modules():
+    for command in (*module.app.registered_commands, *module.app.registered_groups):
+        command.rich_help_panel = module.PANEL
+    app.add_typer(module.app)
 
 
 class _Leave:
@@ -90,7 +78,3 @@ def _run() -> None:
     except StackError as problem:
         say(f"artimon: {problem}")
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

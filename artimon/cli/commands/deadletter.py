@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from artimon.commands.common import DataOption, HdfsOption, JsonOption, KafkaOption, located, say
+from artimon.cli.common import DataOption, HdfsOption, JsonOption, KafkaOption, Panel, located, say
 from query_dsl.results.render import printable
 
 if TYPE_CHECKING:
     from pipeline.deadletters import DeadLetters, Letter, Outcome, Wish
 
+PANEL = Panel.OPERATE
 app = typer.Typer()
 letters_app = typer.Typer(no_args_is_help=True, help="Messages that could not be stored.")
 app.add_typer(letters_app, name="deadletter")

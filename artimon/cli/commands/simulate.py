@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from artimon.commands.common import JsonOption, say
+from artimon.cli.common import JsonOption, Panel, say
 
+PANEL = Panel.OPERATE
 app = typer.Typer()
 
 SEEDS = 1_000

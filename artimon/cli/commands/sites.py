@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from artimon.commands.common import HealthOption, JsonOption, say
+from artimon.cli.common import JsonOption, Panel, say
+from artimon.cli.options import Given, settings_command
 
+PANEL = Panel.OPERATE
 app = typer.Typer()
 sites = typer.Typer(help="Several data centres, each with its own ZooKeeper, Kafka and store.", no_args_is_help=True)
 app.add_typer(sites, name="sites")
@@ -65,19 +67,16 @@ def verify(
     raise typer.Exit(0 if report.once else 1)
 
 
-@app.command()
+@settings_command(app, "pipeline.sites.handover:HandoverConfig")
 def handover(
+    given: Given,
     source: Annotated[str, typer.Option("--from", help="NAME=KAFKA of the site whose topics are read.")],
-    target: Annotated[str, typer.Option("--to", help="ZooKeeper of the site whose collectors take them.")],
-    level: Annotated[
-        Literal["kafka", "hdfs"], typer.Option(help="Handed over once the other site's Kafka, or table, has it.")
-    ] = "hdfs",
-    health: HealthOption = None,
 ) -> None:
     """Hand over what one site's Kafka holds to another site, batch by batch as it is, until SIGTERM."""
     from artimon import processes
+    from pipeline.sites.handover import HandoverConfig
 
     name, equals, kafka = source.partition("=")
     if not equals or not kafka or not name.isidentifier():
         raise typer.BadParameter(f"--from {source!r}: write NAME=HOST:PORT, such as paris=10.0.0.1:9092")
-    processes.handover(name=name, kafka=kafka, zookeeper=target, level=level, health=health)
+    processes.handover(given.make(HandoverConfig, name=name, kafka=kafka))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from artimon.commands.common import DataOption, JsonOption, ZookeeperOption, located, say
+from artimon.cli.common import DataOption, JsonOption, Panel, ZookeeperOption, located, say
 from query_dsl.results.render import printable
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from varstore.cluster.directory import Shards
     from varstore.cluster.membership import Membership
 
+PANEL = Panel.OPERATE
 app = typer.Typer()
 shards_app = typer.Typer(no_args_is_help=True, help="The shards of the memory store.")
 app.add_typer(shards_app, name="shards")
@@ -169,16 +170,12 @@ def _change(zookeeper: str | None, data: Path | None, how: Callable[[Membership]
 def _connected(zookeeper: str | None, data: Path | None) -> Iterator[KazooClient]:
     from kazoo.handlers.threading import KazooTimeoutError
 
-    from artimon.model.registration import zookeeper_client
+    from artimon.model.registration import zookeeper_session
 
     place = zookeeper or located(data).zookeeper
-    client = zookeeper_client(place)
     try:
-        client.start(timeout=10)
-        yield client
+        with zookeeper_session(place, 10.0) as client:
+            yield client
     except KazooTimeoutError:
         say(f"artimon: ZooKeeper at {place} does not answer")
         raise typer.Exit(1) from None
-    finally:
-        client.stop()
-        client.close()

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from artimon.commands.common import DataOption, HdfsOption, JsonOption, ZookeeperOption, located
+from artimon.cli.common import DataOption, HdfsOption, JsonOption, Panel, ZookeeperOption, located
 
+PANEL = Panel.ASK
 app = typer.Typer()
 
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from artimon.commands.clusters import Cluster, ClustersOption, Listing, ZookeepersOption, clusters_of, in_each
-from artimon.commands.common import JsonOption, plain, say
-from artimon.commands.config import operator_keys
+from artimon.cli.clusters import Cluster, ClustersOption, Listing, ZookeepersOption, clusters_of, in_each
+from artimon.cli.commands.config import operator_keys
+from artimon.cli.common import JsonOption, Panel, plain, say
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from pipeline.plane.commands import Answer
     from pipeline.plane.tree import Tree
 
+PANEL = Panel.OPERATE
 app = typer.Typer()
 agents_app = typer.Typer(cls=Listing, help="The agents: how each is; drain, pause, resume, roll, release.")
 flows_app = typer.Typer(cls=Listing, help="The flows of the agents.")
@@ -259,7 +260,7 @@ def check_flows(
     file: Annotated[typer.FileText, typer.Argument(metavar="FILE", help="TOML or JSON.")],
 ) -> None:
     """Say whether an agent could run the flows of a file; starts nothing."""
-    from artimon.commands.config import check_document
+    from artimon.cli.commands.config import check_document
     from artimon.runtime.config_file import ConfigFileError, Form
     from pipeline.flows.builtin import builtin
     from pipeline.flows.config.read import parse_flows

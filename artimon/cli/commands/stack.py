@@ -10,17 +10,20 @@ from typing import Annotated, Literal
 import typer
 
 from artimon import settings as settings_module
-from artimon.commands.common import (
+from artimon.cli.common import (
     DataOption,
     DaysOption,
     JsonOption,
     KeepClassOption,
-    duration,
+    Panel,
+    checking,
     located,
     say,
 )
+from artimon.runtime.text import parse_period
 from artimon.settings import Settings
 
+PANEL = Panel.MACHINE
 app = typer.Typer()
 
 
@@ -28,7 +31,7 @@ app = typer.Typer()
 def up(
     data: DataOption = None,
     parts: Annotated[str, typer.Option(help="Parts or groups (base, hdfs, shards, all, examples), by comma.")] = "all",
-    poll: Annotated[str, typer.Option(help="Period of the agent's polls.", callback=duration)] = "60s",
+    poll: Annotated[str, typer.Option(help="Period of the agent's polls.", callback=checking(parse_period))] = "60s",
     level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
     capacity: Annotated[
         int, typer.Option(min=0, help="Series that a shard has room for (0: what fits into memory, at most a million).")
@@ -50,6 +53,7 @@ def up(
 ) -> None:
     """Start the whole stack on this machine and keep it running until Ctrl-C."""
     from artimon.stack import foreground
+    from artimon.stack.own import option_words
     from artimon.stack.stack import Stack
 
     place = located(data)
@@ -60,9 +64,7 @@ def up(
     store = {"capacity": str(capacity), "shards": str(shards), "replicas": str(replicas), "brokers": str(brokers)}
     options = {"poll": poll, "level": level, "keep": keep, "keep_class": "\n".join(keep_class or ()), **store}
     if detach:
-        arguments = ["--data", str(place.data), "--parts", parts, "--poll", poll, "--level", level]
-        arguments += [word for name, value in store.items() for word in (f"--{name}", value)]
-        arguments += ["--keep", keep, *(word for rule in keep_class or () for word in ("--keep-class", rule))]
+        arguments = ["--data", str(place.data), "--parts", parts, *option_words(options, *options)]
         arguments += [] if base_port is None else ["--base-port", str(base_port)]
         foreground.start_detached(arguments, place.data, say)
         return

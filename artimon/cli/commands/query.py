@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from artimon.commands.common import DataOption, JsonOption, ZookeeperOption, asked_store
+from artimon.cli.common import DataOption, JsonOption, Panel, ZookeeperOption, asked_store
 
+PANEL = Panel.ASK
 app = typer.Typer()
 _SECONDS = re.compile(r"\d+(\.\d+)?(ms|s|m|min|h)?")
 _DEFAULT = "10s"
@@ -41,10 +42,10 @@ def _every(text: str | None) -> str | None:
 
 
 def _seconds(text: str) -> float:
-    from artimon.running import duration_ms
+    from artimon.runtime.text import parse_duration
 
     try:
-        return duration_ms(text if not text[-1:].isdigit() else f"{text}s") / 1000
+        return parse_duration(text if not text[-1:].isdigit() else f"{text}s") / 1000
     except ValueError as problem:
         raise typer.BadParameter(str(problem)) from None
 
@@ -96,7 +97,7 @@ def query(
 
 
 def _ask(where: str, text: str, *, data: object, **shown: object) -> int:
-    from artimon.commands.asking import Asking, knows_unicode, run
+    from artimon.cli.asking import Asking, knows_unicode, run
     from artimon.model.select import SelectError
     from artimon.running import quiet
     from artimon.session import open_session

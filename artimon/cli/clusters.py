@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from artimon.commands.common import located, say
+from artimon.cli.common import located, say
 
 if TYPE_CHECKING:
     from pipeline.plane.tree import Tree
@@ -79,21 +79,17 @@ def connected(cluster: Cluster) -> Iterator[Tree]:
     """The control plane of one cluster. Raises PlaneError if its ZooKeeper does not answer, at any time."""
     from kazoo.handlers.threading import KazooTimeoutError
 
-    from artimon.model.registration import zookeeper_client
+    from artimon.model.registration import zookeeper_session
     from artimon.model.watcher import LOST
     from pipeline.plane.tree import PlaneError, Tree
 
-    client = zookeeper_client(cluster.zookeeper)
     try:
-        client.start(timeout=CONNECT_S)
-        yield Tree(client)
+        with zookeeper_session(cluster.zookeeper, CONNECT_S) as client:
+            yield Tree(client)
     except KazooTimeoutError:
         raise PlaneError(f"ZooKeeper at {cluster.zookeeper} does not answer") from None
     except LOST as error:
         raise PlaneError(f"ZooKeeper at {cluster.zookeeper}: {type(error).__name__} {error}") from None
-    finally:
-        client.stop()
-        client.close()
 
 
 def in_each(clusters: Sequence[Cluster], act: Callable[[Cluster, Tree], Result]) -> tuple[dict[str, Result], bool]:

@@ -1,0 +1,5 @@
+"""`python -m artimon.cli`: the same as `artimon`."""
+
+from artimon.cli.program import main
+
+main()

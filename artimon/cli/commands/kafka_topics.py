@@ -1,0 +1,84 @@
+"""Commands about the topics in Kafka: make them, check them, move the samples to another number of partitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from artimon.cli.common import JsonOption, Panel, say
+from artimon.cli.options import Given, settings_command
+
+PANEL = Panel.OPERATE
+app = typer.Typer()
+topics_app = typer.Typer(no_args_is_help=True, help="The topics in Kafka.")
+app.add_typer(topics_app, name="topics")
+
+SETTINGS = "artimon.stack.topics:TopicSettings"
+UNREACHED, DIFFERENT = 2, 1
+
+
+@contextmanager
+def _reaching() -> Iterator[None]:
+    """Exit code UNREACHED, and a message, if Kafka does not answer."""
+    from artimon.model.topic_check import TopicsUnknown
+
+    try:
+        yield
+    except (TopicsUnknown, RuntimeError, OSError) as problem:
+        say(f"artimon: {problem}")
+        raise typer.Exit(UNREACHED) from None
+
+
+@settings_command(topics_app, SETTINGS)
+def create(
+    given: Given, partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the topic of samples.")] = 8
+) -> None:
+    """Make the topics that are missing; those that exist stay as they are (see `artimon topics check`)."""
+    from artimon.stack.topics import TopicSettings, make_topics
+
+    settings = given.make(TopicSettings)
+    with _reaching():
+        made = make_topics(settings.kafka, settings.topics(partitions))
+    print("\n".join(f"made {name}" for name in made) or "all topics exist")
+
+
+@settings_command(topics_app, SETTINGS)
+def check(
+    given: Given,
+    partitions: Annotated[int, typer.Option(min=0, max=1024, help="Wished of the samples (0: as many as now).")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Print each difference from what the topics must be, with the command that mends it; exit 1 if there is one."""
+    from artimon.model.topic_check import check_topics
+    from artimon.stack.topics import TopicSettings
+
+    settings = given.make(TopicSettings)
+    with _reaching():
+        found = check_topics(settings.kafka, settings.topics(partitions))
+    if as_json:
+        print(json.dumps([asdict(one) for one in found], indent=1))
+    else:
+        for one in found:
+            print(f"{'must be mended' if one.vital else 'should be mended'}: {one.topic}: {one.text}")
+            print(f"    {one.command or 'no command mends it'}")
+        say(f"{len(found)} differences" if found else "all topics are as they must be")
+    raise typer.Exit(DIFFERENT if found else 0)
+
+
+@settings_command(topics_app, "artimon.stack.topics:TopicPlace")
+def grow(
+    given: Given, partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the new topic of samples.")]
+) -> None:
+    """Move the samples to a new topic with another number of partitions, while everything runs."""
+    from artimon.stack.topics import TopicPlace, grow_samples
+
+    place = given.make(TopicPlace)
+    with _reaching():
+        old, new = grow_samples(place.kafka, place.prefix, partitions)
+    print(f"{new} has {partitions} partitions and takes what is sent from now on")
+    print(f"{old} takes nothing more; Spark reads it to its end, then {new}; keep it for 76 hours")

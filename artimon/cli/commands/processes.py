@@ -1,0 +1,143 @@
+"""Commands that run one process each; the stack starts them, and so may anything else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from artimon.cli.common import Panel
+from artimon.cli.options import Given, settings_command
+
+if TYPE_CHECKING:
+    from sources.config import SourceConfig
+
+PANEL = Panel.PROCESS
+app = typer.Typer()
+
+
+@settings_command(app, "pipeline.collector:CollectorConfig", "pipeline.direct.service:DirectConfig")
+def collector(
+    given: Given,
+    store: Annotated[
+        Literal["kafka", "hdfs"], typer.Option(help="hdfs: write files itself, without Kafka (docs/direct.md).")
+    ] = "kafka",
+) -> None:
+    """Run a collector."""
+    from artimon import processes
+    from pipeline.collector import CollectorConfig
+    from pipeline.direct.service import DirectConfig
+
+    if store == "hdfs":
+        processes.direct_collector(given.make(DirectConfig))
+    else:
+        processes.collector(given.make(CollectorConfig))
+
+
+def _check_files(settings: SourceConfig) -> None:
+    """Refuses at the command line files that cannot be used, with line and column. A file of sources that does not
+    exist may come."""
+    from sources.foreign.sources_file import read_sources
+    from sources.jmx.rule_file import read_rules
+
+    try:
+        for path in settings.jmx_rules:
+            read_rules(path)
+        if settings.sources is not None and settings.sources.exists():
+            read_sources(settings.sources)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+
+
+@settings_command(app, "pipeline.agent:AgentConfig", "sources.config:SourceConfig")
+def agent(given: Given) -> None:
+    """Run an agent."""
+    from artimon import processes
+    from pipeline.agent import AgentConfig
+    from sources.config import SourceConfig
+
+    settings = given.make(AgentConfig)
+    if settings.sites and settings.delivery != "end-to-end":
+        raise typer.BadParameter("with several sites delivery is end-to-end: nothing else knows which site has what")
+    source = given.make(SourceConfig, agent=settings.name, zookeeper=settings.zookeeper, data=settings.data)
+    _check_files(source)
+    processes.agent(settings, source)
+
+
+@settings_command(app, "varstore.server:ShardConfig")
+def shard(given: Given) -> None:
+    """Run a memory shard."""
+    from artimon import processes
+    from varstore.server import ShardConfig
+
+    processes.shard(given.make(ShardConfig))
+
+
+def _spark_settings(file: Path | None, texts: list[str] | None) -> dict[str, str]:
+    """Settings of a file, over them those of the command line. Refuses what Spark could not read."""
+    from pipeline.spark.properties import PropertiesError, parse_conf, read_properties
+
+    try:
+        return {**(read_properties(file) if file else {}), **parse_conf(texts or ())}
+    except PropertiesError as problem:
+        raise typer.BadParameter(str(problem)) from None
+
+
+@settings_command(app, "pipeline.spark.config:SparkConfig")
+def spark(
+    given: Given,
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master, else that of --properties, else local[4,4].")
+    ] = None,
+    properties: Annotated[Path | None, typer.Option(help="File of Spark's settings, as spark-submit reads it.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(help="spark.KEY=VALUE, a setting of Spark; may be repeated.")
+    ] = None,
+    submitted: Annotated[bool, typer.Option("--submitted", help="spark-submit has said where it runs.")] = False,
+) -> None:
+    """Run the Spark application: raw table and buckets."""
+    from artimon import processes
+    from pipeline.spark.config import LOCAL, SparkConfig
+
+    settings = _spark_settings(properties, conf)
+    named = settings.pop("spark.master", LOCAL)
+    processes.spark(given.make(SparkConfig, conf=settings, master="" if submitted else master or named))
+
+
+@settings_command(app, "pipeline.compaction.config:CompactorConfig")
+def compactor(given: Given) -> None:
+    """Compact the raw table, remove what has expired, and delete dead files."""
+    from artimon import processes
+    from pipeline.compaction.config import CompactorConfig
+
+    processes.compactor(given.make(CompactorConfig))
+
+
+@settings_command(app, "artimon.api.config:ApiConfig")
+def api(given: Given) -> None:
+    """Run the API: HTTP with the page, and the Thrift service Matrix."""
+    from artimon import processes
+    from artimon.api.config import ApiConfig
+
+    processes.api(given.make(ApiConfig, hdfs=given.place.hdfs))
+
+
+@settings_command(app, "artimon.stack.smtp:SmtpConfig")
+def smtp(given: Given) -> None:
+    """Run an SMTP server on 127.0.0.1 that keeps every mail in the folder `mail` of the data folder."""
+    from artimon import processes
+    from artimon.stack.smtp import SmtpConfig
+
+    processes.smtp(given.make(SmtpConfig))
+
+
+@settings_command(app, "alerts.process:AlertsConfig")
+def alerts(given: Given, rules: Annotated[Path | None, typer.Option(help="Folder of the rule files.")] = None) -> None:
+    """Run the alert engine."""
+    from alerts.process import AlertsConfig
+    from artimon import processes
+
+    settings = given.make(AlertsConfig, rules=rules or Path())
+    processes.alerts(settings if rules else replace(settings, rules=settings.data / "rules"))

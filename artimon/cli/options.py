@@ -1,0 +1,163 @@
+"""Commands whose options are made from settings classes (artimon/runtime/options.py)."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING
+from functools import cached_property
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin
+
+import typer
+import typer.main
+from typer.core import TyperCommand
+
+from artimon.cli.common import checking, located, refusing
+from artimon.runtime.options import Bound, bound_options, nested_settings
+from artimon.settings import Settings
+
+S = TypeVar("S")
+
+
+class Given:
+    """What was written on the command line of a process, by the names of the parameters."""
+
+    def __init__(self, values: Mapping[str, Any], data: Path | None) -> None:
+        """`data`: data folder of the stack whose servers are the defaults; None: the usual one."""
+        self._values, self._data = values, data
+
+    @cached_property
+    def place(self) -> Settings:
+        """Where the servers are, unless the command line says otherwise."""
+        return located(self._data)
+
+    def make(self, cls: type[S], **more: Any) -> S:
+        """Settings of a class: `more`, what was written, the servers' places, defaults. Exits with 2 for a place that
+        cannot be read."""
+        chosen: dict[str, Any] = {
+            name: self.make(inner) for name, inner in nested_settings(cast(Any, cls)) if name not in more
+        }
+        for bound in bound_options(cast(Any, cls)):
+            value = self._value(bound)
+            if value is not None and bound.field.name not in more:
+                chosen[bound.field.name] = value
+        return cls(**chosen, **more)
+
+    def _value(self, bound: Bound) -> Any:
+        """None where the field's own default holds."""
+        option, written = bound.option, self._values[bound.name]
+        if written is None or written == [] or option.of_stack:
+            written = option.place(self.place) if option.place else None
+        if written is None:
+            return None
+        if option.read and (isinstance(written, option.kind or str) or option.many):
+            return refusing(option.read, written)
+        if option.unit != 1:
+            return written * option.unit
+        return tuple(written) if isinstance(written, list) else written
+
+
+class SettingsCommand(TyperCommand):
+    """Command that imports its settings classes when its options are first asked for: the list of all commands, and
+    every other command, begins without them."""
+
+    @cached_property
+    def _whole(self) -> TyperCommand:
+        made = typer.Typer(add_completion=False)
+        made.command()(_with_options(*cast(Any, self.callback).declared))
+        return cast(TyperCommand, typer.main.get_command(made))
+
+    @property
+    def params(self) -> list[Any]:
+        return self._whole.params
+
+    @params.setter
+    def params(self, given: list[Any]) -> None:
+        """The placeholder has none."""
+
+    def invoke(self, ctx: Any) -> Any:
+        return ctx.invoke(self._whole.callback, **ctx.params)
+
+
+def settings_command(app: typer.Typer, *classes: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command: its function gets a `Given` and its own options. `classes`: "module:Class" of settings."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        def placeholder() -> None:
+            """The command itself is built by `SettingsCommand`."""
+
+        placeholder.__name__, placeholder.__doc__ = function.__name__, function.__doc__
+        placeholder.declared = (function, classes)  # type: ignore[attr-defined]
+        app.command(cls=SettingsCommand)(placeholder)
+        return function
+
+    return register
+
+
+def _with_options(function: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
+    """Function with a parameter for each option of the classes, and for each of its own."""
+    found = list(_all_options(resolve_name(name) for name in names))
+    options = {bound.name: bound for bound in reversed(found)}
+    folder = next((name for name, bound in options.items() if bound.option.of_stack), "")
+    _, *own = inspect.signature(function, eval_str=True).parameters.values()
+
+    def run(**values: Any) -> None:
+        given = Given({name: values[name] for name in options}, values.get(folder))
+        function(given, **{one.name: values[one.name] for one in own})
+
+    parameters = [_parameter(options[name]) for name in dict.fromkeys(bound.name for bound in found)]
+    own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    run.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]
+    run.__doc__ = function.__doc__
+    return run
+
+
+def _all_options(classes: Iterable[type]) -> Iterator[Bound]:
+    for cls in classes:
+        yield from bound_options(cls)
+        yield from _all_options(inner for _, inner in nested_settings(cls))
+
+
+def _parameter(bound: Bound) -> inspect.Parameter:
+    option = bound.option
+    declared = typer.Option(
+        *([option.flag] if option.flag else []),
+        help=option.help,
+        min=option.least,
+        max=option.most,
+        callback=checking(option.read, option.check),
+    )
+    default, kind = _default(bound), _kind(bound)
+    hint = Annotated[kind | None if default is None else kind, declared]  # type: ignore[valid-type]
+    return inspect.Parameter(bound.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _default(bound: Bound) -> Any:
+    """Default as it is written; None: it depends, or there is none to show; empty: the option is required."""
+    option, default = bound.option, bound.default
+    if option.usual is not None or option.place:
+        return option.usual
+    if default is MISSING:
+        return inspect.Parameter.empty
+    if default is None or option.many or isinstance(default, tuple | list):
+        return None
+    if option.read:
+        return option.show(default)
+    return default if option.unit == 1 else _kind(bound)(default / option.unit)
+
+
+def _kind(bound: Bound) -> Any:
+    """Type of the parameter."""
+    if bound.option.read or bound.option.kind:
+        kind = bound.option.kind or str
+        return list[kind] if bound.option.many else kind  # type: ignore[valid-type]
+    hint = bound.hint
+    if get_origin(hint) in (Union, types.UnionType):
+        hint = next(one for one in get_args(hint) if one is not types.NoneType)
+    origin = get_origin(hint)
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        return list[get_args(hint)[0]]  # type: ignore[misc]
+    return hint
