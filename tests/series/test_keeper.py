@@ -13,9 +13,9 @@ from kafka.admin import KafkaAdminClient
 from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Kind, ValueType
-from pipeline.series import table as table_module
-from pipeline.series.keeper import SeriesKeeper
-from pipeline.series.table import SeriesTable
+from artimon.rawtable import series as table_module
+from artimon.rawtable.series import SeriesTable
+from pipeline.spark.keeper import SeriesKeeper
 from tests.series.world import World, block, expected, held, make_topic, make_world
 from tests.waiting import eventually
 
