@@ -69,7 +69,7 @@ class LiveFile:
 
     def removal(self, data_change: bool, now_ms: int) -> RemoveAction:
         """As a commit removes it; without `data_change` its rows stay in the table."""
-        partition = {"period": self.period, "keep": self.keep}
+        partition: dict[str, str | None] = {"period": self.period, "keep": self.keep}
         return RemoveAction(self.path, data_change, now_ms, self.size, partition)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from artimon.model.probe import Probe
 from artimon.model.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.sources import SourcesTable
@@ -68,7 +69,7 @@ class SimRaw(raw.RawQuery):
         scheduler: Scheduler,
         owner: Process,
         on_append: Callable[[], None],
-        probe: raw.Probe,
+        probe: Probe,
     ) -> None:
         nothing: Any = None
         super().__init__(config, nothing, lambda: None, on_append, clock, probe)

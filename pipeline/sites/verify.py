@@ -10,7 +10,7 @@ from typing import NamedTuple
 from artimon.model.ranges import LaneId, LaneRanges, RangeSet
 from artimon.rawtable.head import HeadReader
 from pipeline.direct.reader import Reader
-from pipeline.direct.store import open_store
+from pipeline.rolling.store import open_store
 
 
 class UnionError(ValueError):

@@ -283,11 +283,11 @@ class Unanswered(RawLog):
         super().__init__(hdfs)
         self._failures, self._lost = 1, lost
 
-    def _write(self, actions: Any, note: Any) -> None:
+    def commit(self, actions: Any, apps: Any = (), metadata: Any = None) -> None:
         if self._failures and not self._lost:
             self._failures -= 1
             raise OSError("the NameNode did not answer")
-        super()._write(actions, note)
+        super().commit(actions, apps, metadata)
         if self._failures:
             self._failures -= 1
             raise OSError("the answer was lost")
