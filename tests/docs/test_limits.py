@@ -20,8 +20,8 @@ from query_dsl.stores.history import question
 from sources.config import SourceConfig
 from sources.series.keeping import MAX_CLASSES
 from tests.docs.test_architecture import ROOT
-from varstore.buckets import DEFAULT_CAPACITY
 from varstore.series import limits
+from varstore.series.limits import DEFAULT_CAPACITY
 
 DAY_MS = 86_400_000
 
