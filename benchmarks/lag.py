@@ -29,15 +29,15 @@ from deltalake import DeltaTable
 from artimon.model.batch import Polled
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.routing import DEFAULT_LANES, lane_of
+from artimon.rawtable.head import HeadReader
+from artimon.rawtable.schema import period_of, raw_uri
+from artimon.rawtable.state import RawState
 from artimon.stack.stack import Stack
 from benchmarks.common import emit
 from benchmarks.loads.hours import fill_hours
 from benchmarks.loads.samples import SERIES_A_SOURCE, Source, capacity_of_two
 from benchmarks.loads.visible import Visible
 from pipeline.agent import Agent, AgentConfig
-from pipeline.spark.rows import period_of
-from pipeline.spark.state import RawState
-from pipeline.spark.table import HeadReader, raw_uri
 from sources.schedule import phase_ms
 
 BASE = ("zookeeper", "kafka", "hdfs", "shards", "collector-0")

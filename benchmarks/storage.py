@@ -23,6 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.rawtable.reader import read_raw
+from artimon.rawtable.schema import FILE_SCHEMA, raw_uri, series_uri
+from artimon.rawtable.series_rows import merge
 from artimon.settings import load as load_settings
 from artimon.stack.ports import PortLeases
 from artimon.stack.programs import ProgramsMissing, ensure
@@ -34,9 +37,6 @@ from benchmarks.peers.series import Content, Peer, PeerSeries, Stored, series_of
 from benchmarks.peers.victoria import Victoria
 from benchmarks.storing import reading, recorded, table, walk
 from pipeline.compaction.order import sort
-from pipeline.series.columns import merge
-from pipeline.series.table import series_uri
-from pipeline.spark.table import FILE_SCHEMA, raw_uri, read_raw
 
 BASE_PORT = 33_000
 PEER_PORT = 33_900

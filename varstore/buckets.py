@@ -22,19 +22,15 @@ from varstore.cells.ring import Ring
 from varstore.cells.segments import Samples
 from varstore.cells.ties import Bounds, Cells
 from varstore.images.capture import Capture
+from varstore.series.limits import DEFAULT_CAPACITY, FINEST_SPARE_ROWS, SPARE_ROWS
 from varstore.series.slots import NO_SLOT, SlotTable
 from varstore.series.texts import NO_TEXT, Texts
 from varstore.series.typing_rules import NO_TYPE, Types
 
-SPARE_ROWS = 4
-"""Two ahead of the settled end, two for predecessors."""
-FINEST_SPARE_ROWS = SPARE_ROWS + 15
-"""The finest level serves windows that start before the range."""
 SILENT_ROWS = 6
 """Buckets of the longest level for which a series is remembered that no level takes samples of any longer."""
 FUTURE_MS = 60_000
 """A sample may be this much later than the append time of its batch."""
-DEFAULT_CAPACITY = 1_000_000
 _STATE_BYTES = 52  # type 9, end 8, newest life 33, number of older ones 2
 
 Mask = npt.NDArray[np.bool_]
@@ -447,4 +443,4 @@ def _in_classes(rows: _Rows) -> tuple[_Rows, Bounds]:
     return rows.pick(order), Bounds(len(ints), len(order) - int(np.count_nonzero(texts)))
 
 
-__all__ = ["DEFAULT_CAPACITY", "NO_TYPE", "BucketStore", "Run", "Tally"]
+__all__ = ["NO_TYPE", "BucketStore", "Run", "Tally"]

@@ -38,7 +38,6 @@ from artimon.runtime.text import parse_process_names
 from artimon.settings import security
 from bookkeeper.framed import FramedServer
 from varstore.answers.answer import ANSWER_BYTES
-from varstore.buckets import DEFAULT_CAPACITY
 from varstore.cluster.directory import Directory, Place, Shards
 from varstore.cluster.freshness import Freshness, standings_of
 from varstore.cluster.healing import Healing
@@ -50,7 +49,7 @@ from varstore.groups import Group
 from varstore.images.bringing import Bringing, LogSpan, can_go_on
 from varstore.images.snapshots import COPY_S, INTERVAL_S, Snapshots
 from varstore.series.announcements import Announcements
-from varstore.series.limits import DEFAULT_LIMITS, Limits, memory_limit, refusals, settle_capacity
+from varstore.series.limits import DEFAULT_CAPACITY, DEFAULT_LIMITS, Limits, memory_limit, refusals, settle_capacity
 from varstore.service import ShardService, idl
 from varstore.shard import Shard, ShardBroken
 

@@ -21,7 +21,7 @@ from artimon.model.vshards import in_mask, mask_of
 from varstore.answers.answer import Answers
 from varstore.answers.pushdown import Pushdown
 from varstore.answers.waiting import Gone, never
-from varstore.buckets import DEFAULT_CAPACITY, NO_TYPE, BucketStore, Tally
+from varstore.buckets import NO_TYPE, BucketStore, Tally
 from varstore.groups import Group, Lost, Partition
 from varstore.holdings import Holdings, Locks
 from varstore.images.image import Export
@@ -29,7 +29,7 @@ from varstore.intake import Intake
 from varstore.positions import Admitted, admit, advance, check_range, sift, vshard_of
 from varstore.series.catalogue import Catalogue
 from varstore.series.index import Index
-from varstore.series.limits import DEFAULT_LIMITS, Limits
+from varstore.series.limits import DEFAULT_CAPACITY, DEFAULT_LIMITS, Limits
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from typing import Any
 from artimon.model.batch import BatchError, BatchHeader, BatchId, BatchKind
 from artimon.model.codec import parse_header
 from artimon.model.ranges import LaneRanges
+from artimon.rawtable.state import RawState
 from artimon.simulation.kafka import SERIES, SimKafka
 from artimon.simulation.payload import token_of
 from artimon.simulation.scheduler import Violation
 from artimon.simulation.shards import SimShard
 from artimon.simulation.table import Row, TableStore
 from pipeline.log.shed import shed_in
-from pipeline.spark.state import RawState
 from pipeline.tracker import Item
 from varstore.positions import vshard_of
 

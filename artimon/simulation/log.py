@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipeline.spark.state import Span
+from artimon.rawtable.state import Span
 from pipeline.spark.tasks import Record
 from pipeline.spark.topic import DeadLetter, LeaderChanged, Topic, TopicError, TopicInfo
 

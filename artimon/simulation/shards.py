@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.feed import FeedAnswer, FeedEntry, FeedRange, join_samples
 from artimon.model.vshards import from_hex, union
+from artimon.rawtable.schema import TableError
 from artimon.simulation.kafka import SimKafka
 from artimon.simulation.scheduler import Process, Scheduler, Violation
 from artimon.simulation.table import TableStore
@@ -19,7 +20,7 @@ from pipeline.spark.shards import Shard as Live
 from pipeline.spark.shards import ShardsUnknown, Standings
 from varstore.groups import Group, Groups, Lost, Partition
 from varstore.images.bringing import LogSpan, can_go_on, has_lost, is_from_table
-from varstore.images.raw_state import RawTableError, parse
+from varstore.images.raw_state import RawHead
 from varstore.positions import admit, advance, check_range, sift, vshard_of
 
 FOLLOW_S = 2.0
@@ -70,7 +71,7 @@ class SimShard(Process):
             span = self._span()
             if rest and not self._from_table(rest, span):
                 self.groups.add(Group(rest, epochs=span.leaders()))
-        except (RawTableError, OSError):
+        except (TableError, OSError):
             self._scheduler.later(2.0, self._take_over, self)
 
     def _heal(self) -> None:
@@ -78,7 +79,7 @@ class SimShard(Process):
         self._scheduler.later(HEAL_S, self._heal, self)
         try:
             ripe = union(group.vshards for group in self.groups.lost if self._is_there(group.lost))
-        except (RawTableError, OSError):
+        except (TableError, OSError):
             return
         if ripe:
             self._drop(ripe)
@@ -114,9 +115,9 @@ class SimShard(Process):
     def _is_there(self, lost: Mapping[Partition, Lost]) -> bool:
         """Whether the table has what Kafka deleted; else that is lost for everybody."""
         self._store.check()
-        if not self._store.document:
-            raise RawTableError("there is no raw table yet")
-        there = has_lost(parse(self._store.document, "sim"), self._span(), lost)
+        if not self._store.head[0]:
+            raise TableError("there is no raw table yet")
+        there = has_lost(RawHead.of(self._store.head[1]), self._span(), lost)
         if not there:
             self.groups.excuse(lost)
         return there
@@ -125,10 +126,10 @@ class SimShard(Process):
         """All that the table holds, and on from there, if it is there. Until the table has looked at a log that changed
         its leaders, its next append may hold what that log has lost."""
         self._store.check()
-        if not self._store.document:
+        if not self._store.head[0]:
             self.excused = self.excused or any(span.epochs.values())
             return False
-        head = parse(self._store.document, "sim")
+        head = RawHead.of(self._store.head[1])
         self.excused = self.excused or not span.is_known_to(head)
         if not is_from_table(head, span):
             return False

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from artimon.model.probe import Probe
 from artimon.model.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.sources import SourcesTable
 from artimon.simulation.kafka import SimKafka, SimTopic
 from artimon.simulation.payload import decode, read
 from artimon.simulation.scheduler import Killed, Process, Scheduler, SimClock
@@ -20,7 +23,6 @@ from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.feeding import FeedPlan, FeedResult, feed_records
 from pipeline.spark.retention import Retention
-from pipeline.spark.table import RawTable, SourcesTable
 from pipeline.spark.tasks import RawPlan, RawResult, Reader, Record
 from pipeline.spark.topic import TopicInfo
 
@@ -67,7 +69,7 @@ class SimRaw(raw.RawQuery):
         scheduler: Scheduler,
         owner: Process,
         on_append: Callable[[], None],
-        probe: raw.Probe,
+        probe: Probe,
     ) -> None:
         nothing: Any = None
         super().__init__(config, nothing, lambda: None, on_append, clock, probe)

@@ -11,10 +11,13 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from artimon.model.batch import BatchHeader, BatchId
 from artimon.model.clock import Clock
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.head import METADATA_KEY
+from artimon.rawtable.schema import DataFile, period_of
+from artimon.rawtable.sources import SourcesTable
+from artimon.rawtable.state import RawState, from_json
 from artimon.simulation.scheduler import Process, Scheduler
-from pipeline.spark.rows import Part, period_of
-from pipeline.spark.state import RawState, from_json
-from pipeline.spark.table import METADATA_KEY, DataFile, RawTable, SourcesTable
+from pipeline.spark.rows import Part
 
 
 class Row(NamedTuple):
@@ -44,8 +47,6 @@ class TableStore:
         self._scheduler = scheduler
         self.version = 0
         self.head: tuple[int, RawState] = 0, RawState()
-        self.document: Mapping[str, Any] = {}
-        """The state in the newest append, as it is written."""
         self.files: dict[str, list[Row]] = {}
         self.rows: list[Row] = []
         self.stored: set[BatchId] = set()
@@ -92,8 +93,7 @@ class TableStore:
     def _take(self, actions: Iterable[AddAction], metadata: Mapping[str, Any] | None) -> None:
         before = self.head[1]
         if metadata is not None and METADATA_KEY in metadata:
-            self.document = metadata[METADATA_KEY]
-            self.head = self.version, from_json(self.document)
+            self.head = self.version, from_json(metadata[METADATA_KEY])
             self.appends += 1
         rows = [row for action in actions for row in self.files[action.path]]
         if self.on_append is not None:
@@ -132,7 +132,7 @@ class SimTable(RawTable):
 
 
 class SimHead:
-    """As pipeline.spark.table.HeadReader."""
+    """As artimon.rawtable.head.HeadReader."""
 
     def __init__(self, store: TableStore, scheduler: Scheduler, owner: Process) -> None:
         self._store, self._scheduler, self._owner = store, scheduler, owner

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from artimon.model.select import Store
+from artimon.rawtable.reader import read_raw
+from artimon.rawtable.schema import raw_uri, sources_uri
+from artimon.rawtable.sources import read_sources
 from artimon.stack.counts import MINUTE_MS
 from artimon.stack.witness import Witness
-from pipeline.spark.table import raw_uri, read_raw, read_sources, sources_uri
 from query_dsl import Matrix, evaluate, parse, render_table
 
 CPU_POINTS = 0.02

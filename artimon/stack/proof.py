@@ -11,6 +11,9 @@ import numpy as np
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import read_health
+from artimon.rawtable.reader import read_raw
+from artimon.rawtable.schema import raw_uri, sources_uri
+from artimon.rawtable.sources import read_sources
 from artimon.settings import load as load_settings
 from artimon.stack.answers import QUESTIONS, SHOP_CHART, report_answers
 from artimon.stack.counts import (
@@ -26,7 +29,6 @@ from artimon.stack.host_answers import report_host
 from artimon.stack.incident import Drill, Incident, report_incident
 from artimon.stack.screenshot import NoScreenshot, place_for, take_screenshot
 from artimon.stack.witness import Witness
-from pipeline.spark.table import raw_uri, read_raw, read_sources, sources_uri
 from varstore.cluster.client import VarstoreClient
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ import numpy as np
 from artimon.model import files
 from artimon.model.batch import BatchId
 from artimon.model.codec import decode_columns, encode_samples
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.schema import DataFile, folder, period_of
+from artimon.rawtable.state import Totals
 from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
 from pipeline.spark import rows
-from pipeline.spark.state import Totals
-from pipeline.spark.table import DataFile, RawTable, folder
 
 HOUR_MS = 3_600_000
 SOURCES_A_FILE = 500
@@ -46,7 +47,7 @@ def fill_hours(hdfs: str, now_ms: int, hours: int, minutes: int = 60) -> int:
 def _file(hdfs: str, sources: list[Source], at_ms: int) -> DataFile:
     parts = [_part(number, source, at_ms) for number, source in enumerate(sources)]
     data, count, statistics = rows.to_file(parts)
-    period = rows.period_of(at_ms)
+    period = period_of(at_ms)
     path = f"{folder(period, 'default')}/append-1-{uuid.uuid4().hex}.parquet"
     files.write(f"{RawTable(hdfs).uri}/{path}", data)
     return DataFile(path, len(data), count, {"period": period, "keep": "default"}, statistics)

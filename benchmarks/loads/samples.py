@@ -18,8 +18,8 @@ from artimon.model.codec import encode_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.routing import lane_of, partition_of
 from artimon.model.values import ValueType
+from artimon.rawtable.schema import FILE_SCHEMA
 from pipeline.compaction.digest import Digest, digest
-from pipeline.spark.table import FILE_SCHEMA
 
 SERIES_A_SOURCE = 1_500
 CHECKED_EVERY = 20

@@ -12,10 +12,11 @@ from deltalake import DeltaTable
 from kazoo.client import KazooClient
 
 from artimon.model.partition_counts import ACKS_PATH
+from artimon.rawtable.schema import FILE_SCHEMA, raw_uri, sources_uri
+from artimon.rawtable.sources import read_sources
 from benchmarks.loads.samples import Expected, number_of
 from benchmarks.loads.world import SHARDS, World, WrongCounts
 from pipeline.compaction.digest import Digest, digest
-from pipeline.spark.table import FILE_SCHEMA, raw_uri, read_sources, sources_uri
 
 ROWS_AT_ONCE = 131_072
 SAID_S = 60.0

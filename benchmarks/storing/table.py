@@ -12,13 +12,14 @@ from hdfs_native import Client
 
 from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.rawtable.commit import RawLog, RawTable
+from artimon.rawtable.head import HeadReader
+from artimon.rawtable.schema import day_of, end_ms, is_hour
+from artimon.rawtable.state import Step, Totals, advance
 from pipeline.compaction.dead import Sweeper
 from pipeline.compaction.job import Worker
-from pipeline.compaction.log import RawLog
-from pipeline.compaction.plan import day_of, end_ms, is_hour, plan
+from pipeline.compaction.plan import plan
 from pipeline.compaction.tidy import KEEP_MS, Tidier
-from pipeline.spark.state import Step, Totals, advance
-from pipeline.spark.table import HeadReader, RawTable
 
 TABLES = ("raw", "series", "sources")
 ATTEMPTS = 5
@@ -91,7 +92,7 @@ def compact(hdfs: str, folder: Path, days: bool) -> None:
             if not jobs:
                 break
             worker.run(jobs[0])
-        Sweeper(log).sweep(log.refresh(), [], SYSTEM_CLOCK.now_ms())
+        Sweeper(log).sweep(log.refresh().version(), [], SYSTEM_CLOCK.now_ms())
         append_nothing(hdfs)
         version, _ = HeadReader(hdfs).head()
         Tidier(log).tidy(version, SYSTEM_CLOCK.now_ms() + 2 * KEEP_MS)

@@ -12,11 +12,12 @@ from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
+from artimon.rawtable.schema import FILE_SCHEMA
+from artimon.rawtable.series import SeriesTable
+from artimon.rawtable.series_rows import rows_of
+from artimon.rawtable.sources import SourcesTable
 from benchmarks.peers.series import Ints, PeerSeries
 from pipeline.compaction.order import sort
-from pipeline.series.columns import rows_of
-from pipeline.series.table import SeriesTable
-from pipeline.spark.table import FILE_SCHEMA, SourcesTable
 from tests.compaction.builder import DAY_MS, HOUR_MS, Builder
 
 SERIES = 1_500

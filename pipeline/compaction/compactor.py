@@ -14,28 +14,20 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.leases import ANY, held_versions
+from artimon.model.probe import Probe, no_probe
 from artimon.model.znode import read_table
+from artimon.rawtable.commit import RawLog, Superseded
+from artimon.rawtable.delta import first_line
+from artimon.rawtable.head import HeadReader
+from artimon.rawtable.reader import ANY, held_versions
+from artimon.rawtable.schema import LiveFile, TableError, end_ms
+from artimon.rawtable.state import RawState
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.dead import Sweeper, Swept
-from pipeline.compaction.job import Done, Probe, Stopped, Unequal, Worker, no_probe
-from pipeline.compaction.log import RawLog, Superseded
-from pipeline.compaction.plan import (
-    Count,
-    Job,
-    JobKey,
-    LiveFile,
-    count,
-    end_ms,
-    expired,
-    plan,
-    settled_ms,
-    still_due,
-)
+from pipeline.compaction.job import Done, Stopped, Unequal, Worker
+from pipeline.compaction.plan import Count, Job, JobKey, count, expired, plan, settled_ms, still_due
 from pipeline.compaction.runs import RunError
 from pipeline.compaction.tidy import Tidier
-from pipeline.spark.state import RawState
-from pipeline.spark.table import HeadReader, TableError, first_line
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +105,8 @@ class Compactor:
 
     def sweep(self) -> Swept:
         """Delete dead files that nobody reads any more, and the old part of the log. Raises TableError, OSError."""
-        version = self._log.refresh()  # before the leases are read: who takes one later opens this version or a newer
+        # before the leases are read: who takes one later opens this version or a newer one
+        version = int(self._log.refresh().version())
         self._swept = self._sweeper.sweep(version, self._held(), self._clock.now_ms())
         self._deleted += self._swept.deleted
         self._orphans += self._swept.orphans

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from artimon.model import files
-from pipeline.compaction.log import RawLog
+from artimon.rawtable.commit import RawLog
 
 log = logging.getLogger(__name__)
 

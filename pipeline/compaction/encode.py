@@ -1,21 +1,22 @@
-"""The Parquet files that compaction writes: encodings chosen by measuring the rows, statistics for pruning."""
+"""Parquet files that compaction writes: encodings chosen by measuring the rows, statistics for pruning."""
 
 from __future__ import annotations
 
-import json
+import io
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from artimon.model import files
+from artimon.model.deadline import within
+from artimon.rawtable.schema import FILE_SCHEMA, DataFile
+from artimon.rawtable.statistics import FileStatistics
 from pipeline.compaction.order import KEYS, Key, Keys
 from pipeline.compaction.runs import check_order, pieces
-from pipeline.compaction.storage import BufferedSink, arrow_sink
-from pipeline.spark.table import FILE_SCHEMA, DataFile
 
 ROW_GROUP = 262_144
 """Rows: small enough that statistics of row groups prune, large enough that times which a poll shares compress."""
@@ -24,6 +25,8 @@ LEVELS = {"hour": 3, "day": 19}
 LITTLE_ROWS, LITTLE_LEVEL = ROW_GROUP, 22
 """Of a file of so few rows: it takes a few seconds, and saves a tenth of what one machine collects in an hour. (For
 large hours it would be 30 times the work for 3 %.)"""
+BUFFER = 4 * 1024 * 1024
+"""Bytes of one write to HDFS."""
 PAGE = 1024 * 1024
 MAX_PAGE_ROWS = 2**31 - 1
 """Arrow ends a page after 20,000 rows otherwise, and then the times of a poll are written once for each page."""
@@ -166,37 +169,67 @@ class _File:
     """One file that is being written."""
 
     def __init__(self, uri: str, path: str, sample: Any, level: int) -> None:
-        self.path, self.rows = path, 0
+        self.path = path
         self.sink = BufferedSink(uri)
         self._writer = pq.ParquetWriter(arrow_sink(self.sink), FILE_SCHEMA, **choose(sample, level).options(level))
-        self._least: dict[str, int] = {}
-        self._most: dict[str, int] = {}
+        self._statistics = FileStatistics(KEYS)
+
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+        return self._statistics.rows
 
     def add(self, group: Any) -> None:
         self._writer.write_table(group, row_group_size=ROW_GROUP)
-        self.rows += len(group)
-        for chunk in group.to_batches():
-            keys = Keys.of(chunk)
-            for name in KEYS:
-                values = getattr(keys, name)
-                low, high = int(values.min()), int(values.max())
-                self._least[name] = min(low, self._least.get(name, low))
-                self._most[name] = max(high, self._most.get(name, high))
+        self._statistics.add(group)
 
     def close(self, partition: dict[str, str]) -> DataFile:
         self._writer.close()
         self.sink.close()
-        return DataFile(self.path, self.sink.size, self.rows, partition, self._statistics())
-
-    def _statistics(self) -> str:
-        """Delta's statistics of the columns that readers prune by."""
-        least = {**self._least, "time": _iso(self._least["time"] // 1000)}
-        most = {**self._most, "time": _iso(-(-self._most["time"] // 1000))}
-        return json.dumps(
-            {"numRecords": self.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(KEYS, 0)}
-        )
+        return DataFile(self.path, self.sink.size, self.rows, partition, self._statistics.to_json())
 
 
-def _iso(milliseconds: int) -> str:
-    moment = datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{moment}.{milliseconds % 1000:03d}Z"
+class BufferedSink(io.RawIOBase):
+    """A new file, written in pieces of BUFFER. `size` is what was written so far. Used by one thread."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__()
+        self.uri, self.size = uri, 0
+        self._file = files.open_writer(uri)
+        self._held = bytearray()
+
+    def write(self, data: Any) -> int:
+        self._held += data
+        self.size += len(data)
+        if len(self._held) >= BUFFER:
+            self._push()
+        return len(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Raises OSError: the file is then not whole."""
+        if self.closed:
+            return
+        super().close()
+        if self._held:
+            self._push()
+        within(files.TIMEOUT_S, f"closing {self.uri}", self._file.close)
+
+    def abandon(self) -> None:
+        """Let go of a file that is not wanted; what was written stays until it is deleted."""
+        self._held.clear()
+        super().close()
+
+    def _push(self) -> None:
+        held, self._held = self._held, bytearray()
+        within(files.TIMEOUT_S, f"writing {self.uri}", lambda: self._file.write(held))
+
+
+def arrow_sink(sink: BufferedSink) -> Any:
+    """As Arrow's writers take it."""
+    return pa.PythonFile(sink, mode="w")

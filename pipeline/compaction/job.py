@@ -14,19 +14,17 @@ from typing import Any
 
 from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.probe import Probe, no_probe
+from artimon.rawtable.commit import RawLog, Superseded
+from artimon.rawtable.schema import DataFile, TableError, folder
 from pipeline.compaction.digest import Digest, digest
 from pipeline.compaction.encode import Output
-from pipeline.compaction.log import RawLog, Superseded
 from pipeline.compaction.merge import DEFAULT_LIMITS, MOST_BATCH, Limits, merge_all
 from pipeline.compaction.order import Keys
 from pipeline.compaction.plan import Job
 from pipeline.compaction.runs import ParquetRun, RunError, check_order
-from pipeline.spark.table import DataFile, TableError, folder
 
 log = logging.getLogger(__name__)
-
-Probe = Callable[[str], None]
-"""Called at named points: tests kill the process there."""
 
 
 class Unequal(TableError):
@@ -35,10 +33,6 @@ class Unequal(TableError):
 
 class Stopped(Exception):
     """The process is to end: the job is given up, its files are deleted."""
-
-
-def no_probe(_point: str) -> None:
-    """What a probe is outside tests."""
 
 
 def no_beat() -> None:

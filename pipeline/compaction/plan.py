@@ -1,4 +1,4 @@
-"""What to compact and what to expire. Pure: no I/O, no clock.
+"""Plan of compaction and expiry. Pure: no I/O, no clock.
 
 An hour is compacted when nothing more will be appended to it, a day when all its hours are closed and compacted.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pipeline.spark.state import RawState
+from artimon.rawtable.schema import DAY_MS, LiveFile, day_of, end_ms, is_hour
+from artimon.rawtable.state import RawState
 
 HOUR_FILES = 4
 DAY_FILES = 8
@@ -20,26 +20,8 @@ IDLE_MARGIN_MS = 60_000
 """How far the clocks of the broker and of the publisher of acks may differ."""
 FUTURE_DAYS = 30
 """Expiry never takes a clock for right that is further ahead of the newest append."""
-DAY_MS = 86_400_000
-_HOUR, _DAY = "%Y-%m-%dT%H", "%Y-%m-%d"
 JobKey = tuple[str, str, int]
 """Period, class, number of files."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveFile:
-    """A file that the newest version of the table names. `path` is relative to the table."""
-
-    path: str
-    size: int
-    rows: int
-    period: str
-    keep: str
-
-    @property
-    def compacted(self) -> bool:
-        """Whether compaction wrote it."""
-        return self.path.rsplit("/", 1)[-1].startswith(("hour-", "day-"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +65,6 @@ class Keeping:
     def until_ms(self, file: LiveFile) -> int:
         """When the file expires."""
         return end_ms(file.period) + self.days.get(file.keep, self.default_days) * DAY_MS
-
-
-def is_hour(period: str) -> bool:
-    return "T" in period
-
-
-def day_of(period: str) -> str:
-    """2026-11-21T13 -> 2026-11-21; a day stays."""
-    return period.split("T")[0]
-
-
-def end_ms(period: str) -> int:
-    """First millisecond behind a period. Raises ValueError for what is none."""
-    hour = is_hour(period)
-    start = datetime.strptime(period, _HOUR if hour else _DAY).replace(tzinfo=UTC)
-    return round((start + (timedelta(hours=1) if hour else timedelta(days=1))).timestamp() * 1000)
 
 
 def settled_ms(state: RawState, acks: Mapping[str, Any] | None) -> int:

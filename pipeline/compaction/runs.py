@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from artimon.rawtable.parquet import RangeReader, span_of, unfit_group
+from artimon.rawtable.schema import FILE_SCHEMA
 from pipeline.compaction.order import Key, Keys
-from pipeline.compaction.storage import RangeReader, unfit_group
-from pipeline.spark.table import FILE_SCHEMA
 
 FLAT_ROW_BYTES = 56
 """What a row takes in memory without its string."""
@@ -97,7 +97,7 @@ class ParquetRun:
 
     def _group(self, source: RangeReader, file: Any, group: int, rows: int) -> Iterator[Any]:
         meta = file.metadata.row_group(group)
-        start, length = _range(meta)
+        start, length = span_of(meta)
         if length <= LOAD_BYTES:
             source.load(start, length)
         else:
@@ -141,19 +141,6 @@ def check_order(keys: Keys, before: Key | None, name: str) -> None:
         raise RunError(f"{name}: its rows are not in the order of source, series and time")
 
 
-def _range(group: Any) -> tuple[int, int]:
-    """Where a row group lies: start and length."""
-    starts, ends = [], []
-    for n in range(group.num_columns):
-        column = group.column(n)
-        start = column.data_page_offset
-        if column.has_dictionary_page and column.dictionary_page_offset:
-            start = min(start, column.dictionary_page_offset)
-        starts.append(start)
-        ends.append(start + column.total_compressed_size)
-    return min(starts), max(ends) - min(starts)
-
-
 def pieces(table: Any, rows: int, size: int) -> Iterator[Any]:
     """The table in slices of at most `rows` rows and `size` bytes, or of one row."""
     for start in range(0, len(table), rows):
@@ -179,7 +166,7 @@ def _string_bytes(group: Any) -> int:
 def _group_weight(group: Any) -> int:
     """Bytes that reading a row group takes besides its batches: as it lies in the file, pages, and one of strings."""
     pages = min(int(group.total_byte_size), 2 * PIECE_BYTES)
-    return min(_range(group)[1], LOAD_BYTES) + pages + min(_string_bytes(group), 2 * LOAD_BYTES)
+    return min(span_of(group)[1], LOAD_BYTES) + pages + min(_string_bytes(group), 2 * LOAD_BYTES)
 
 
 def _rows_that_fit(source: RangeReader, file: Any, group: int, rows: int) -> int:

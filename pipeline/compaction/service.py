@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
+from artimon.model.probe import Probe, no_probe
 from artimon.model.registration import zookeeper_session
+from artimon.rawtable.delta import first_line
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
-from pipeline.compaction.job import Probe, no_probe
 from pipeline.compaction.memory import be_frugal, give_back
-from pipeline.spark.table import first_line
 
 log = logging.getLogger(__name__)
 

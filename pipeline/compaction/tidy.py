@@ -12,8 +12,9 @@ import logging
 from collections.abc import Callable
 
 from artimon.model import files
-from pipeline.compaction.log import RawLog
-from pipeline.spark.table import PROPERTIES, last_checkpoint
+from artimon.rawtable.commit import RawLog
+from artimon.rawtable.head import last_checkpoint
+from artimon.rawtable.schema import PROPERTIES
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ from artimon.model.clock import Clock
 from pipeline.acks import Position
 from pipeline.direct.container import encode_head, frame
 from pipeline.direct.names import SERIES, Final, series_name, series_path
-from pipeline.direct.store import Store, StoreError
 from pipeline.log.framing import RecordType
+from pipeline.rolling.rolling_file import RollingFile
+from pipeline.rolling.store import Store, StoreError
 
 MAX_BYTES = 16 * 1024 * 1024
 
@@ -68,10 +69,9 @@ class Announcements:
             name, path = series_name(self._prefix, self._files), series_path(self._prefix, self._files)
         data = encode_head(name, 0) + b"".join(frame(0, one, RecordType.SERIES) for one in group.messages)
         try:
-            writing = self._store.create(path)
-            writing.write(data)
-            writing.close()
-            self._store.rename(path, f"{SERIES}/{Final(name, 0, len(data)).name}")
+            file = RollingFile(self._store, path)
+            file.write(data)
+            file.finish(f"{SERIES}/{Final(name, 0, len(data)).name}")
             group.name = name
         except StoreError as error:
             group.failure = str(error)

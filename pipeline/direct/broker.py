@@ -19,8 +19,8 @@ from pipeline.acks import Position
 from pipeline.broker import DEADLINE_S, BrokerError, Message, TopicInfo
 from pipeline.direct.announce import Announcements
 from pipeline.direct.publish import Publisher
-from pipeline.direct.store import Store
 from pipeline.direct.stream import Stream
+from pipeline.rolling.store import Store
 
 OWNERS_PATH = "/artimon/direct"
 

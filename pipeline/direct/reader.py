@@ -12,7 +12,7 @@ from artimon.model.codec import decode_samples, decode_series, verify
 from artimon.model.ranges import LaneRanges
 from pipeline.direct.container import ContainerError, decode, payloads
 from pipeline.direct.names import DATA, OPEN, SERIES, Scheme, parse_final, parse_under_way
-from pipeline.direct.store import Store
+from pipeline.rolling.store import Store
 
 
 class Found(NamedTuple):

@@ -19,9 +19,9 @@ from pipeline.collector import HEALTH_S, Collector, CollectorId, server_of
 from pipeline.direct.broker import DirectBroker
 from pipeline.direct.names import Scheme, stream_name
 from pipeline.direct.roll import RollConfig
-from pipeline.direct.store import open_store
 from pipeline.direct.stream import Stream
 from pipeline.direct.sweep import GRACE_S, SWEEP_FAILURES, Sweeper
+from pipeline.rolling.store import open_store
 from pipeline.serving import Service
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,8 @@ from pipeline.acks import AckState, Position
 from pipeline.direct.container import encode_head, encode_index, frame, framed_bytes
 from pipeline.direct.names import Final, Scheme, UnderWay, final_path
 from pipeline.direct.roll import RollConfig, RollCore, RollFile, Step
-from pipeline.direct.store import Store, StoreError, Writing
+from pipeline.rolling.rolling_file import RollingFile
+from pipeline.rolling.store import Store, StoreError
 from pipeline.timer import backoff
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class _Handle:
     file: RollFile
     place: UnderWay
     opened_ms: int
-    writing: Writing | None = None
+    writing: RollingFile | None = None
     lanes: LaneRanges = field(default_factory=LaneRanges)
     count: int = 0
     begun: bool = False
@@ -241,7 +242,7 @@ class Stream:
     def _open(self, handle: _Handle) -> bool:
         """Make the file; while that does not work its batches stay in memory, for nothing of it was written."""
         try:
-            writing = self._store.create(handle.place.path)
+            writing = RollingFile(self._store, handle.place.path)
         except StoreError as error:  # a file that it made all the same is swept away later
             log.warning("stream %s: %s", self.name, error)
             with self._cond:
@@ -284,8 +285,7 @@ class Stream:
         if writing is None or file.step is Step.FAILED or not self._sync_due(handle):
             return
         try:
-            writing.sync()
-            length = self._store.length(handle.place.path)
+            length = writing.durable_length()
         except StoreError as error:
             self._failed(handle, error)
             return
@@ -334,7 +334,7 @@ class Stream:
             final = final_path(Final(self.name, file.base, file.end), handle.opened_ms)
             if self._ended:
                 raise StoreError("the stream was given up meanwhile")
-            self._store.rename(handle.place.path, final)
+            writing.finish(final)
         except StoreError as error:
             self._failed(handle, error)
             return

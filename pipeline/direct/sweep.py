@@ -37,7 +37,8 @@ from pipeline.direct.names import (
 )
 from pipeline.direct.publish import CALL_S, document
 from pipeline.direct.roll import settle_dead
-from pipeline.direct.store import Store, StoreError
+from pipeline.rolling.rolling_file import take_over
+from pipeline.rolling.store import Store, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -134,10 +135,10 @@ class Sweeper:
         return all(settled)
 
     def _settle(self, file: UnderWay, done: Sweep) -> bool:
-        if not self._store.settle(file.path):  # also stops a writer that only seemed dead
+        length = take_over(self._store, file.path)  # also stops a writer that only seemed dead
+        if length is None:
             done.waiting.append(file.name)
             return False
-        length = self._store.length(file.path)
         if file.scheme is Scheme.LENGTH and length:
             final = Final(file.stream, file.base, file.base + length)
             self._store.rename(file.path, f"{DATA}/{hour_of(self._clock.now_ms())}/{final.name}")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from artimon.model.ranges import LaneId, LaneRanges, RangeSet
+from artimon.rawtable.head import HeadReader
 from pipeline.direct.reader import Reader
-from pipeline.direct.store import open_store
-from pipeline.spark.table import HeadReader
+from pipeline.rolling.store import open_store
 
 
 class UnionError(ValueError):

@@ -20,10 +20,10 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.partition_counts import ACKS_PATH as PATH
 from artimon.model.supervise import LoopGuard
 from artimon.model.znode import read_table
+from artimon.rawtable.head import HeadReader
+from artimon.rawtable.state import RawState, Span, TopicState
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.generations import generation_to_read, not_begun, unread
-from pipeline.spark.state import RawState, Span, TopicState
-from pipeline.spark.table import HeadReader
 from pipeline.spark.topic import Topic, TopicInfo
 
 log = logging.getLogger(__name__)

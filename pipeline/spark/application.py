@@ -12,14 +12,15 @@ from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
+from artimon.model.probe import Probe, no_probe
 from artimon.model.registration import close_client, zookeeper_client
 from artimon.model.supervise import Retry, Supervised
 from artimon.model.topic_check import TopicCheck, relied_on
-from pipeline.series.keeper import SeriesKeeper
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.raw import Probe, RawQuery, no_probe
+from pipeline.spark.keeper import SeriesKeeper
+from pipeline.spark.raw import RawQuery
 from pipeline.spark.retention import Retention
 from pipeline.spark.session import make_session
 from pipeline.spark.suspects import SUSPECTS, Suspects

@@ -19,15 +19,14 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.feed import FeedRange, join_samples
 from artimon.model.partition_counts import PartitionCounts, pins_of
 from artimon.model.supervise import Retry
+from artimon.rawtable.state import Span
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.cuts import Cut, Cuts
 from pipeline.spark.feeding import CALLS, Calls, FeedPlan, FeedResult, run_feed
 from pipeline.spark.generations import Seals
 from pipeline.spark.progress import Progress
-from pipeline.spark.raw import remove
 from pipeline.spark.shards import Group, Shard, ShardDirectory, ShardsUnknown
-from pipeline.spark.source import batch, follow, share, stream
-from pipeline.spark.state import Span
+from pipeline.spark.source import batch, follow, remove_checkpoint, share, stream
 from pipeline.spark.suspects import SUSPECTS, Suspects, run_guarded
 from pipeline.spark.tasks import RESULT_SCHEMA
 from pipeline.spark.topic import LeaderChanged, Topic, TopicError, TopicInfo
@@ -103,7 +102,7 @@ class BucketsQuery:
             ended.set()
             for helper in helpers:
                 helper.join(timeout=5)
-            remove(checkpoint)
+            remove_checkpoint(checkpoint)
             self._topic.close()
 
     def open(self) -> tuple[Life, Mapping[int, int]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pipeline.spark.state import END_OF_LOG, Epochs, Span, end_of_epoch
+from artimon.rawtable.state import END_OF_LOG, Epochs, Span, end_of_epoch
 
 LOOKS = 2
 """So many looks, one after another, must find a log that ends too early: a leader that just took over may tell an end

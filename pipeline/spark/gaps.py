@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from pipeline.spark.state import END_OF_LOG, Gap, NamedGap, RawState
+from artimon.rawtable.state import END_OF_LOG, Gap, NamedGap, RawState
 
 KINDS = ("lost", "cut", "topic")
 TOLD_MS = 24 * 3600 * 1000

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from artimon.model.clock import Clock
 from artimon.model.partition_counts import altered
 from artimon.model.topic_spec import SEALED_BYTES
-from pipeline.spark.state import RawState, TopicState, begins_topic
+from artimon.rawtable.state import RawState, TopicState, begins_topic
 from pipeline.spark.topic import Topic, TopicInfo
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from artimon.model.batch import MAX_TIME_MS, BatchError, BatchHeader, BatchKind
 from artimon.model.codec import decode_columns, verify
 from artimon.model.routing import partition_of
-from pipeline.spark.state import FORGET_MS
+from artimon.rawtable.state import FORGET_MS
 
 FUTURE_MS = 60_000
 """A sample is in the future if its time is later than the append of its batch by more than this."""

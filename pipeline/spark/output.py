@@ -8,8 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from artimon.model import files
+from artimon.rawtable.schema import DataFile, folder, period_of
 from pipeline.spark import rows
-from pipeline.spark.table import DataFile, folder
 
 WRITERS = 4
 """Files of one task that are written at once: closing a file on HDFS is mostly waiting."""
@@ -36,7 +36,7 @@ class Output:
 
     def hold(self, keep: str, part: rows.Part) -> None:
         """Take one batch. Raises OSError if a file could not be written."""
-        self._parts.setdefault((rows.period_of(part.append_ms), keep), []).append(part)
+        self._parts.setdefault((period_of(part.append_ms), keep), []).append(part)
         self._bytes += part.columns.nbytes
         if self._bytes >= self._chunk_bytes:
             self._flush()

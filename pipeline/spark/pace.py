@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pipeline.spark.rows import period_of
-from pipeline.spark.table import DataFile
+from artimon.rawtable.schema import DataFile, period_of
 
 HOUR_FILES = 480
 FREE_FILES = HOUR_FILES // 2

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from artimon.model.vshards import union
+from artimon.rawtable.state import Span
 from pipeline.spark.feeding import FeedResult, Outcome
 from pipeline.spark.shards import Group, Shard, Standings
-from pipeline.spark.state import Span
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ next commit and begins again.
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 import uuid
 from collections import deque
@@ -20,17 +19,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.probe import Probe, no_probe
 from artimon.model.ranges import LaneId
+from artimon.rawtable import state as states
+from artimon.rawtable.commit import Moment, RawTable
+from artimon.rawtable.schema import period_of
+from artimon.rawtable.sources import SourcesTable
+from artimon.rawtable.state import Epochs, Gap, RawState, Step, Totals
 from pipeline.spark import gaps as told
-from pipeline.spark import state as states
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.generations import Succession, generation_to_read
 from pipeline.spark.pace import GUESSED_ROWS, TASK_ROWS, Pace, count_hours, messages
-from pipeline.spark.rows import period_of
-from pipeline.spark.source import follow, share, stream
-from pipeline.spark.state import Epochs, Gap, RawState, Step, Totals
+from pipeline.spark.source import follow, remove_checkpoint, share, stream
 from pipeline.spark.suspects import SUSPECTS, Suspects, run_guarded
-from pipeline.spark.table import Moment, RawTable, SourcesTable
 from pipeline.spark.tasks import RESULT_SCHEMA, RawPlan, RawResult, run_raw
 from pipeline.spark.topic import DeadLetter, LeaderChanged, Topic, TopicError, TopicInfo
 
@@ -46,13 +47,6 @@ RECOVERED_APPENDS = 8
 PAUSE_STEP_S = 0.25
 CUT_CHECKS = 5
 CUT_PAUSE_S = 3.0
-
-Probe = Callable[[str], None]
-"""Called at the named points "written" and "committed": tests kill the process there."""
-
-
-def no_probe(_point: str) -> None:
-    """What a probe is outside tests."""
 
 
 class OffsetsMissing(RuntimeError):
@@ -91,6 +85,7 @@ class RawQuery:
         probe: Probe = no_probe,
         suspects: Suspects | None = None,
     ) -> None:
+        """`probe`: called at the points "written" and "committed"."""
         self._suspects = suspects or Suspects(config.data / SUSPECTS)
         self._config, self._session, self._healthy, self._on_append = config, session, healthy, on_append
         self._clock, self._probe = clock, probe
@@ -150,7 +145,7 @@ class RawQuery:
         self._fruitless = 0 if life.appends else self._fruitless + 1
         life.ended = True
         life.forget_sources()
-        remove(reading.checkpoint)
+        remove_checkpoint(reading.checkpoint)
         self._topic.close()
 
     def begin(self, stop: threading.Event) -> Life:
@@ -514,8 +509,3 @@ class Life:
             raise TopicError(f"{self.info.topic} was made again while it was read")
         if self.info.epochs:
             self._query._topic.check_leaders(self.info)
-
-
-def remove(folder: Path) -> None:
-    """Delete a checkpoint folder; one that is gone already is fine."""
-    shutil.rmtree(folder, ignore_errors=True)

@@ -15,10 +15,10 @@ from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.supervise import LoopGuard
+from artimon.rawtable.head import HeadReader
+from artimon.rawtable.state import TopicState
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.generations import generation_to_read
-from pipeline.spark.state import TopicState
-from pipeline.spark.table import HeadReader
 from pipeline.spark.topic import Topic, TopicInfo
 
 log = logging.getLogger(__name__)

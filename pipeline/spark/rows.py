@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from artimon.rawtable.schema import FILE_SCHEMA
+from artimon.rawtable.statistics import PRUNED, FileStatistics
 from pipeline.spark.messages import FUTURE_MS
-from pipeline.spark.table import FILE_SCHEMA
 
 Ints = npt.NDArray[np.int64]
 _VALUES = ("integer", "double", "boolean", "string")
@@ -26,13 +25,12 @@ _ENCODING = {
     "boolean": "PLAIN",
 }
 ROW_GROUP = 1_000_000
-_PRUNED = ("source", "series", "time")
 _PARQUET: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 1,
     "use_dictionary": ["source", "string"],
     "column_encoding": _ENCODING,
-    "write_statistics": list(_PRUNED),
+    "write_statistics": list(PRUNED),
 }
 
 
@@ -42,11 +40,6 @@ class Part(NamedTuple):
     source: int
     append_ms: int
     columns: Any
-
-
-def period_of(append_ms: int) -> str:
-    """The hour of an append time, UTC: 2026-11-21T13."""
-    return datetime.fromtimestamp(append_ms / 1000, UTC).strftime("%Y-%m-%dT%H")
 
 
 def build(parts: Sequence[Part]) -> pa.Table:
@@ -75,13 +68,13 @@ def to_file(parts: list[Part]) -> tuple[Any, int, str]:
     is made one row group after another, and what is written need not be held twice."""
     parts.sort(key=lambda part: part.source, reverse=True)
     sink = pa.BufferOutputStream()
-    bounds: list[_Bounds] = []
+    statistics = FileStatistics()
     with pq.ParquetWriter(sink, FILE_SCHEMA, **_PARQUET) as writer:
         while parts:
             table = build(_next_sources(parts))
-            bounds.append(_bounds(table))
+            statistics.add(table)
             writer.write_table(table, row_group_size=ROW_GROUP)
-    return sink.getvalue(), sum(one.rows for one in bounds), _to_json(bounds)
+    return sink.getvalue(), statistics.rows, statistics.to_json()
 
 
 def _next_sources(parts: list[Part]) -> list[Part]:
@@ -99,38 +92,6 @@ def to_parquet(table: pa.Table) -> Any:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, row_group_size=ROW_GROUP, **_PARQUET)
     return sink.getvalue()
-
-
-class _Bounds(NamedTuple):
-    """Number of rows; least and greatest values of _PRUNED, times in microseconds."""
-
-    rows: int
-    least: list[int]
-    most: list[int]
-
-
-def statistics(table: pa.Table) -> str:
-    """Delta's statistics of the columns that readers prune by."""
-    return _to_json([_bounds(table)])
-
-
-def _bounds(table: pa.Table) -> _Bounds:
-    columns = [table.column(name).chunk(0) for name in _PRUNED]
-    numbers = [(c.view(pa.int64()) if pa.types.is_timestamp(c.type) else c).to_numpy() for c in columns]
-    return _Bounds(len(table), [int(n.min()) for n in numbers], [int(n.max()) for n in numbers])
-
-
-def _to_json(bounds: Sequence[_Bounds]) -> str:
-    least = dict(zip(_PRUNED, map(min, zip(*(one.least for one in bounds), strict=True)), strict=True))
-    most = dict(zip(_PRUNED, map(max, zip(*(one.most for one in bounds), strict=True)), strict=True))
-    return json.dumps(
-        {
-            "numRecords": sum(one.rows for one in bounds),
-            "minValues": {**least, "time": _iso(least["time"])},
-            "maxValues": {**most, "time": _iso(most["time"])},
-            "nullCount": dict.fromkeys(_PRUNED, 0),
-        }
-    )
 
 
 def _first_time(columns: Any) -> int:
@@ -182,8 +143,3 @@ def _take(column: Any, order: Any) -> Any:
     if column.null_count == len(column):
         return pa.nulls(len(column), column.type)
     return pa.concat_arrays(column.chunks).take(order)
-
-
-def _iso(microseconds: int) -> str:
-    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{moment}.{microseconds % 1_000_000 // 1000:03d}Z"

@@ -1,8 +1,9 @@
-"""How both queries read Kafka and how one life of a query goes."""
+"""Source of both queries: frames of Kafka messages, and one life of a query over them."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -99,6 +100,11 @@ def follow(
                 waited = 0.0
     finally:
         query.stop()
+
+
+def remove_checkpoint(folder: Path) -> None:
+    """Delete the checkpoint of a query; one that is gone already is fine."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _options(config: SparkConfig, info: TopicInfo, reader: str) -> dict[str, str]:

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from artimon.model.batch import DEFAULT_KEEP, BatchError, BatchHeader
 from artimon.model.ranges import LaneId, LaneRanges
+from artimon.rawtable.schema import DataFile
 from pipeline.spark import messages, rows
 from pipeline.spark.output import Output
 from pipeline.spark.pace import CHUNK_BYTES
-from pipeline.spark.table import DataFile
 from pipeline.spark.trial import Guard
 
 RESULT_SCHEMA = "result string"

@@ -18,8 +18,8 @@ from artimon.model.kafka_access import client_options
 from artimon.model.leader_epochs import ask_broker, ask_epoch_end
 from artimon.model.topic_id import printed_id
 from artimon.model.topic_spec import generations
+from artimon.rawtable.state import MAX_EPOCHS, Epochs, Span, followed
 from pipeline.quota import LogSizes, sizes_of
-from pipeline.spark.state import MAX_EPOCHS, Epochs, Span, followed
 
 TIMEOUT_MS = 15_000
 

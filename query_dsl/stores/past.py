@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from artimon.model import files
 from artimon.model.grid import DEFAULT_LEVELS, Grid
-from artimon.model.leases import read_whole
 from artimon.model.select import NAME, Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store
-from pipeline.spark.table import METADATA_KEY, raw_uri
+from artimon.rawtable.head import newest_document
+from artimon.rawtable.reader import read_whole
+from artimon.rawtable.schema import TableError, raw_uri
 from query_dsl.stores.catalogue import Catalogue, Known, in_order
 from query_dsl.stores.cutting import Piece, cut, join
 from query_dsl.stores.held import Held
@@ -40,6 +40,8 @@ T = TypeVar("T")
 TASK_BYTES = 64 * 1024 * 1024
 """Files of about so many bytes are one Spark task, or fewer where there would be less than TASKS of them."""
 TASKS = 8
+MAX_COMMITS = 50
+"""Commits that are read to find the newest append: others than appends are few."""
 TASK_CELLS = 2_000_000
 """A task hands over what it has when it holds more buckets than this."""
 LEVELS = tuple((level.step_ms, level.count) for level in DEFAULT_LEVELS)
@@ -415,14 +417,9 @@ def _read(part: Part) -> str:
 
 def _appended_ms(uri: str, version: int) -> int | None:
     """Append time of the newest batch in the table; None where the log does not tell it."""
-    for number in range(version, max(-1, version - 50), -1):
-        try:
-            text = files.read(f"{uri}/_delta_log/{number:020d}.json").decode()
-        except OSError:
-            return None
-        for line in text.splitlines():
-            state = json.loads(line).get("commitInfo", {}).get(METADATA_KEY)
-            if state is not None:
-                found = state.get("newest_append_ms") if isinstance(state, dict) else None
-                return found if isinstance(found, int) else None
-    return None
+    try:
+        found = newest_document(uri, version, max(-1, version - MAX_COMMITS))
+    except (OSError, TableError):
+        return None
+    told = found[1].get("newest_append_ms") if found is not None else None
+    return told if isinstance(told, int) else None

@@ -14,12 +14,15 @@ from deltalake import DeltaTable
 
 from artimon.model import files
 from artimon.model.ranges import LaneId, LaneRanges
+from artimon.rawtable import state as states
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.reader import read_raw
+from artimon.rawtable.schema import FILE_SCHEMA, DataFile, folder, period_of
+from artimon.rawtable.state import RawState, Step, Totals
+from artimon.rawtable.statistics import statistics_of
 from pipeline.compaction.digest import Digest, digest
 from pipeline.compaction.order import sort
 from pipeline.spark import rows
-from pipeline.spark import state as states
-from pipeline.spark.state import RawState, Step, Totals
-from pipeline.spark.table import FILE_SCHEMA, DataFile, RawTable, folder, read_raw
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -84,11 +87,11 @@ class Builder:
 
     def write(self, at_ms: int, keep: str, table: Any) -> DataFile:
         """A file that no commit names yet."""
-        period = rows.period_of(at_ms)
+        period = period_of(at_ms)
         data = rows.to_parquet(table)
         path = f"{folder(period, keep)}/0-0-{uuid.uuid4().hex}.parquet"
         files.write(f"{self.table.uri}/{path}", data)
-        statistics = rows.statistics(table.combine_chunks())
+        statistics = statistics_of(table.combine_chunks())
         return DataFile(path, len(data), len(table), {"period": period, "keep": keep}, statistics)
 
     def commit(self, new: Sequence[DataFile], newest_ms: int, partition: int = 0) -> None:

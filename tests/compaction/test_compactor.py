@@ -14,16 +14,17 @@ import pytest
 from deltalake import DeltaTable
 
 from artimon.model import files
+from artimon.rawtable.commit import COMPACTION_KEY, RawLog, RawTable
+from artimon.rawtable.head import HeadReader
+from artimon.rawtable.schema import DataFile, TableError, day_of, is_hour
+from artimon.rawtable.state import RawState
 from pipeline.compaction.compactor import Compactor, compact_all
 from pipeline.compaction.config import CompactorConfig, parse_keep
 from pipeline.compaction.job import Unequal
-from pipeline.compaction.log import METADATA_KEY, RawLog
 from pipeline.compaction.merge import Limits
 from pipeline.compaction.order import Keys
-from pipeline.compaction.plan import DAY_FILES, HOUR_FILES, day_of, is_hour
+from pipeline.compaction.plan import DAY_FILES, HOUR_FILES
 from pipeline.compaction.runs import RunError
-from pipeline.spark.state import RawState
-from pipeline.spark.table import DataFile, HeadReader, RawTable, TableError
 from tests.compaction.builder import DAY_MS, HOUR_MS, START_MS, Builder, Row, expected, held
 from tests.compaction.later import Later
 
@@ -282,11 +283,11 @@ class Unanswered(RawLog):
         super().__init__(hdfs)
         self._failures, self._lost = 1, lost
 
-    def _write(self, actions: Any, note: Any) -> None:
+    def commit(self, actions: Any, apps: Any = (), metadata: Any = None) -> None:
         if self._failures and not self._lost:
             self._failures -= 1
             raise OSError("the NameNode did not answer")
-        super()._write(actions, note)
+        super().commit(actions, apps, metadata)
         if self._failures:
             self._failures -= 1
             raise OSError("the answer was lost")
@@ -412,7 +413,7 @@ def test_commits_say_what_they_did_and_carry_no_state(builder: Builder, tmp_path
     text = files.read(f"{builder.table.uri}/_delta_log/{version:020d}.json").decode()
     actions = [json.loads(line) for line in text.splitlines()]
     (info,) = (action["commitInfo"] for action in actions if "commitInfo" in action)
-    assert info[METADATA_KEY] | {"digest": ""} == {
+    assert info[COMPACTION_KEY] | {"digest": ""} == {
         "format": 1, "kind": "hour", "period": "2026-11-18T00", "keep": "default", "files": 3, "rows": 18, "digest": ""
     }  # fmt: skip
     assert not any("txn" in action for action in actions)

@@ -12,14 +12,15 @@ import pytest
 from deltalake import DeltaTable
 from kazoo.client import KazooClient
 
-from artimon.model import files, leases
+from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.leases import ANY, LEASE_MS, Lease, held_versions, read_whole, reading
+from artimon.rawtable import reader as leases
+from artimon.rawtable.commit import RawLog
+from artimon.rawtable.reader import ANY, LEASE_MS, Lease, held_versions, read_whole, reading
+from artimon.rawtable.schema import TableError
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.dead import APPEND_ORPHAN_MS, ORPHAN_MS, Sweeper
-from pipeline.compaction.log import RawLog
-from pipeline.spark.table import TableError
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, file_table, held
 from tests.compaction.later import Later
 from tests.compaction.test_compactor import SMALL, fill
@@ -142,12 +143,12 @@ def test_orphans_go_when_they_are_old(builder: Builder) -> None:
     mine, theirs = orphan(builder, "hour-1"), orphan(builder, "0-0-1")
     log = RawLog(builder.hdfs)
     sweeper, now = Sweeper(log), SYSTEM_CLOCK.now_ms()
-    version = log.refresh()
+    version = log.refresh().version()
     assert sweeper.sweep(version, [], now).orphans == 0
     assert sweeper.sweep(version, [], now + ORPHAN_MS + 60_000).orphans == 1
     assert mine not in data_files(builder)
     assert theirs in data_files(builder)
-    assert log.refresh() == version + 1
+    assert log.refresh().version() == version + 1
     assert sweeper.sweep(version + 1, [], now + APPEND_ORPHAN_MS + 60_000).orphans == 1
     assert held(builder.table.uri) == expected(builder.ledger)
 
@@ -172,7 +173,7 @@ def test_files_of_an_append_under_way_are_left_alone(builder: Builder) -> None:
     fill(builder, 1)
     written: list[Any] = [builder.write(START_MS, "default", file_table([(1, 2, START_MS, 3)]))]
     log = RawLog(builder.hdfs)
-    version = log.refresh()
+    version = log.refresh().version()
     assert Sweeper(log).sweep(version, [], SYSTEM_CLOCK.now_ms() + 3 * ORPHAN_MS).deleted == 0
     builder.commit(written, START_MS)
     assert sum(held(builder.table.uri).values()) == 19

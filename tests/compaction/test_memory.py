@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.rawtable.schema import FILE_SCHEMA
 from pipeline.compaction.order import sort
 from pipeline.compaction.plan import HOUR_FILES
-from pipeline.spark.table import FILE_SCHEMA
 from tests.compaction.builder import DAY_MS, HOUR_MS, START_MS, Builder, table_digest, walk
 from tests.compaction.measured import measured_turn
 from tests.compaction.test_compactor import rows

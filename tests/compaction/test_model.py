@@ -12,11 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from artimon.model.clock import SYSTEM_CLOCK, ManualClock
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.schema import DAY_MS
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.merge import Limits
-from pipeline.compaction.plan import DAY_FILES, DAY_MS, HOUR_FILES, Keeping
-from pipeline.spark.table import RawTable
+from pipeline.compaction.plan import DAY_FILES, HOUR_FILES, Keeping
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, Ledger, Row, expected, held
 from tests.spark.local_files import local_files
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from artimon.model.ranges import LaneId, LaneRanges
+from artimon.rawtable.schema import DAY_MS, LiveFile, end_ms
+from artimon.rawtable.state import RawState, Step, Totals, advance, close_gaps
 from pipeline.compaction import plan as plans
 from pipeline.compaction.config import KeepError, parse_keep
-from pipeline.compaction.plan import IDLE_MARGIN_MS, Keeping, LiveFile, count, end_ms, expired, plan, settled_ms
-from pipeline.spark.state import RawState, Step, Totals, advance, close_gaps
+from pipeline.compaction.plan import IDLE_MARGIN_MS, Keeping, count, expired, plan, settled_ms
 
 DAY = "2026-11-21"
 NEVER = 2**62
@@ -154,11 +155,11 @@ def test_an_empty_table_is_never_settled() -> None:
 def test_expiry_by_class() -> None:
     files = [*appended(f"{DAY}T13", 1, "debug"), *appended(f"{DAY}T13", 1, "default"), *appended(DAY, 1, "debug")]
     keeping = Keeping({"debug": 7})
-    week = 7 * plans.DAY_MS
+    week = 7 * DAY_MS
     assert expired(files, keeping, end_ms(f"{DAY}T13") + week - 1, NEVER) == []
     assert expired(files, keeping, end_ms(f"{DAY}T13") + week, NEVER) == files[:1]
     assert expired(files, keeping, end_ms(DAY) + week, NEVER) == [files[0], files[2]]
-    assert expired(files, keeping, end_ms(f"{DAY}T13") + 400 * plans.DAY_MS, NEVER) == files
+    assert expired(files, keeping, end_ms(f"{DAY}T13") + 400 * DAY_MS, NEVER) == files
 
 
 def test_a_clock_that_runs_ahead_expires_nothing() -> None:

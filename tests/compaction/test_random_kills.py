@@ -16,12 +16,13 @@ import pytest
 
 from artimon.model import files
 from artimon.model.health import read_health
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.schema import TableError
 from artimon.stack.stack import Stack
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig, parse_keep
 from pipeline.compaction.dead import ORPHAN_MS
 from pipeline.compaction.plan import DAY_FILES, HOUR_FILES
-from pipeline.spark.table import RawTable, TableError
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, held, settled_builder
 from tests.compaction.later import Later
 from tests.compaction.test_compactor import SMALL, fill

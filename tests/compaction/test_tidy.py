@@ -11,20 +11,12 @@ from deltalake import DeltaTable
 
 from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.rawtable.commit import ChainBroken, RawLog, RawTable
+from artimon.rawtable.head import HeadReader, last_checkpoint
+from artimon.rawtable.schema import PARTITION_BY, PROPERTIES, RAW_SCHEMA, raw_uri
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
-from pipeline.compaction.log import RawLog
 from pipeline.compaction.tidy import KEEP_MS, LEAST, Tidier
-from pipeline.spark.table import (
-    PARTITION_BY,
-    PROPERTIES,
-    RAW_SCHEMA,
-    ChainBroken,
-    HeadReader,
-    RawTable,
-    last_checkpoint,
-    raw_uri,
-)
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, held
 from tests.compaction.test_compactor import SMALL, fill
 

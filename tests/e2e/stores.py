@@ -10,7 +10,8 @@ from artimon.model.fingerprint import unsigned
 from artimon.model.grid import Grid
 from artimon.model.select import STATISTICS, Matcher, SelectRequest, Store
 from artimon.model.values import ValueType, cell_to_double
-from pipeline.spark.table import raw_uri, read_raw
+from artimon.rawtable.reader import read_raw
+from artimon.rawtable.schema import raw_uri
 from tests.e2e.ledger import Sample, comparable
 
 COLUMNS = ("integer", "double", "boolean", "string")

@@ -13,8 +13,8 @@ from artimon.model.batch import Polled, Samples, SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import ValueType
+from artimon.rawtable.schema import FILE_SCHEMA
 from pipeline.compaction.digest import Digest, digest
-from pipeline.spark.table import FILE_SCHEMA
 
 NAME = "load.value"
 BLOCK = 1_000

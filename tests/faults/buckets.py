@@ -15,7 +15,8 @@ from deltalake import DeltaTable
 from artimon.model.grid import Grid, Level
 from artimon.model.select import Buckets
 from artimon.model.values import ValueType
-from pipeline.spark.table import raw_uri, read_sources, sources_uri
+from artimon.rawtable.schema import raw_uri, sources_uri
+from artimon.rawtable.sources import read_sources
 from tests.faults.batches import LATE_MS
 
 Ints = npt.NDArray[np.int64]

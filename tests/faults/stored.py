@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
+from artimon.rawtable.schema import FILE_SCHEMA, raw_uri, sources_uri
+from artimon.rawtable.sources import read_sources
 from pipeline.compaction.digest import Digest, row_hashes
-from pipeline.spark.table import FILE_SCHEMA, raw_uri, read_sources, sources_uri
 from tests.faults.ledger import Ledger, Noted
 
 _READ_ATTEMPTS = 5

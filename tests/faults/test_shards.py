@@ -21,9 +21,9 @@ from tests.faults.conftest import Scale
 from tests.faults.kills import Killer
 from tests.faults.world import World
 from tests.waiting import eventually
-from varstore.buckets import FINEST_SPARE_ROWS, SPARE_ROWS
 from varstore.cluster.directory import Directory, Place
 from varstore.cluster.logends import log_span
+from varstore.series.limits import FINEST_SPARE_ROWS, SPARE_ROWS
 from varstore.service import idl
 
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(5400)]

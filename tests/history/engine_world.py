@@ -12,8 +12,8 @@ from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, Value, ValueType
+from artimon.rawtable.schema import FILE_SCHEMA
 from pipeline.compaction.order import sort
-from pipeline.spark.table import FILE_SCHEMA
 from tests.history.world import HistoryWorld
 from tests.query_dsl.test_pushdown import MINUTE, T, Told, type_of
 

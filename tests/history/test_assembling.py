@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.spark.table import FILE_SCHEMA
+from artimon.rawtable.schema import FILE_SCHEMA
 from query_dsl.stores.history.assembling import assemble
 from query_dsl.stores.history.files import Wanted
 from query_dsl.stores.history.local import COLUMNS

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from artimon.model import files
-from pipeline.spark.table import raw_uri
+from artimon.rawtable.schema import raw_uri
 from query_dsl import NothingSelected, QueryError
 from query_dsl.stores.history.engine import Engine, History
 from query_dsl.stores.history.question import HistoryError, HistoryInterrupted, TooMuchHistory
@@ -282,7 +282,7 @@ def test_a_frame_to_compute_on(world: HistoryWorld, history: History) -> None:
 
 
 def test_a_fingerprint_with_two_texts_is_set_aside(hdfs: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.series import columns
+    from artimon.rawtable import series_rows as columns
     from tests.series.world import block
 
     world = HistoryWorld(f"{hdfs}/clash")

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from artimon.model.batch import SeriesBlock
 from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.values import Value
-from pipeline.series.columns import rows_of
-from pipeline.series.table import SeriesTable
-from pipeline.spark.table import SourcesTable
+from artimon.rawtable.series import SeriesTable
+from artimon.rawtable.series_rows import rows_of
+from artimon.rawtable.sources import SourcesTable
 from query_dsl.stores.history.result import Sample
 from tests.compaction.builder import Builder
 

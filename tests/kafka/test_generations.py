@@ -11,6 +11,8 @@ from artimon.model.codec import parse_header
 from artimon.model.partition_counts import PartitionCounts
 from artimon.model.ranges import LaneId, LaneRanges
 from artimon.model.routing import partition_of
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.state import END_OF_LOG, RawState, TopicState, begin_next
 from artimon.stack.topics import grow_samples
 from pipeline.acks import AckState, PartitionState, Position, Sent, judge
 from pipeline.broker import Broker
@@ -18,8 +20,6 @@ from pipeline.placing import message_for
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.generations import generation_to_read, unread
 from pipeline.spark.raw import RawQuery
-from pipeline.spark.state import END_OF_LOG, RawState, TopicState, begin_next
-from pipeline.spark.table import RawTable
 from pipeline.spark.topic import TopicInfo
 from tests.pipeline.kafka_helpers import read_topic
 from tests.spark.carried import Carried

@@ -12,7 +12,6 @@ from artimon.model.clock import SYSTEM_CLOCK
 from pipeline.delivery.modes import UNLOGGED, Delivery, after_open, before_open
 from pipeline.direct.names import Scheme
 from pipeline.direct.roll import RollConfig
-from pipeline.direct.store import LocalStore
 from pipeline.direct.stream import Stream
 from pipeline.flows.rejected import Rejected
 from pipeline.flows.sinks.files import FilesSink
@@ -20,6 +19,7 @@ from pipeline.flows.sources.journal import Journal
 from pipeline.log.epoch import begin_epoch
 from pipeline.log.files import SYSTEM_FILES, ensure_folder, write_whole
 from pipeline.plane.memory import Memory, MemoryFile
+from pipeline.rolling.store import LocalStore
 from pipeline.sites.record import save
 from tests.pipeline.direct.test_stream import Sending, batch
 from tests.pipeline.durable import Durable

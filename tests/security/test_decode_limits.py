@@ -18,7 +18,7 @@ from artimon.model import codec
 from artimon.model.batch import MAX_BYTES, MAX_DECODED, Batch, BatchError, BatchId, BatchKind, Samples, UnknownFormat
 from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.ipc_limits import IpcError, IpcLimits, check_stream
-from pipeline.compaction.storage import MAX_GROUP_BYTES, unfit_group
+from artimon.rawtable.parquet import MAX_GROUP_BYTES, unfit_group
 from pipeline.spark import messages
 from query_dsl.stores.wire import decode_piece
 from tests.security.attacks import ROWS, bomb

@@ -17,11 +17,12 @@ from typer.testing import CliRunner
 from alerts.display import ALERTS_PATH, read_alerts
 from artimon import settings
 from artimon.cli import app
-from artimon.model import files, leases
+from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.partition_counts import ACKS_PATH
 from artimon.model.registration import zookeeper_client
 from artimon.model.znode import MAX_BYTES, read_table
+from artimon.rawtable import reader as leases
 from pipeline.acks import AckState, PartitionState
 from pipeline.agent import AS_ROOT
 from pipeline.collectors import COLLECTORS_PATH, Endpoint

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from artimon.model.batch import SeriesBlock
 from artimon.model.values import Kind, ValueType
-from pipeline.series import columns
-from pipeline.series.columns import SERIES_SCHEMA, merge, rows_of, statistics
-from pipeline.series.table import spans
+from artimon.rawtable import series_rows as columns
+from artimon.rawtable.series import spans
+from artimon.rawtable.series_rows import PRUNED, SERIES_SCHEMA, merge, rows_of
+from artimon.rawtable.statistics import statistics_of
 from tests.series.world import START_MS, block, expected, plain
 
 SOURCES = {"a": 1, "b": 2}
@@ -91,7 +92,7 @@ def test_statistics_name_the_least_and_the_greatest() -> None:
     import json
 
     rows, _ = rows_of([block("a", 0, 0, ["b{}", "a{}"]), block("b", 0, 1500, ["c{}"])], SOURCES)
-    told = json.loads(statistics(rows))
+    told = json.loads(statistics_of(rows, PRUNED))
     assert (told["minValues"]["name"], told["maxValues"]["name"]) == ("a", "c")
     assert (told["minValues"]["source"], told["maxValues"]["source"]) == (1, 2)
     assert told["maxValues"]["last_seen"] == "2026-11-18T00:00:01.500Z"

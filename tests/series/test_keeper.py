@@ -13,9 +13,10 @@ from kafka.admin import KafkaAdminClient
 from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Kind, ValueType
-from pipeline.series import table as table_module
-from pipeline.series.keeper import SeriesKeeper
-from pipeline.series.table import SeriesTable
+from artimon.rawtable import series as table_module
+from artimon.rawtable.schema import DAY_MS
+from artimon.rawtable.series import SeriesTable
+from pipeline.spark.keeper import SeriesKeeper
 from tests.series.world import World, block, expected, held, make_topic, make_world
 from tests.waiting import eventually
 
@@ -150,14 +151,14 @@ def test_merging_leaves_what_was_and_fewer_files(world: World, monkeypatch: pyte
     assert (small.full, small.rows_before, small.rows) == (False, 93, 32)
     assert held(world) == expected(made)
     assert table.tidy() is None
-    tomorrow = SeriesTable(world.hdfs, Later(table_module.DAY_MS))
+    tomorrow = SeriesTable(world.hdfs, Later(DAY_MS))
     full = tomorrow.tidy()
     assert full is not None
     assert (full.full, full.rows) == (True, 32)
     assert all(file.is_base for file in tomorrow.live())
     assert held(world) == expected(made)
     assert tomorrow.sweep() == []  # somebody may read them still
-    tomorrow._clock = Later(2 * table_module.DAY_MS)
+    tomorrow._clock = Later(2 * DAY_MS)
     dead = tomorrow.sweep()
     assert len(dead) >= 4
     assert held(world) == expected(made)

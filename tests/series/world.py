@@ -17,8 +17,8 @@ from artimon.model.codec import encode_series
 from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.labels import canonical, parse_canonical
 from artimon.model.values import Kind, ValueType
-from pipeline.series.columns import merge
-from pipeline.series.table import SeriesTable, read_span
+from artimon.rawtable.series import SeriesTable, read_span
+from artimon.rawtable.series_rows import merge
 
 START_MS = 1_794_960_000_000
 PARTITIONS = 2
@@ -81,7 +81,8 @@ def expected(blocks: Iterable[SeriesBlock]) -> Plain:
 
 def held(world: World) -> Plain:
     """What the table holds once its files are read together."""
-    from pipeline.spark.table import read_sources, sources_uri
+    from artimon.rawtable.schema import sources_uri
+    from artimon.rawtable.sources import read_sources
 
     table = SeriesTable(world.hdfs)
     parts = [read_span(f"{table.uri}/{file.path}", -(2**63), 2**63 - 1) for file in table.live()]

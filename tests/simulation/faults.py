@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import artimon.rawtable.state as states
 import pipeline.acks
 import pipeline.collector
 import pipeline.control
 import pipeline.spark.acks
-import pipeline.spark.state as states
 import varstore.groups
 from artimon.model import codec
 from artimon.model.feed import FeedAnswer
@@ -315,7 +315,7 @@ def checkpoint_believed() -> list[Any]:
     def open_(real: Any, self: raw.RawQuery, stop: Any) -> Any:
         return real(self, stop)._replace(checkpoint=Path("/checkpoints/raw"))
 
-    return [around(raw.RawQuery, "open", open_), on(raw, "remove", lambda folder: None)]
+    return [around(raw.RawQuery, "open", open_), on(raw, "remove_checkpoint", lambda folder: None)]
 
 
 def two_drivers_commit() -> list[Any]:

@@ -8,6 +8,11 @@ from typing import Any, NamedTuple
 
 MACHINES: dict[str, tuple[str, ...]] = {
     "artimon/model/ranges.py": ("RangeSet", "LaneRanges"),
+    "artimon/rawtable/commit.py": ("RawTable.append", "RawTable._check_chain"),
+    "artimon/rawtable/state.py": (
+        *("advance", "_remember", "_merge", "end_of_epoch", "followed", "_reach", "find_gaps", "begins_topic"),
+        *("close_gaps", "_close", "_add_span", "_distribute"),
+    ),
     "pipeline/acks.py": ("judge", "_against", "_without", "_beside", "_version", "_fresh", "PartitionState"),
     "pipeline/collector.py": ("Collector",),
     "pipeline/collectors.py": ("Collectors",),
@@ -36,16 +41,11 @@ MACHINES: dict[str, tuple[str, ...]] = {
     "pipeline/spark/progress.py": ("Progress", "_Process"),
     "pipeline/spark/raw.py": ("RawQuery", "Life"),
     "pipeline/spark/retention.py": ("Retention", "cut_for_room"),
-    "pipeline/spark/state.py": (
-        *("advance", "_remember", "_merge", "end_of_epoch", "followed", "_reach", "find_gaps", "begins_topic"),
-        *("close_gaps", "_close", "_add_span", "_distribute"),
-    ),
-    "pipeline/spark/table.py": ("RawTable.append",),
     "pipeline/spark/tasks.py": ("Reader",),
     "pipeline/spark/topic.py": ("Topic._epochs", "Topic.epochs", "Topic.check_leaders"),
     "varstore/groups.py": ("Groups", "Group"),
     "varstore/images/bringing.py": ("is_from_table", "has_lost", "can_go_on", "LogSpan"),
-    "varstore/images/raw_state.py": ("parse", "RawHead"),
+    "varstore/images/raw_state.py": ("RawHead",),
     "varstore/positions.py": ("admit", "advance", "sift", "check_range", "check_owned"),
 }
 OPERATORS = ("release", "outstanding", "bound")

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from artimon import processes
 from artimon.cli import app
+from artimon.rawtable.commit import RawTable
 from artimon.simulation import spark, table
 from artimon.simulation.plan import AGENTS, BATCHES, COLLECTORS, PARTITIONS, ROLES, SHARDS, Plan, draw
 from artimon.simulation.run import FRESH_FROM, Outcome, Summary, fresh_seed, repeat, replay, run_many, run_seed
@@ -30,7 +31,6 @@ from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.buckets import Life as BucketsLife
 from pipeline.spark.raw import Life as RawLife
 from pipeline.spark.raw import RawQuery
-from pipeline.spark.table import RawTable
 from pipeline.timer import AdaptiveTimer
 from pipeline.tracker import Tracker
 from tests.simulation.faults import FAULTS as COMMON_FAULTS
@@ -195,7 +195,7 @@ SHARED = [
     ("shards", "can_go_on", "varstore.server"),
     ("shards", "is_from_table", "varstore.images.bringing"),
     ("shards", "has_lost", "varstore.images.bringing"),
-    ("shards", "parse", "varstore.images.raw_state"),
+    ("shards", "RawHead", "varstore.images.refill"),
 ]
 """Module of the simulation, name, and the module of the shipped process that drives the same thing."""
 

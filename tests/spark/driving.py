@@ -10,10 +10,11 @@ from typing import Any
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
+from artimon.model.probe import Probe, no_probe
 from artimon.model.supervise import Supervised
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.raw import Probe, RawQuery, no_probe
+from pipeline.spark.raw import RawQuery
 from pipeline.spark.suspects import Suspects
 
 

@@ -17,8 +17,10 @@ from artimon.model.codec import encode_samples
 from artimon.model.fingerprint import fingerprint, unsigned
 from artimon.model.routing import partition_of
 from artimon.model.values import Value
+from artimon.rawtable.reader import read_raw
+from artimon.rawtable.schema import raw_uri, sources_uri
+from artimon.rawtable.sources import read_sources
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.table import raw_uri, read_raw, read_sources, sources_uri
 
 Row = tuple[int, int, int, Value | None]
 Ledger = Counter[tuple[str, int, int, int, str]]

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from artimon.rawtable.state import Span
 from artimon.simulation.log import LogTopic, Partition
-from pipeline.spark.state import Span
 from pipeline.spark.tasks import Record
 from pipeline.spark.topic import DeadLetter, TopicError
 

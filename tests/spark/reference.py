@@ -14,9 +14,12 @@ import pyarrow as pa
 from artimon.model.batch import BatchId
 from artimon.model.fingerprint import unsigned
 from artimon.model.values import Value
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.head import read_state
+from artimon.rawtable.reader import read_raw
+from artimon.rawtable.sources import read_sources
+from artimon.rawtable.state import END_OF_LOG, FORGET_MS, RawState, TopicState
 from pipeline.spark.messages import FUTURE_MS
-from pipeline.spark.state import END_OF_LOG, FORGET_MS, RawState, TopicState
-from pipeline.spark.table import RawTable, read_raw, read_sources, read_state
 from pipeline.spark.tasks import Record
 from tests.spark.memory_log import MemoryLog
 

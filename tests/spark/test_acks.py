@@ -9,10 +9,10 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.model.partition_counts import ACKS_PATH as PATH
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.state import Gap, RawState, Step, Totals, advance, close_gaps
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.state import Gap, RawState, Step, Totals, advance, close_gaps
-from pipeline.spark.table import RawTable
 from pipeline.spark.topic import Topic
 from tests.spark.helpers import PARTITIONS, Sender
 

@@ -17,13 +17,13 @@ from artimon.model.feed import FeedEntry, FeedRange
 from artimon.model.grid import DEFAULT_LEVELS
 from artimon.model.labels import canonical
 from artimon.model.ranges import LaneId, LaneRanges
+from artimon.rawtable.state import RawState
 from benchmarks.lag import MINUTE_MS, Poller, Waiting, next_minute
 from benchmarks.loads import values
 from benchmarks.loads.samples import SERIES_A_SOURCE, Expected, Source, number_of, text_of
 from benchmarks.loads.world import WrongCounts
 from pipeline.compaction.digest import digest
 from pipeline.spark import rows
-from pipeline.spark.state import RawState
 from sources.schedule import FIRST, LAST
 from varstore.shard import Shard
 

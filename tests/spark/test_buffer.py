@@ -11,10 +11,10 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
+from artimon.rawtable.commit import RawTable
 from artimon.settings import load as load_settings
 from artimon.stack.stack import Stack
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.table import RawTable
 from pipeline.spark.topic import Topic
 from tests.conftest import TEST_PORTS
 from tests.spark.carried import Carried

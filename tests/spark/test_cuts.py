@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from artimon.rawtable.state import Epochs
 from pipeline.spark.cuts import REMEMBERED_MS, Cuts
-from pipeline.spark.state import Epochs
 
 OLD: dict[int, Epochs] = {0: ((3, 0),)}
 

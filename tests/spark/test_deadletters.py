@@ -18,12 +18,12 @@ from artimon.cli.commands.deadletter import send_again, show
 from artimon.model.batch import BatchError, BatchHeader, BatchId, Samples
 from artimon.model.codec import encode_samples
 from artimon.model.values import Value
-from pipeline.deadletters import Address, DeadLetters, LettersError, LetterState, Wish, replay
+from artimon.rawtable.commit import RawTable
 from pipeline.spark import buckets, messages, raw
 from pipeline.spark.config import SparkConfig
+from pipeline.spark.deadletters import Address, DeadLetters, LettersError, LetterState, Wish, replay
 from pipeline.spark.feeding import run_feed
 from pipeline.spark.raw import RawQuery
-from pipeline.spark.table import RawTable
 from pipeline.spark.tasks import Record, run_raw
 from pipeline.spark.topic import DeadLetter, Topic
 from tests.spark.driving import buckets_query, raw_query, reached

@@ -7,12 +7,12 @@ from kafka import KafkaProducer
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.state import Gap, RawState, close_gaps, from_json, to_json
 from pipeline.spark import gaps
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import RawQuery
 from pipeline.spark.source import batch
-from pipeline.spark.state import Gap, RawState, close_gaps, from_json, to_json
-from pipeline.spark.table import RawTable
 from pipeline.spark.topic import Topic
 from tests.spark.carried import Carried, delete_records, delete_topics
 from tests.spark.helpers import make_topics, now_ms

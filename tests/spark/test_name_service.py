@@ -24,9 +24,10 @@ SITE = {
 PROGRAM = """
 import sys
 from artimon.model import files
-from pipeline.spark import state as states
-from pipeline.spark.state import RawState
-from pipeline.spark.table import HeadReader, RawTable
+from artimon.rawtable import state as states
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.head import HeadReader
+from artimon.rawtable.state import RawState
 files.check_reachable(sys.argv[1])
 table = RawTable(sys.argv[1])
 table.append([], RawState(), states.close_gaps(RawState(), "w", "c", "t", "id", 1, []))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from artimon.rawtable.schema import DataFile, period_of
 from pipeline.spark.pace import (
     APPEND_ROWS,
     FREE_FILES,
@@ -15,8 +16,6 @@ from pipeline.spark.pace import (
     count_hours,
     messages,
 )
-from pipeline.spark.rows import period_of
-from pipeline.spark.table import DataFile
 
 START = 1_795_000_000_000 // HOUR_MS * HOUR_MS
 HOUR = period_of(START)

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from artimon.model.codec import parse_header
 from artimon.model.routing import partition_of
-from pipeline.deadletters import DeadLetters, Letter, LetterState
 from pipeline.spark.config import SparkConfig
+from pipeline.spark.deadletters import DeadLetters, Letter, LetterState
 from pipeline.spark.feeding import FeedPlan, FeedResult
 from pipeline.spark.suspects import SUSPECTS, Suspects, is_death, run_guarded
 from pipeline.spark.trial import Guard, Trial, TrialError, digest

@@ -21,10 +21,14 @@ from artimon.model.batch import BatchId, SeriesBlock
 from artimon.model.codec import encode_series
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Value
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.head import read_state
+from artimon.rawtable.reader import read_raw
+from artimon.rawtable.schema import raw_uri
+from artimon.rawtable.sources import SourcesTable
+from artimon.rawtable.state import END_OF_LOG
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import RawQuery
-from pipeline.spark.state import END_OF_LOG
-from pipeline.spark.table import RawTable, SourcesTable, raw_uri, read_raw, read_state
 from tests.spark.driving import raw_query, reached
 from tests.spark.helpers import Ledger, Sender, make_topics, now_ms, table_rows
 from tests.waiting import eventually

@@ -9,10 +9,10 @@ import pytest
 from kafka import KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.state import RawState, Step, Totals, advance, close_gaps
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.retention import PartitionLog, Retention, cut_for_room, wrong_settings
-from pipeline.spark.state import RawState, Step, Totals, advance, close_gaps
-from pipeline.spark.table import RawTable
 from pipeline.spark.topic import Topic
 from tests.spark.helpers import PARTITIONS, Sender
 from tests.waiting import eventually

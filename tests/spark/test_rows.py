@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from artimon.model.batch import MAX_TIME_MS, BatchError, BatchId, Samples
 from artimon.model.codec import encode_samples, samples_of
+from artimon.rawtable.schema import FILE_SCHEMA, period_of
+from artimon.rawtable.state import FORGET_MS
+from artimon.rawtable.statistics import statistics_of
 from pipeline.spark import rows as rows_module
 from pipeline.spark.messages import check, decode
-from pipeline.spark.rows import Part, build, period_of, statistics, to_file, to_parquet
-from pipeline.spark.state import FORGET_MS
-from pipeline.spark.table import FILE_SCHEMA
+from pipeline.spark.rows import Part, build, to_file, to_parquet
 from tests.seeds import fixed_and_drawn
 
 Row = tuple[int, int, int, int | float | bool | str | None]
@@ -75,7 +76,7 @@ def test_future_is_judged_by_the_append() -> None:
 
 
 def test_statistics_are_those_of_the_rows() -> None:
-    stats = json.loads(statistics(build([part(2, [(7, NOW, 0, 1), (2**64 - 1, NOW + 1, 0, 1)])])))
+    stats = json.loads(statistics_of(build([part(2, [(7, NOW, 0, 1), (2**64 - 1, NOW + 1, 0, 1)])])))
     assert stats["numRecords"] == 2
     assert stats["minValues"] == {"source": 2, "series": -1, "time": "2026-11-18T11:06:40.000Z"}
     assert stats["maxValues"] == {"source": 2, "series": 7, "time": "2026-11-18T11:06:40.001Z"}
@@ -119,4 +120,4 @@ def test_a_file_of_several_row_groups_is_sorted_and_whole(drawn: list[tuple[int,
     assert keys == sorted(keys)
     assert sorted(map(repr, read.to_pylist())) == sorted(map(repr, table.to_pylist()))
     assert number == len(table)
-    assert stats == statistics(table)
+    assert stats == statistics_of(table)

@@ -10,8 +10,8 @@ from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.codec import encode_series
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Value, ValueType
-from pipeline.series.keeper import SeriesKeeper
 from pipeline.spark.config import SparkConfig
+from pipeline.spark.keeper import SeriesKeeper
 from query_dsl import NothingSelected
 from query_dsl.stores.history.engine import History
 from tests.spark.driving import raw_query, reached, running

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from artimon.model.ranges import LaneId, LaneRanges
 from artimon.model.routing import partition_of
-from pipeline.spark.state import (
+from artimon.rawtable.schema import RAW_SCHEMA
+from artimon.rawtable.state import (
     END_OF_LOG,
     FORGET_LANE_MS,
     Gap,
@@ -27,7 +28,6 @@ from pipeline.spark.state import (
     from_json,
     to_json,
 )
-from pipeline.spark.table import RAW_SCHEMA
 
 
 def begun(partitions: int = 2) -> RawState:

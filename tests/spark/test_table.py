@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from artimon.model.clock import ManualClock
-from pipeline.spark.state import RawState, close_gaps
-from pipeline.spark.table import FRESH_S, DataFile, Moment, Overslept, RawTable
+from artimon.rawtable.commit import APPEND_FRESH_S, Moment, Overslept, RawTable
+from artimon.rawtable.schema import DataFile
+from artimon.rawtable.state import RawState, close_gaps
 from tests.spark.local_files import local_files
 
 FILE = DataFile("period=2026-11-21T13/keep=x/f.parquet", 1, 1, {"period": "2026-11-21T13", "keep": "x"}, "{}")
@@ -24,7 +25,7 @@ def test_files_that_may_be_gone_are_not_committed(tmp_path: Path) -> None:
     with local_files(clock):
         table = RawTable(tmp_path.as_uri(), clock)
         began, after = Moment.of(clock), begun(RawState(), "w")
-        clock.advance(round(FRESH_S * 1000) + 1000)
+        clock.advance(round(APPEND_FRESH_S * 1000) + 1000)
         with pytest.raises(Overslept, match="begun 24 h ago"):
             table.append([FILE], RawState(), after, began)
         assert table.head() == (0, RawState())
@@ -38,7 +39,7 @@ def test_an_append_that_went_through_is_never_refused(tmp_path: Path) -> None:
         table = RawTable(tmp_path.as_uri(), clock)
         began, after = Moment.of(clock), begun(RawState(), "w")
         assert table.append([FILE], RawState(), after, began) == 1
-        clock.advance(round(FRESH_S * 1000) + 1000)
+        clock.advance(round(APPEND_FRESH_S * 1000) + 1000)
         assert table.append([FILE], RawState(), after, began) == 1
 
 

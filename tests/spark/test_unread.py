@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.state import RawState
 from pipeline.spark.buckets import Life
 from pipeline.spark.progress import Progress
 from pipeline.spark.shards import Group, Shard
-from pipeline.spark.state import RawState
-from pipeline.spark.table import RawTable
 from pipeline.spark.topic import TopicInfo
 from tests.spark.test_model import a_world
 from tests.spark.world import PARTITIONS, World

@@ -17,17 +17,19 @@ from artimon.model.codec import encode_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.routing import partition_of
 from artimon.model.values import Value
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.schema import TableError
+from artimon.rawtable.sources import SourcesTable
+from artimon.rawtable.state import RawState
 from artimon.simulation.log import CLUSTER
 from pipeline import acks
 from pipeline.acks import AckState, Position, Sent
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
-from pipeline.deadletters import LetterState, judge
 from pipeline.spark.acks import document
 from pipeline.spark.config import SparkConfig
+from pipeline.spark.deadletters import LetterState, judge
 from pipeline.spark.raw import OffsetsMissing, RawQuery
-from pipeline.spark.state import RawState
-from pipeline.spark.table import RawTable, SourcesTable, TableError
 from pipeline.spark.topic import TopicError
 from tests.spark.local_files import LocalClient
 from tests.spark.memory_log import NAME, Frame, LocalSession, MemoryLog, MemoryTopic

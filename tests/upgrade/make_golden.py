@@ -20,16 +20,19 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.ranges import LaneId, LaneRanges
 from artimon.model.routing import partition_of
 from artimon.model.values import Kind, Value, ValueType
+from artimon.rawtable import state as states
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.schema import DataFile, folder, period_of
+from artimon.rawtable.series import SeriesTable
+from artimon.rawtable.series_rows import rows_of
+from artimon.rawtable.sources import SourcesTable
+from artimon.rawtable.state import RawState, Step, Totals
+from artimon.rawtable.statistics import statistics_of
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.log.framing import RecordType
 from pipeline.log.log import Entry, Log
-from pipeline.series.columns import rows_of
-from pipeline.series.table import SeriesTable
 from pipeline.spark import rows
-from pipeline.spark import state as states
-from pipeline.spark.state import RawState, Step, Totals
-from pipeline.spark.table import DataFile, RawTable, SourcesTable, folder
 from sources.series import state as source_state
 from sources.series.rows import Description
 from sources.series.series import SourceSeries
@@ -134,10 +137,10 @@ def _settle(table: RawTable, state: RawState, at: int) -> None:
 
 def _write(uri: str, source: int, one: Batch, at: int) -> DataFile:
     found = rows.build([rows.Part(source, at, decode_columns(one.header, one.data))])
-    data, period = rows.to_parquet(found), rows.period_of(at)
+    data, period = rows.to_parquet(found), period_of(at)
     path = f"{folder(period, 'default')}/0-{one.header.id.sequence}-golden{one.header.id.lane}.parquet"
     files.write(f"{uri}/{path}", data)
-    return DataFile(path, len(data), len(found), {"period": period, "keep": "default"}, rows.statistics(found))
+    return DataFile(path, len(data), len(found), {"period": period, "keep": "default"}, statistics_of(found))
 
 
 def _make_series(hdfs: str, ids: dict[str, int]) -> None:

@@ -12,7 +12,7 @@ from artimon.model.batch import BatchError, UnknownFormat
 from artimon.model.codec import verify
 from artimon.model.feed import decode_range
 from artimon.model.ipc import read_ipc, write_ipc
-from pipeline.spark.state import StateError, from_json
+from artimon.rawtable.state import StateError, from_json
 from tests.upgrade.golden import batches
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

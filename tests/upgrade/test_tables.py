@@ -16,24 +16,19 @@ from deltalake.schema import PrimitiveType
 from artimon.model import files
 from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.values import ValueType
+from artimon.rawtable import state as states
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.head import METADATA_KEY, HeadReader
+from artimon.rawtable.schema import PARTITION_BY, DataFile, period_of, raw_uri, series_uri, sources_uri
+from artimon.rawtable.series import SeriesTable
+from artimon.rawtable.series_rows import rows_of as series_rows
+from artimon.rawtable.sources import SourcesTable
+from artimon.rawtable.state import StateError, Step, Totals, to_json
+from artimon.rawtable.statistics import statistics_of
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.runs import RunError
-from pipeline.series.columns import rows_of as series_rows
-from pipeline.series.table import SeriesTable, series_uri
 from pipeline.spark import rows
-from pipeline.spark import state as states
-from pipeline.spark.state import StateError, Step, Totals, to_json
-from pipeline.spark.table import (
-    METADATA_KEY,
-    PARTITION_BY,
-    DataFile,
-    HeadReader,
-    RawTable,
-    SourcesTable,
-    raw_uri,
-    sources_uri,
-)
 from query_dsl.stores.history.engine import History
 from tests.compaction.builder import Builder, file_table
 from tests.spark.helpers import table_rows_at
@@ -161,8 +156,8 @@ def test_what_a_newer_writer_said_is_not_compacted_away(tables: str, tmp_path: P
     later = Later(tables)
     data = with_new_column(pa.BufferReader(rows_file()))
     at = START_MS + HOUR_MS + 50 * 60_000
-    told = {"period": rows.period_of(at), "keep": "default"}
-    statistics = rows.statistics(file_table(NEWER_ROWS))
+    told = {"period": period_of(at), "keep": "default"}
+    statistics = statistics_of(file_table(NEWER_ROWS))
     newer = DataFile("newer.parquet", len(data), len(NEWER_ROWS), told, statistics)
     files.write(f"{raw}/{newer.path}", data)
     later.commit([newer], at)

@@ -10,11 +10,11 @@ from artimon.model.batch import BatchId, Samples
 from artimon.model.codec import encode_samples
 from artimon.model.routing import partition_of
 from artimon.model.select import Buckets, SelectRequest
+from artimon.rawtable.state import Epochs, Span
 from bookkeeper.framed import FramedServer
 from pipeline.spark.buckets import Life
 from pipeline.spark.feeding import FeedPlan, FeedResult, feed_records
 from pipeline.spark.shards import Shard as Live
-from pipeline.spark.state import Epochs, Span
 from pipeline.spark.tasks import Record
 from pipeline.spark.topic import TopicInfo
 from tests.varstore.worlds import Row, TestBatch, range_of

@@ -10,11 +10,14 @@ import pyarrow as pa
 
 from artimon.model import files
 from artimon.model.ranges import LaneRanges
+from artimon.rawtable import state as states
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.schema import FILE_SCHEMA, DataFile, folder, period_of
+from artimon.rawtable.sources import SourcesTable
+from artimon.rawtable.state import Gap, RawState, Step, Totals
+from artimon.rawtable.statistics import statistics_of
 from pipeline.compaction.order import sort
 from pipeline.spark import rows
-from pipeline.spark import state as states
-from pipeline.spark.state import Gap, RawState, Step, Totals
-from pipeline.spark.table import FILE_SCHEMA, DataFile, RawTable, SourcesTable, folder
 from tests.varstore.keeping import Log
 from tests.varstore.worlds import TOPIC, TestBatch
 
@@ -73,7 +76,7 @@ class RawLog:
                 last_ms[lane] = max(last_ms.get(lane, 0), batch.append_ms)
                 seen[partition].add(lane, batch.id.sequence)
                 if known.add(lane, batch.id.sequence):
-                    by_period.setdefault(rows.period_of(batch.append_ms), []).append((numbers[batch.source], batch))
+                    by_period.setdefault(period_of(batch.append_ms), []).append((numbers[batch.source], batch))
         new = [self._write(period, batches) for period, batches in by_period.items() if any(b.rows for _, b in batches)]
         step = Step(dict(until), seen, last_ms, Totals(), newest)
         self._advance(states.advance(self.state, "test", step), new)
@@ -91,7 +94,7 @@ class RawLog:
         path = f"{folder(period, 'default')}/{uuid.uuid4().hex}.parquet"
         files.write(f"{self._raw.uri}/{path}", data)
         partition = {"period": period, "keep": "default"}
-        return DataFile(path, len(data), len(table), partition, rows.statistics(table.combine_chunks()))
+        return DataFile(path, len(data), len(table), partition, statistics_of(table.combine_chunks()))
 
     def _advance(self, after: RawState, new: Sequence[DataFile]) -> None:
         self._raw.append(new, self.state, after)

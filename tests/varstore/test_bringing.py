@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from artimon.model.ranges import LaneRanges
+from artimon.rawtable.schema import TableError
 from tests.varstore.keeping import ALL, empty
 from varstore.groups import Partition
 from varstore.images.bringing import SHORT_LOG, Bringing, LogSpan, is_from_table
-from varstore.images.raw_state import RawHead, RawTableError
+from varstore.images.raw_state import RawHead
 
 
 def head(until: int, topic: str = "t", whole: bool = True, epoch: int = 0) -> RawHead:
@@ -48,7 +49,7 @@ def test_where_what_is_missing_comes_from(table: RawHead, kafka: LogSpan | None,
 )
 def test_neither_has_all_of_it_yet(table: RawHead, kafka: LogSpan, reason: str) -> None:
     """Who began with what Kafka has left would lack for ever what only the table has."""
-    with pytest.raises(RawTableError, match=reason):
+    with pytest.raises(TableError, match=reason):
         is_from_table(table, kafka)
 
 

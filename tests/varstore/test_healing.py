@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import pytest
 
 from artimon.model.vshards import EVERY, in_mask
+from artimon.rawtable.schema import TableError
 from varstore.cluster.directory import Place, Shards
 from varstore.cluster.healing import LONGEST_PAUSE_S, NOTICE_S, TURN_S, Healing, LostBy
 from varstore.cluster.membership import Membership
 from varstore.cluster.moving import AT_ONCE, Mover
 from varstore.groups import Lost, Partition
-from varstore.images.raw_state import RawTableError
 
 LOST = {Partition("t", 0): Lost(10, 20)}
 MINUTE = 60
@@ -34,7 +34,7 @@ class World:
         assert lost == LOST
         self.asked += 1
         if self.table:
-            raise RawTableError(self.table)
+            raise TableError(self.table)
         return self.has_it
 
     def seen(self) -> Shards:

@@ -13,6 +13,8 @@ import pytest
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.feed import FeedAnswer, FeedRange, join_samples
 from artimon.model.vshards import EVERY, from_hex
+from artimon.rawtable.schema import TableError
+from artimon.rawtable.state import END_OF_LOG, RawState, TopicState
 from tests.spark.local_files import local_files
 from tests.varstore.keeping import (
     ALL,
@@ -37,7 +39,7 @@ from varstore.cluster.membership import Membership
 from varstore.cluster.moving import Mover
 from varstore.groups import Lost, Partition
 from varstore.images.bringing import Bringing, LogSpan, can_go_on, has_lost
-from varstore.images.raw_state import RawHead, RawTableError, parse
+from varstore.images.raw_state import RawHead
 from varstore.images.snapshots import Snapshots
 from varstore.shard import Shard
 
@@ -151,11 +153,9 @@ SPAN = LogSpan(TOPIC, {0: (10, 30), 1: (0, 5)})
 
 def head(until: int, topic: str = TOPIC, lost: tuple[tuple[int, int], ...] = ()) -> RawHead:
     """A table that has read partition 0 so far."""
-    topics = [
-        {"topic_id": "before", "until": {"0": 9}, "lost": {"0": [[7, 2**63 - 1]]}},
-        {"topic_id": topic, "until": {"0": until}, "lost": {"0": [list(one) for one in lost]} if lost else {}},
-    ]
-    return parse({"format": 1, "lanes": {}, "lanes_last_ms": {}, "newest_append_ms": 1, "topics": topics}, "here")
+    before = TopicState("before", {0: 9}, {0: ((7, END_OF_LOG),)})
+    current = TopicState(topic, {0: until}, {0: lost} if lost else {})
+    return RawHead.of(RawState(1, "w", topics=(before, current), newest_append_ms=1))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_the_table_has_it_or_names_it_lost(table: RawHead, lost: dict[Partition,
     ],
 )
 def test_until_the_table_is_past_it_nobody_knows(table: RawHead, why: str) -> None:
-    with pytest.raises(RawTableError, match=why):
+    with pytest.raises(TableError, match=why):
         has_lost(table, SPAN, {P0: Lost(4, 10)})
 
 

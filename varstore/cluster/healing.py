@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from artimon.model.vshards import EVERY, in_mask, mask_of, union
+from artimon.rawtable.schema import TableError
 from varstore.cluster.directory import Place, Shards
 from varstore.cluster.membership import Membership
 from varstore.cluster.moving import AT_ONCE
 from varstore.groups import Lost, Partition
-from varstore.images.raw_state import RawTableError
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ SOON = "it is refilled soon"
 
 LostBy = Sequence[tuple[int, Mapping[Partition, Lost]]]
 HasLost = Callable[[Mapping[Partition, Lost]], bool]
-"""Whether the raw table may have it; False: it is lost for everybody. RawTableError, OSError while nobody knows."""
+"""Whether the raw table may have it; False: it is lost for everybody. TableError, OSError while nobody knows."""
 
 
 class Lacking(Protocol):
@@ -155,7 +155,7 @@ class Healing:
         """Whether the table has come past it, and has it."""
         try:
             there = self._has_lost(lost)
-        except (RawTableError, OSError) as error:
+        except (TableError, OSError) as error:
             self._doing = f"it cannot be refilled yet: {error}"
             return False
         if not there:

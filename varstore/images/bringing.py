@@ -12,11 +12,12 @@ from kazoo.client import KazooClient
 
 from artimon.model import files
 from artimon.model.vshards import in_mask
+from artimon.rawtable.schema import TableError
 from varstore.groups import Group, Lost, Partition
 from varstore.images.folders import HdfsFolder
 from varstore.images.frames import ImageError
 from varstore.images.manifest import Manifest
-from varstore.images.raw_state import RawHead, RawTableError
+from varstore.images.raw_state import RawHead
 from varstore.images.refill import Refill
 from varstore.images.snapshots import Usable, manifests, take_in
 from varstore.shard import Shard
@@ -63,14 +64,14 @@ class LogSpan:
 
 def is_from_table(head: RawHead, span: LogSpan | None) -> bool:
     """Whether the table is to be read, or else Kafka from its beginning. A topic that was made again, or lost its end,
-    begins at 0 and is short, and yet lacks what the table has read. RawTableError until both speak of one topic, and
+    begins at 0 and is short, and yet lacks what the table has read. TableError until both speak of one topic, and
     until the table has named what Kafka deleted unread: neither of the two has all of it before."""
     if span is None:
         return True
     if head.topic_id != span.topic_id:
-        raise RawTableError(f"the raw query has not begun topic {span.topic_id} yet")
+        raise TableError(f"the raw query has not begun topic {span.topic_id} yet")
     if not span.goes_on_from(head):
-        raise RawTableError("Kafka begins above what the raw query has read, and it has not named the lost range yet")
+        raise TableError("Kafka begins above what the raw query has read, and it has not named the lost range yet")
     return not (span.is_short and head.is_whole and span.is_known_to(head))
 
 
@@ -85,11 +86,11 @@ def can_go_on(span: LogSpan | None, groups: Sequence[Group]) -> bool:
 
 def has_lost(head: RawHead, span: LogSpan, lost: Mapping[Partition, Lost]) -> bool:
     """Whether the table may have some of what a group lost to Kafka; False: the table names all of it lost too. That is
-    known once the table has come past it: RawTableError before, and where nothing could be refilled from it."""
+    known once the table has come past it: TableError before, and where nothing could be refilled from it."""
     for key, one in lost.items():
         at = head.positions.get(key, 0)
         if key.topic_id == head.topic_id and at < one.until:
-            raise RawTableError(f"the raw query has read partition {key.partition} to {at}, and not to {one.until} yet")
+            raise TableError(f"the raw query has read partition {key.partition} to {at}, and not to {one.until} yet")
     return is_from_table(head, span) and not all(_is_named(head.lost.get(key, ()), one) for key, one in lost.items())
 
 
@@ -125,7 +126,7 @@ class Bringing:
         return str(self._refill.progress) if self._refill is not None else ""
 
     def bring(self, vshards: int) -> None:
-        """Hold these virtual shards. Raises RawTableError, OSError, RefillStopped, ValueError."""
+        """Hold these virtual shards. Raises TableError, OSError, RefillStopped, ValueError."""
         rest = vshards & ~self._from_copies(vshards)
         if not rest:
             return
@@ -136,18 +137,18 @@ class Bringing:
                 self._shard.adopt(rest, epochs=span.leaders() if span is not None else {})
 
     def has_lost(self, lost: Mapping[Partition, Lost]) -> bool:
-        """Whether `bring` may give what was lost to Kafka. RawTableError, OSError while that is not known, or nothing
+        """Whether `bring` may give what was lost to Kafka. TableError, OSError while that is not known, or nothing
         could be brought."""
         if self._hdfs is None:
             if all(one.start == 0 for one in lost.values()):  # without a table a shard begins where the log begins
                 return False
-            raise RawTableError("there is no raw table: this shard was started without HDFS")
+            raise TableError("there is no raw table: this shard was started without HDFS")
         span = self._span()
         if span is None:
-            raise RawTableError("Kafka does not say what it holds")
+            raise TableError("Kafka does not say what it holds")
         head = Refill(self._shard, self._hdfs, self._zookeeper, self._stop).head()
         if head is None:
-            raise RawTableError("there is no raw table yet")
+            raise TableError("there is no raw table yet")
         return has_lost(head, span, lost)
 
     # copies of snapshots
@@ -203,7 +204,7 @@ class Bringing:
             with ExitStack() as wanting:
                 wanting.enter_context(self._again())
                 return self._refill.run(vshards, lambda head: is_from_table(head, span), wanting.close)
-        except (RawTableError, OSError) as error:
-            raise RawTableError(f"virtual shards {in_mask(vshards)[:8]}: refill from the raw table: {error}") from error
+        except (TableError, OSError) as error:
+            raise TableError(f"virtual shards {in_mask(vshards)[:8]}: refill from the raw table: {error}") from error
         finally:
             self._refill = None

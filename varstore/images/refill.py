@@ -6,21 +6,22 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from kazoo.client import KazooClient
 
 from artimon.model import files
 from artimon.model.deadline import within
-from artimon.model.leases import reading
+from artimon.rawtable.delta import files_of
+from artimon.rawtable.reader import reading
+from artimon.rawtable.schema import TableError, bounds_of, raw_uri, sources_uri
+from artimon.rawtable.sources import read_sources
 from varstore.buckets import FUTURE_MS
 from varstore.images.raw_rows import BATCH_ROWS, COLUMNS, Period, Rows
-from varstore.images.raw_state import RawHead, RawTableError, head_of
-from varstore.images.slices import HOUR_MS, Slice
+from varstore.images.raw_state import RawHead, head_of
+from varstore.images.slices import Slice
 from varstore.positions import vshard_of
 from varstore.shard import Shard
 
@@ -55,8 +56,7 @@ class Refill:
     def __init__(
         self, shard: Shard, hdfs_uri: str, zookeeper: KazooClient | None = None, stop: threading.Event | None = None
     ) -> None:
-        root = hdfs_uri.rstrip("/")
-        self._shard, self._raw, self._sources = shard, f"{root}/artimon/raw", f"{root}/artimon/sources"
+        self._shard, self._raw, self._sources = shard, raw_uri(hdfs_uri), sources_uri(hdfs_uri)
         self._zookeeper, self._stop = zookeeper, stop or threading.Event()
         self.progress = Progress(0)
 
@@ -64,7 +64,7 @@ class Refill:
         """Hold these virtual shards as the table says; False if there is no table or `usable` refuses its positions.
 
         `begun` is called once they are held, and can be fed from the table's offsets on. They are ready when this
-        returns. Raises RawTableError, OSError, RefillStopped: nothing is held then."""
+        returns. Raises TableError, OSError, RefillStopped: nothing is held then."""
         with self._table() as table:
             head = None if table is None else head_of(self._raw, table.version())
             if table is None or head is None or not usable(head):
@@ -81,7 +81,7 @@ class Refill:
             return True
 
     def head(self) -> RawHead | None:
-        """What the newest append says of the table; None if there is none. RawTableError, OSError."""
+        """What the newest append says of the table; None if there is none. TableError, OSError."""
         with self._table() as table:
             return None if table is None else head_of(self._raw, table.version())
 
@@ -90,16 +90,11 @@ class Refill:
 
     def _names(self, vshards: int) -> dict[int, int]:
         """Virtual shard of each wanted source, by its number in the table."""
-
-        def read() -> pa.Table:
-            return DeltaTable(self._sources).to_pyarrow_dataset().to_table()
-
         try:
-            rows = within(DEADLINE_S, f"reading {self._sources}", read)
+            names = within(DEADLINE_S, f"reading {self._sources}", lambda: read_sources(self._sources))
         except TableNotFoundError:  # appends without rows
             return {}
-        told = zip(rows.column("id").to_pylist(), rows.column("source").to_pylist(), strict=True)
-        return {id_: vshard for id_, name in told if vshards >> (vshard := vshard_of(name)) & 1}
+        return {id_: vshard for id_, name in names.items() if vshards >> (vshard := vshard_of(name)) & 1}
 
     def _read(self, table: DeltaTable, head: RawHead, sources: Mapping[int, int], vshards: int) -> None:
         rows = Rows(self._shard, sources, head.newest_append_ms)
@@ -139,27 +134,13 @@ class Refill:
     def _periods(table: DeltaTable, floor_ms: int) -> list[Period]:
         """Hours and days that may hold what is later than `floor_ms`, newest first: a sample may be appended before its
         time, but not by more than the future's limit."""
-        actions = pa.table(table.get_add_actions(flatten=True))
-        if not len(actions):
-            return []
         counts: dict[str, int] = {}
-        told = zip(
-            actions.column("partition.period").to_pylist(), actions.column("num_records").to_pylist(), strict=True
-        )
-        for name, rows in told:
+        for name, rows in files_of(table, "partition.period", "num_records"):
             counts[name] = counts.get(name, 0) + (rows or 0)
-        found = [Period(name, *_bounds_of(name), rows) for name, rows in counts.items()]
+        found = [Period(name, *bounds_of(name), rows) for name, rows in counts.items()]
         return sorted(
             (one for one in found if one.end_ms > floor_ms - FUTURE_MS), key=lambda one: one.name, reverse=True
         )
-
-
-def _bounds_of(period: str) -> tuple[int, int]:
-    """[start, end) of 2026-11-21T13 or 2026-11-21, epoch ms."""
-    hour = "T" in period
-    start = datetime.strptime(period, "%Y-%m-%dT%H" if hour else "%Y-%m-%d").replace(tzinfo=UTC)
-    start_ms = round(start.timestamp() * 1000)
-    return start_ms, start_ms + (HOUR_MS if hour else 24 * HOUR_MS)
 
 
 class _Opened:
@@ -176,7 +157,7 @@ class _Opened:
         except TableNotFoundError:
             return None
         except DeltaError as error:
-            raise RawTableError(f"{self._uri} cannot be read: {error}") from error
+            raise TableError(f"{self._uri} cannot be read: {error}") from error
 
     def __exit__(self, *_: object) -> None:
         self._reading.__exit__(None, None, None)

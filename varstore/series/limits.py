@@ -10,8 +10,13 @@ from typing import Annotated, Any
 
 from artimon.model.grid import Level
 from artimon.runtime.options import MiB, Option
-from varstore.buckets import DEFAULT_CAPACITY, FINEST_SPARE_ROWS, SPARE_ROWS
 
+DEFAULT_CAPACITY = 1_000_000
+"""Series of a shard, where memory allows them."""
+SPARE_ROWS = 4
+"""Bucket rows of a level beside its range: two ahead of the settled end, two for predecessors."""
+FINEST_SPARE_ROWS = SPARE_ROWS + 15
+"""The finest level serves windows that start before the range."""
 SERIES_A_NAME = 200_000
 LABELS = 1_000
 """Different label names in one shard; each takes an array of its own."""

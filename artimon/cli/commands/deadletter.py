@@ -15,7 +15,7 @@ from artimon.cli.common import DataOption, HdfsOption, JsonOption, KafkaOption, 
 from query_dsl.results.render import printable
 
 if TYPE_CHECKING:
-    from pipeline.deadletters import DeadLetters, Letter, Outcome, Wish
+    from pipeline.spark.deadletters import DeadLetters, Letter, Outcome, Wish
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -50,7 +50,7 @@ def replay_letters(
     data: DataOption = None,
 ) -> None:
     """Send messages that could not be stored once more, after what was wrong with the program is mended."""
-    from pipeline.deadletters import Address, Wish
+    from pipeline.spark.deadletters import Address, Wish
 
     if bool(letters) == everything:
         raise typer.BadParameter("name letters as PARTITION:OFFSET, or --all")
@@ -63,7 +63,7 @@ def replay_letters(
 
 def show(source: DeadLetters, as_json: bool, limit: int, reason: str, everything: bool, stop: threading.Event) -> int:
     """Print the newest `limit` letters; 1 and a message when they cannot be read, 130 when interrupted."""
-    from pipeline.deadletters import LettersError, LetterState
+    from pipeline.spark.deadletters import LettersError, LetterState
 
     newest: deque[Letter] = deque(maxlen=limit)
     matching = 0
@@ -91,7 +91,7 @@ def show(source: DeadLetters, as_json: bool, limit: int, reason: str, everything
 
 def send_again(source: DeadLetters, wish: Wish, stop: threading.Event) -> int:
     """Replay and print a line a letter; 0 if every letter that was wished for is written or stored."""
-    from pipeline.deadletters import LettersError, replay
+    from pipeline.spark.deadletters import LettersError, replay
 
     done: dict[str, int] = {}
     problem = ""
@@ -152,7 +152,7 @@ def _say_counts(counts: dict[str, int], strangers: int, hidden: int) -> None:
 
 
 def _opened(kafka: str | None, hdfs: str | None, data: Path | None) -> DeadLetters:
-    from pipeline.deadletters import DeadLetters
+    from pipeline.spark.deadletters import DeadLetters
 
     place = located(data)
     return DeadLetters(kafka or place.kafka, hdfs or place.hdfs)

@@ -19,7 +19,7 @@ FolderArgument = Annotated[str, typer.Argument(help="hdfs://HOST:PORT/folder or 
 
 def _reader(folder: str) -> Any:
     from pipeline.direct.reader import Reader
-    from pipeline.direct.store import open_store
+    from pipeline.rolling.store import open_store
 
     try:
         return Reader(open_store(folder))
@@ -82,7 +82,7 @@ def _by_fingerprint(names: set[str]) -> dict[int, str]:
 
 def _tried(found: Any) -> Any:
     """What cannot be read is one line for the person at the terminal."""
-    from pipeline.direct.store import StoreError
+    from pipeline.rolling.store import StoreError
 
     try:
         yield from found

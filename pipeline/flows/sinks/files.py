@@ -22,7 +22,6 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from artimon.model.batch import BatchError
-from pipeline.direct.store import LocalStore, Store, StoreError, Writing, open_store
 from pipeline.flows.channels.seen import Seen
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of
@@ -30,6 +29,8 @@ from pipeline.flows.options import Options, is_below
 from pipeline.flows.registry import Part
 from pipeline.flows.spi import Encoding, Figures, SinkFailed
 from pipeline.log.files import SystemFiles, read_whole, write_whole
+from pipeline.rolling.rolling_file import RollingFile, take_over
+from pipeline.rolling.store import LocalStore, Store, StoreError, open_store
 
 log = logging.getLogger(__name__)
 
@@ -78,17 +79,15 @@ class FilesOptions(Options):
 @dataclass(slots=True)
 class _File:
     """One that is being written. `number` makes its name unlike any other of this sink. Invariant: the state says
-    `committed`, never `length`, since what was written since the last commit comes again after a failure."""
+    `committed`, never the length, since what was written since the last commit comes again after a failure."""
 
     folder: str
     number: int
-    writing: Writing
+    writing: RollingFile
+    """Once closed it takes nothing more, and gets its name when what it holds is committed."""
     since: float
     last: float
-    length: int = 0
     committed: int = 0
-    closed: bool = False
-    """Nothing more goes into it; it gets its name once what it holds is committed."""
 
 
 class FilesSink:
@@ -178,7 +177,7 @@ class FilesSink:
             self._context.progress()
         self._commit(parcels)
         self.counts["events"] += sum(map(len, placed.values()))
-        self._roll([f for f, file in self._open.items() if file.closed or file.length >= self._options.roll_bytes])
+        self._roll([f for f, file in self._open.items() if self._is_full(file.writing)])
 
     def _commit(self, parcels: Sequence[Parcel]) -> None:
         """Lengths and identities together, or neither."""
@@ -188,7 +187,7 @@ class FilesSink:
                 self._seen.add(parcel.id, now_ms)
         self._seen.forget_silent(now_ms)
         for file in self._open.values():
-            file.committed = file.length
+            file.committed = file.writing.length
         self._save()
 
     def _append(self, folder: str, events: list[Event]) -> None:
@@ -198,19 +197,18 @@ class FilesSink:
             data = gzip.compress(data, 6, mtime=0)  # members may stand one after another
         file.writing.write(data)
         file.writing.sync()
-        file.length += len(data)
         file.last = self._clock.monotonic()
         self.counts["bytes"] += len(data)
 
     def _create(self, folder: str) -> _File:
         self._check_place(folder)
-        live = [f for f, file in self._open.items() if not file.closed]
+        live = [f for f, file in self._open.items() if not file.writing.closed]
         if len(live) >= self._options.open_files:
             self._make_room(min(live, key=lambda f: self._open[f].last))
         now, number = self._clock.monotonic(), self._next
         self._next += 1
         self._save()  # its number is taken, whatever becomes of it
-        file = _File(folder, number, self._store.create(self._open_name(folder, number)), now, now)
+        file = _File(folder, number, RollingFile(self._store, self._open_name(folder, number)), now, now)
         self._open[folder] = file
         return file
 
@@ -223,11 +221,10 @@ class FilesSink:
 
     def _make_room(self, folder: str) -> None:
         file = self._open[folder]
-        if file.length == file.committed:
+        if file.writing.length == file.committed:
             self._roll([folder])
         else:  # it holds something of this very delivery, and must not be finished before that is committed
             file.writing.close()
-            file.closed = True
 
     def _roll(self, folders: Iterable[str], until: float | None = None) -> None:
         """Finish these files. Precondition: what they hold is committed. Those that are not done at `until` (monotonic
@@ -237,9 +234,7 @@ class FilesSink:
             if until is not None and self._clock.monotonic() > until:
                 file.writing.abandon()
                 continue
-            if not file.closed:
-                file.writing.close()
-            self._store.rename(self._open_name(folder, file.number), self._name(folder, file.number))
+            file.writing.finish(self._name(folder, file.number))
             del self._open[folder]
             self.counts["files"] += 1
             self._save()
@@ -274,10 +269,11 @@ class FilesSink:
         there = {stored.path.rsplit("/", 1)[-1] for stored in self._store.listing(folder)}
         if from_.rsplit("/", 1)[-1] not in there:
             return  # it was renamed before the state could say so
-        if not self._store.settle(from_):
+        durable = take_over(self._store, from_)
+        if durable is None:
             raise StoreError(f"{from_} in {self._store.uri} still has a writer")
         if to.rsplit("/", 1)[-1] not in there and length:
-            if self._store.length(from_) == length:
+            if durable == length:
                 self._store.rename(from_, to)
                 self.counts["files"] += 1
                 return
@@ -293,11 +289,10 @@ class FilesSink:
         if begun:
             self._store.settle(copy)
             self._store.delete(copy)
-        writing = self._store.create(copy)
+        writing = RollingFile(self._store, copy)
         for at in range(0, len(data), _CHUNK_BYTES):
             writing.write(data[at : at + _CHUNK_BYTES])
-        writing.close()
-        self._store.rename(copy, to)
+        writing.finish(to)
         self.counts["cut"] += 1
         self.counts["files"] += 1
 
@@ -358,6 +353,9 @@ class FilesSink:
                     self._failed(error)
                 except Exception:
                     log.exception("files")  # the thread goes on: without it no file would be finished any more
+
+    def _is_full(self, writing: RollingFile) -> bool:
+        return writing.closed or writing.length >= self._options.roll_bytes
 
     def _due(self, file: _File, now: float) -> bool:
         return now - file.since >= self._options.roll_s or now - file.last >= self._options.idle_s

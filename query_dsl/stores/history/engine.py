@@ -24,9 +24,10 @@ from kazoo.client import KazooClient
 
 from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.leases import read_whole, reading
 from artimon.model.registration import close_client, zookeeper_client
-from pipeline.spark.table import FILE_SCHEMA, TableError, first_line, raw_uri
+from artimon.rawtable.delta import first_line
+from artimon.rawtable.reader import read_whole, reading
+from artimon.rawtable.schema import FILE_SCHEMA, TableError, raw_uri
 from query_dsl.stores.history.assembling import assemble
 from query_dsl.stores.history.files import Pruned, Wanted, prune
 from query_dsl.stores.history.gathering import Gathering

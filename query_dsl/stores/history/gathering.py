@@ -9,7 +9,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from pipeline.series.parquet import GroupReader
+from artimon.rawtable.parquet import GroupReader
 from query_dsl.stores.history.assembling import Assembly
 from query_dsl.stores.history.files import RawFile, Wanted
 from query_dsl.stores.history.layout import Runs, runs_of

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.series.parquet import GroupReader
-from pipeline.spark.table import FILE_SCHEMA
+from artimon.rawtable.parquet import GroupReader
+from artimon.rawtable.schema import FILE_SCHEMA
 from query_dsl.stores.history.files import BOUNDS, STAMP, Ints, RawFile, Wanted
 from query_dsl.stores.history.question import HistoryInterrupted, Question
 from query_dsl.stores.history.shares import Share, shares_of

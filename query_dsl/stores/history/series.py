@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from artimon.model.labels import canonical
-from artimon.model.leases import read_whole
 from artimon.model.select import NAME, Matcher
-from pipeline.series.columns import SERIES_SCHEMA, merge
-from pipeline.series.parquet import GroupReader
-from pipeline.series.table import series_uri
-from pipeline.spark.table import read_sources, sources_uri
+from artimon.rawtable.parquet import GroupReader
+from artimon.rawtable.reader import read_whole
+from artimon.rawtable.schema import series_uri, sources_uri
+from artimon.rawtable.series_rows import SERIES_SCHEMA, merge
+from artimon.rawtable.sources import read_sources
 from query_dsl.stores.history.question import Question, TooMuchHistory
 from query_dsl.tree.errors import NothingSelected
 from query_dsl.tree.selector import accepts

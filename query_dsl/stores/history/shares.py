@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.series.parquet import GroupReader
+from artimon.rawtable.parquet import GroupReader
 from query_dsl.stores.history.files import BOUNDS, RawFile, Wanted
 
 SHARE_BYTES = 4 * 1024 * 1024

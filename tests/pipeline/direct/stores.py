@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from pipeline.direct.store import LocalStore, StoreError, Writing
+from pipeline.rolling.store import LocalStore, StoreError, Writing
 
 
 class FaultyStore(LocalStore):

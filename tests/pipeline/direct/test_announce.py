@@ -13,7 +13,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from pipeline.acks import AckState
 from pipeline.direct.announce import Announcements
 from pipeline.direct.publish import Publisher
-from pipeline.direct.store import LocalStore, Writing
+from pipeline.rolling.store import LocalStore, Writing
 from tests.waiting import eventually
 
 

@@ -14,8 +14,8 @@ from artimon.model.values import ValueType
 from pipeline.direct.container import ContainerError, decode, encode_head, encode_index, frame, payloads
 from pipeline.direct.names import DATA, OPEN, SERIES, Final, Scheme, UnderWay, parse_final, parse_under_way, stream_name
 from pipeline.direct.reader import Reader
-from pipeline.direct.store import LocalStore, StoreError, open_store
 from pipeline.log.framing import RecordType
+from pipeline.rolling.store import LocalStore, StoreError, open_store
 from tests.pipeline.direct.test_stream import batch
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "direct" / "two.batches"

@@ -23,7 +23,7 @@ from pipeline.direct.names import ABORTED, DATA, OPEN, Scheme, parse_final
 from pipeline.direct.reader import Reader
 from pipeline.direct.roll import RollConfig
 from pipeline.direct.service import DirectConfig, run_direct_collector
-from pipeline.direct.store import open_store
+from pipeline.rolling.store import open_store
 from tests.pipeline.helpers import polled, started
 from tests.waiting import eventually
 from tests.zookeepers import connected, own_tree

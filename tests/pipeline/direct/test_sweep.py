@@ -15,8 +15,8 @@ from pipeline.direct.broker import OWNERS_PATH
 from pipeline.direct.container import encode_head, frame
 from pipeline.direct.names import ABORTED, DATA, OPEN, Scheme, UnderWay, series_path
 from pipeline.direct.publish import Node, TakenOver
-from pipeline.direct.store import LocalStore
 from pipeline.direct.sweep import KEEP_MS, Sweeper
+from pipeline.rolling.store import LocalStore
 from tests.pipeline.direct.test_container import put
 from tests.pipeline.direct.test_service import chroot
 from tests.pipeline.direct.test_stream import batch

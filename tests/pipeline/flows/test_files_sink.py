@@ -12,13 +12,13 @@ import pytest
 
 from artimon.model.batch import BatchId, Samples
 from artimon.model.codec import encode_samples
-from pipeline.direct.store import LocalStore, Store, StoreError, open_store
 from pipeline.flows.builtin import builtin
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel
 from pipeline.flows.numbering import Numbering
 from pipeline.flows.sinks.files import FilesOptions, FilesSink
 from pipeline.flows.spi import SinkFailed
+from pipeline.rolling.store import LocalStore, Store, StoreError, open_store
 from tests.waiting import eventually
 
 NUMBERING = Numbering("a", "f", 7)

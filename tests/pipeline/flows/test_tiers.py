@@ -15,7 +15,6 @@ import pytest
 from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
 from bookkeeper.framed import FramedClient
-from pipeline.direct.store import open_store
 from pipeline.flows.encodings import Arrow, JsonOptions
 from pipeline.flows.event import Parcel
 from pipeline.flows.flow import Flow
@@ -24,6 +23,7 @@ from pipeline.flows.lifecycle import State
 from pipeline.flows.sinks.agent import AgentSink, AgentSinkOptions
 from pipeline.flows.spi import ChannelFull, SinkFailed
 from pipeline.idl import collector_idl
+from pipeline.rolling.store import open_store
 from tests.faults.namenode_proxy import NameNodeProxy
 from tests.pipeline.flows.parts import Sinks, context, event, eventually_has, flow, numbers_of, parcel, until_full
 from tests.waiting import eventually

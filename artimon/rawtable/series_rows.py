@@ -1,4 +1,4 @@
-"""What the table of series holds: one row a series of a source, made of announcements. docs/formats/series.md.
+"""Rows of the table of series: one row a series of a source, made of announcements. docs/formats/series.md.
 
 Rows of one (source, series) become one: of all announcements that name it the newest describes it, the earliest says
 when it was first seen. This does not depend on the order in which they come, nor on how often.
@@ -6,10 +6,8 @@ when it was first seen. This does not depend on the order in which they come, no
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -20,10 +18,10 @@ import pyarrow.compute as pc
 from artimon.model.batch import MAX_TIME_MS, SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.labels import LabelError, parse_canonical
+from artimon.rawtable.schema import STAMP
 
 Ints = npt.NDArray[np.int64]
 
-STAMP = pa.timestamp("us", tz="UTC")
 MAX_BLOCK_NUMBER = 2**31 - 1
 LABELS = pa.map_(pa.utf8(), pa.utf8())
 SERIES_SCHEMA = pa.schema(
@@ -42,6 +40,8 @@ SERIES_SCHEMA = pa.schema(
         ("clash", pa.bool_()),
     ]
 )
+PRUNED = ("source", "series", "name", "last_seen")
+"""Columns that readers prune by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +134,6 @@ def sort(rows: Any) -> Any:
     return rows.take(order).combine_chunks()
 
 
-def statistics(rows: Any) -> str:
-    """Delta's statistics of the columns that readers prune by."""
-    least: dict[str, Any] = {}
-    most: dict[str, Any] = {}
-    for name in ("source", "series", "name", "last_seen"):
-        ends = pc.min_max(rows.column(name))
-        low, high = ends["min"].as_py(), ends["max"].as_py()
-        least[name], most[name] = (_iso(low), _iso(high)) if name == "last_seen" else (low, high)
-    return json.dumps(
-        {"numRecords": len(rows), "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
-    )
-
-
 def _numbers(rows: Any) -> dict[str, Ints]:
     return {
         name: rows.column(name).cast(pa.int64()).to_numpy()
@@ -196,8 +183,3 @@ def _one_a_text(rows: Any) -> Any:
         firsts[key] = min(firsts.get(key, row["first_seen"]), row["first_seen"])
     kept = [{**listed[at], "first_seen": firsts[key], "clash": True} for key, at in seen.items()]
     return pa.Table.from_pylist(kept, schema=SERIES_SCHEMA)
-
-
-def _iso(moment: datetime) -> str:
-    plain = moment.astimezone(UTC)
-    return f"{plain.strftime('%Y-%m-%dT%H:%M:%S')}.{plain.microsecond // 1000:03d}Z"

@@ -1,5 +1,5 @@
-"""What the raw table says of itself: which part of the log it holds and which batches it has seen. Pure: no I/O, no
-clock.
+"""State of the raw table after an append: the part of the log that it holds and the batches that it has seen. Pure: no
+I/O, no clock.
 
 Appends form a chain: each carries the whole state after it, and is admitted only on top of the append that it was
 made from. The JSON form is a contract: docs/formats/raw.md.
@@ -13,6 +13,7 @@ from typing import Any
 
 from artimon.model.ranges import LaneId, LaneRanges, RangeSet
 from artimon.model.routing import partition_of
+from artimon.rawtable.schema import TableError
 
 FORMAT = 1
 FORGET_MS = 90 * 24 * 3600 * 1000
@@ -33,13 +34,13 @@ Epochs = tuple[tuple[int, int], ...]
 """(leader epoch, first offset written under it), both ascending; the last is the newest."""
 
 
-class StateError(ValueError):
+class StateError(TableError, ValueError):
     """The state in a commit cannot be read, or a step does not continue it. The text says where."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """How far one topic (by its id: a topic that was made again is another one) is in the table."""
+    """Part of one topic that is in the table. The id tells a topic that was made again from the one before."""
 
     topic_id: str
     until: Mapping[int, int]
@@ -95,7 +96,7 @@ class RawState:
 
     @property
     def key(self) -> tuple[int, str]:
-        """Which append this is."""
+        """Identity of this append."""
         return self.append, self.writer
 
     @property
@@ -109,7 +110,7 @@ class RawState:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Why and where the log and the table do not meet. `kind`: "lost" (the log begins above), "cut" (it ends below),
+    """Place where the log and the table do not meet. `kind`: "lost" (the log begins above), "cut" (it ends below),
     "topic" (another topic took the name)."""
 
     kind: str
@@ -139,7 +140,7 @@ class NamedGap:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one append adds, per partition: `until`, numbers seen, newest append time of each lane, and counts."""
+    """Addition of one append, per partition: `until`, numbers seen, newest append time of each lane, and counts."""
 
     until: Mapping[int, int]
     seen: Mapping[int, LaneRanges]
@@ -205,7 +206,7 @@ def _merge(
 
 
 def end_of_epoch(epochs: Epochs, epoch: int) -> int:
-    """Where what was written under `epoch` or before ends: nothing of it stands at or above. END_OF_LOG if that is
+    """End of what was written under `epoch` or before: nothing of it stands at or above. END_OF_LOG if that is
     not known to end."""
     return next((start for later, start in epochs if later > epoch), END_OF_LOG)
 
@@ -232,8 +233,8 @@ def find_gaps(
     epochs: Mapping[int, Epochs] | None = None,
     seen: Mapping[int, int] | None = None,
 ) -> list[Gap]:
-    """Where the log (`bounds`, [start, end) per partition, and `epochs`) and the state do not meet; [] if reading can
-    go on. `seen`: where this topic's log was seen to end: what it lost of that is named too, read or not."""
+    """Places where the log (`bounds`, [start, end) per partition, and `epochs`) and the state do not meet; [] if
+    reading can go on. `seen`: where this topic's log was seen to end: what it lost of that is named too."""
     current = state.current
     if current is None:
         return [Gap("lost", p, 0, start) for p, (start, _) in sorted(bounds.items()) if start > 0]
@@ -259,7 +260,7 @@ def find_gaps(
 
 
 def begins_topic(state: RawState, topic_id: str) -> bool:
-    """Whether the table has never heard of this topic."""
+    """True if the table has never heard of this topic."""
     return state.current is None or state.current.topic_id != topic_id
 
 

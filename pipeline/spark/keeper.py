@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
@@ -18,10 +18,11 @@ from artimon.model.batch import BatchError, SeriesBlock
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import decode_series, verify
 from artimon.model.kafka_access import client_options
+from artimon.model.probe import Probe, no_probe
 from artimon.model.supervise import Retry
-from pipeline.series.columns import rows_of
-from pipeline.series.table import SeriesTable
-from pipeline.spark.table import SourcesTable
+from artimon.rawtable.series import SeriesTable
+from artimon.rawtable.series_rows import rows_of
+from artimon.rawtable.sources import SourcesTable
 from pipeline.spark.topic import Topic, TopicError
 
 log = logging.getLogger(__name__)
@@ -32,13 +33,6 @@ POLL_MS = 1_000
 ASK_MS = 15_000
 LOGGED = 5
 """So many refused series of a turn are named in the log; all are counted."""
-
-Probe = Callable[[str], None]
-"""Called at the points "read" and "added": tests fail there."""
-
-
-def no_probe(_point: str) -> None:
-    """What a probe is outside tests."""
 
 
 class SeriesKeeper:
@@ -53,6 +47,7 @@ class SeriesKeeper:
         clock: Clock = SYSTEM_CLOCK,
         probe: Probe = no_probe,
     ) -> None:
+        """`probe`: called at the points "read" and "added"."""
         self._kafka, self._every_s, self._clock, self._probe = kafka, every_s, clock, probe
         self.retry = Retry("series", clock)
         self._topic = Topic(kafka, topic)

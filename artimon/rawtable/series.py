@@ -22,14 +22,15 @@ from deltalake.transaction import RemoveAction
 
 from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.series.columns import SERIES_SCHEMA, merge, statistics
-from pipeline.series.parquet import GroupReader
-from pipeline.spark.table import COMMIT_ATTEMPTS, DataFile, Table, TableError, first_line
+from artimon.rawtable.delta import ATTEMPTS, Table, files_of, first_line
+from artimon.rawtable.parquet import GroupReader
+from artimon.rawtable.schema import DAY_MS, DataFile, TableError, series_uri
+from artimon.rawtable.series_rows import PRUNED, SERIES_SCHEMA, merge
+from artimon.rawtable.statistics import statistics_of
 
 log = logging.getLogger(__name__)
 
 APP_ID = "artimon.series"
-DAY_MS = 86_400_000
 MAX_DELTAS = 64
 """Small files, one for each commit; so many become one."""
 FULL_ROWS = 100_000
@@ -79,7 +80,7 @@ class SeriesTable(Table):
     """Used by one thread at a time."""
 
     def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(series_uri(hdfs), SERIES_SCHEMA, [])
+        super().__init__(series_uri(hdfs), SERIES_SCHEMA)
         self._clock = clock
         self._quiet_from_ms = clock.now_ms()
 
@@ -103,7 +104,7 @@ class SeriesTable(Table):
         new = [self._write(merge(rows).table, DELTA)] if len(rows) else []
         ids = [Transaction(app_id(topic_id, p), at) for p, at in sorted(until.items())]
         failure: Exception | None = None
-        for _ in range(COMMIT_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             held = self.positions(topic_id, len(until))
             if failure is not None and held == until:
                 self._give_up(new)  # by this very commit, or by another driver that read the same
@@ -117,7 +118,7 @@ class SeriesTable(Table):
             except (DeltaError, OSError) as error:
                 failure = error
                 log.warning("series not added: %s; looking again", first_line(error))
-        raise TableError(f"{self.uri}: announcements could not be added in {COMMIT_ATTEMPTS} attempts: {failure}")
+        raise TableError(f"{self.uri}: announcements could not be added in {ATTEMPTS} attempts: {failure}")
 
     # --- merging
 
@@ -207,12 +208,7 @@ class SeriesTable(Table):
         data = sink.getvalue()
         path = f"{kind}-{self._clock.now_ms()}-{uuid.uuid4().hex[:12]}.parquet"
         files.write(f"{self.uri}/{path}", data)
-        return DataFile(path, len(data), len(rows), {}, statistics(rows))
-
-
-def series_uri(hdfs: str) -> str:
-    """Where the table of series lies on the file system `hdfs`."""
-    return hdfs.rstrip("/") + "/artimon/series"
+        return DataFile(path, len(data), len(rows), {}, statistics_of(rows, PRUNED))
 
 
 def app_id(topic_id: str, partition: int) -> str:
@@ -222,8 +218,7 @@ def app_id(topic_id: str, partition: int) -> str:
 
 def live_files(table: DeltaTable) -> list[SeriesFile]:
     """Files of this version."""
-    actions = pa.table(table.get_add_actions(flatten=True))
-    named = zip(*(actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")), strict=True)
+    named = files_of(table, "path", "size_bytes", "num_records")
     return [SeriesFile(path, size, rows or 0, int(path.split("-")[1])) for path, size, rows in named]
 
 

@@ -1,4 +1,4 @@
-"""Readers of the raw table say which version they read, so that the files of that version stay as long.
+"""Reading one version of the table as a whole. A lease keeps the files of that version meanwhile.
 
 An ephemeral znode /artimon/readers/<name> holds {"table", "version"}; version -1 stands for any, while the reader has
 not opened the table yet. It counts for at most LEASE_MS: whoever reads longer, or cannot reach ZooKeeper, and then
@@ -11,8 +11,9 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
@@ -84,7 +85,7 @@ def reading(uri: str, zookeeper: KazooClient | None = None) -> Iterator[DeltaTab
 
 
 def read_whole(uri: str, read: Callable[[DeltaTable], T], zookeeper: KazooClient | None = None) -> T:
-    """What `read` makes of the newest version; when a file of it is gone meanwhile, of the then newest. Raises
+    """Result of `read` on the newest version; when a file of it is gone meanwhile, on the then newest. Raises
     FileNotFoundError when that happens again and again."""
     for attempt in range(ATTEMPTS):
         with reading(uri, zookeeper) as table:
@@ -95,6 +96,18 @@ def read_whole(uri: str, read: Callable[[DeltaTable], T], zookeeper: KazooClient
                     raise
                 log.info("%s: version %d is gone (%s); beginning again", uri, table.version(), error)
     raise AssertionError("unreachable")
+
+
+def read_raw(
+    uri: str, columns: list[str] | None = None, filter: Any = None, zookeeper: KazooClient | None = None
+) -> pa.Table:
+    """Rows of the raw table at `uri` (the table itself), newest version; `filter` is a pyarrow dataset expression. With
+    `zookeeper` the files of that version are held meanwhile; without, reading may have to begin again."""
+
+    def read(table: DeltaTable) -> pa.Table:
+        return table.to_pyarrow_dataset().to_table(columns=columns, filter=filter)
+
+    return read_whole(uri, read, zookeeper)
 
 
 def held_versions(zookeeper: KazooClient, uri: str, now_ms: int) -> list[int]:

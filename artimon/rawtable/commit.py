@@ -1,0 +1,272 @@
+"""Commits to the raw table: appends, and what compaction and expiry replace or remove.
+
+Each is a compare-and-set on the table's version; whether it went through is decided by reading the table again, never
+by the answer of the commit. Appends form a chain and carry the state; the other commits carry none, and the chain goes
+past them. docs/formats/raw.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deltalake import PostCommitHookProperties, Transaction
+from deltalake.exceptions import DeltaError
+
+from artimon.model import files
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.rawtable.delta import ATTEMPTS, Table, first_line
+from artimon.rawtable.head import LOG_FOLDER, METADATA_KEY, newest_append, read_actions
+from artimon.rawtable.schema import PARTITION_BY, PROPERTIES, RAW_SCHEMA, DataFile, LiveFile, TableError, raw_uri
+from artimon.rawtable.state import RawState, to_json
+
+log = logging.getLogger(__name__)
+
+APP_ID = "artimon.raw"
+COMPACTION_KEY = "artimonCompaction"
+"""In `commitInfo` of commits of compaction and expiry: a note of what was done. Never the key of appends."""
+COMPACTION_ATTEMPTS = 8
+APPEND_FRESH_S = 24 * 3600.0
+"""Files begun longer ago are not appended: the compactor deletes those that no commit names after 7 days."""
+FRESH_S = 12 * 3600.0
+"""Replacing files begun longer ago are given up: orphans are deleted after compaction.dead.ORPHAN_MS, which is more."""
+
+
+class ChainBroken(TableError):
+    """Another writer appended: this one must read the head and begin again from there."""
+
+
+class Overslept(TableError):
+    """The driver was stopped so long that its files may have been deleted: it must begin again from the head."""
+
+
+class Superseded(TableError):
+    """A file that was to be replaced is gone already: somebody else did it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Begin of some work, by both clocks: one stands still while a machine sleeps, the other may be set back."""
+
+    wall_ms: int
+    monotonic: float
+
+    @classmethod
+    def of(cls, clock: Clock) -> Moment:
+        return cls(clock.now_ms(), clock.monotonic())
+
+    def age_s(self, clock: Clock) -> float:
+        """Seconds since then, by the clock that says more."""
+        return max((clock.now_ms() - self.wall_ms) / 1000, clock.monotonic() - self.monotonic)
+
+
+class RawTable(Table):
+    """The raw table: its newest append and the compare-and-set that adds the next."""
+
+    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY, PROPERTIES)
+        self._clock = clock
+        self._head: tuple[int, RawState] | None = None
+
+    def head(self) -> tuple[int, RawState]:
+        """Version of the newest append and its state; (0, RawState()) for a table without one. Raises TableError,
+        OSError."""
+        newest = self.refresh().version()
+        found = newest_append(self.uri, newest, self._head[0] if self._head else 0)
+        if found is not None:
+            self._head = found
+        if self._head is None or self._head[0] > newest:
+            self._head = 0, RawState()
+        return self._head
+
+    def periods(self) -> list[str]:
+        """The period of each live file of the version last looked at. Raises TableError, OSError."""
+        if self._table is None:
+            self.refresh()
+        return [str(period) for (period,) in self.list_files("partition.period")]
+
+    def append(self, new: Sequence[DataFile], before: RawState, after: RawState, began: Moment | None = None) -> int:
+        """Add files and state in one commit, on top of `before`; the version of the commit. `began`: before the first
+        of `new` was written; it is looked at anew after every look at the head, for the compactor commits before it
+        deletes what nobody named.
+
+        Raises ChainBroken if another append stands there, Overslept if the files are too old to be there for sure,
+        TableError if HDFS keeps failing (nothing was added as far as can be known: read the head before going on)."""
+        actions = [file.action() for file in new]
+        failure: Exception | None = None
+        for _ in range(ATTEMPTS):
+            version, head = self.head()
+            if head.key == after.key:
+                return version
+            self._check_chain(head, before)
+            if new:
+                self._check_age(began)
+            try:
+                self.commit(actions, [Transaction(APP_ID, after.append)], {METADATA_KEY: to_json(after, before)})
+            except (DeltaError, OSError) as error:
+                failure = error
+                self._table = None
+                log.warning("commit of append %d: %s; looking at the head", after.append, first_line(error))
+        version, head = self.head()
+        if head.key == after.key:
+            return version
+        raise TableError(f"{self.uri}: append {after.append} failed {ATTEMPTS} times: {failure}")
+
+    def _check_chain(self, head: RawState, before: RawState) -> None:
+        if head.key != before.key:
+            raise ChainBroken(
+                f"{self.uri}: append {head.append} of writer {head.writer} stands where {before.append} was expected"
+            )
+
+    def _check_age(self, began: Moment | None) -> None:
+        age_s = began.age_s(self._clock) if began is not None else 0.0
+        if age_s > APPEND_FRESH_S:
+            raise Overslept(f"{self.uri}: files begun {age_s / 3600:.0f} h ago may be gone")
+
+
+class RawLog(Table):
+    """The raw table as compaction uses it: its live and its removed files, and commits that replace or remove some."""
+
+    # the newest append may be old: its commit must stay, however many commits of ours follow
+    _hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+
+    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY, made=False)
+        self._clock = clock
+        self._taken_out: set[str] = set()
+        """Paths that commits up to version `_read_to` removed and that were not deleted yet, as far as is known."""
+        self._read_to: int | None = None
+
+    def live(self) -> list[LiveFile]:
+        """Files of the version last refreshed. Raises TableError."""
+        names = ("path", "size_bytes", "num_records", "partition.period", "partition.keep")
+        return [LiveFile(*row) for row in self.list_files(*names)]
+
+    def removed(self) -> set[str]:
+        """Paths that were removed from the table and may still lie on HDFS, by the commits that the log still holds:
+        checkpoints of delta-rs name no removed file. Raises TableError, OSError."""
+        newest = int(self._opened().version())
+        if self._read_to is None:
+            names = (name for name, _, _ in files.listing(f"{self.uri}/{LOG_FOLDER}"))
+            versions = sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+        else:
+            versions = list(range(self._read_to + 1, newest + 1))
+        for version in versions:
+            if version <= newest:
+                self._taken_out |= self._removed_by(version)
+        self._read_to = newest
+        return set(self._taken_out)
+
+    def _removed_by(self, version: int) -> set[str]:
+        try:
+            return {str(action["path"]) for action in read_actions(self.uri, version, "remove")}
+        except FileNotFoundError:
+            return set()  # tidied meanwhile: what it removed was deleted before
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """These removed files do not lie on HDFS any more."""
+        self._taken_out.difference_update(paths)
+
+    def checkpoint(self) -> int:
+        """Write one of the newest version, whose number is returned. Raises TableError, OSError."""
+        table = self.refresh()
+        self._alter("writing a checkpoint of", table.create_checkpoint)
+        return int(table.version())
+
+    def configure(self, properties: dict[str, str]) -> None:
+        """Set properties of the table that it does not have yet, with a commit. Raises TableError, OSError."""
+        table = self.refresh()
+        if properties.items() <= table.metadata().configuration.items():
+            return
+        hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+        self._alter(
+            "setting properties of",
+            lambda: table.alter.set_table_properties(properties, post_commithook_properties=hooks),
+        )
+
+    def _alter(self, what: str, call: Callable[[], None]) -> None:
+        try:
+            self._within(what, call)
+        except DeltaError as error:
+            self._table = None
+            raise TableError(f"{what} {self.uri} failed: {first_line(error)}") from error
+
+    def replace(self, old: Sequence[LiveFile], new: Sequence[DataFile], note: dict[str, Any], began: float) -> int:
+        """One commit that removes exactly `old` and adds `new`, which hold the same rows; the version. `began`: by
+        the monotonic clock, when the first of `new` was begun.
+
+        Raises Superseded if one of `old` is gone (then `new` is not part of the table and never will be), TableError
+        if that cannot be decided."""
+        wanted, added = {file.path for file in old}, {file.path for file in new}
+
+        def check(live: set[str]) -> bool:
+            if added <= live:
+                return True
+            if not wanted <= live:
+                gone = sorted(wanted - live)
+                raise Superseded(f"{self.uri}: {len(gone)} of {len(wanted)} files are gone, such as {gone[0]}")
+            if self._clock.monotonic() - began > FRESH_S:
+                raise TableError(f"{self.uri}: files begun {FRESH_S / 3600:.0f} h ago are not committed any more")
+            return False
+
+        version = self._commit_once(check, self._actions(old, new, data_change=False), note)
+        self._taken_out |= wanted
+        return version
+
+    def expire(self, old: Sequence[LiveFile], note: dict[str, Any]) -> int:
+        """One commit that removes `old`; those that are gone already are left out. Raises TableError."""
+        wanted = {file.path for file in old}
+
+        def check(live: set[str]) -> bool:
+            if wanted.isdisjoint(live):
+                return True
+            if not wanted <= live:
+                raise Superseded(f"{self.uri}: files that were to expire are gone")
+            return False
+
+        version = self._commit_once(check, self._actions(old, [], data_change=True), note)
+        self._taken_out |= wanted
+        return version
+
+    def fence(self, note: dict[str, Any]) -> int:
+        """A commit that changes nothing: whoever wanted to commit on an older version must look again."""
+        done: list[bool] = []
+
+        def check(_live: set[str]) -> bool:
+            return bool(done)
+
+        return self._commit_once(check, [], note, lambda: done.append(True))
+
+    def _commit_once(
+        self,
+        check: Callable[[set[str]], bool],
+        actions: list[Any],
+        note: dict[str, Any],
+        on_success: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Commit on the newest version until `check`, asked with its live files, says that it is done."""
+        failure = ""
+        for _ in range(COMPACTION_ATTEMPTS):
+            version = int(self.refresh().version())
+            if check(self._live_paths()):
+                return version
+            try:
+                self.commit(actions, metadata={COMPACTION_KEY: note})
+                on_success()
+            except (DeltaError, OSError) as error:
+                failure = first_line(error)
+                self._table = None
+                log.warning("commit on version %d: %s; looking at the table", version, failure)
+        version = int(self.refresh().version())
+        if check(self._live_paths()):
+            return version
+        raise TableError(f"{self.uri}: no commit in {COMPACTION_ATTEMPTS} attempts: {failure}")
+
+    def _live_paths(self) -> set[str]:
+        return {file.path for file in self.live()}
+
+    def _actions(self, old: Sequence[LiveFile], new: Sequence[DataFile], data_change: bool) -> list[Any]:
+        now = self._clock.now_ms()
+        return [*(file.removal(data_change, now) for file in old), *(file.action(data_change) for file in new)]

@@ -1,0 +1,130 @@
+"""One Delta table: opened, made if absent, refreshed, committed to. Every call has a deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from artimon.model import files
+from artimon.model.deadline import within
+from artimon.rawtable.schema import TableError
+
+CALL_S = 60.0
+"""Timeout of one call of the Delta client, in seconds."""
+ATTEMPTS = 5
+"""Attempts of one commit; after each failure the table is read again."""
+
+T = TypeVar("T")
+
+
+class Table:
+    """One Delta table. Used by one thread at a time. With `made` it is made if there is none.
+
+    Invariant: `_table` is None after a call whose outcome is unknown, for a call that was given up may still use it."""
+
+    _hooks = PostCommitHookProperties(create_checkpoint=True)
+    """After each commit: a checkpoint now and then; old commits are cleaned up as the table's properties say."""
+
+    def __init__(
+        self,
+        uri: str,
+        schema: pa.Schema,
+        partition_by: Sequence[str] = (),
+        properties: dict[str, str] | None = None,
+        made: bool = True,
+    ) -> None:
+        self.uri, self._schema, self._partition_by, self._made = uri, schema, list(partition_by), made
+        self._properties: dict[str, str | None] = {**(properties or {})}
+        self._table: DeltaTable | None = None
+
+    def refresh(self) -> DeltaTable:
+        """The table at its newest version. Raises TableError, OSError; FileNotFoundError if there is none and it is
+        not to be made."""
+        files.check_reachable(self.uri)
+        return self._within("opening", self._refresh)
+
+    def _refresh(self) -> DeltaTable:
+        try:
+            if self._table is None:
+                self._table = self._open()
+            else:
+                self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            self._table = None
+            if isinstance(error, TableNotFoundError) and not self._made:
+                raise FileNotFoundError(f"{self.uri} does not exist yet") from None
+            raise TableError(f"{self.uri} cannot be read: {first_line(error)}") from error
+        return self._table
+
+    def _open(self) -> DeltaTable:
+        try:
+            return DeltaTable(self.uri)
+        except TableNotFoundError:
+            if not self._made:
+                raise
+        try:
+            return DeltaTable.create(
+                self.uri,
+                self._schema,
+                mode="error",
+                partition_by=self._partition_by,
+                configuration=self._properties,
+            )
+        except (DeltaError, OSError):
+            return DeltaTable(self.uri)  # another process made it at the same time, or the reason shows here
+
+    def list_files(self, *columns: str) -> list[tuple[Any, ...]]:
+        """These columns of Delta's list of files, a tuple a file, of the version last refreshed. Raises TableError,
+        OSError."""
+        table = self._opened()
+        return self._within("reading", lambda: files_of(table, *columns))
+
+    def commit(
+        self,
+        actions: Sequence[AddAction | RemoveAction],
+        apps: Sequence[Transaction] = (),
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """One commit on exactly the version last refreshed. Raises DeltaError or OSError: the outcome is then
+        unknown."""
+        table = self._opened()
+        properties = CommitProperties(metadata, max_commit_retries=0, app_transactions=list(apps) or None)
+
+        def run() -> None:
+            table.create_write_transaction(
+                list(actions),
+                "append",
+                self._schema,
+                self._partition_by,
+                commit_properties=properties,
+                post_commithook_properties=self._hooks,
+            )
+
+        self._within("committing to", run)
+
+    def _opened(self) -> DeltaTable:
+        if self._table is None:
+            raise TableError(f"{self.uri} is not open")
+        return self._table
+
+    def _within(self, what: str, call: Callable[[], T]) -> T:
+        return within(CALL_S, f"{what} {self.uri}", call)
+
+
+def files_of(table: DeltaTable, *columns: str) -> list[tuple[Any, ...]]:
+    """These columns of Delta's list of live files, a tuple a file."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    if not len(actions):
+        return []
+    return list(zip(*(actions.column(name).to_pylist() for name in columns), strict=True))
+
+
+def first_line(error: Exception) -> str:
+    """The reason in an error of the Delta or HDFS client, on one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:3])}"

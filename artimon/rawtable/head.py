@@ -1,0 +1,128 @@
+"""Newest append of the raw table: the one parser of what commits say of themselves.
+
+Only appends carry state; commits of compaction and expiry may stand above the newest of them. docs/formats/raw.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from artimon.model import files
+from artimon.model.deadline import within
+from artimon.rawtable.delta import CALL_S, first_line
+from artimon.rawtable.schema import TableError, raw_uri
+from artimon.rawtable.state import RawState, from_json
+
+METADATA_KEY = "artimon"
+"""Key of an append's state in `commitInfo`."""
+LOG_FOLDER = "_delta_log"
+
+
+class HeadReader:
+    """Follows the newest append by reading commits only: cheap enough to ask every few seconds. Used by one thread at
+    a time."""
+
+    def __init__(self, hdfs: str) -> None:
+        self._uri = raw_uri(hdfs)
+        self._looked_at = -1
+        self._head: tuple[int, RawState] = 0, RawState()
+
+    def head(self) -> tuple[int, RawState]:
+        """As RawTable.head. Raises TableError, OSError; FileNotFoundError if there is no table yet."""
+        files.check_reachable(self._uri)
+        if self._looked_at < 0 or last_checkpoint(self._uri) > self._looked_at:
+            self._find()
+        while (state := self._next()) is not None:
+            if state.append:
+                self._head = self._looked_at, state
+        return self._head
+
+    def _find(self) -> None:
+        try:
+            newest = within(CALL_S, f"opening {self._uri}", lambda: DeltaTable(self._uri).version())
+        except TableNotFoundError:
+            raise FileNotFoundError(f"{self._uri} does not exist yet") from None
+        except DeltaError as error:
+            raise TableError(f"{self._uri} cannot be read: {first_line(error)}") from error
+        self._head = newest_append(self._uri, newest) or self._head
+        self._looked_at = newest
+
+    def _next(self) -> RawState | None:
+        """The state in the commit after the last one looked at, an empty one if it carries none; None if there is no
+        commit."""
+        try:
+            state = read_state(self._uri, self._looked_at + 1)
+        except FileNotFoundError:
+            return None
+        if last_checkpoint(self._uri) > self._looked_at + 1:  # compaction may have deleted it; who wrote this one then?
+            self._find()
+            return RawState()
+        self._looked_at += 1
+        return state or RawState()
+
+
+def newest_append(uri: str, newest: int, known: int = 0) -> tuple[int, RawState] | None:
+    """The newest append among the commits (known, newest]. Raises StateError; as `newest_document`."""
+    found = newest_document(uri, newest, known)
+    return (found[0], from_json(found[1])) if found else None
+
+
+def newest_document(uri: str, newest: int, known: int = 0) -> tuple[int, Mapping[str, Any]] | None:
+    """Version and JSON of the newest append among the commits (known, newest]. Raises TableError if the log was
+    cleaned so far that it cannot be found: the table is then never taken for an empty one; OSError."""
+    for version in range(newest, known, -1):
+        try:
+            document = read_document(uri, version)
+        except FileNotFoundError as error:
+            raise TableError(
+                f"{uri}: commit {version} is gone and no newer one is an append: its state is lost; restore"
+                " the file from a backup, or begin a new table"
+            ) from error
+        if document is not None:
+            return version, document
+    return None
+
+
+def read_state(uri: str, version: int) -> RawState | None:
+    """The state that commit `version` carries; None if it is no append. Raises OSError, StateError."""
+    document = read_document(uri, version)
+    return None if document is None else from_json(document)
+
+
+def read_document(uri: str, version: int) -> Mapping[str, Any] | None:
+    """The state that commit `version` carries, as it stands there; None if it is no append. Raises OSError,
+    TableError."""
+    for action in read_actions(uri, version, "commitInfo"):
+        if METADATA_KEY in action:
+            document: Mapping[str, Any] = action[METADATA_KEY]
+            return document
+    return None
+
+
+def read_actions(uri: str, version: int, kind: str) -> list[dict[str, Any]]:
+    """Actions of one kind ("commitInfo", "remove") in commit `version`. Raises OSError, FileNotFoundError if there is
+    no such commit, TableError."""
+    lines = files.read(f"{uri}/{LOG_FOLDER}/{version:020d}.json").splitlines()
+    word = f'"{kind}"'.encode()
+    try:
+        parsed = (json.loads(line) for line in lines if word in line)
+        return [action[kind] for action in parsed if kind in action]
+    except (ValueError, KeyError, TypeError) as error:
+        raise TableError(f"{uri}: commit {version} cannot be read: {first_line(error)}") from error
+
+
+def last_checkpoint(uri: str) -> int:
+    """Version of the newest checkpoint of the table at `uri`; -1 if there is none. Commits at or above it are never
+    deleted. Raises OSError, TableError."""
+    try:
+        told = json.loads(files.read(f"{uri}/{LOG_FOLDER}/_last_checkpoint"))
+        return int(told["version"])
+    except FileNotFoundError:
+        return -1
+    except (ValueError, KeyError, TypeError) as error:
+        raise TableError(f"{uri}/{LOG_FOLDER}/_last_checkpoint cannot be read: {first_line(error)}") from error

@@ -1,0 +1,59 @@
+"""Delta's statistics of a data file: number of rows, least and greatest value of the columns that readers prune by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+PRUNED = ("source", "series", "time")
+"""Columns of the raw table that readers prune by."""
+
+
+class FileStatistics:
+    """Adds up the rows of one file, part by part."""
+
+    def __init__(self, columns: Sequence[str] = PRUNED) -> None:
+        self.rows = 0
+        self._columns = columns
+        self._least: dict[str, Any] = {}
+        self._most: dict[str, Any] = {}
+        self._times: set[str] = set()
+
+    def add(self, part: Any) -> None:
+        """Take a table or batch without nulls in these columns; not empty."""
+        self.rows += len(part)
+        for name in self._columns:
+            low, high = self._ends(name, part.column(name))
+            self._least[name] = min(low, self._least.get(name, low))
+            self._most[name] = max(high, self._most.get(name, high))
+
+    def _ends(self, name: str, column: Any) -> tuple[Any, Any]:
+        if pa.types.is_timestamp(column.type):
+            self._times.add(name)
+            column = column.cast(pa.int64())
+        ends = pc.min_max(column)
+        return ends["min"].as_py(), ends["max"].as_py()
+
+    def to_json(self) -> str:
+        """As a commit states them; times in ms, rounded outward."""
+        least = {name: _iso(at // 1000) if name in self._times else at for name, at in self._least.items()}
+        most = {name: _iso(-(-at // 1000)) if name in self._times else at for name, at in self._most.items()}
+        nulls = dict.fromkeys(self._columns, 0)
+        return json.dumps({"numRecords": self.rows, "minValues": least, "maxValues": most, "nullCount": nulls})
+
+
+def statistics_of(rows: Any, columns: Sequence[str] = PRUNED) -> str:
+    """Statistics of a file that holds exactly these rows."""
+    found = FileStatistics(columns)
+    found.add(rows)
+    return found.to_json()
+
+
+def _iso(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{moment}.{milliseconds % 1000:03d}Z"
