@@ -24,7 +24,6 @@ from artimon.commands import (
     query,
     questions,
     shards,
-    simulate,
     sites,
     stack,
     wal,
@@ -41,7 +40,7 @@ app = typer.Typer(
 PANELS: dict[str, tuple[ModuleType, ...]] = {
     "On this machine": (stack,),
     "Ask": (query, questions, history),
-    "Look after": (agents, config, shards, wal, deadletter, direct, sites, kafka_topics, simulate),
+    "Look after": (agents, config, shards, wal, deadletter, direct, sites, kafka_topics),
     "Run one process": (processes,),
 }
 """Under which headings `--help` lists the commands."""

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from artimon.simulation.log import LogTopic, Partition
 from pipeline.spark.state import Span
 from pipeline.spark.tasks import Record
 from pipeline.spark.topic import DeadLetter, TopicError
+from tests.simulation.log import LogTopic, Partition
 
 NAME = "t.samples"
 

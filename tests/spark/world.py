@@ -17,7 +17,6 @@ from artimon.model.codec import encode_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.routing import partition_of
 from artimon.model.values import Value
-from artimon.simulation.log import CLUSTER
 from pipeline import acks
 from pipeline.acks import AckState, Position, Sent
 from pipeline.compaction.compactor import Compactor
@@ -29,6 +28,7 @@ from pipeline.spark.raw import OffsetsMissing, RawQuery
 from pipeline.spark.state import RawState
 from pipeline.spark.table import RawTable, SourcesTable, TableError
 from pipeline.spark.topic import TopicError
+from tests.simulation.log import CLUSTER
 from tests.spark.local_files import LocalClient
 from tests.spark.memory_log import NAME, Frame, LocalSession, MemoryLog, MemoryTopic
 from tests.spark.reference import Made, Reference, Rows, difference, table_rows

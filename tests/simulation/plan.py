@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from artimon.simulation.network import Conditions
+from tests.simulation.network import Conditions
 
 AGENTS, COLLECTORS, PARTITIONS, SHARDS = 3, 2, 3, 2
 BATCHES = 60
 MAIN_S = 60.0
 LAST_OFFER_S = 40.0
+SHEDDER = 2
+"""Number of the agent that gives up its oldest batches when its log is full, in runs that have one."""
 SPECIALS = {
     "late": 0.12,
     "recreated": 0.12,

@@ -11,10 +11,10 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from artimon.model.batch import BatchHeader, BatchId
 from artimon.model.clock import Clock
-from artimon.simulation.scheduler import Process, Scheduler
 from pipeline.spark.rows import Part, period_of
 from pipeline.spark.state import RawState, from_json
 from pipeline.spark.table import METADATA_KEY, DataFile, RawTable, SourcesTable
+from tests.simulation.scheduler import Process, Scheduler
 
 
 class Row(NamedTuple):

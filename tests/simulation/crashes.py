@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from artimon.simulation.agents import SimAgent
-from artimon.simulation.collectors import SimCollector
-from artimon.simulation.shards import SimShard
-from artimon.simulation.spark import FeedDriver, RawDriver
-
-if TYPE_CHECKING:
-    from artimon.simulation.world import World
+from tests.simulation.agents import SimAgent
+from tests.simulation.collectors import SimCollector
+from tests.simulation.shards import SimShard
+from tests.simulation.spark import FeedDriver, RawDriver
+from tests.simulation.world import World
 
 
 class Crashes:

@@ -11,9 +11,6 @@ from typing import Any
 
 from artimon.model.batch import BatchHeader, BatchId
 from artimon.model.protocols import SinkRefused
-from artimon.simulation.disk import SimDisk
-from artimon.simulation.payload import SimEncoder, polled
-from artimon.simulation.scheduler import Killed, Process, Scheduler, Violation
 from pipeline.acks import Position, Verdict
 from pipeline.collectors import Endpoint
 from pipeline.log.core import Entry, LogCore
@@ -25,6 +22,9 @@ from pipeline.sites.binding import SiteBinding
 from pipeline.sites.placing import Placing
 from pipeline.sites.record import load, save
 from pipeline.tracker import Answer, Group, Item, Tracker
+from tests.simulation.disk import SimDisk
+from tests.simulation.payload import SimEncoder, polled
+from tests.simulation.scheduler import Killed, Process, Scheduler, Violation
 
 NAMES = ("near", "far")
 DATA, FOLDER = Path("/data"), Path("/data/log")
@@ -104,7 +104,7 @@ class SiteAgent(Process):
         if power:
             self.disk.power_failure()
         else:
-            self.disk.reopen()
+            self.disk.kill()
         self._scheduler.later(1 + self._scheduler.random.random() * 8, self.start)
 
     def _every(self, seconds: float, turn: Callable[[], None]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from artimon.simulation.scheduler import Scheduler
 from pipeline.collectors import Endpoint
 from pipeline.tracker import Answer
+from tests.simulation.scheduler import Scheduler
 
 Reply = Callable[[list[Answer]], None]
 Broken = Callable[[], None]

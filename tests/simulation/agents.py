@@ -9,11 +9,6 @@ from typing import Any, Protocol
 
 from artimon.model.batch import BatchHeader, BatchId, Polled
 from artimon.model.protocols import SinkRefused
-from artimon.simulation.disk import SimDisk
-from artimon.simulation.network import Network
-from artimon.simulation.payload import RealEncoder, SimEncoder
-from artimon.simulation.scheduler import Killed, Process, Scheduler
-from artimon.simulation.zookeeper import SimClient, SimZookeeper
 from pipeline.acks import Verdict
 from pipeline.collectors import Endpoint, Mode
 from pipeline.control import Control
@@ -26,6 +21,11 @@ from pipeline.numbering import Encoder, Numbering
 from pipeline.sending import Call, Sending, notes_of_done, notes_of_sent, restore
 from pipeline.shedder import LogAppender, Shedder
 from pipeline.tracker import Answer, Group, Item, Tracker
+from tests.simulation.disk import SimDisk
+from tests.simulation.network import Network
+from tests.simulation.payload import RealEncoder, SimEncoder
+from tests.simulation.scheduler import Killed, Process, Scheduler
+from tests.simulation.zookeeper import SimClient, SimZookeeper
 
 FOLDER = Path("/data/log")
 LANES = 2
@@ -149,7 +149,7 @@ class SimAgent(Process):
         if power:
             self.disk.power_failure()
         else:
-            self.disk.reopen()
+            self.disk.kill()
 
     def stop(self) -> None:
         """An orderly end: what waits is written."""

@@ -10,14 +10,14 @@ from typing import Any
 from artimon.model.batch import BatchError, BatchHeader, BatchId, BatchKind
 from artimon.model.codec import parse_header
 from artimon.model.ranges import LaneRanges
-from artimon.simulation.kafka import SERIES, SimKafka
-from artimon.simulation.payload import token_of
-from artimon.simulation.scheduler import Violation
-from artimon.simulation.shards import SimShard
-from artimon.simulation.table import Row, TableStore
 from pipeline.log.shed import shed_in
 from pipeline.spark.state import RawState
 from pipeline.tracker import Item
+from tests.simulation.kafka import SERIES, SimKafka
+from tests.simulation.payload import token_of
+from tests.simulation.scheduler import Violation
+from tests.simulation.shards import SimShard
+from tests.simulation.table import Row, TableStore
 from varstore.positions import vshard_of
 
 MAX_COPIES = 4

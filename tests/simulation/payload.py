@@ -22,8 +22,8 @@ from artimon.model.batch import (
     SeriesBlock,
 )
 from artimon.model.values import ValueType
-from artimon.simulation.table import Columns
 from pipeline.log.shed import shed_source
+from tests.simulation.table import Columns
 
 BODY = b"samples of one poll"
 TOO_LARGE = 1 << 40

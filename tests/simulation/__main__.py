@@ -1,4 +1,4 @@
-"""The command that lets the transport run through thousands of simulated histories of faults."""
+"""The work of ./scripts/simulate: the transport runs through thousands of simulated histories of faults."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from artimon.commands.common import JsonOption, say
+from tests.simulation.run import fresh_seed, quietly, run_for, run_many, run_seed
 
-app = typer.Typer()
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 SEEDS = 1_000
 
@@ -28,8 +29,6 @@ def simulate(
     as_json: JsonOption = False,
 ) -> None:
     """Run agents, collectors, drivers and shards through seeded faults in virtual time; 1 if a promise is broken."""
-    from artimon.simulation.run import fresh_seed, quietly, run_for, run_many, run_seed
-
     quietly()
     if trace:
         if seeds != 1:
@@ -67,3 +66,7 @@ def _tell(told: dict[str, Any]) -> None:
     for one in told["violations"]:
         say(f"seed {one['seed']}: {one['what']}\n  replay: {one['replay']}")
     print(f"{len(told['violations'])} violations" if told["violations"] else "every promise was kept")
+
+
+if __name__ == "__main__":
+    app(prog_name="./scripts/simulate")

@@ -8,14 +8,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from artimon.simulation.log import CLUSTER, LogTopic, Partition
-from artimon.simulation.scheduler import Process, Scheduler
 from pipeline import broker
 from pipeline.acks import Position
 from pipeline.broker import BrokerError, is_same_leader, position_of
 from pipeline.quota import LogSizes
 from pipeline.spark.tasks import Record
 from pipeline.spark.topic import DeadLetter, TopicError, TopicInfo
+from tests.simulation.log import CLUSTER, LogTopic, Partition
+from tests.simulation.scheduler import Process, Scheduler
 
 SAMPLES, SERIES = "artimon.samples", "artimon.series"
 METADATA_AGE_S = 60.0

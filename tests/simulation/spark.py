@@ -9,12 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S
-from artimon.simulation.kafka import SimKafka, SimTopic
-from artimon.simulation.payload import decode, read
-from artimon.simulation.scheduler import Killed, Process, Scheduler, SimClock
-from artimon.simulation.shards import Directory, SimCalls
-from artimon.simulation.table import SimHead, SimOutput, SimSources, SimTable, TableStore
-from artimon.simulation.zookeeper import SimClient, SimZookeeper
 from pipeline.spark import buckets, raw
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.config import SparkConfig
@@ -23,6 +17,12 @@ from pipeline.spark.retention import Retention
 from pipeline.spark.table import RawTable, SourcesTable
 from pipeline.spark.tasks import RawPlan, RawResult, Reader, Record
 from pipeline.spark.topic import TopicInfo
+from tests.simulation.kafka import SimKafka, SimTopic
+from tests.simulation.payload import decode, read
+from tests.simulation.scheduler import Killed, Process, Scheduler, SimClock
+from tests.simulation.shards import Directory, SimCalls
+from tests.simulation.table import SimHead, SimOutput, SimSources, SimTable, TableStore
+from tests.simulation.zookeeper import SimClient, SimZookeeper
 
 FAILURES = (RuntimeError, OSError, ValueError)
 LOOK_S = 5.0

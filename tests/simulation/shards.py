@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.feed import FeedAnswer, FeedEntry, FeedRange, join_samples
 from artimon.model.vshards import from_hex, union
-from artimon.simulation.kafka import SimKafka
-from artimon.simulation.scheduler import Process, Scheduler, Violation
-from artimon.simulation.table import TableStore
 from pipeline.spark.feeding import Outcome
 from pipeline.spark.shards import Group as FedGroup
 from pipeline.spark.shards import Shard as Live
 from pipeline.spark.shards import ShardsUnknown, Standings
+from tests.simulation.kafka import SimKafka
+from tests.simulation.scheduler import Process, Scheduler, Violation
+from tests.simulation.table import TableStore
 from varstore.groups import Group, Groups, Lost, Partition
 from varstore.images.bringing import LogSpan, can_go_on, has_lost, is_from_table
 from varstore.images.raw_state import RawTableError, parse

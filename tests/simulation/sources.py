@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from artimon.model.batch import SeriesBlock
-from artimon.simulation.agents import SimAgent
-from artimon.simulation.payload import TOO_LARGE, polled
-from artimon.simulation.scheduler import Scheduler
+from tests.simulation.agents import SimAgent
+from tests.simulation.payload import TOO_LARGE, polled
+from tests.simulation.scheduler import Scheduler
 
 OLD_MS = 92 * 86_400_000
 """Polled so long ago a batch is refused by every store."""

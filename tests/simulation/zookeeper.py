@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 
-from artimon.simulation.scheduler import Process, Scheduler
+from tests.simulation.scheduler import Process, Scheduler
 
 Watch = Callable[[Any], None]
 

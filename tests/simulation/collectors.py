@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from artimon.model.codec import verify
-from artimon.simulation.kafka import SAMPLES, SimBroker, SimKafka, sizes_of
-from artimon.simulation.network import Network, Reply, Server
-from artimon.simulation.scheduler import Process, Scheduler, SimClock
-from artimon.simulation.zookeeper import SimZookeeper
 from pipeline.collector import HELD_BYTES, MAX_MESSAGES, Collector, Received
 from pipeline.collectors import COLLECTORS_PATH, Endpoint
 from pipeline.connections import answer_of
 from pipeline.quota import LogSizes, Quota, QuotaError
+from tests.simulation.kafka import SAMPLES, SimBroker, SimKafka, sizes_of
+from tests.simulation.network import Network, Reply, Server
+from tests.simulation.scheduler import Process, Scheduler, SimClock
+from tests.simulation.zookeeper import SimZookeeper
 
 MEASURE_S = 5.0
 _LARGE = bytes(1 << 20)

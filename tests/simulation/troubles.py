@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from artimon.model.routing import VIRTUAL_SHARDS
-from artimon.simulation.agents import SimAgent
-from artimon.simulation.collectors import SimCollector
-from artimon.simulation.kafka import SAMPLES
 from pipeline.collectors import Endpoint
-
-if TYPE_CHECKING:
-    from artimon.simulation.world import World
+from tests.simulation.agents import SimAgent
+from tests.simulation.collectors import SimCollector
+from tests.simulation.crashes import Crashes
+from tests.simulation.kafka import SAMPLES
+from tests.simulation.plan import SHEDDER
+from tests.simulation.world import World
 
 FLOOD_S = 10.0
-SHEDDER = 2
-"""Number of the agent that gives up its oldest batches when its log is full, in runs that have one."""
 
 
 class Troubles:
     """Those of plan.SPECIALS that happen at some moment; the others are conditions of a whole run."""
 
-    def __init__(self, world: World) -> None:
-        self._world, self._scheduler = world, world.scheduler
+    def __init__(self, world: World, crashes: Crashes) -> None:
+        self._world, self._crashes, self._scheduler = world, crashes, world.scheduler
         self._unreachable: tuple[str, SimCollector, bool] | None = None
 
     def _log_was_lost(self) -> None:
@@ -121,7 +117,7 @@ class Troubles:
     def _fails(self, agent: SimAgent) -> None:
         if agent.up:
             agent.kill(power=True)
-            self._world.crashes.again(agent)
+            self._crashes.again(agent)
 
     def rot(self) -> None:
         """A disk changes a bit of what an agent wrote last, and the agent is started again."""
@@ -133,11 +129,11 @@ class Troubles:
         if begins_anew:
             agent.kill(power=False)
         names = sorted(name for name in agent.disk.names(folder) if name.endswith(".wal"))
-        if names and agent.disk.rot(folder, names[-1]):
+        if names and agent.disk.rot(folder / names[-1]):
             self._world.say(f"{agent.name}: a bit of {names[-1]} changes")
             self._world.checks.rotten.add(agent.name)
         if begins_anew:
-            self._world.crashes.again(agent)
+            self._crashes.again(agent)
 
     def deleted(self) -> None:
         """Kafka deletes what nobody has read."""
@@ -162,11 +158,11 @@ class Troubles:
                 start = until.get(p, 0) + chance.choice((-2, 0, 0, 2, 5))
                 log.start = max(log.start, min(log.end, start))
             self._world.happened["outrun"] += starts != [log.start for log in self._world.kafka.samples]
-            self._world.crashes.again(feed)
+            self._crashes.again(feed)
             if chance.random() < 0.4:
-                self._world.crashes.crash_hdfs()
+                self._crashes.crash_hdfs()
                 self._scheduler.later(14.0, self.snapshot)
-                self._scheduler.later(16.0, self._world.crashes.crash_shard)
+                self._scheduler.later(16.0, self._crashes.crash_shard)
 
         self._scheduler.later(8 + chance.random() * 12, delete)
 
@@ -195,7 +191,7 @@ class Troubles:
         if agent.up:
             agent.kill(power=False)
             agent.host = "another host"
-            self._world.crashes.again(agent)
+            self._crashes.again(agent)
 
     def partition(self) -> None:
         """An agent and a collector do not hear each other for a while."""

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from artimon.simulation.scheduler import Endless, Killed, Violation
-from artimon.simulation.two_sites import SitesWorld
-from artimon.simulation.world import World
+from tests.simulation.scenario import Scenario
+from tests.simulation.scheduler import Endless, Killed, Violation
+from tests.simulation.two_sites import SitesWorld
+from tests.simulation.world import World
 
 CHUNK = 50
 FRESH_FROM, FRESH_BELOW = 10**6, 10**12
@@ -39,10 +40,10 @@ class Outcome:
 
 def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
     """One run."""
-    world, sites = World(seed, trace), SitesWorld(seed, trace)
+    scenario, sites = Scenario(seed, trace), SitesWorld(seed, trace)
     violation = ""
     try:
-        world.run()
+        scenario.run()
         sites.run()
     except Violation as broken:
         violation = str(broken)
@@ -54,9 +55,9 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
             raise
     if violation and trace is not None:
         trace(f"VIOLATION {violation}")
-    figures = figures_of(world)
+    figures = figures_of(scenario.world)
     figures["happened: site left"] += sites.moved
-    main, small = world.scheduler, sites.scheduler
+    main, small = scenario.world.scheduler, sites.scheduler
     return Outcome(seed, violation, main.events + small.events, main.now + small.now, figures)
 
 
@@ -98,7 +99,7 @@ class Summary:
             self.violations.append(outcome)
 
     def to_json(self) -> dict[str, Any]:
-        """For `artimon simulate --json`."""
+        """For `./scripts/simulate --json`."""
         return {
             "first_seed": self.first,
             "seeds": self.seeds,
@@ -116,12 +117,12 @@ class Summary:
 
 def replay(seed: int) -> str:
     """The command that shows a run again."""
-    return f"artimon simulate --seed {seed} --seeds 1 --trace"
+    return f"./scripts/simulate --seed {seed} --seeds 1 --trace"
 
 
 def repeat(first: int, seeds: int) -> str:
     """Return the command that runs the seeds [first, first + seeds) again."""
-    return f"artimon simulate --seed {first} --seeds {seeds}"
+    return f"./scripts/simulate --seed {first} --seeds {seeds}"
 
 
 def fresh_seed() -> int:
