@@ -25,7 +25,6 @@ from pathlib import Path
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.settings import load as load_settings
 from artimon.stack.ports import PortLeases
-from artimon.stack.programs import ProgramsMissing, ensure
 from artimon.stack.stack import Stack
 from artimon.stack.state import read_state
 from benchmarks.common import Parts, emit, fail
@@ -37,6 +36,7 @@ from pipeline.compaction.order import sort
 from pipeline.series.columns import merge
 from pipeline.series.table import series_uri
 from pipeline.spark.table import FILE_SCHEMA, raw_uri, read_raw
+from scripts.programs import ProgramsMissing, ensure
 
 BASE_PORT = 33_000
 PEER_PORT = 33_900

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from artimon.stack import programs
-from artimon.stack.programs import Need, ProgramsMissing, ensure, find
+from scripts import programs
+from scripts.programs import Need, ProgramsMissing, ensure, find
 
 NEED = Need(("artimon-probe",), ("usr/bin/artimon-probe",), ("artimon-probe-package",), ("--version",))
 

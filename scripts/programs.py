@@ -1,5 +1,6 @@
-"""Debian programs that the screenshot, some tests and some benchmarks use. What is not here is fetched: installed by
-apt where we are root, else unpacked into the cache folder, where it changes nothing for anybody else."""
+"""Debian programs that the screenshot, some tests and some benchmarks use; the work of `./scripts/setup --programs`.
+What is not here is fetched: installed by apt where we are root, else unpacked into the cache folder, where it changes
+nothing for anybody else."""
 
 from __future__ import annotations
 
@@ -7,11 +8,12 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from artimon.settings import child_environment
+from artimon.settings import Settings, child_environment, load
 from artimon.stack.errors import StackError
 from artimon.stack.exclusive import alone
 
@@ -225,3 +227,47 @@ def _first_error(problem: Exception) -> str:
         lines = [line for line in problem.stderr.splitlines() if line.startswith("E:")] or problem.stderr.splitlines()
         return f"{problem.cmd} failed: {lines[0] if lines else f'exit code {problem.returncode}'}"
     return str(problem)
+
+
+def wanted_by(names: str) -> list[str]:
+    """Names by comma; `all`: those that the screenshot and the tests use. Raises StackError for an unknown one."""
+    wanted = [*NEEDS, *COMPARED] if names == "all" else [name for name in names.split(",") if name]
+    unknown = sorted(set(wanted) - {*NEEDS, *PEERS})
+    if unknown:
+        raise StackError(f"no program {unknown[0]!r}; there are all, {', '.join((*NEEDS, *PEERS))}")
+    return wanted
+
+
+def set_up(wanted: Sequence[str], place: Settings) -> list[str]:
+    """Fetch what is missing; returns the lines to print. Tests skip what cannot be had; under CI that is an error
+    (ProgramsMissing), because nobody reads the lines there."""
+    try:
+        return [f"{name} at {program.path}" for name, program in ensure(wanted, place.cache, _say).items()]
+    except ProgramsMissing as problem:
+        if place.ci:
+            raise
+        return [f"{problem}; what needs it is left out"]
+
+
+def _say(text: str) -> None:
+    print(f"setup: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Exit code: 0 good, 1 a program could not be had, 2 there is none of that name."""
+    try:
+        wanted = wanted_by(",".join(sys.argv[1:]))
+    except StackError as problem:
+        _say(str(problem))
+        return 2
+    try:
+        for line in set_up(wanted, load()):
+            _say(line)
+    except ProgramsMissing as problem:
+        _say(str(problem))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from artimon.model.select import Store
-from artimon.stack.counts import MINUTE_MS
-from artimon.stack.witness import Witness
 from pipeline.spark.table import raw_uri, read_raw, read_sources, sources_uri
 from query_dsl import Matrix, evaluate, parse, render_table
+from scripts.proof.counts import MINUTE_MS
+from scripts.proof.witness import Witness
 
 CPU_POINTS = 0.02
 """How far the busy share may lie from what this module read itself."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from artimon.model.clock import Clock
 from artimon.model.select import NAME, Matcher
 from artimon.stack.mail_view import Mail, read_mails, show_mails
 from artimon.stack.mailbox import FOLDER
+from artimon.stack.stack import Stack
 from varstore.cluster.client import StoreUnavailable, VarstoreClient
-
-if TYPE_CHECKING:
-    from artimon.stack.stack import Stack
 
 SHOP = "shop"
 FOUND_S = 120.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from artimon.stack.screenshot import DOCS, place_for
+from scripts.proof.screenshot import DOCS, place_for
 
 
 def test_a_run_leaves_the_checkout_as_it_was(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from artimon.settings import Settings, child_environment
 from artimon.stack.errors import StackError
-from artimon.stack.programs import find
+from scripts.programs import find
 
 SIZE = (1440, 1180)
 RANGE = "15m"
@@ -32,7 +32,7 @@ def take_screenshot(address: str, question: str, path: Path, settings: Settings)
     """Write a PNG of the page at `address` (http://host:port) with `question` answered. Raises NoScreenshot."""
     browser = find("chromium", settings.cache)
     if browser is None:
-        raise NoScreenshot("chromium is not on this machine: `artimon setup --programs chromium` fetches it")
+        raise NoScreenshot("chromium is not on this machine: `./scripts/setup --programs chromium` fetches it")
     url = f"{address}/?{urlencode({'q': question, 'range': RANGE})}"
     with tempfile.TemporaryDirectory(prefix="artimon-browser-", ignore_cleanup_errors=True) as profile:
         shot = Path(profile) / "page.png"

@@ -1,19 +1,21 @@
-"""The proof at the end of `artimon up --prove N`: what was accepted is in the raw table and in the buckets, sample for
+"""The proof at the end of `./scripts/run --for N`: what was accepted is in the raw table and in the buckets, sample for
 sample; questions get the answers that the machine itself gives; a killed shop was told by mail; the page is drawn."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import read_health
 from artimon.settings import load as load_settings
-from artimon.stack.answers import QUESTIONS, SHOP_CHART, report_answers
-from artimon.stack.counts import (
+from artimon.stack.stack import Stack
+from pipeline.spark.table import raw_uri, read_raw, read_sources, sources_uri
+from scripts.proof.answers import QUESTIONS, SHOP_CHART, report_answers
+from scripts.proof.counts import (
     MINUTE_MS,
     Row,
     accepted_counts,
@@ -22,15 +24,11 @@ from artimon.stack.counts import (
     compare,
     raw_counts,
 )
-from artimon.stack.host_answers import report_host
-from artimon.stack.incident import Drill, Incident, report_incident
-from artimon.stack.screenshot import NoScreenshot, place_for, take_screenshot
-from artimon.stack.witness import Witness
-from pipeline.spark.table import raw_uri, read_raw, read_sources, sources_uri
+from scripts.proof.host import report_host
+from scripts.proof.incident import Drill, Incident, report_incident
+from scripts.proof.screenshot import NoScreenshot, place_for, take_screenshot
+from scripts.proof.witness import Witness
 from varstore.cluster.client import VarstoreClient
-
-if TYPE_CHECKING:
-    from artimon.stack.stack import Stack
 
 MINUTES = 2
 """So many whole minutes at least are proven, however short the run is asked to be."""
