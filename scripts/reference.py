@@ -1,4 +1,4 @@
-"""The tables of docs/functions.md; `python -m query_dsl.functions.reference docs/functions.md` makes them anew."""
+"""The tables of docs/functions.md; `python -m scripts.reference docs/functions.md` makes them anew."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from query_dsl.functions.step import Step
 from query_dsl.functions.tables import TABLES
 from query_dsl.tree.timing import format_duration
 
-BEGIN, END = "<!-- functions: made by query_dsl.functions.reference -->", "<!-- end of functions -->"
+BEGIN, END = "<!-- functions: made by scripts/reference.py -->", "<!-- end of functions -->"
 TITLES = {
     "window": "Over windows: `.map(NAME, window)`, `.bucketize(NAME, step)`",
     "point": "Of single values: `.map(NAME)`",
