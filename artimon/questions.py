@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,7 +12,6 @@ from artimon.running import quiet
 
 if TYPE_CHECKING:
     from artimon.model.select import Series
-    from artimon.stack.stack import Stack
 
 
 def mail(data: Path, *, count: int, as_json: bool, full: bool) -> int:
@@ -128,10 +126,3 @@ def history_stream(selector: str, start: str, end: str, *, where: tuple[str, str
     except OSError as problem:
         print(f"artimon: {arrow}: {problem.strerror}", file=sys.stderr)
     return told
-
-
-def prove(stack: Stack, seconds: float, stop: threading.Event) -> int:
-    """Run the stack for `seconds`, then prove its figures: see artimon/stack/proof.py."""
-    from artimon.stack.proof import prove_stack
-
-    return prove_stack(stack, seconds, stop)

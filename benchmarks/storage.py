@@ -28,7 +28,6 @@ from artimon.rawtable.schema import FILE_SCHEMA, raw_uri, series_uri
 from artimon.rawtable.series_rows import merge
 from artimon.settings import load as load_settings
 from artimon.stack.ports import PortLeases
-from artimon.stack.programs import ProgramsMissing, ensure
 from artimon.stack.stack import Stack
 from artimon.stack.state import read_state
 from benchmarks.common import Parts, emit, fail
@@ -37,6 +36,7 @@ from benchmarks.peers.series import Content, Peer, PeerSeries, Stored, series_of
 from benchmarks.peers.victoria import Victoria
 from benchmarks.storing import reading, recorded, table, walk
 from pipeline.compaction.order import sort
+from scripts.programs import ProgramsMissing, ensure
 
 BASE_PORT = 33_000
 PEER_PORT = 33_900

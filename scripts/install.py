@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import hashlib
 import os
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -95,8 +97,8 @@ def install(venv: Path) -> None:
     run([*pip, "--no-build-isolation", "--no-deps", "-e", ROOT / "bookkeeper", "-e", ROOT], "see the lines above")
 
 
-def set_up(venv: Path, arguments: Sequence[str]) -> None:
-    """All steps, one process at a time; `arguments` go to `artimon setup`."""
+def set_up(venv: Path, programs: str, verify: bool) -> None:
+    """All steps, one process at a time."""
     stamp, wanted = venv / STAMP, wanted_stamp()
     venv.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(venv.parent / f".{venv.name.lstrip('.')}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -106,15 +108,28 @@ def set_up(venv: Path, arguments: Sequence[str]) -> None:
         make_environment(venv)
         install(venv)
         stamp.write_text(wanted)
-    run([venv / "bin" / "python", "-m", "artimon.cli", "setup", *arguments], "see the lines above")
+    python, remedy = venv / "bin" / "python", "see the lines above"
+    with ThreadPoolExecutor(1) as beside:  # both wait for the network most of the time
+        fetched = beside.submit(run, [python, "-m", "scripts.programs", programs], remedy) if programs else None
+        run([python, "-m", "artimon.cli", "setup", *(["--verify"] if verify else [])], remedy)
+        if fetched is not None:
+            fetched.result()
+
+
+def read_arguments() -> argparse.Namespace:
+    """What ./scripts/setup was asked for."""
+    parser = argparse.ArgumentParser("./scripts/setup", description="Sets up what ./scripts/run and the tests need.")
+    parser.add_argument("--programs", default="", help="Debian programs to have too, by comma, or all")
+    parser.add_argument("--verify", action="store_true", help="check the digest of every jar")
+    return parser.parse_args()
 
 
 def main() -> int:
     """Exit code: 0 ready, 1 a step failed, 2 something must be installed first."""
-    settings = settings_module.load()
+    asked, settings = read_arguments(), settings_module.load()
     try:
         find_java(settings)
-        set_up(settings.venv or ROOT / ".venv", sys.argv[1:])
+        set_up(settings.venv or ROOT / ".venv", asked.programs, asked.verify)
     except JavaMissing as problem:
         say(str(problem))
         return 2

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from artimon import settings
-from artimon.stack.programs import Program, find
+from scripts.programs import Program, find
 
 
 @cache
@@ -20,7 +20,7 @@ def require(name: str) -> Program:
     """The program, or the test is skipped: ./scripts/test says how to get it. Fails under CI."""
     program = _found(name)
     if program is None:
-        text = f"{name} is not on this machine: `artimon setup --programs {name}` fetches it"
+        text = f"{name} is not on this machine: `./scripts/setup --programs {name}` fetches it"
         if os.environ.get("CI"):
             pytest.fail(text)
         pytest.skip(text)

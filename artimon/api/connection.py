@@ -1,4 +1,4 @@
-"""What uvicorn lacks: a connection has to bring its headers and take its answer within a time, or it is closed."""
+"""Time limits that uvicorn lacks: a connection brings its headers and takes its answer in time, or it is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where questions are worked on, whoever brings them: HTTP and Thrift share its slots, its queue and its time limit."""
+"""Desk on which questions are worked on. HTTP and Thrift share its slots, its queue and its time limit."""
 
 from __future__ import annotations
 

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
+import orjson
 
 from artimon.api.arrow_form import arrow_pieces
 from artimon.api.errors import ApiError
-from artimon.api.number_texts import number_texts
 from artimon.api.parcel import PIECE
 from artimon.model.values import ValueType
 from query_dsl import Matrix
 
+BLOCK_CELLS = 65_536
+"""Cells that are looked at together: as many as a processor's cache holds."""
 NOTES_BYTES = 4_000
 """What a header holds of the notes; the rest is counted."""
 CSV_HEAD = "series,name,type,time_ms,time,value\r\n"
@@ -98,7 +100,7 @@ def _pieces(texts: Iterable[str]) -> Iterator[bytes]:
 
 
 def json_pieces(matrix: Matrix) -> Iterator[bytes]:
-    """The text of `Matrix.to_json`, without having it whole."""
+    """`Matrix.to_json`, without having it whole."""
     return _pieces(_json_texts(matrix))
 
 
@@ -107,7 +109,7 @@ def _json_texts(matrix: Matrix) -> Iterator[str]:
     head = json.dumps(empty.to_dict(), ensure_ascii=False)
     yield head.removesuffix("]}")
     comma = ""
-    for i, ((name, labels), values) in enumerate(zip(matrix.keys, number_texts(matrix), strict=True)):
+    for i, ((name, labels), values) in enumerate(zip(matrix.keys, _number_texts(matrix), strict=True)):
         pairs = ", ".join([f"{_quoted(label)}: {_quoted(value)}" for label, value in labels])
         if values is None:
             values = json.dumps(json_values(matrix, i), ensure_ascii=False, allow_nan=False)
@@ -115,6 +117,21 @@ def _json_texts(matrix: Matrix) -> Iterator[str]:
         yield f'{comma}{{"name": {_quoted(name)}, "labels": {{{pairs}}}, "type": "{kind}", "values": {values}}}'
         comma = ", "
     yield "]}"
+
+
+def _number_texts(matrix: Matrix) -> Iterator[str | None]:
+    """For each series the list of its values, where all of them are finite numbers that are there; else None."""
+    each = max(1, BLOCK_CELLS // matrix.grid.n)
+    for start in range(0, len(matrix.keys), each):
+        rows = slice(start, start + each)
+        types, full = matrix.types[rows], matrix.present[rows].all(axis=1)
+        cells = np.ascontiguousarray(matrix.cells[rows])
+        floats = cells.view(np.float64)
+        real = full & (types == ValueType.DOUBLE) & np.isfinite(floats).all(axis=1)
+        whole = full & (types == ValueType.INTEGER)
+        for i, (is_real, is_whole) in enumerate(zip(real.tolist(), whole.tolist(), strict=True)):
+            numbers = floats[i] if is_real else cells[i] if is_whole else None
+            yield None if numbers is None else orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
 
 _quoted = json.encoder.encode_basestring

@@ -1,4 +1,4 @@
-"""What one API process allows: every answer that refuses names the limit and its value."""
+"""Limits of one API process: every answer that refuses names the limit and its value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each address does: reads parameters, has the desk work, hands the answer on. No arithmetic here."""
+"""Work of each address: reads parameters, has the desk work, hands the answer on. No arithmetic here."""
 
 from __future__ import annotations
 

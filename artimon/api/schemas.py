@@ -1,4 +1,4 @@
-"""What the answers look like, for /openapi.json: programs are written from it, so every route and error is in it."""
+"""Forms of the answers, for /openapi.json: programs are written from it, so every route and error is in it."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
@@ -53,25 +54,27 @@ class _Leave:
         os._exit(self.code)
 
 
-def main() -> None:
-    """Entry point. Errors of ours are one line; any other is a defect and keeps its traceback."""
+def main(arguments: Sequence[str] | None = None, job: object = None) -> None:
+    """Entry point. Errors of ours are one line; any other is a defect and keeps its traceback.
+
+    `arguments`: default, those of the process; `job`: see artimon.cli.commands.stack.up."""
     logging.getLogger("kazoo").addHandler(logging.NullHandler())  # a command's own message says what matters
     leave = _Leave()
     atexit.register(leave)  # the first to be registered is the last to be called
     try:
-        _run()
+        _run(arguments, job)
         leave.code = 0
     except SystemExit as end:
         leave.code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         raise
 
 
-def _run() -> None:
+def _run(arguments: Sequence[str] | None, job: object) -> None:
     from artimon.settings import SettingsError
     from artimon.stack.errors import JavaMissing, StackError
 
     try:
-        app()
+        app(arguments, obj=job)
     except (JavaMissing, SettingsError) as problem:
         say(f"artimon: {problem}")
         sys.exit(2)

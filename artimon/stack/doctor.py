@@ -1,4 +1,4 @@
-"""What `artimon doctor` looks at: one check a line, each with what was found and how to mend it."""
+"""Checks of `artimon doctor`: one a line, each with what was found and how to mend it."""
 
 from __future__ import annotations
 

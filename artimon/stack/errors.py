@@ -1,4 +1,4 @@
-"""What can go wrong while the servers of one machine are set up, started or stopped. Each text names the remedy."""
+"""Errors while the servers of one machine are set up, started or stopped. Each text names the remedy."""
 
 from __future__ import annotations
 

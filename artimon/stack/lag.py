@@ -1,4 +1,4 @@
-"""When a hop is late: every limit of `artimon status` in one place, and the sentence that says what is wrong.
+"""Limits beyond which a hop is late, for `artimon status`, and the sentence that says what is wrong.
 
 A stack on which nothing happens is healthy, and nothing is judged by its lag in the first minute of its process.
 """

@@ -1,4 +1,4 @@
-"""Where the servers are: settings, in which the places of a running stack replace the defaults."""
+"""Places of the servers: settings, in which the places of a running stack replace the defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the supervisor knows of a part: how to prepare, start and check it, and what it may use."""
+"""Part of a stack, as the supervisor sees it: how to prepare, start and check it, and what it may use."""
 
 from __future__ import annotations
 

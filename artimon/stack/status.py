@@ -1,4 +1,4 @@
-"""What `artimon status` says: the state of every part and, hop by hop, how far the samples have come."""
+"""Report of `artimon status`: the state of every part and, hop by hop, how far the samples have come."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from artimon.settings import child_environment
-from artimon.stack.programs import Program
 from benchmarks.peers.series import PeerFailed
+from scripts.programs import Program
 
 START_S = 60.0
 STOP_S = 120.0

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from artimon.stack.programs import Program
 from benchmarks.peers.process import drain, run, serving
 from benchmarks.peers.series import Content, PeerFailed, PeerSeries, Stored, folder_bytes
+from scripts.programs import Program
 
 BLOCK = "24h"
 _POINT = re.compile(rb'\d,"([^"]*)"')

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from artimon.stack.programs import Program
 from benchmarks.peers.process import ask, drain, run, serving
 from benchmarks.peers.series import Content, PeerFailed, PeerSeries, Stored, folder_bytes
+from scripts.programs import Program
 
 LINES = 500
 MERGED_S = 300.0

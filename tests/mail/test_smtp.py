@@ -34,7 +34,8 @@ def test_a_mail_is_kept_as_it_was_sent(tmp_path: Path) -> None:
         assert server.figures()["accepted"] == server.figures()["kept"] == 1
     head = b"Return-Path: <bounce@example.org>\r\nDelivered-To: a@example.org\r\nDelivered-To: b@example.org\r\n"
     assert path.read_bytes() == head + b"Subject: hi\r\n\r\n.dot\r\nend\r\n"
-    assert path.parent.stat().st_mode & 0o077 == 0  # mails are for their owner
+    for folder in (path.parent, path.parent.parent):
+        assert folder.stat().st_mode & 0o077 == 0  # mails are for their owner
 
 
 def test_multipart_and_html(tmp_path: Path) -> None:
@@ -147,24 +148,29 @@ def test_a_mailbox_keeps_to_its_bytes_and_order_whatever_the_clock_does(tmp_path
     for number in range(4):
         box.keep(b"Subject: %d\r\n\r\n" % number + b"x" * 700, "a", ["b"])
         clock.advance(-200)
-    assert [mail.number for mail in kept_mails(tmp_path)] == [3, 4]
+    assert [mail.time_ms for mail in kept_mails(tmp_path)] == [1_002, 1_003]
     again = Mailbox(tmp_path, mails=1, bytes_=2_000, clock=clock)
-    assert again.figures() == {"kept": 1, "bytes": kept_mails(tmp_path)[0].size, "removed": 1}
-    assert again.keep(b"x", "a", ["b"]).name == "200-000005.eml"
+    (kept_mail,) = kept_mails(tmp_path)
+    assert b"Subject: 3\r\n" in kept_mail.path.read_bytes()
+    assert again.figures() == {"kept": 1, "bytes": kept_mail.size, "removed": 1}
+    path = again.keep(b"x", "a", ["b"])
+    assert [(mail.path, mail.time_ms) for mail in kept_mails(tmp_path)] == [(path, 1_004)]
 
 
 def test_other_files_are_left_alone_and_scratch_goes(tmp_path: Path) -> None:
-    names = ["notes.txt", "1-x.eml", "-3.eml", "1-2.eml.bak", "99999999999999999999-1.eml"]
+    for folder in ("tmp", "new"):
+        (tmp_path / folder).mkdir()
+    names = {"notes.txt", "1-000002.eml"}  # an earlier version left mails beside the Maildir
     for name in names:
         (tmp_path / name).write_text("x")
-    (tmp_path / "7-000001.part").write_text("half")
-    (tmp_path / "5-000009.eml").mkdir()
-    (tmp_path / "6-000008.eml").symlink_to("/etc/hostname")
+    (tmp_path / "tmp" / "1.M2P3Q4.here").write_text("half")
+    (tmp_path / "new" / "folder").mkdir()
+    (tmp_path / "new" / "link").symlink_to("/etc/hostname")
     assert kept_mails(tmp_path) == []
     Mailbox(tmp_path, mails=1).keep(b"x", "a\rb", ["c\x00d"])
-    left = {path.name for path in tmp_path.iterdir()}
-    assert {*names, "5-000009.eml", "6-000008.eml"} < left
-    assert "7-000001.part" not in left
+    assert {path.name for path in tmp_path.iterdir()} == {*names, "tmp", "new", "cur"}
+    assert {"folder", "link"} < {path.name for path in (tmp_path / "new").iterdir()}
+    assert not list((tmp_path / "tmp").iterdir())
     (one,) = kept_mails(tmp_path)
     assert one.path.read_bytes() == b"Return-Path: <a?b>\r\nDelivered-To: c?d\r\nx"
 
@@ -191,7 +197,7 @@ def test_what_was_answered_with_250_survives_kill_9(tmp_path: Path) -> None:
             eventually(lambda: b"354" in half.recv(1000))
             running.send_signal(signal.SIGKILL)
             running.wait(20)
-    (tmp_path / "mail" / "1-000077.part").write_bytes(b"what a killed writer leaves")
+    (tmp_path / "mail" / "tmp" / "1.M2P3Q4.here").write_bytes(b"what a killed writer leaves")
     with process(tmp_path) as (running, port):
         with client(port) as connection:
             connection.send_message(message("after"))
@@ -200,7 +206,7 @@ def test_what_was_answered_with_250_survives_kill_9(tmp_path: Path) -> None:
         assert running.returncode == 0, told
         assert b"Traceback" not in told
     assert [mail.subject for mail in kept(tmp_path)] == ["before", "after"]
-    assert not list((tmp_path / "mail").glob("*.part"))
+    assert not list((tmp_path / "mail" / "tmp").iterdir())
 
 
 def test_a_message_built_by_hand_needs_no_headers(tmp_path: Path) -> None:

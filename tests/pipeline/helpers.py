@@ -13,7 +13,7 @@ from artimon.model.batch import BatchId, Polled, Samples, SeriesBlock, SeriesInf
 from artimon.model.codec import encode_samples, parse_header
 from artimon.model.values import ValueType
 from pipeline.agent import Agent
-from pipeline.log.files import SystemFiles
+from pipeline.log.files import SYSTEM_FILES, Files, SystemFiles
 from pipeline.log.framing import RecordType
 from pipeline.log.log import Entry, Log
 from pipeline.log.records import Place
@@ -87,7 +87,7 @@ class Told:
 def open_log(
     folder: Path,
     told: Told | None = None,
-    files: SystemFiles | None = None,
+    files: Files | None = None,
     lanes: int = 2,
     quota: int = 1 << 30,
     segment: int = 1 << 20,
@@ -107,11 +107,11 @@ def open_log(
     )
 
 
-def ids_in(folder: Path) -> list[BatchId]:
+def ids_in(folder: Path, files: Files = SYSTEM_FILES) -> list[BatchId]:
     """Identities of the batches in all segments, in order."""
     return [
         parse_header(payload).id
-        for segment in segments_in(folder)
-        for record, payload in records_of(folder, segment)
+        for segment in segments_in(folder, files)
+        for record, payload in records_of(folder, segment, files)
         if record.type == RecordType.BATCH
     ]

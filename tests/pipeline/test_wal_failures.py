@@ -15,18 +15,21 @@ from pipeline.log.framing import RECORD_BYTES, RecordType
 from pipeline.log.log import LogFailed
 from pipeline.log.records import Place, encode_acked
 from pipeline.log.recovery import segment_path, segments_in
-from tests.pipeline.crash_files import CrashFiles
+from tests.crash_disk import CrashDisk, allow, refuse
 from tests.pipeline.helpers import FastFiles, Told, entry, ids_in, open_log
 from tests.seeds import fixed_and_drawn
 from tests.waiting import eventually
 
+FOLDER = Path("/data/log")
+"""Of logs on a CrashDisk."""
+
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(8), "power failures of the log", 8))
-def test_accepted_batches_survive_a_power_failure(tmp_path: Path, seed: int) -> None:
+def test_accepted_batches_survive_a_power_failure(seed: int) -> None:
     """Whatever the disk makes of writes that were not synced, accepted batches are whole and no identity is lost."""
     rng = random.Random(seed)
-    files, told = CrashFiles(), Told()
-    wal = open_log(tmp_path / "log", told, files=files, segment=2500)
+    files, told = CrashDisk(), Told()
+    wal = open_log(FOLDER, told, files=files, segment=2500)
     accepted = []
     for number in range(rng.randrange(1, 20)):
         wal.append([entry(wal, 0, number)]).result(60)
@@ -34,9 +37,9 @@ def test_accepted_batches_survive_a_power_failure(tmp_path: Path, seed: int) -> 
         wal.note(RecordType.ACKED, encode_acked([]))
         if rng.random() < 0.3:
             wal.note(RecordType.SKIP, [bytes(rng.randrange(50))])
-    files.power_off(tmp_path / "log", tmp_path / "after", rng)
+    left = files.survivor(rng)
     wal.close()
-    after = open_log(tmp_path / "after")
+    after = open_log(FOLDER, files=left)
     assert [header.id for header, _ in after.recovered.batches] == accepted
     assert (after.epoch, 0, after.next_sequences[0]) > (0, 0, -1)
     if after.epoch == accepted[0].epoch:
@@ -44,17 +47,17 @@ def test_accepted_batches_survive_a_power_failure(tmp_path: Path, seed: int) -> 
     after.close()
 
 
-def test_nothing_is_told_or_answered_before_fsync(tmp_path: Path) -> None:
+def test_nothing_is_told_or_answered_before_fsync() -> None:
     """The listener (audit, sender) and those who wait learn of a batch only after the fsync that made it durable."""
     seen: list[int] = []
 
-    class Watching(CrashFiles):
+    class Watching(CrashDisk):
         def fsync(self, descriptor: int) -> None:
             seen.append(len(told.ids))
             super().fsync(descriptor)
 
     told, files = Told(), Watching()
-    wal = open_log(tmp_path, told, files=files)
+    wal = open_log(FOLDER, told, files=files)
     before = files.fsyncs
     wal.append([entry(wal, 0, 0)]).result(60)
     assert files.fsyncs > before
@@ -84,14 +87,14 @@ def test_one_fsync_serves_all_that_wait(tmp_path: Path) -> None:
     wal.close()
 
 
-def test_a_failed_fsync_is_never_retried_as_good(tmp_path: Path) -> None:
+def test_a_failed_fsync_is_never_retried_as_good() -> None:
     """The log takes nothing more; after a restart what was not accepted is not delivered, and a new epoch begins."""
-    files, told = CrashFiles(), Told()
-    wal = open_log(tmp_path, told, files=files)
+    files, told = CrashDisk(), Told()
+    wal = open_log(FOLDER, told, files=files)
     epoch = wal.epoch
     wal.append([entry(wal, 0, 0)]).result(60)
     good = list(told.ids)
-    files.fail_fsync = files.fsyncs + 1
+    files.before = refuse("fsync")
     with pytest.raises(LogFailed):
         wal.append([entry(wal, 0, 1)]).result(60)
     count = files.fsyncs
@@ -101,20 +104,20 @@ def test_a_failed_fsync_is_never_retried_as_good(tmp_path: Path) -> None:
     assert files.fsyncs <= count + 1, "only the note of the failure may be tried"
     assert told.ids == good
     wal.close()
-    again = open_log(tmp_path)
+    files.before = allow
+    again = open_log(FOLDER, files=files)
     assert [header.id for header, _ in again.recovered.batches][:1] == good
-    if (tmp_path / "failed").exists():
-        pytest.fail("the note must be settled")
+    assert not files.exists(FOLDER / "failed"), "the note must be settled"
     again.append([entry(again, 0, again.next_sequences[0])]).result(60)
     again.close()
-    assert len(set(ids_in(tmp_path))) == len(ids_in(tmp_path))
+    assert len(set(ids_in(FOLDER, files))) == len(ids_in(FOLDER, files))
     assert epoch is not None
 
 
-def test_the_note_of_a_failed_fsync_cuts_what_was_never_accepted(tmp_path: Path) -> None:
+def test_the_note_of_a_failed_fsync_cuts_what_was_never_accepted() -> None:
     told = Told()
 
-    class FailOnce(CrashFiles):
+    class FailOnce(CrashDisk):
         """The fsync of the log fails; the little file beside it can still be written."""
 
         armed = False
@@ -126,25 +129,25 @@ def test_the_note_of_a_failed_fsync_cuts_what_was_never_accepted(tmp_path: Path)
             super().fsync(descriptor)
 
     files = FailOnce()
-    wal = open_log(tmp_path, told, files=files)
+    wal = open_log(FOLDER, told, files=files)
     epoch = wal.epoch
     wal.append([entry(wal, 0, 0)]).result(60)
     files.armed = True
     with pytest.raises(LogFailed):
         wal.append([entry(wal, 0, 1)]).result(60)
     wal.close()
-    assert len(ids_in(tmp_path)) == 2, "the page cache still shows it"
-    again = open_log(tmp_path)
+    assert len(ids_in(FOLDER, files)) == 2, "the page cache still shows it"
+    again = open_log(FOLDER, files=files)
     assert [header.id for header, _ in again.recovered.batches] == told.ids
     assert again.epoch != epoch
     assert again.recovered.cut_bytes
     again.close()
 
 
-def test_a_full_disk_refuses_and_resumes(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_and_resumes() -> None:
     """Half a write is cut back at once, so that nothing that comes later stands behind garbage."""
-    files, told = CrashFiles(), Told()
-    wal = open_log(tmp_path, told, files=files)
+    files, told = CrashDisk(), Told()
+    wal = open_log(FOLDER, told, files=files)
     wal.append([entry(wal, 0, 0)]).result(60)
     files.full = True
     with pytest.raises(SinkRefused, match="No space left"):
@@ -152,17 +155,17 @@ def test_a_full_disk_refuses_and_resumes(tmp_path: Path) -> None:
     files.full = False
     wal.append([entry(wal, 0, 1)]).result(60)
     wal.close()
-    again = open_log(tmp_path)
+    again = open_log(FOLDER, files=files)
     assert [header.id.sequence for header, _ in again.recovered.batches] == [0, 1]
     assert not again.new_epoch_because
     again.close()
 
 
-def test_a_disk_full_at_a_new_segment_refuses_and_resumes(tmp_path: Path) -> None:
-    files, told = CrashFiles(), Told()
-    wal = open_log(tmp_path, told, files=files, segment=2500)
+def test_a_disk_full_at_a_new_segment_refuses_and_resumes() -> None:
+    files, told = CrashDisk(), Told()
+    wal = open_log(FOLDER, told, files=files, segment=2500)
     number = 0
-    while len(segments_in(tmp_path)) < 2:
+    while len(segments_in(FOLDER, files)) < 2:
         wal.append([entry(wal, 0, number)]).result(60)
         number += 1
     for _ in range(3):
@@ -172,7 +175,7 @@ def test_a_disk_full_at_a_new_segment_refuses_and_resumes(tmp_path: Path) -> Non
         files.full = False
     wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
-    again = open_log(tmp_path)
+    again = open_log(FOLDER, files=files)
     assert [header.id.sequence for header, _ in again.recovered.batches] == list(range(number + 1))
     again.close()
 

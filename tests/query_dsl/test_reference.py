@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from query_dsl import parse
-from query_dsl.functions.reference import renewed
+from scripts.reference import renewed
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "query.md"
@@ -13,7 +13,7 @@ FUNCTIONS = DOCS / "functions.md"
 
 
 def test_the_tables_are_those_of_the_registries() -> None:
-    """If this fails: python -m query_dsl.functions.reference docs/functions.md"""
+    """If this fails: python -m scripts.reference docs/functions.md"""
     assert renewed(FUNCTIONS.read_text()) == FUNCTIONS.read_text()
 
 

@@ -17,11 +17,6 @@ import varstore.groups
 from artimon.model import codec
 from artimon.model.feed import FeedAnswer
 from artimon.model.ranges import LaneRanges
-from artimon.simulation import kafka as sim_kafka
-from artimon.simulation import shards as sim_shards
-from artimon.simulation.disk import SimDisk
-from artimon.simulation.spark import RawDriver
-from artimon.simulation.table import SimHead, SimTable
 from pipeline.log.core import LogCore, LogFailed
 from pipeline.log.recovery import Recovery
 from pipeline.log.segments import Segments
@@ -31,7 +26,12 @@ from pipeline.sending import Sending
 from pipeline.spark import raw, tasks
 from pipeline.spark.acks import AcksPublisher
 from pipeline.tracker import Tracker
+from tests.simulation import kafka as sim_kafka
+from tests.simulation import shards as sim_shards
+from tests.simulation.disk import SimDisk
 from tests.simulation.planting import Fault, around, on
+from tests.simulation.spark import RawDriver
+from tests.simulation.table import SimHead, SimTable
 from varstore.groups import Group, Groups, Partition
 from varstore.images import bringing
 from varstore.images.raw_state import RawHead

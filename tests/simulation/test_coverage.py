@@ -15,7 +15,7 @@ SEEDS = 800
 RUN = f"""
 import logging
 logging.disable(logging.CRITICAL)
-from artimon.simulation.run import run_seed
+from tests.simulation.run import run_seed
 for seed in range(1, {SEEDS}):
     run_seed(seed)
 """

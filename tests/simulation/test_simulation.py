@@ -17,13 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from artimon import processes
-from artimon.cli import app
 from artimon.rawtable.commit import RawTable
-from artimon.simulation import spark, table
-from artimon.simulation.plan import AGENTS, BATCHES, COLLECTORS, PARTITIONS, ROLES, SHARDS, Plan, draw
-from artimon.simulation.run import FRESH_FROM, Outcome, Summary, fresh_seed, repeat, replay, run_many, run_seed
-from artimon.simulation.scheduler import Violation
-from artimon.simulation.world import World, halves
 from pipeline.collectors import Collectors
 from pipeline.probing import Probing
 from pipeline.sending import Sending
@@ -33,10 +27,17 @@ from pipeline.spark.raw import Life as RawLife
 from pipeline.spark.raw import RawQuery
 from pipeline.timer import AdaptiveTimer
 from pipeline.tracker import Tracker
+from tests.simulation import spark, table
+from tests.simulation.__main__ import app
 from tests.simulation.faults import FAULTS as COMMON_FAULTS
 from tests.simulation.faults_of_readers import READER_FAULTS
 from tests.simulation.machines import MACHINES
+from tests.simulation.plan import AGENTS, BATCHES, COLLECTORS, PARTITIONS, ROLES, SHARDS, Plan, draw
 from tests.simulation.planting import Fault
+from tests.simulation.run import FRESH_FROM, Outcome, Summary, fresh_seed, repeat, replay, run_many, run_seed
+from tests.simulation.scenario import Scenario
+from tests.simulation.scheduler import Violation
+from tests.simulation.world import halves
 
 FAULTS = [*COMMON_FAULTS, *READER_FAULTS]
 FRESH = 40
@@ -97,7 +98,7 @@ def has_its_share(summary: Summary) -> None:
 
 
 def test_every_run_is_planned_as_large_as_it_must_be() -> None:
-    """The plans of the ten thousand runs that `artimon simulate --seeds 10000` makes."""
+    """The plans of the ten thousand runs that `./scripts/simulate --seeds 10000` makes."""
     plans = [draw(random.Random(seed)) for seed in range(1, 10_001)]
     assert all(plan.agents >= 3 and plan.collectors >= 2 and plan.batches >= 60 for plan in plans)
     assert all({role for _, role in plan.crashes} == set(ROLES) for plan in plans)
@@ -116,7 +117,7 @@ def test_every_run_is_planned_as_large_as_it_must_be() -> None:
 )
 def test_a_run_that_is_too_small_counts_as_broken(plan: Plan, what: str) -> None:
     with pytest.raises(Violation, match=what):
-        World(1, plan=plan).run()
+        Scenario(1, plan=plan).run()
 
 
 @pytest.mark.slow
@@ -133,8 +134,9 @@ def test_what_a_run_holds() -> None:
     assert PARTITIONS >= 3
     assert SHARDS >= 2
     assert BATCHES >= 60
-    world = World(7)
-    world.run()
+    scenario = Scenario(7)
+    scenario.run()
+    world = scenario.world
     assert len(world.agents) >= 3
     assert len(world.collectors) >= 2
     assert len(world.kafka.samples) >= 3
@@ -146,7 +148,7 @@ def test_what_a_run_holds() -> None:
 SAME = """
 import logging, sys
 logging.disable(logging.CRITICAL)
-from artimon.simulation.run import run_seed
+from tests.simulation.run import run_seed
 lines = []
 run_seed(int(sys.argv[1]), lines.append)
 import hashlib
@@ -202,9 +204,9 @@ SHARED = [
 
 @pytest.mark.parametrize(("module", "name", "driver"), SHARED)
 def test_the_simulation_drives_what_the_processes_drive(module: str, name: str, driver: str) -> None:
-    simulated = getattr(import_module(f"artimon.simulation.{module}"), name)
+    simulated = getattr(import_module(f"tests.simulation.{module}"), name)
     assert simulated is getattr(import_module(driver), name)
-    assert not simulated.__module__.startswith("artimon.simulation")
+    assert not simulated.__module__.startswith("tests")
 
 
 ENTRIES = ("pipeline.agent", "pipeline.collector", "pipeline.spark.application", "varstore.server")
@@ -223,7 +225,7 @@ def test_the_processes_import_the_very_state_machines_and_no_simulation() -> Non
     loaded = json.loads(done.stdout)
     machines = {path.removesuffix(".py").replace("/", ".") for path in MACHINES}
     assert machines <= set(loaded), machines - set(loaded)
-    assert not [name for name in loaded if name.startswith("artimon.simulation")]
+    assert not [name for name in loaded if name.startswith("tests")]
 
 
 def test_what_is_simulated_below_the_drivers_decides_nothing() -> None:
@@ -267,33 +269,33 @@ def test_a_rare_planted_fault_is_found(fault: Fault) -> None:
 
 def test_the_command_prints_how_to_replay() -> None:
     runner = CliRunner()
-    fine = runner.invoke(app, ["simulate", "--seeds", "2", "--seed", "11", "--json"])
+    fine = runner.invoke(app, ["--seeds", "2", "--seed", "11", "--json"])
     assert fine.exit_code == 0
     assert json.loads(fine.stdout)["violations"] == []
     fault = next(one for one in FAULTS if one.name == "forgotten when sent")
     with fault.planted():
-        broken = runner.invoke(app, ["simulate", "--seeds", "1", "--seed", "1"])
-        traced = runner.invoke(app, ["simulate", "--seeds", "1", "--seed", "1", "--trace"])
+        broken = runner.invoke(app, ["--seeds", "1", "--seed", "1"])
+        traced = runner.invoke(app, ["--seeds", "1", "--seed", "1", "--trace"])
     assert broken.exit_code == 1
-    assert "artimon simulate --seed 1 --seeds 1 --trace" in broken.output
+    assert "./scripts/simulate --seed 1 --seeds 1 --trace" in broken.output
     assert traced.exit_code == 1
     assert "VIOLATION" in traced.output
-    assert runner.invoke(app, ["simulate", "--seeds", "2", "--trace"]).exit_code == 2
+    assert runner.invoke(app, ["--seeds", "2", "--trace"]).exit_code == 2
 
 
 def test_the_command_runs_fresh_seeds_for_a_time() -> None:
     runner = CliRunner()
-    fine = runner.invoke(app, ["simulate", "--minutes", "0.001", "--processes", "1"])
+    fine = runner.invoke(app, ["--minutes", "0.001", "--processes", "1"])
     assert fine.exit_code == 0
     said = re.search(r"(\d+) seeds, (\d+) to (\d+), in", fine.output)
     assert said is not None, fine.output
     count, first, last = map(int, said.groups())
     assert (count > 0, last - first + 1, first >= FRESH_FROM) == (True, count, True)
-    assert f"again: artimon simulate --seed {first} --seeds {count}" in fine.output
+    assert f"again: ./scripts/simulate --seed {first} --seeds {count}" in fine.output
     assert f"seeds from {first} for 0.001 minutes" in fine.output
     fault = next(one for one in FAULTS if one.name == "forgotten when sent")
     with fault.planted():
-        broken = runner.invoke(app, ["simulate", "--minutes", "30", "--seed", "1", "--processes", "1"])
+        broken = runner.invoke(app, ["--minutes", "30", "--seed", "1", "--processes", "1"])
     assert broken.exit_code == 1, "it ends with the first violation"
     assert "1 violations" in broken.output
-    assert runner.invoke(app, ["simulate", "--minutes", "1", "--seeds", "2"]).exit_code == 2
+    assert runner.invoke(app, ["--minutes", "1", "--seeds", "2"]).exit_code == 2

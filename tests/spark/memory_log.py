@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from artimon.rawtable.state import Span
-from artimon.simulation.log import LogTopic, Partition
 from pipeline.spark.tasks import Record
 from pipeline.spark.topic import DeadLetter, TopicError
+from tests.simulation.log import LogTopic, Partition
 
 NAME = "t.samples"
 

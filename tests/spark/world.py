@@ -21,7 +21,6 @@ from artimon.rawtable.commit import RawTable
 from artimon.rawtable.schema import TableError
 from artimon.rawtable.sources import SourcesTable
 from artimon.rawtable.state import RawState
-from artimon.simulation.log import CLUSTER
 from pipeline import acks
 from pipeline.acks import AckState, Position, Sent
 from pipeline.compaction.compactor import Compactor
@@ -31,6 +30,7 @@ from pipeline.spark.config import SparkConfig
 from pipeline.spark.deadletters import LetterState, judge
 from pipeline.spark.raw import OffsetsMissing, RawQuery
 from pipeline.spark.topic import TopicError
+from tests.simulation.log import CLUSTER
 from tests.spark.local_files import LocalClient
 from tests.spark.memory_log import NAME, Frame, LocalSession, MemoryLog, MemoryTopic
 from tests.spark.reference import Made, Reference, Rows, difference, table_rows

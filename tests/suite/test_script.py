@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from artimon import settings
-from artimon.cli.commands.stack import _setup_programs
-from artimon.stack import programs
+from scripts import programs
 from tests import programs as wanted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,14 +100,14 @@ def test_a_program_that_cannot_be_had_is_a_failure_under_ci_and_else_a_named_omi
     monkeypatch.setattr(programs, "ensure", none)
     monkeypatch.setattr(wanted, "find", lambda *_: None)
     wanted._found.cache_clear()
-    told = _setup_programs(["thrift"], settings.load({"HOME": str(tmp_path)}))
-    assert told == ["artimon: thrift is not here: no network; what needs it is left out"]
+    told = programs.set_up(["thrift"], settings.load({"HOME": str(tmp_path)}))
+    assert told == ["thrift is not here: no network; what needs it is left out"]
     monkeypatch.delenv("CI", raising=False)
-    with pytest.raises(pytest.skip.Exception, match="artimon setup --programs thrift"):
+    with pytest.raises(pytest.skip.Exception, match="setup --programs thrift"):
         wanted.require("thrift")
     with pytest.raises(programs.ProgramsMissing):
-        _setup_programs(["thrift"], settings.load({"HOME": str(tmp_path), "CI": "true"}))
+        programs.set_up(["thrift"], settings.load({"HOME": str(tmp_path), "CI": "true"}))
     monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match="artimon setup --programs thrift"):
+    with pytest.raises(pytest.fail.Exception, match="setup --programs thrift"):
         wanted.require("thrift")
     wanted._found.cache_clear()

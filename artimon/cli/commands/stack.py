@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Literal
 
 import typer
@@ -21,7 +20,6 @@ from artimon.cli.common import (
     say,
 )
 from artimon.runtime.text import parse_period
-from artimon.settings import Settings
 
 PANEL = Panel.MACHINE
 app = typer.Typer()
@@ -29,6 +27,7 @@ app = typer.Typer()
 
 @app.command()
 def up(
+    context: typer.Context,
     data: DataOption = None,
     parts: Annotated[str, typer.Option(help="Parts or groups (base, hdfs, shards, all, examples), by comma.")] = "all",
     poll: Annotated[str, typer.Option(help="Period of the agent's polls.", callback=checking(parse_period))] = "60s",
@@ -48,10 +47,10 @@ def up(
         int | None,
         typer.Option(min=1, max=65_000, help="Free ports from here on (a folder keeps those of its last run)."),
     ] = None,
-    prove: Annotated[int | None, typer.Option(min=1, help="Run so many seconds, then prove the figures.")] = None,
     detach: Annotated[bool, typer.Option(help="Return when everything is up.")] = False,
 ) -> None:
     """Start the whole stack on this machine and keep it running until Ctrl-C."""
+    # `context.obj`: a job of scripts/proof that runs on the stack and then ends it
     from artimon.stack import foreground
     from artimon.stack.own import option_words
     from artimon.stack.stack import Stack
@@ -59,8 +58,8 @@ def up(
     place = located(data)
     if replicas > shards:
         raise typer.BadParameter(f"{replicas} replicas need as many shards")
-    if detach and prove is not None:
-        raise typer.BadParameter("--prove runs in the foreground: leave out --detach")
+    if detach and context.obj is not None:
+        raise typer.BadParameter("a proof runs in the foreground: leave out --detach")
     store = {"capacity": str(capacity), "shards": str(shards), "replicas": str(replicas), "brokers": str(brokers)}
     options = {"poll": poll, "level": level, "keep": keep, "keep_class": "\n".join(keep_class or ()), **store}
     if detach:
@@ -69,12 +68,7 @@ def up(
         foreground.start_detached(arguments, place.data, say)
         return
     stack = Stack(place.data, parts.split(","), base_port=base_port, options=options)
-    if prove is None:
-        raise typer.Exit(foreground.run_stack(stack, say))
-    from artimon import questions
-
-    seconds = prove
-    raise typer.Exit(foreground.run_stack(stack, say, lambda running, stop: questions.prove(running, seconds, stop)))
+    raise typer.Exit(foreground.run_stack(stack, say, context.obj))
 
 
 @app.command()
@@ -183,43 +177,12 @@ def bench(
 
 
 @app.command()
-def setup(
-    verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False,
-    programs: Annotated[str, typer.Option(help="Debian programs to have too, by comma, or all.")] = "",
-) -> None:
+def setup(verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False) -> None:
     """Find a fit Java and retrieve the jars of the servers; ./scripts/setup calls this."""
     from artimon.stack import jars
     from artimon.stack.java import find_java
 
     place = settings_module.load()
-    java, wanted = find_java(place), _wanted_programs(programs)
-    with ThreadPoolExecutor(1) as beside:  # both wait for the network most of the time
-        fetched = beside.submit(_setup_programs, wanted, place)
-        folder = jars.ensure(place, java, {jar.jar_set for jar in jars.read_lock()}, say, verify=verify)
+    java = find_java(place)
+    folder = jars.ensure(place, java, {jar.jar_set for jar in jars.read_lock()}, say, verify=verify)
     say(f"Java {java.version} at {java.program}; jars in {folder}")
-    for line in fetched.result():
-        say(line)
-
-
-def _wanted_programs(names: str) -> list[str]:
-    from artimon.stack.programs import COMPARED, NEEDS
-
-    known = [*NEEDS, *COMPARED]
-    wanted = known if names == "all" else [name for name in names.split(",") if name]
-    unknown = sorted(set(wanted) - set(known))
-    if unknown:
-        raise typer.BadParameter(f"no program {unknown[0]!r}; there are {', '.join(known)}")
-    return wanted
-
-
-def _setup_programs(wanted: list[str], place: Settings) -> list[str]:
-    """What to say of them. Without a program what needs it is left out; where nobody would read that (CI) it is a
-    failure."""
-    from artimon.stack.programs import ProgramsMissing, ensure
-
-    try:
-        return [f"{name} at {program.path}" for name, program in ensure(wanted, place.cache, say).items()]
-    except ProgramsMissing as problem:
-        if place.ci:
-            raise
-        return [f"artimon: {problem}; what needs it is left out"]

@@ -15,21 +15,23 @@ from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.channels.seen import FORGET_MS, Seen
 from pipeline.flows.event import Parcel
 from pipeline.flows.spi import ChannelFailed, ChannelFull, Take
-from pipeline.log.files import SystemFiles
+from pipeline.log.files import Files
 from pipeline.log.records import BadPayload, decode_cursor, encode_cursor
 from pipeline.log.recovery import segment_path, segments_in
-from tests.pipeline.crash_files import CrashFiles
+from tests.crash_disk import CrashDisk, allow, refuse
 from tests.pipeline.flows.parts import event, numbers_of, parcel
 from tests.pipeline.helpers import FastFiles
 from tests.seeds import fixed_and_drawn
 from tests.waiting import eventually
 
 BRANCHES = {"a": BranchPolicy(), "b": BranchPolicy()}
+FOLDER = Path("/data/log")
+"""Of channels on a CrashDisk."""
 
 
 def opened(
     folder: Path,
-    files: SystemFiles | None = None,
+    files: Files | None = None,
     branches: dict[str, BranchPolicy] | None = None,
     segment: int = 1 << 20,
     cache: int = 0,
@@ -81,12 +83,12 @@ def test_nothing_is_given_up_for_want_of_descriptors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(4), "file channel", 4))
-def test_scenario_26_power_fails_at_any_moment_and_the_replay_is_exact(tmp_path: Path, seed: int) -> None:
+def test_scenario_26_power_fails_at_any_moment_and_the_replay_is_exact(seed: int) -> None:
     """Small segments, so that the file of identities is written in the middle of puts and takes. What a put returned
     for comes again unless it was committed, in order, under the same identity; what comes twice is known as such."""
     rng = random.Random(seed)
-    files = CrashFiles()
-    channel = opened(tmp_path / "log", files, segment=8192)
+    files = CrashDisk()
+    channel = opened(FOLDER, files, segment=8192)
     put, committed = 0, set[int]()
     ids: dict[int, BatchId | None] = {}
     open_takes: list[Take] = []
@@ -106,9 +108,9 @@ def test_scenario_26_power_fails_at_any_moment_and_the_replay_is_exact(tmp_path:
                     committed.update(numbers_of(take.parcels))
                 else:
                     take.rollback()
-    files.power_off(tmp_path / "log", tmp_path / "after", rng)
+    left = files.survivor(rng)
     channel.stop(30.0)
-    after = opened(tmp_path / "after")
+    after = opened(FOLDER, left)
     again = rest(after)
     numbers = numbers_of(again)
     assert numbers == sorted(set(numbers))
@@ -185,9 +187,9 @@ def test_scenario_28_a_damaged_record_is_counted_and_the_rest_flows(tmp_path: Pa
     channel.stop(30.0)
 
 
-def test_scenario_29_a_full_disk_refuses_keeps_and_goes_on(tmp_path: Path) -> None:
-    files = CrashFiles()
-    channel = opened(tmp_path, files)
+def test_scenario_29_a_full_disk_refuses_keeps_and_goes_on() -> None:
+    files = CrashDisk()
+    channel = opened(FOLDER, files)
     channel.put([parcel(1)], 30.0)
     files.full = True
     with pytest.raises(ChannelFull, match="No space"):
@@ -198,19 +200,19 @@ def test_scenario_29_a_full_disk_refuses_keeps_and_goes_on(tmp_path: Path) -> No
     channel.stop(30.0)
 
 
-def test_a_failed_fsync_is_never_retried_as_good(tmp_path: Path) -> None:
-    files = CrashFiles()
-    channel = opened(tmp_path, files)
+def test_a_failed_fsync_is_never_retried_as_good() -> None:
+    files = CrashDisk()
+    channel = opened(FOLDER, files)
     channel.put([parcel(1)], 30.0)
-    files.fail_fsync = files.fsyncs + 1
+    files.before = refuse("fsync")
     with pytest.raises(ChannelFailed):
         channel.put([parcel(2)], 30.0)
-    files.fail_fsync = 0
+    files.before = allow
     with pytest.raises(ChannelFailed):
         channel.put([parcel(3)], 30.0)
     assert channel.figures()["problems"]
     channel.stop(30.0)
-    channel = opened(tmp_path)
+    channel = opened(FOLDER, files)
     assert numbers_of(rest(channel)) in ([1], [1, 2])  # of 2 nobody was told that it is safe, nor that it is lost
     channel.stop(30.0)
 
@@ -230,20 +232,20 @@ def test_scenario_33_what_was_had_long_ago_is_known_when_its_segment_is_gone(tmp
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(2), "identities of a file channel", 2))
-def test_power_fails_and_every_identity_that_was_had_is_known(tmp_path: Path, seed: int) -> None:
+def test_power_fails_and_every_identity_that_was_had_is_known(seed: int) -> None:
     """The file of identities is on the disk before the segments go that hold them."""
-    rng, files = random.Random(seed), CrashFiles()
-    channel = opened(tmp_path / "log", files, segment=8192)
+    rng, files = random.Random(seed), CrashDisk()
+    channel = opened(FOLDER, files, segment=8192)
     count = rng.randrange(20, 60)
     for n in range(count):
         channel.put([foreign(n, rng.randrange(2000))], 30.0)
         if rng.random() < 0.9:
             channel.take(1, 5.0).commit()
     if seed == 0:
-        eventually(lambda: segments_in(tmp_path / "log")[0] > 1, "the first segment is deleted")
-    files.power_off(tmp_path / "log", tmp_path / "after", rng)
+        eventually(lambda: segments_in(FOLDER, files)[0] > 1, "the first segment is deleted")
+    left = files.survivor(rng)
     channel.stop(30.0)
-    after = opened(tmp_path / "after")
+    after = opened(FOLDER, left)
     assert all(after.had(foreign(n).id) for n in range(count))  # type: ignore[arg-type]
     after.stop(30.0)
 

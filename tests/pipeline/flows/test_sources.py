@@ -24,9 +24,9 @@ from pipeline.flows.event import Event, Parcel, events_of
 from pipeline.flows.registry import Part
 from pipeline.flows.sources.calls import Calls, NumberUsed
 from pipeline.flows.sources.syslog import frames, parse
-from pipeline.flows.sources.thrift import EventsClient, EventsRefused
 from pipeline.flows.spi import ChannelFull
 from pipeline.idl import collector_idl
+from tests.pipeline.flows.events_client import EventsClient, EventsRefused
 from tests.waiting import eventually
 
 

@@ -1,4 +1,4 @@
-"""Random histories of a log on files that vanish, and what must hold after every restart.
+"""Random histories of a log on a disk that fails, and what must hold after every restart.
 
 What the outside has seen of a batch (it was accepted, or it was delivered after a restart) binds the log: it is there
 with these bytes until it is acked, and its identity never names anything else.
@@ -18,7 +18,7 @@ from pipeline.log.core import Entry, LogCore, LogFailed, Ticket
 from pipeline.log.framing import RecordType
 from pipeline.log.records import Place, encode_acked
 from pipeline.log.recovery import segment_path, segments_in
-from pipeline.log.vanishing import PowerLoss, VanishingFiles
+from tests.crash_disk import CrashDisk, PowerLoss
 from tests.pipeline.helpers import AGENT, MINUTE, samples
 
 FOLDER = Path("/data/agent/log")
@@ -48,7 +48,7 @@ def made(id: BatchId, token: bytes) -> bytes:
 class History:
     """One log, its outside, and a machine that fails. Every choice comes from `rng`."""
 
-    def __init__(self, seed: int, files: VanishingFiles, crash_at: int | None = None) -> None:
+    def __init__(self, seed: int, files: CrashDisk, crash_at: int | None = None) -> None:
         """`crash_at`: the machine goes off before the operation of this number; None: now and then."""
         self.rng = random.Random(seed)
         self.files = files
@@ -184,13 +184,12 @@ class History:
             return
         id = self.rng.choice(list(self.live))
         place = self.live.pop(id)
-        file = self.files._file(segment_path(FOLDER, place.segment))
+        file = self.files.file(segment_path(FOLDER, place.segment))
         if len(file.durable) < place.offset + place.length or file.pending:
             self.live[id] = place
             return
         at = place.offset - self.rng.randrange(1, 17)
-        file.data[at] ^= 4
-        file.durable[at] ^= 4
+        file.flip(at, 4)
         self.damaged.append(self.bound[id][-TOKEN:])
         self.unsure.add(id)  # what says that it is acked may never have been written: then it is damage twice
         self.trouble = True
@@ -203,10 +202,10 @@ class History:
             return
         number = self.rng.choice(numbers)
         name = segment_path(FOLDER, number).name
-        folder = self.files._folder(FOLDER)
+        folder = self.files.folder(FOLDER)
         if folder.pending:
             return
-        data = self.files._file(FOLDER / name).data
+        data = self.files.file(FOLDER / name).data
         self.damaged = [token for token in self.damaged if token not in data]
         del folder.entries[name], folder.durable[name]
         gone = {id for id, place in self.live.items() if place.segment == number}

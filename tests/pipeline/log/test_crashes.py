@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import pipeline.log
-from pipeline.log.vanishing import VanishingFiles
+from tests.crash_disk import CrashDisk
 from tests.pipeline.log.histories import History, Violation
 from tests.seeds import fixed_and_drawn
 
 LOG = Path(next(iter(pipeline.log.__path__)))
-OURS = [path for path in sorted(LOG.glob("*.py")) if path.name != "vanishing.py"]
+OURS = sorted(LOG.glob("*.py"))
 
 
 @pytest.fixture(autouse=True)
@@ -36,21 +36,21 @@ SEEDS = [pytest.param(seed, marks=[SLOW] if seed >= 1 else []) for seed in range
 def test_what_was_promised_holds_after_any_crash(block: int) -> None:
     """Failures now and then, in random histories."""
     for seed in range(block * 50, block * 50 + 50):
-        History(seed, VanishingFiles()).run(40)
+        History(seed, CrashDisk()).run(40)
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn([], "histories of the log", 50))
 def test_what_was_promised_holds_after_any_crash_of_a_new_history(seed: int) -> None:
-    History(seed, VanishingFiles()).run(40)
+    History(seed, CrashDisk()).run(40)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_crash_after_each_operation(seed: int) -> None:
     """The same history, cut off at its first operation, its second, …; then it goes on from what was left."""
-    whole = History(seed, VanishingFiles(), crash_at=-1)
+    whole = History(seed, CrashDisk(), crash_at=-1)
     whole.run(25)
     for crash_at in range(1, whole.operations + 1):
-        History(seed, VanishingFiles(), crash_at).run(25)
+        History(seed, CrashDisk(), crash_at).run(25)
 
 
 def fsyncs_in(path: Path) -> list[int]:
@@ -70,7 +70,7 @@ def fsyncs_in(path: Path) -> list[int]:
 SITES = [pytest.param(path, line, id=f"{path.name}:{line}") for path in OURS for line in fsyncs_in(path)]
 
 
-class Without(VanishingFiles):
+class Without(CrashDisk):
     """One line of the code calls fsync in vain."""
 
     def __init__(self, path: Path, line: int) -> None:

@@ -22,8 +22,8 @@ from pipeline.log.log import Log
 from pipeline.log.records import Place
 from pipeline.log.recovery import records_of, segments_in
 from pipeline.log.shed import BATCHES, NAME, carried, records, shed_in, shed_source
-from pipeline.log.vanishing import PowerLoss, VanishingFiles
 from pipeline.numbering import Numbering
+from tests.crash_disk import CrashDisk, PowerLoss
 from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, open_log, polled
 from tests.seeds import fixed_and_drawn
 
@@ -168,7 +168,7 @@ def test_carried_only_if_kafka_does_not_have_it(tmp_path: Path) -> None:
 def test_a_crash_while_shedding_neither_loses_nor_delivers_what_is_said_to_be_lost(seed: int) -> None:
     """The machine goes off at a random operation between the record and the deletion."""
     rng = random.Random(seed)
-    files = VanishingFiles()
+    files = CrashDisk()
     folder = Path("/log")
     core = LogCore(folder, AGENT, 2, files=files, host=HOST, segment_bytes=6000)
     numbering = Numbering(core, AGENT)
@@ -209,7 +209,7 @@ def test_a_crash_while_shedding_neither_loses_nor_delivers_what_is_said_to_be_lo
     assert before <= held.keys() | said, "it is gone and nobody says so"
 
 
-def _batches(files: VanishingFiles, folder: Path) -> list[BatchHeader]:
+def _batches(files: CrashDisk, folder: Path) -> list[BatchHeader]:
     return [
         parse_header(payload)
         for segment in segments_in(folder, files)

@@ -1,0 +1,72 @@
+"""The work of ./scripts/simulate: the transport runs through thousands of simulated histories of faults."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from artimon.cli.common import JsonOption, say
+from tests.simulation.run import fresh_seed, quietly, run_for, run_many, run_seed
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+
+SEEDS = 1_000
+
+
+@app.command()
+def simulate(
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many runs; 1000 unless told.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The first seed; 1 unless told, with --minutes one that is drawn.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.0, help="Run fresh seeds until one breaks a promise or the time is up.")
+    ] = None,
+    processes: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one a core.")] = 0,
+    trace: Annotated[bool, typer.Option("--trace", help="Print what happens, event by event (one seed).")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run agents, collectors, drivers and shards through seeded faults in virtual time; 1 if a promise is broken."""
+    quietly()
+    if trace:
+        if seeds != 1:
+            raise typer.BadParameter("--trace goes with --seeds 1")
+        outcome = run_seed(1 if seed is None else seed, print)
+        raise typer.Exit(1 if outcome.violation else 0)
+    if minutes is None:
+        summary = run_many(1 if seed is None else seed, seeds or SEEDS, processes or None)
+    elif seeds is not None:
+        raise typer.BadParameter("--minutes takes as many seeds as there is time for: leave out --seeds")
+    else:
+        first = fresh_seed() if seed is None else seed
+        say(f"seeds from {first} for {minutes:g} minutes")
+        summary = run_for(first, minutes, processes or None)
+    told = summary.to_json()
+    if as_json:
+        print(json.dumps(told, indent=2))
+    else:
+        _tell(told)
+    raise typer.Exit(1 if summary.violations else 0)
+
+
+def _tell(told: dict[str, Any]) -> None:
+    figures = told["figures"]
+    first, count = told["first_seed"], told["seeds"]
+    pace = f"in {told['took_s']:.1f} s, {told['seeds_per_s']:.1f} a second"
+    print(f"{count} seeds, {first} to {first + count - 1}, {pace}")
+    print(f"again: {told['again']}")
+    print(f"{told['events']} events, {told['virtual_s'] / 86_400:.1f} days of virtual time")
+    names = ("batches", "produced", "duplicates", "calls", "appends", "agent_starts", "gaps")
+    print(", ".join(f"{name.replace('_', ' ')} {figures.get(name, 0)}" for name in names))
+    for said, kind in (("planned in so many of them", "special: "), ("took effect", "happened: ")):
+        share = {name.removeprefix(kind): n / told["seeds"] for name, n in figures.items() if name.startswith(kind)}
+        print(f"{said}: " + ", ".join(f"{name} {part:.0%}" for name, part in sorted(share.items())))
+    for one in told["violations"]:
+        say(f"seed {one['seed']}: {one['what']}\n  replay: {one['replay']}")
+    print(f"{len(told['violations'])} violations" if told["violations"] else "every promise was kept")
+
+
+if __name__ == "__main__":
+    app(prog_name="./scripts/simulate")

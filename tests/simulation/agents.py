@@ -1,0 +1,455 @@
+"""Agent processes: the shipped log, numbering, tracker, sending and control, on a simulated disk and network."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from artimon.model.batch import BatchHeader, BatchId, Polled
+from artimon.model.protocols import SinkRefused
+from pipeline.acks import Verdict
+from pipeline.collectors import Endpoint, Mode
+from pipeline.control import Control
+from pipeline.log.core import Entry, LogCore, LogFailed, Ticket
+from pipeline.log.framing import RecordType
+from pipeline.log.log import NOTE_DELAY_S
+from pipeline.log.records import Place, encode_acked
+from pipeline.log.segments import CorruptRecord
+from pipeline.numbering import Encoder, Numbering
+from pipeline.sending import Call, Sending, notes_of_done, notes_of_sent, restore
+from pipeline.shedder import LogAppender, Shedder
+from pipeline.tracker import Answer, Group, Item, Tracker
+from tests.simulation.disk import SimDisk
+from tests.simulation.network import Network
+from tests.simulation.payload import RealEncoder, SimEncoder
+from tests.simulation.scheduler import Killed, Process, Scheduler
+from tests.simulation.zookeeper import SimClient, SimZookeeper
+
+FOLDER = Path("/data/log")
+LANES = 2
+THREADS = LANES + 2
+SEGMENT_BYTES = 2_000
+SHED_SEGMENT_BYTES = 8_000
+"""Of an agent that sheds: a record must be smaller than what it gives up."""
+CONTROL_S = 12.0
+
+
+class Ledger(Protocol):
+    """Who checks what an agent does."""
+
+    def offered(self, agent: str, header: BatchHeader, data: bytes) -> None:
+        """It has an identity and bytes."""
+        ...
+
+    def sends(self, agent: str, items: Sequence[Item], messages: Sequence[bytes]) -> None:
+        """These leave it."""
+        ...
+
+    def accepted(self, agent: str, header: BatchHeader) -> None:
+        """The source was told that it is durable."""
+        ...
+
+    def announced(self, agent: str, header: BatchHeader) -> None:
+        """The same of an announcement."""
+        ...
+
+    def recovered(self, agent: str, found: set[BatchId]) -> None:
+        """What an agent goes on with after a start."""
+        ...
+
+    def forgets(self, agent: str, items: Sequence[Item], level: str) -> None:
+        """It will not keep these any longer."""
+        ...
+
+    def damaged(self, agent: str, items: Sequence[Item]) -> None:
+        """It can no longer read these."""
+        ...
+
+
+class SimAgent(Process):
+    """One agent. Its disk outlives it."""
+
+    def __init__(
+        self,
+        name: str,
+        scheduler: Scheduler,
+        network: Network,
+        zookeeper: SimZookeeper,
+        ledger: Ledger,
+        level: str = "hdfs",
+        quota_bytes: int = 1 << 20,
+        sheds: bool = False,
+    ) -> None:
+        super().__init__(name)
+        self._scheduler, self._network, self._zookeeper, self._ledger = scheduler, network, zookeeper, ledger
+        self.level, self._quota_bytes, self._sheds = level, quota_bytes, sheds
+        self.disk = SimDisk(scheduler.random)
+        self.host = "host"
+        self.starts = 0
+
+    # -- life
+
+    def start(self) -> None:
+        """Recover the log, then go on."""
+        self.started()
+        try:
+            self._start()
+        except Killed:
+            self.kill(power=True)
+            self._scheduler.later(1.0, self.start)
+        except OSError:  # the disk refuses: a supervisor tries again
+            self.kill(power=False)
+            self._scheduler.later(3.0, self.start)
+
+    def _start(self) -> None:
+        chance = self._scheduler.random
+        self.starts += 1
+        lazy = chance.random() < 0.3
+        self.log = LogCore(
+            FOLDER,
+            self.name,
+            LANES,
+            segment_bytes=SHED_SEGMENT_BYTES if self._sheds else SEGMENT_BYTES,
+            quota_bytes=self._quota_bytes,
+            files=self.disk,
+            host=self.host,
+            lazy=lazy,
+            draw=lambda: chance.getrandbits(64),
+        )
+        while not self.log.recover_more():
+            pass
+        self.log.recover_rest()
+        self._ledger.recovered(self.name, {header.id for header, _ in self.log.recovered.batches})
+        self.tracker = Tracker(ack_on_sent=self.level == "kafka", live_first=chance.random() < 0.3)
+        acked = restore(self.tracker, self.log.recovered, self._scheduler.now_ms, self.level == "kafka")
+        self.log.note(RecordType.ACKED, encode_acked(id for id, _ in acked))
+        self.sending = Sending.of(self.tracker, self.name, random.Random(chance.getrandbits(32)))
+        self.sending.collectors.prefer((), chance.choice((Mode.FAILOVER, Mode.FAILOVER, Mode.FAILOVER, *Mode)))
+        appender = LogAppender(self.log)
+        self._numbering = numbering = _ToldNumbering(appender, self, RealEncoder() if self._sheds else SimEncoder())
+        self._shedder = Shedder(self.log, self.name, numbering, appender, self.tracker.give_up, self._wait)
+        self._tickets: list[tuple[Ticket, Any]] = []
+        self._flush_at = self._pump_at = float("inf")
+        self._release([place for _, place in acked])
+        self._flying = 0
+        self._looking = self.keeps_damaged = False
+        self._looks_later = True
+        """It knows no collector yet."""
+        client: Any = SimClient(self._zookeeper, self._scheduler, self)
+        self._control = _Control(client, self)
+        self._look_later(CONTROL_S)
+        self.wake()
+        self.pump()
+
+    def kill(self, power: bool) -> None:
+        """End; with the machine or without it."""
+        self.died()
+        if power:
+            self.disk.power_failure()
+        else:
+            self.disk.kill()
+
+    def stop(self) -> None:
+        """An orderly end: what waits is written."""
+        self._flush()
+        if not self.up:
+            return
+        try:
+            self.log.sync()
+            self.log.close()
+            self.kill(power=False)
+        except Killed:
+            self.kill(power=True)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is left to do."""
+        return self.up and not self.tracker.pending and not self._tickets
+
+    # -- sources
+
+    def offer(self, polled: Sequence[Polled], told: Any) -> None:
+        """A source hands over what it polled; `told(True)` once it is accepted, `told(False)` if nothing is kept."""
+        try:
+            begun = (self._shedder if self._sheds else self._numbering).begin(polled)
+        except (SinkRefused, LogFailed):
+            told(False)
+            return
+        except Killed:
+            return
+        if begun is None:
+            told(True)
+            return
+        self._tickets.append((begun[1], told))
+        self._flush_later(0.001 + self._scheduler.random.random() * 0.02)
+
+    def numbered(self, entries: Sequence[Entry]) -> None:
+        """These have an identity and bytes."""
+        for entry in entries:
+            self._ledger.offered(self.name, entry.header, entry.payload)
+
+    def _wait(self, ticket: Ticket) -> None:
+        """A shed record is durable when this returns. Raises Killed, SinkRefused, LogFailed."""
+        self._tickets.append((ticket, _nobody))
+        life = self.life
+        self._flush()
+        if self.life != life:
+            raise Killed
+        if ticket.error is not None:
+            raise ticket.error
+
+    def hold(self, on: bool) -> None:
+        """An operator pauses it, or lets it go."""
+        self.sending.held = on
+        self.pump()
+
+    # -- the log
+
+    def _flush_later(self, delay_s: float) -> None:
+        at = self._scheduler.now + delay_s
+        if at < self._flush_at:
+            self._flush_at = at
+            self._scheduler.later(delay_s, self._flush_in_turn, self)
+
+    def _flush_in_turn(self) -> None:
+        if self._flush_at <= self._scheduler.now:  # else there was a turn meanwhile
+            self._flush()
+
+    def _flush(self) -> None:
+        self._flush_at = float("inf")
+        try:
+            placed = self.log.flush()
+        except Killed:
+            self.kill(power=True)
+            self._scheduler.later(1.0 + self._scheduler.random.random() * 5, self.start)
+            return
+        self._logged(placed)
+        waiting, self._tickets = self._tickets, []
+        for ticket, told in waiting:
+            if not ticket.done:
+                self._tickets.append((ticket, told))
+            elif ticket.error is not None:
+                told(False)
+            else:
+                self._accept(ticket)
+                told(True)
+        if self.log.problem:  # a person restarts it
+            self.kill(power=False)
+            self._scheduler.later(2.0, self.start)
+
+    def _accept(self, ticket: Ticket) -> None:
+        for entry in ticket.entries:
+            if entry.type == RecordType.BATCH:
+                self._ledger.accepted(self.name, entry.header)
+            else:
+                self._ledger.announced(self.name, entry.header)
+
+    def _logged(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+        if placed:
+            self.sending.logged(((entry.header, place) for entry, place in placed), self._scheduler.now_ms)
+            if self._looks_later:
+                self.wake()
+            self.pump()
+
+    def _release(self, places: Iterable[Place]) -> None:
+        """Also of nothing: after a start old segments may hold nothing that is needed. The flusher of the shipped log
+        deletes such at its next turn; a turn that has nothing to do is left out here."""
+        self.log.release(places)
+        self._flush_later(NOTE_DELAY_S)
+
+    def _note(self, notes: Any) -> None:
+        for type_, payloads in notes:
+            self.log.note(type_, payloads)
+        self._flush_later(NOTE_DELAY_S)
+
+    def _forget(self, done: list[Item]) -> None:
+        if not done:
+            return
+        self._ledger.forgets(self.name, done, self.level)
+        self._note(notes_of_done(done))
+        self._release([item.place for item in done])
+
+    # -- sending
+
+    def pump(self) -> None:
+        """Send all that may go; come back when more may."""
+        while self._flying < THREADS:
+            group = self.sending.next(self._scheduler.now, self._scheduler.now_ms)
+            if not isinstance(group, Group):
+                self._pump_later(group)
+                return
+            self._send(group)
+
+    def _pump_later(self, delay_s: float) -> None:
+        if not self.tracker.unsent or self.tracker.next_due() is None:
+            return
+        at = self._scheduler.now + delay_s
+        if at < self._pump_at or self._pump_at <= self._scheduler.now:
+            self._pump_at = at
+            self._scheduler.later(delay_s, self._pump_again, self)
+
+    def _pump_again(self) -> None:
+        self._pump_at = float("inf")
+        self.pump()
+
+    def _send(self, group: Group) -> None:
+        """Mostly at once; now and then it takes a while to read the log."""
+        self._flying += 1
+        if self._scheduler.chance(0.08):
+            self._scheduler.later(self._scheduler.random.random() * 0.5, lambda: self._read(group), self)
+        else:
+            self._read(group, pump=False)
+
+    def _read(self, group: Group, pump: bool = True) -> None:
+        self._flying -= 1
+        messages, bad = [], []
+        for item in group.items:
+            try:
+                messages.append(self.log.read(item.place))
+            except (CorruptRecord, OSError):
+                bad.append(item)
+        now = self._scheduler.now
+        if bad:
+            lost = self.sending.unreadable(group, bad, now)
+            self._ledger.damaged(self.name, lost)
+            self._keep_damaged(lost)
+            return
+        self._ledger.sends(self.name, group.items, messages)
+        call = self.sending.begin(group, sum(map(len, messages)), now)
+        if call is None:
+            self._pump_later(0.05)
+            return
+        self._flying += 1
+        flight = _Flight(self, call)
+        self._network.call(self.name, call.endpoint, messages, flight.answered, flight.broken)
+        self._scheduler.later(call.deadline_s, flight.late, self)
+        if pump:
+            self.pump()
+
+    def _keep_damaged(self, bad: Sequence[Item]) -> None:
+        """As pipeline.log.log.Log.keep_damaged."""
+        for item in bad:
+            try:
+                self.log.keep_damaged(item.place)
+            except Killed:
+                self.kill(power=True)
+                self._scheduler.later(1.0, self.start)
+                return
+            except OSError:
+                self.keeps_damaged = True
+            else:
+                self._release([item.place])
+        self._pump_later(0.05)
+
+    def answered(self, call: Call, answers: Sequence[Answer]) -> None:
+        """A collector said what became of a group."""
+        self._flying -= 1
+        outcome = self.sending.answered(call, answers, self._scheduler.now)
+        self._note(notes_of_sent(outcome.sent))
+        self._forget(outcome.done)
+        self.pump()
+
+    def silent(self, call: Call, late: bool) -> None:
+        """Nobody answered."""
+        self._flying -= 1
+        self.sending.silent(call, self._scheduler.now, late)
+        self.pump()
+
+    # -- what the control asks and says (as pipeline.sender.Sender)
+
+    def update_collectors(self, found: dict[str, Endpoint], *_more: Any, **_named: Any) -> None:
+        """What ZooKeeper lists."""
+        self.sending.collectors.update(found, *_more, **_named)
+        self.pump()
+
+    def sent(self) -> list[Any]:
+        """What waits for acks."""
+        return self.tracker.sent()
+
+    def judged(self, verdict: Verdict[BatchId]) -> None:
+        """What followed from the published states."""
+        if self._scheduler.tracing:
+            for key, why in verdict.resend:
+                self._scheduler.say(f"{self.name}: {key} again: {why}")
+        self._forget(self.sending.judged(verdict))
+        self.pump()
+
+    def wake(self) -> None:
+        """A watch fired. An agent that waits for nothing looks once it does: nobody can tell the difference."""
+        self._looks_later = not self.tracker.pending
+        if not self._looking and not self._looks_later:
+            self._looking = True
+            self._scheduler.later(0.05, self._look, self)
+
+    def _look_later(self, delay_s: float) -> None:
+        self._scheduler.later(delay_s, self._look_in_turn, self)
+
+    def _look_in_turn(self) -> None:
+        self._look_later(CONTROL_S)
+        if self.tracker.pending:
+            self.wake()
+
+    def _look(self) -> None:
+        self._looking = False
+        try:
+            self._control.look()
+        except Killed:
+            pass
+
+
+class _Flight:
+    """One call; its first end counts."""
+
+    __slots__ = ("_agent", "_call", "_life", "_over")
+
+    def __init__(self, agent: SimAgent, call: Call) -> None:
+        self._agent, self._call, self._life, self._over = agent, call, agent.life, False
+
+    def _ends(self) -> bool:
+        if self._over or self._agent.life != self._life:
+            return False
+        self._over = True
+        return True
+
+    def answered(self, answers: list[Answer]) -> None:
+        if self._ends():
+            self._agent.answered(self._call, answers)
+
+    def broken(self) -> None:
+        if self._ends():
+            self._agent.silent(self._call, late=False)
+
+    def late(self) -> None:
+        if self._ends():
+            self._agent.silent(self._call, late=True)
+
+
+def _nobody(_good: bool) -> None:
+    """Waits for a shed record."""
+
+
+class _ToldNumbering(Numbering[Ticket]):
+    """Tells the ledger what got a number."""
+
+    def __init__(self, log: LogAppender[Ticket], agent: SimAgent, encoder: Encoder) -> None:
+        super().__init__(log, agent.name, encoder)
+        self._owner = agent
+
+    def begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Ticket] | None:
+        begun = super().begin(polled)
+        if begun is not None:
+            self._owner.numbered(begun[0])
+        return begun
+
+
+class _Control(Control):
+    """It has no thread: whoever wakes it wakes the agent."""
+
+    def __init__(self, client: Any, agent: Any) -> None:
+        super().__init__(client, agent, "artimon.samples")
+        self._agent = agent
+
+    def wake(self) -> None:
+        self._agent.wake()

@@ -1,0 +1,196 @@
+"""The raw table in memory: commits that are a compare-and-set on the version, and may fail before or after they take
+effect. `RawTable.append`, which decides what is appended to what, is the shipped one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction, Transaction
+
+from artimon.model.batch import BatchHeader, BatchId
+from artimon.model.clock import Clock
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.head import METADATA_KEY
+from artimon.rawtable.schema import DataFile, period_of
+from artimon.rawtable.sources import SourcesTable
+from artimon.rawtable.state import RawState, from_json
+from pipeline.spark.rows import Part
+from tests.simulation.scheduler import Process, Scheduler
+
+
+class Row(NamedTuple):
+    """What one batch becomes in the table."""
+
+    id: BatchId
+    token: int
+    source: str
+
+
+class Columns:
+    """Stands for the decoded columns of one batch."""
+
+    __slots__ = ("header", "nbytes")
+
+    def __init__(self, header: BatchHeader) -> None:
+        self.header, self.nbytes = header, 100
+
+    def __len__(self) -> int:
+        return self.header.rows
+
+
+class TableStore:
+    """What stands on HDFS."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.version = 0
+        self.head: tuple[int, RawState] = 0, RawState()
+        self.files: dict[str, list[Row]] = {}
+        self.rows: list[Row] = []
+        self.stored: set[BatchId] = set()
+        self.sources: dict[str, int] = {}
+        self.periods: list[str] = []
+        self.faults: list[str] = []
+        """What becomes of the next commits: "before", "after", "compaction", "race", "" (nothing)."""
+        self.race: Callable[[], None] = lambda: None
+        self.down = False
+        self.appends = 0
+        self._paths = 0
+        self.on_append: Callable[[RawState, RawState, list[Row]], None] | None = None
+
+    def check(self) -> None:
+        """Raises OSError while HDFS is away."""
+        if self.down:
+            raise OSError("HDFS does not answer")
+
+    def new_path(self) -> str:
+        """Name of a file that nobody has."""
+        self._paths += 1
+        return f"period/file-{self._paths}.parquet"
+
+    def compact(self) -> None:
+        """A commit that is no append."""
+        self.version += 1
+
+    def commit(self, seen: int, actions: Iterable[AddAction], metadata: Mapping[str, Any] | None) -> None:
+        """On exactly the version `seen`."""
+        fault = self.faults.pop() if self.faults else ""
+        if fault == "before":
+            raise OSError("the commit did not go through")
+        if fault == "compaction":
+            self.compact()
+        elif fault == "race":
+            self.race()
+        if seen != self.version:
+            raise CommitFailedError(f"version {seen} is not the newest")
+        self.version += 1
+        self._take(actions, metadata)
+        if fault == "after":
+            raise OSError("the answer to the commit was lost")
+
+    def _take(self, actions: Iterable[AddAction], metadata: Mapping[str, Any] | None) -> None:
+        before = self.head[1]
+        if metadata is not None and METADATA_KEY in metadata:
+            self.head = self.version, from_json(metadata[METADATA_KEY])
+            self.appends += 1
+        rows = [row for action in actions for row in self.files[action.path]]
+        if self.on_append is not None:
+            self.on_append(before, self.head[1], rows)
+        self.rows += rows
+        self.stored.update(row.id for row in rows)
+
+
+class SimTable(RawTable):
+    """One process's view of it."""
+
+    def __init__(self, store: TableStore, scheduler: Scheduler, owner: Process, clock: Clock) -> None:
+        super().__init__("sim://", clock)
+        self._store, self._scheduler, self._owner = store, scheduler, owner
+        self._seen = 0
+
+    def head(self) -> tuple[int, RawState]:
+        self._store.check()
+        self._seen, found = self._store.version, self._store.head
+        if self._scheduler.chance(0.03):  # the answer is on its way
+            self._scheduler.block(self._owner, self._scheduler.random.random())
+        return found
+
+    def commit(
+        self,
+        actions: Sequence[AddAction | RemoveAction],
+        apps: Sequence[Transaction] = (),
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        del apps
+        self._store.check()
+        self._store.commit(self._seen, [one for one in actions if isinstance(one, AddAction)], metadata)
+
+    def periods(self) -> list[str]:
+        return self._store.periods
+
+
+class SimHead:
+    """As artimon.rawtable.head.HeadReader."""
+
+    def __init__(self, store: TableStore, scheduler: Scheduler, owner: Process) -> None:
+        self._store, self._scheduler, self._owner = store, scheduler, owner
+
+    def head(self) -> tuple[int, RawState]:
+        """Raises OSError, FileNotFoundError if there is no table yet."""
+        self._store.check()
+        if not self._store.version:
+            raise FileNotFoundError("no table yet")
+        found, wait = self._store.head, self._owner.stopped_until - self._scheduler.now
+        if wait > 0 and self._owner.passes:
+            self._owner.passes, wait = self._owner.passes - 1, 0.0
+        if wait > 0 or self._scheduler.chance(0.03):  # the answer is on its way
+            self._scheduler.block(self._owner, max(wait, self._scheduler.random.random()))
+        return found
+
+
+class SimSources(SourcesTable):
+    """Numbers of sources."""
+
+    def __init__(self, store: TableStore) -> None:
+        super().__init__("sim://")
+        self._store = store
+
+    def ids(self) -> dict[str, int]:
+        self._store.check()
+        return dict(self._store.sources)
+
+    def _try_allot(self, names: list[str], first: int) -> None:
+        if first == max(self._store.sources.values(), default=0) + 1:
+            self._store.sources.update({name: first + at for at, name in enumerate(names)})
+
+
+class SimOutput:
+    """Where a task puts rows (tasks.Holder): one file, which no table names until it is committed."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._rows: list[Row] = []
+        self._append_ms = 0
+        self.given_up = False
+
+    def hold(self, keep: str, part: Part) -> None:
+        """One batch."""
+        del keep
+        header = part.columns.header
+        self._rows.append(Row(header.id, int.from_bytes(header.endpoint[:8], "little"), header.source))
+        self._append_ms = part.append_ms
+
+    def give_up(self) -> None:
+        """Nothing of it stays."""
+        self._rows, self.given_up = [], True
+
+    def finish(self) -> list[DataFile]:
+        """Written and closed."""
+        self._store.check()
+        if not self._rows:
+            return []
+        path = self._store.new_path()
+        self._store.files[path] = self._rows
+        return [DataFile(path, 100, len(self._rows), {"period": period_of(self._append_ms), "keep": "default"}, "{}")]

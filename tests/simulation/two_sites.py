@@ -1,0 +1,294 @@
+"""A second, smaller history: an agent of two data centres. The shipped log, numbering, trackers, placing and record of
+sites; in place of collectors, Kafka and table each site is a set of batches that it says it has, and later that they
+are durable. No batch may get to both sites, whatever crashes or is cut off."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from artimon.model.batch import BatchHeader, BatchId
+from artimon.model.protocols import SinkRefused
+from pipeline.acks import Position, Verdict
+from pipeline.collectors import Endpoint
+from pipeline.log.core import Entry, LogCore
+from pipeline.log.log import NOTE_DELAY_S
+from pipeline.log.records import Place
+from pipeline.numbering import Numbering
+from pipeline.sending import Call, Sending, notes_of_done, notes_of_sent
+from pipeline.sites.binding import SiteBinding
+from pipeline.sites.placing import Placing
+from pipeline.sites.record import load, save
+from pipeline.tracker import Answer, Group, Item, Tracker
+from tests.simulation.disk import SimDisk
+from tests.simulation.payload import SimEncoder, polled
+from tests.simulation.scheduler import Killed, Process, Scheduler, Violation
+
+NAMES = ("near", "far")
+DATA, FOLDER = Path("/data"), Path("/data/log")
+LANES, SOURCES, BATCHES = 2, 4, 30
+FAULTS_S, REST_S = 90.0, 900.0
+PATIENCE_S = RETURN_S = 6.0
+TICK_S, ACK_S = 1.0, 4.0
+AGENT = "agent"
+
+
+class SimSite:
+    """One data centre. `reachable`: its collectors take connections; `answers`: what they say comes back."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.endpoint = Endpoint(name, 1)
+        self.stored: dict[BatchId, int] = {}
+        """Offset of each batch."""
+        self.reachable = self.answers = True
+        self.full = False
+
+    def take(self, items: Sequence[Item]) -> list[Answer]:
+        """A call arrives."""
+        if self.full:
+            return [Answer(None, "full: no room")] * len(items)
+        for item in items:
+            self.stored.setdefault(item.id, len(self.stored))
+        return [Answer(Position(self.name, self.name, 0, self.stored[item.id])) for item in items]
+
+
+class SiteAgent(Process):
+    """One agent with a tracker and a sending for each site; as pipeline.sites.links drives them."""
+
+    def __init__(self, scheduler: Scheduler, sites: Sequence[SimSite], accepted: set[BatchId]) -> None:
+        super().__init__(AGENT)
+        self._scheduler, self.sites, self.accepted = scheduler, {site.name: site for site in sites}, accepted
+        self.disk = SimDisk(scheduler.random)
+
+    # -- life
+
+    def start(self) -> None:
+        """Recover log and record, then go on."""
+        self.started()
+        try:
+            self._start()
+        except (Killed, OSError):
+            self._crash(power=True)
+
+    def _start(self) -> None:
+        chance = self._scheduler.random
+        self.log = LogCore(
+            FOLDER, AGENT, LANES, segment_bytes=2_000, files=self.disk, host="host", draw=lambda: chance.getrandbits(64)
+        )
+        found = self.log.recovered
+        lost = self.accepted - {header.id for header, _ in found.batches}
+        if lost:
+            raise Violation(f"sites: {len(lost)} accepted batches are not found by a restart")
+        trackers = {name: Tracker() for name in NAMES}
+        binding = SiteBinding(NAMES, PATIENCE_S, RETURN_S)
+        self.placing = Placing(binding, trackers, load(DATA, self.disk))
+        rows = [(header, place, found.sent.get(header.id), header.poll_ms) for header, place in found.batches]
+        self.placing.restore(rows)
+        self.sending = {n: Sending.of(t, AGENT, random.Random(chance.getrandbits(32))) for n, t in trackers.items()}
+        for name, one in self.sending.items():
+            one.collectors.update({name: self.sites[name].endpoint})
+        self._numbering = Numbering(self.log, AGENT, SimEncoder())
+        for turn, every in ((self._flush, NOTE_DELAY_S), (self._tick, TICK_S), (self._pump, 0.3), (self._hear, ACK_S)):
+            self._every(every, turn)
+
+    def crash(self, power: bool) -> None:
+        """The process ends, with its machine or without; it is started again."""
+        if self.up:
+            self._crash(power)
+
+    def _crash(self, power: bool) -> None:
+        self.died()
+        if power:
+            self.disk.power_failure()
+        else:
+            self.disk.kill()
+        self._scheduler.later(1 + self._scheduler.random.random() * 8, self.start)
+
+    def _every(self, seconds: float, turn: Callable[[], None]) -> None:
+        def again() -> None:
+            try:
+                turn()
+            except Killed:
+                self._crash(power=True)
+            else:
+                self._scheduler.later(seconds * (0.5 + self._scheduler.random.random()), again, self)
+
+        self._scheduler.later(seconds * self._scheduler.random.random(), again, self)
+
+    @property
+    def pending(self) -> int:
+        """Batches that no site is known to keep."""
+        return sum(tracker.pending for tracker in self.placing.trackers.values())
+
+    # -- the log
+
+    def offer(self, source: str, token: int) -> bool:
+        """One poll; False if it is to be offered again."""
+        if not self.up:
+            return False
+        try:
+            self._numbering.begin([polled(source, token, self._scheduler.now_ms)])
+        except SinkRefused:
+            return False
+        return True
+
+    def _flush(self) -> None:
+        placed: Sequence[tuple[Entry, Place]] = self.log.flush()
+        logged: list[tuple[BatchHeader, Place]] = [(entry.header, place) for entry, place in placed]
+        self.accepted.update(header.id for header, _ in logged)
+        self.placing.logged(logged, self._scheduler.now_ms)
+        if self.log.problem:
+            self._crash(power=False)
+
+    def _note(self, notes: Any) -> None:
+        for type_, payloads in notes:
+            self.log.note(type_, payloads)
+
+    # -- sites
+
+    def _tick(self) -> None:
+        up = [n for n, one in self.sending.items() if one.collectors.up() and one.collectors.pick(self._scheduler.now)]
+        self.placing.tick(self._scheduler.now, up)
+
+    def _pump(self) -> None:
+        for name, sending in self.sending.items():
+            group = sending.next(self._scheduler.now, self._scheduler.now_ms)
+            while isinstance(group, Group):
+                self._send(name, sending, group)
+                group = sending.next(self._scheduler.now, self._scheduler.now_ms)
+
+    def _send(self, name: str, sending: Sending, group: Group) -> None:
+        """As pipeline.sites.links.SiteSender."""
+        now, site = self._scheduler.now, self.sites[name]
+        call = sending.begin(group, group.size, now)
+        if call is None:
+            return
+        top = self.placing.top.get(group.lane, -1)
+        if self.placing.expose(name, group) and not self._save():
+            self.placing.withdraw(name, group, top)
+            sending.silent(call, now, late=False)
+            return
+        answers = site.take(group.items) if site.reachable else None
+        heard = answers if site.answers else None
+        flight = _SiteAnswer(self, name, call, top, heard, site.reachable)
+        self._scheduler.later(self._scheduler.random.random() * 2, flight, self)
+
+    def _save(self) -> bool:
+        record = self.placing.record
+        try:
+            save(DATA, record.to_json(), self.disk)
+        except OSError:
+            return False
+        record.saved = record.version
+        return True
+
+    def answered(self, name: str, call: Call, top: int, answers: list[Answer] | None, reached: bool) -> None:
+        """A call is over."""
+        now, sending = self._scheduler.now, self.sending[name]
+        if answers is None:
+            sending.silent(call, now, late=False, reached=reached)
+        else:
+            outcome = sending.answered(call, answers, now)
+            self._note(notes_of_sent(outcome.sent))
+        self.placing.ended(name, call.group, top, answers, reached)
+
+    def _hear(self) -> None:
+        """Each site says what it has for good."""
+        for name, sending in self.sending.items():
+            site = self.sites[name]
+            if not site.reachable:
+                continue
+            waiting = [sent.key for sent in sending.tracker.sent()]
+            done = sending.judged(Verdict(acked=tuple(waiting)))
+            for item in done:
+                if item.id not in site.stored:
+                    raise Violation(f"sites: {item.id} is forgotten, and {name} does not have it")
+                self.accepted.discard(item.id)
+            self._note(notes_of_done(done))
+            self.log.release([item.place for item in done])
+
+
+class _SiteAnswer:
+    """An answer, or its absence, on the way back."""
+
+    def __init__(
+        self, agent: SiteAgent, name: str, call: Call, top: int, answers: list[Answer] | None, reached: bool
+    ) -> None:
+        self._agent, self._name, self._call, self._top = agent, name, call, top
+        self._answers, self._reached = answers, reached
+
+    def __call__(self) -> None:
+        self._agent.answered(self._name, self._call, self._top, self._answers, self._reached)
+
+
+class SitesWorld:
+    """One run."""
+
+    def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
+        self.scheduler = Scheduler(seed, trace)
+        self.sites = [SimSite(name) for name in NAMES]
+        self.accepted: set[BatchId] = set()
+        """Not forgotten yet."""
+        self.agent = SiteAgent(self.scheduler, self.sites, self.accepted)
+
+    @property
+    def moved(self) -> bool:
+        """True if batches went to another site than the one they were for."""
+        return self.agent.up and bool(self.agent.placing.moved)
+
+    def run(self) -> None:
+        """Start, disturb, heal, rest, check. Raises Violation."""
+        scheduler, chance = self.scheduler, self.scheduler.random
+        self.agent.start()
+        for n in range(BATCHES):
+            self._offer_at(1 + chance.random() * FAULTS_S * 0.9, n)
+        for _ in range(chance.randrange(2, 7)):
+            scheduler.later(chance.random() * FAULTS_S, self._trouble)
+        scheduler.run(FAULTS_S + 30)
+        self._heal()
+        until = scheduler.now + REST_S
+        while not self.agent.up or self.agent.pending or self.accepted:
+            if scheduler.now > until:
+                raise Violation(f"sites: {len(self.accepted)} batches are never acked")
+            scheduler.run(scheduler.now + 5.0)
+            self._check()
+        self._check()
+
+    def _offer_at(self, delay_s: float, number: int) -> None:
+        def offer() -> None:
+            if not self.agent.offer(f"app/{number % SOURCES}", number + 1):
+                self._offer_at(2.0, number)
+
+        self.scheduler.later(delay_s, offer)
+
+    def _trouble(self) -> None:
+        chance, agent = self.scheduler.random, self.agent
+        site = chance.choice(self.sites)
+        lot = chance.randrange(6)
+        self.scheduler.say(f"sites: trouble {lot} of {site.name}")
+        if lot == 0:
+            agent.crash(power=chance.random() < 0.5)
+        elif lot == 1:
+            agent.disk.dies_after = chance.randrange(8)
+        elif lot == 2:
+            agent.disk.no_more_files = True
+            self.scheduler.later(10 * chance.random(), lambda: setattr(agent.disk, "no_more_files", False))
+        else:
+            name = ("reachable", "answers", "full")[lot - 3]
+            setattr(site, name, name == "full")
+            self.scheduler.later(5 + chance.random() * 40, lambda: setattr(site, name, name != "full"))
+
+    def _heal(self) -> None:
+        self.scheduler.say("sites: all faults end")
+        for site in self.sites:
+            site.reachable = site.answers = True
+            site.full = False
+        self.agent.disk.no_more_files, self.agent.disk.dies_after = False, None
+
+    def _check(self) -> None:
+        near, far = self.sites
+        if both := near.stored.keys() & far.stored.keys():
+            raise Violation(f"sites: {len(both)} batches are at both sites, {min(both)} among them")
