@@ -6,7 +6,7 @@ their samples are read together where that is possible (running.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from artimon.compute.frames import Frame
 from artimon.compute.functions import Function, masked
 from artimon.compute.params import NO_ARGS, Args
 from artimon.compute.running import Windows, run_shared
+from artimon.compute.statistics import STATISTICS, of_samples
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE
 from artimon.model.values import INT64_MAX, INT64_MIN
@@ -146,7 +147,7 @@ def _types(function: Function, ticks: Ticks, args: Args) -> Types:
         kinds=np.zeros(n, np.uint8),
         types=ticks.types,
         grid=Grid(END_MS, 1, 1),
-        stats=_stats(empty, empty, empty),
+        stats=dict.fromkeys(STATISTICS, empty),
         lives=np.zeros(0, BIRTH_TYPE),
         ended_ms=np.zeros(n, np.int64),
     )
@@ -227,19 +228,13 @@ def _arrays(
         kinds=np.zeros(len(rows), np.uint8) if ticks.kinds is None else ticks.kinds[owner],
         types=ticks.types[owner],
         grid=Grid(END_MS, 1, width + 1),
-        stats=_stats(
-            np.where(known, ticks.cells[at], 0), counts, np.where(known, shift(ticks.times[at], FARTHEST_MS), 0)
-        ),
+        stats=of_samples(ticks.cells[at], known, shift(ticks.times[at], FARTHEST_MS)) | {"count": counts},
         lives=np.zeros(0, BIRTH_TYPE) if lives is None else lives.table(begin, end, shift),
         ended_ms=_ended(ticks, owner, shift),
         stored=ticks.births is not None,
     )
     width_ms, gap_ms = min(before_ms + after_ms, SPAN_MS), min(max_gap_ms, SPAN_MS)
     return data, Frame(np.array([width]), width, np.array([END_MS]), width_ms, gap_ms, min(after_ms, FARTHEST_MS))
-
-
-def _stats(cells: Ints, counts: Ints, times: Ints) -> Mapping[str, Ints]:
-    return dict.fromkeys(("last", "min", "max", "sum"), cells) | {"count": counts, "last_time": times}
 
 
 def _ended(ticks: Ticks, owner: Ints, shift: _Shift) -> Ints:

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from artimon.compute.cells import DOUBLE, STRING, Types
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.rolling import FLOATS, Some
+from artimon.compute.ties import Cells
 from varstore.cells.columns import Where, Words
 from varstore.cells.ring import Ring
 from varstore.cells.segments import Selection as Chosen
-from varstore.cells.ties import Cells
 from varstore.series.slots import Slots
 
 Mask = npt.NDArray[np.bool_]

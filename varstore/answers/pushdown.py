@@ -38,9 +38,11 @@ from artimon.compute.ranks import ORDERED
 from artimon.compute.reducing import Reducing, Rows
 from artimon.compute.rolling import Odd, Some, Span, all_of, both, ruled
 from artimon.compute.rolling_increase import ROLLING
+from artimon.compute.statistics import STATISTICS, with_needs
 from artimon.compute.succession import succession
+from artimon.compute.ties import Cells
 from artimon.model.grid import Grid, Level
-from artimon.model.select import STATISTICS, SelectError
+from artimon.model.select import SelectError
 from artimon.model.values import Kind
 from varstore.answers.answer import HOLD_S, Answers, Changed, check_request
 from varstore.answers.columns import Captured, MayWrap, PartColumn, Reading
@@ -51,7 +53,6 @@ from varstore.answers.selection import Selection, SelectionChanged, Selections, 
 from varstore.answers.waiting import DeadlinePassed, Gone, Waiting, never
 from varstore.buckets import BucketStore
 from varstore.cells.ring import Ring
-from varstore.cells.ties import Cells
 from varstore.cluster.merge import unite
 from varstore.locks import FairLock, Turns
 from varstore.series.index import Index
@@ -327,14 +328,13 @@ class Pushdown:
 
     def _by_chunks(self, job: _Job, reducing: Reducing, members: Rows) -> None:
         request, selection = job.request, job.selection
-        statistics = {"count", *FUNCTIONS[request.windows.function].statistics}
-        bounds = {"min", "max"} if "sum" in statistics else set[str]()
-        each = max(1, CHUNK_CELLS // (request.windows.wide(request.grid).n * len(statistics | bounds)))
+        statistics = with_needs(FUNCTIONS[request.windows.function].statistics)
+        each = max(1, CHUNK_CELLS // (request.windows.wide(request.grid).n * len(statistics)))
         for start in range(0, len(members), each):
             job.waiting.check()
             rows = members[start : start + each]
             with self._turns:
-                data = self._copy_chunk(job, rows, statistics | bounds)
+                data = self._copy_chunk(job, rows, statistics)
                 reducing.add(data, selection.codes[rows], rows)
 
     def _first_gauge(self, selection: Selection, reducing: Reducing) -> Class:

@@ -22,8 +22,8 @@ from artimon.compute.exact import (
 )
 from artimon.compute.reducing import Reducing
 from artimon.compute.rolling import Shown, Some
+from artimon.compute.ties import Cells
 from varstore.answers.parts import DENSE, KEPT_ROWS, PART, Group, Part, Places
-from varstore.cells.ties import Cells
 
 Mask = npt.NDArray[np.bool_]
 BLOCK = 4_096

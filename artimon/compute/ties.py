@@ -1,19 +1,24 @@
-"""Which of two samples of one series at one time is the last: the greater value, whatever the order of arrival.
+"""Order of two samples of one series at one time: the greater value is the last, in any order of arrival.
 
 Numbers by value (of doubles: -NaN < -inf … inf < NaN, -0.0 < 0.0), strings by code points."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from artimon.model.values import ValueType
-from varstore.series.texts import Texts
 
 Cells = npt.NDArray[np.int64]
 _MAGNITUDE = np.int64(2**63 - 1)
+
+
+class Texts(Protocol):
+    """Strings by the number that cells of STRING hold."""
+
+    def __getitem__(self, number: int, /) -> str: ...
 
 
 class Bounds(NamedTuple):
@@ -34,7 +39,7 @@ def double_order(cells: Cells) -> Cells:
 
 
 def outranks(new: Cells, old: Cells, bounds: Bounds, texts: Texts) -> npt.NDArray[np.bool_]:
-    """(n,) whether `new` goes before `old` at equal times."""
+    """(n,) where `new` goes before `old` at equal times."""
     better: npt.NDArray[np.bool_] = new > old
     doubles = slice(bounds.ints, bounds.doubles)
     better[doubles] = double_order(new[doubles]) > double_order(old[doubles])
