@@ -14,11 +14,12 @@ import pytest
 from artimon.compute import rolling_increase
 from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed, aggregate_buckets
 from artimon.compute.reducing import Windows
+from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import Grid, Level
 from artimon.model.labels import canonical
-from artimon.model.select import NAME, STATISTICS, Matcher
+from artimon.model.select import NAME, Matcher
 from artimon.model.values import Kind, Value, ValueType
 from tests.seeds import fixed_and_drawn
 from tests.varstore.worlds import Row, TestBatch, range_of
