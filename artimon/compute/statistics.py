@@ -121,8 +121,8 @@ def fold_runs(begins: npt.NDArray[np.intp], columns: Sequence[Ints], double: Boo
             return tuple(join.reduceat(column.view(dtype), begins).view(np.int64) for join, column in folds)
         out = tuple(join.reduceat(column, begins) for join, column in folds)
         of_run = double[begins]
-        before = np.cumsum(double) - double
-        starts = before[begins[of_run]]
+        before: Ints = np.cumsum(double) - double
+        starts = np.asarray(before[begins[of_run]])
         for found, (join, column) in zip(out, folds, strict=True):
             found[of_run] = join.reduceat(column[double].view(np.float64), starts).view(np.int64)
     return out
