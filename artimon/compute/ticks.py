@@ -15,7 +15,7 @@ import numpy.typing as npt
 from artimon.compute.arrays import Arrays
 from artimon.compute.cells import Bools, Cells, Ints, Types
 from artimon.compute.frames import Frame
-from artimon.compute.functions import Function, masked
+from artimon.compute.function import Function, masked
 from artimon.compute.params import NO_ARGS, Args
 from artimon.compute.running import Windows, run_shared
 from artimon.compute.statistics import STATISTICS, of_samples
@@ -27,8 +27,6 @@ CHUNK_CELLS = 1 << 19
 END_MS = 2**42
 """Where every window ends; half of what a life can be told in (see lives.py)."""
 FARTHEST_MS = 2**62
-ENDS = frozenset({"increase", "delta", "rate", "irate"})
-"""Functions that look at the first and the two last samples of a window, at the one before it, and at lives."""
 SPAN_MS = 2**41
 """Births and windows reach no further from that end: 70 years. Wider windows have no sample before them."""
 MOST_CELLS = 2_000_000_000
@@ -111,7 +109,7 @@ def _run(
     check: Callable[[], None] | None,
 ) -> tuple[Ints, Bools]:
     """Cell and mask of every window, none of which is empty; widths: before, after, and the gap."""
-    shared = run_shared(function.name, spans, ticks.cells, ticks.types, ticks.ended_ms)
+    shared = run_shared(function.shared, spans, ticks.cells, ticks.types, ticks.ended_ms)
     counts = spans.end - spans.begin
     if shared is not None:
         least = function.min_count if min_count is None else min_count
@@ -119,7 +117,7 @@ def _run(
     owner = np.repeat(np.arange(len(ticks.types), dtype=np.int64), np.diff(ticks.starts))
     wanted = ticks.births is not None and function.births and len(owner) > 0
     lives = _Lives.of(ticks, owner) if wanted else None
-    if function.name in ENDS:
+    if function.edges:
         counts = np.minimum(counts, 3 if lives is None else 2 + lives.within(spans))
     total = int(counts.sum())
     if total > MOST_CELLS:
@@ -132,7 +130,7 @@ def _run(
         if check is not None:
             check()
         data, frame = _arrays(ticks, spans, rows, width, lives, *widths_ms)
-        found = masked(function.run(data, frame, args).column, function, data, frame, min_count, False)
+        found = masked(function.of(data, frame, args).column, function, data, frame, min_count, False)
         cells[rows], present[rows] = found.cells[:, 0], found.present[:, 0]
     return cells, present
 

@@ -7,7 +7,7 @@ this process that are twins are read as buckets, united and reduced apart."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -32,12 +32,12 @@ from artimon.compute.aggregate import (
 from artimon.compute.arrays import Arrays
 from artimon.compute.cells import BOOLEAN, INTEGER, Types
 from artimon.compute.classes import REDUCERS
-from artimon.compute.functions import FUNCTIONS, Function
+from artimon.compute.function import Function, ruled
+from artimon.compute.functions import FUNCTIONS
 from artimon.compute.params import arguments
 from artimon.compute.ranks import ORDERED
 from artimon.compute.reducing import Reducing, Rows
-from artimon.compute.rolling import Odd, Some, Span, all_of, both, ruled
-from artimon.compute.rolling_increase import ROLLING
+from artimon.compute.rolling import Odd, Rolling, Some, Span, all_of, both
 from artimon.compute.statistics import STATISTICS, with_needs
 from artimon.compute.succession import succession
 from artimon.compute.ties import Cells
@@ -74,6 +74,8 @@ LEAST_BEST, MOST_BEST = 1_000, 20_000
 AT_ONCE = max(1, min(4, (os.cpu_count() or 1) - 1))
 """Questions that are computed at a time, part by part in turn: threads that wait for the interpreter's lock after every
 step of numpy make feeding wait as well, and a core is left to it."""
+
+Make = Callable[[Span], Rolling]
 
 __all__ = ["DeadlinePassed", "Pushdown", "check_memory"]
 
@@ -159,8 +161,9 @@ class Pushdown:
         args = arguments(request.reducer, reducer_params(request.reducer), request.args)
         reducing = Reducing(request.windows, request.reducer, len(selection.classes), reducer_args=args)
         reducing.counts.selected = len(selection)
-        if request.windows.function in ROLLING:
-            self._by_rows(job, reducing)
+        rolling = FUNCTIONS[request.windows.function].rolling
+        if rolling is not None:
+            self._by_rows(job, reducing, rolling)
         else:
             self._by_chunks(job, reducing, np.arange(len(selection)))
         gauge = self._first_gauge(selection, reducing)
@@ -198,12 +201,12 @@ class Pushdown:
 
     # row by row
 
-    def _by_rows(self, job: _Job, reducing: Reducing) -> None:
+    def _by_rows(self, job: _Job, reducing: Reducing, make: Make) -> None:
         layout, scratch = self._layout(job), Scratch()
         for part in layout.parts:
             try:
                 with self._turns:
-                    rows = self._roll(job, layout, part, scratch, reducing)
+                    rows = self._roll(job, layout, part, scratch, reducing, make)
             except Odd:
                 self._by_chunks(job, reducing, np.arange(part.rows.start, part.rows.stop))
                 continue
@@ -225,9 +228,9 @@ class Pushdown:
         return held
 
     def _roll(
-        self, job: _Job, layout: Layout, part: Part, scratch: Scratch, reducing: Reducing
+        self, job: _Job, layout: Layout, part: Part, scratch: Scratch, reducing: Reducing, make: Make
     ) -> PartRows | PartValues:
-        """All windows of a part. Raises Odd, MayWrap."""
+        """All windows of a part by the rolling form `make`. Raises Odd, MayWrap."""
         windows, function = job.request.windows, FUNCTIONS[job.request.windows.function]
         wide = windows.wide(job.request.grid)
         rows: PartRows | PartValues
@@ -249,7 +252,7 @@ class Pushdown:
                 column = _column(one, part, 0, function) if isinstance(one, Captured) else None
                 rows.see(column is not None and column.present)
             captured, members = iter(held_rows), all_of(rows.seen())
-        rolling = ROLLING[function.name](_span(job, part, wide, lives))
+        rolling = make(_span(job, part, wide, lives))
         until = windows.left + job.request.grid.n
         for at in range(wide.n):
             job.waiting.check()
