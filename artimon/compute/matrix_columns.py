@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
-from artimon.compute.cells import DOUBLE, Cells, Ints, Types
+from artimon.compute.cells import DOUBLE, Bools, Cells, Ints, Types
 from artimon.compute.frames import Frame
 from artimon.compute.rolling import Counts, Rolling, Some, Span, all_of
 from artimon.model.values import Kind
@@ -41,7 +41,8 @@ class MatrixColumn:
 
     def cells(self, statistic: str) -> Ints:
         """(series,)."""
-        return self._columns[statistic][self._at]
+        cells: Ints = self._columns[statistic][self._at]
+        return cells
 
 
 def roll(
@@ -49,7 +50,7 @@ def roll(
 ) -> Mapped:
     """Values of every window, of `types`. Raises Odd."""
     columns = {name: np.ascontiguousarray(data.stats[name].T) for name in {*statistics, "count"}}
-    filled = columns["count"].any(axis=1)
+    filled: Bools = columns["count"].any(axis=1)
     pushed = rolling(_span(data, frame))
     shape = (len(frame.ends), data.rows)
     cells, present = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
@@ -80,5 +81,5 @@ def _span(data: Arrays, frame: Frame) -> Span:
     )
 
 
-def _some(mask: np.typing.NDArray[np.bool_]) -> Some:
+def _some(mask: Bools) -> Some:
     return all_of(mask) if mask.any() else False

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.compute import ticks as ticking
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.params import arguments
 from artimon.compute.ticks import Ticks, TooWide, run_irregular
