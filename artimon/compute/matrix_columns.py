@@ -50,7 +50,7 @@ def roll(
 ) -> Mapped:
     """Values of every window, of `types`. Raises Odd."""
     columns = {name: np.ascontiguousarray(data.stats[name].T) for name in {*statistics, "count"}}
-    filled: Bools = columns["count"].any(axis=1)
+    filled = np.asarray(columns["count"].any(axis=1))
     pushed = rolling(_span(data, frame))
     shape = (len(frame.ends), data.rows)
     cells, present = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
