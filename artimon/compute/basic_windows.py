@@ -44,14 +44,6 @@ def _extreme(data: Arrays, frame: Frame, statistic: str, fold: Fold) -> Mapped:
     return Mapped(Cells(types, out, totals(data.stats["count"], frame) > 0))
 
 
-def _min(data: Arrays, frame: Frame, _args: Args) -> Mapped:
-    return _extreme(data, frame, "min", MIN)
-
-
-def _max(data: Arrays, frame: Frame, _args: Args) -> Mapped:
-    return _extreme(data, frame, "max", MAX)
-
-
 def _sums(data: Arrays, frame: Frame) -> tuple[Floats, Ints]:
     counts = totals(data.stats["count"], frame)
     cells = np.where(data.present, data.stats["sum"], 0)
@@ -116,7 +108,7 @@ FUNCTIONS = (
         example='fetch(\'disk.free\').map("min", "1h")',
         case=Example(ROW, (2.0, 2.0, 8.0, 20.0)),
         statistics=("min",),
-        run=_min,
+        run=lambda data, frame, _: _extreme(data, frame, "min", MIN),
         rolling=lambda span: Extreme(span, "min"),
         shared=OF_MIN,
         gives="number",
@@ -127,7 +119,7 @@ FUNCTIONS = (
         example='fetch(\'queue.length\').map("max", "5m")',
         case=Example(ROW, (2.0, 8.0, 8.0, 20.0)),
         statistics=("max",),
-        run=_max,
+        run=lambda data, frame, _: _extreme(data, frame, "max", MAX),
         rolling=lambda span: Extreme(span, "max"),
         shared=OF_MAX,
         gives="number",

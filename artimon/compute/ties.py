@@ -15,7 +15,7 @@ Cells = npt.NDArray[np.int64]
 _MAGNITUDE = np.int64(2**63 - 1)
 
 
-class Texts(Protocol):
+class TextTable(Protocol):
     """Strings by the number that cells of STRING hold."""
 
     def __getitem__(self, number: int, /) -> str: ...
@@ -38,7 +38,7 @@ def double_order(cells: Cells) -> Cells:
     return ordered
 
 
-def outranks(new: Cells, old: Cells, bounds: Bounds, texts: Texts) -> npt.NDArray[np.bool_]:
+def outranks(new: Cells, old: Cells, bounds: Bounds, texts: TextTable) -> npt.NDArray[np.bool_]:
     """(n,) where `new` goes before `old` at equal times."""
     better: npt.NDArray[np.bool_] = new > old
     doubles = slice(bounds.ints, bounds.doubles)
@@ -48,7 +48,7 @@ def outranks(new: Cells, old: Cells, bounds: Bounds, texts: Texts) -> npt.NDArra
     return better
 
 
-def outranks_mixed(new: Cells, old: Cells, kinds: npt.NDArray[np.uint8], texts: Texts) -> npt.NDArray[np.bool_]:
+def outranks_mixed(new: Cells, old: Cells, kinds: npt.NDArray[np.uint8], texts: TextTable) -> npt.NDArray[np.bool_]:
     """`outranks` of rows in any order, each of the type code in `kinds`."""
     doubles, strings = kinds == ValueType.DOUBLE, kinds == ValueType.STRING
     better: npt.NDArray[np.bool_] = new > old
@@ -57,7 +57,7 @@ def outranks_mixed(new: Cells, old: Cells, kinds: npt.NDArray[np.uint8], texts: 
     return better
 
 
-def ranks(cells: Cells, bounds: Bounds, texts: Texts) -> Cells:
+def ranks(cells: Cells, bounds: Bounds, texts: TextTable) -> Cells:
     """Numbers in the order that ties.py gives to values of one class."""
     ranks = cells.copy()
     doubles = slice(bounds.ints, bounds.doubles)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from artimon.compute.bucketizer import begins_of, cut_samples
 from artimon.compute.statistics import FOLDS, STATISTICS, Stats
-from artimon.compute.ties import Bounds, Cells, Texts, ranks
+from artimon.compute.ties import Bounds, Cells, TextTable, ranks
 
 Counts = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]
@@ -56,7 +56,7 @@ def addend_of(stats: Stats, rows: Cells | slice, at: Cells, start_ms: int, bound
     return Addend(at, offset, last, bounds, count.astype(np.uint32), folded)
 
 
-def collapse(at: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: Texts, start_ms: int) -> Addend:
+def collapse(at: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: TextTable, start_ms: int) -> Addend:
     """The addend with one row for each distinct cell of `at`; rows of one cell have one class of value."""
     order = ranks(cells, bounds, texts)
     groups = [

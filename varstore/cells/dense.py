@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.statistics import FIELDS, FOLDS, bits_of, join_cells
-from artimon.compute.ties import Cells, Texts, outranks, outranks_mixed
+from artimon.compute.ties import Cells, TextTable, outranks, outranks_mixed
 from artimon.model.values import ValueType
 from varstore.cells.addends import Addend, Counts, Mask
 from varstore.cells.columns import Where
@@ -125,7 +125,7 @@ class Dense:
             if wide or name not in FOLDS:
                 column[where] = columns[name]
 
-    def merge(self, part: Addend, texts: Texts) -> None:
+    def merge(self, part: Addend, texts: TextTable) -> None:
         """Add `part` to its cells."""
         at = part.at
         before = self.count.take(at)
@@ -144,7 +144,7 @@ class Dense:
         self.last[at] = part.last
         self.offset[at] = part.offset
 
-    def _newer(self, part: Addend, before: Counts, old_last: Cells, texts: Texts) -> Mask | None:
+    def _newer(self, part: Addend, before: Counts, old_last: Cells, texts: TextTable) -> Mask | None:
         """The cells whose last `part.last` becomes; None: all."""
         old_offset = self.offset.take(part.at)
         newer: Mask = part.offset > old_offset
@@ -184,7 +184,7 @@ class Dense:
                     np.copyto(held, fold.whole if dtype is np.int64 else fold.real, where=none)
                 column[at] = fold.join(held, new)
 
-    def absorb(self, other: Dense, later_ms: int, kinds: npt.NDArray[np.uint8], texts: Texts) -> None:
+    def absorb(self, other: Dense, later_ms: int, kinds: npt.NDArray[np.uint8], texts: TextTable) -> None:
         """Add cell by cell what another block of as many cells holds, whose bucket begins `later_ms` after this one.
 
         kinds: type codes of the series. `other` may be shorter; its cells are those of the first slots."""

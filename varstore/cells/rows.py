@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from artimon.compute.distinct import distinct
 from artimon.compute.statistics import FIELDS
-from artimon.compute.ties import Cells, Texts
+from artimon.compute.ties import Cells, TextTable
 from artimon.model.grid import Level, bucket_end, bucket_ends
 from varstore.cells.addends import Addend, Mask, collapse
 from varstore.cells.columns import Where
@@ -55,7 +55,7 @@ class Rows:
         spare: int,
         capacity: int,
         kinds: Kinds,
-        texts: Texts,
+        texts: TextTable,
         finest: Rows | None = None,
         segment: int = SEGMENT,
     ) -> None:
