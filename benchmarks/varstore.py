@@ -32,12 +32,13 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.feed import FeedEntry, FeedRange
 from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.labels import canonical
-from artimon.model.select import STATISTICS, Matcher, SelectRequest
+from artimon.model.select import Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
 from benchmarks.common import Parts, emit
 from benchmarks.storing import mix

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.distinct import distinct
+from artimon.compute.ties import Bounds, Cells
 from artimon.model.grid import DEFAULT_LEVELS, Grid, Level
 from artimon.model.values import ValueType
-from varstore.cells.distinct import distinct
-from varstore.cells.folding import Folded
 from varstore.cells.lives import Lives
 from varstore.cells.memory import lazy_zeros
 from varstore.cells.ring import Ring
 from varstore.cells.segments import Samples
-from varstore.cells.ties import Bounds, Cells
+from varstore.cells.sorted_rows import Folded
 from varstore.images.capture import Capture
 from varstore.series.limits import DEFAULT_CAPACITY, FINEST_SPARE_ROWS, SPARE_ROWS
 from varstore.series.slots import NO_SLOT, SlotTable

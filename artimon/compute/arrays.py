@@ -1,4 +1,4 @@
-"""What window functions work on: statistics of buckets in arrays."""
+"""Statistics of buckets in arrays, and the values that window functions make of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.cells import Bools, Ints, Types
+from artimon.compute.cells import Bools, Cells, Ints, Types
 from artimon.model.grid import Grid
 
 
@@ -45,3 +45,11 @@ def padded_stats(stats: Mapping[str, Ints], left: int, right: int) -> dict[str, 
     if not (left or right):
         return dict(stats)
     return {name: np.pad(matrix, ((0, 0), (left, right))) for name, matrix in stats.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """Cells of (series, outputs), and where they are approximate because a bucket held more than one sample."""
+
+    column: Cells
+    approximate: Bools | None = None

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from artimon.compute.arrays import Arrays
+from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, doubles, of_type
 from artimon.compute.frames import Frame, newest, oldest, pick, totals
+from artimon.compute.function import ROW, Example, Function
 from artimon.compute.lives import Lives
+from artimon.compute.panes import crowded
 
 CHUNK_CELLS = 1 << 19
 _HALF_RANGE = 2.0**62
@@ -124,3 +126,66 @@ def _first(present: Bools, frame: Frame) -> tuple[Ints, Bools]:
 
 def _doubles(cells: Ints) -> Floats:
     return np.ascontiguousarray(cells).view(np.float64)
+
+
+def _function(
+    name: str,
+    summary: str,
+    rows: tuple[float | None, ...],
+    unit: str,
+    statistics: tuple[str, ...],
+    run: Callable[[Arrays, Frame], Cells],
+    *,
+    strings: bool = False,
+    predecessor: bool = False,
+    edges: bool = False,
+    exact: bool = False,
+) -> Function:
+    """`exact`: not approximate where buckets hold more than one sample."""
+    return Function(
+        name=name,
+        summary=summary,
+        example=f"fetch('{'build.version' if strings else 'http.requests'}').{name}(\"{'5m' if edges else '1h'}\")",
+        case=Example(ROW, rows),
+        unit=unit,
+        statistics=statistics,
+        run=lambda data, frame, _: Mapped(by_rows(run, data, frame), None if exact else crowded(data, frame)),
+        strings=strings,
+        predecessor=predecessor,
+        births=not strings,
+        counter=not strings,
+        edges=edges,
+    )
+
+
+_TIMED = ("last", "last_time")
+FUNCTIONS = (
+    _function(
+        "irate",
+        "Growth a second between the two newest buckets with samples; from 0 if the newer is of another life (DOUBLE).",
+        (None, 600.0, None, None),
+        "of the series, a second",
+        _TIMED,
+        last_rate,
+        edges=True,
+    ),
+    _function(
+        "changes",
+        "How often a value differs from the one before it in the window (INTEGER), STRING too; NaN equals NaN.",
+        (0.0, 1.0, 0.0, 0.0),
+        "changes",
+        ("last",),
+        changes,
+        strings=True,
+    ),
+    _function(
+        "resets",
+        "How many lives begin in the window within `max_gap` of another (INTEGER); of computed values: decreases.",
+        (0.0, 0.0, 0.0, 0.0),
+        "resets",
+        _TIMED,
+        resets,
+        predecessor=True,
+        exact=True,
+    ),
+)

@@ -4,8 +4,9 @@ Partials of disjoint parts of the members may be joined in any order and give th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +14,10 @@ import numpy as np
 from artimon.compute.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, Types, as_floats, doubles, of_type
 from artimon.compute.cells import whole as is_whole
 from artimon.compute.exact import Sums, float_sums, integer_sums
+from artimon.compute.statistics import MAX, MIN, Fold
 
 REDUCERS = ("mean", "sum", "min", "max", "count")
-INT_MAX = np.iinfo(np.int64).max
-INT_MIN = np.iinfo(np.int64).min
-_FILL: dict[str, tuple[int, float]] = {"min": (INT_MAX, np.inf), "max": (INT_MIN, -np.inf)}
+EXTREMES: Mapping[str, Fold] = MappingProxyType({"min": MIN, "max": MAX})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def partial_of(reducer: str, column: Cells, starts: Ints) -> Partial:
     count = np.add.reduceat(present.astype(np.int64), starts, axis=0)
     if reducer in ("sum", "mean"):
         return Partial(reducer, members, double, count, sums=_sums(column, starts))
-    if reducer in _FILL:
+    if reducer in EXTREMES:
         return Partial(reducer, members, double, count, extreme=_extreme(reducer, column, starts, double))
     return Partial(reducer, members, double, count)
 
@@ -68,8 +68,7 @@ def _sums(column: Cells, starts: Ints) -> Sums:
 
 def _extreme(reducer: str, column: Cells, starts: Ints, double: Bools) -> Ints:
     types, cells, present = column
-    function = _function(reducer)
-    least, least_float = _FILL[reducer]
+    function, least, least_float = EXTREMES[reducer]
     out = np.ascontiguousarray(function.reduceat(np.where(present, cells, least), starts, axis=0))
     if double.any():
         floats = function.reduceat(np.where(present, as_floats(types, cells), least_float), starts, axis=0)
@@ -77,16 +76,12 @@ def _extreme(reducer: str, column: Cells, starts: Ints, double: Bools) -> Ints:
     return out
 
 
-def _function(reducer: str) -> np.ufunc:
-    return np.minimum if reducer == "min" else np.maximum
-
-
 def empty_partial(reducer: str, classes: int, outputs: int) -> Partial:
     """Of no members at all."""
     shape = (classes, outputs)
     none, no = np.zeros(classes, np.int64), np.zeros(classes, np.bool_)
-    if reducer in _FILL:
-        extreme = np.full(shape, _FILL[reducer][0], np.int64)
+    if reducer in EXTREMES:
+        extreme = np.full(shape, EXTREMES[reducer].whole, np.int64)
         return Partial(reducer, none, no, np.zeros(shape, np.int64), extreme=extreme)
     sums = Sums(np.zeros(shape), np.zeros(shape)) if reducer in ("sum", "mean") else None
     return Partial(reducer, none, no, np.zeros(shape, np.int64), sums)
@@ -105,7 +100,7 @@ def add_partial(total: Partial, part: Partial, place: Ints) -> None:
     if total.extreme is not None and part.extreme is not None:
         mine = _Side(total.extreme[place], total.double[place], total.count[place] > 0)
         theirs = _Side(part.extreme, part.double, part.count > 0)
-        total.extreme[place] = _further(mine, theirs, _function(total.reducer))
+        total.extreme[place] = _further(mine, theirs, EXTREMES[total.reducer].join)
     if total.sums is not None and part.sums is not None:
         high, low = total.sums
         high[place], low[place] = Sums(high[place], low[place]).plus(part.sums)

@@ -67,7 +67,7 @@ class Zero(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Births:
-    """Of each output the lives that its window's first samples begin: what `Lives.first_in` says of all series."""
+    """Of each output the lives that its window's first samples begin."""
 
     table: Table
     older_ms: Ints
@@ -106,7 +106,7 @@ class Births:
 
 @dataclass(frozen=True, slots=True)
 class Resets:
-    """Of each output what resets in its window hide: what `Lives.hidden` says of all series."""
+    """Of each output the values that resets in its window hide."""
 
     rows: Rows
     cells: Ints

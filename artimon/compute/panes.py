@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from artimon.compute.arrays import Arrays
+from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import Bools, Cells, Floats, Ints, Types, as_floats, doubles, whole
 from artimon.compute.frames import Frame, newest, over, pick, totals
 from artimon.compute.params import Args
@@ -198,3 +198,28 @@ def _less(cells: Ints, base: Ints) -> Floats:
     exact = (cells - base[:, :, None]).astype(np.float64)
     rounded = cells.astype(np.float64) - base.astype(np.float64)[:, :, None]
     return np.where(np.abs(rounded) < _HALF_RANGE, exact, rounded)
+
+
+def crowded(data: Arrays, frame: Frame) -> Bools:
+    """(series, outputs) windows in which a bucket holds more than one sample."""
+    several = data.stats["count"] > 1
+    out = np.zeros((data.rows, len(frame.ends)), np.bool_)
+    rows = np.flatnonzero(several.any(axis=1))
+    each = max(1, CHUNK_CELLS // data.grid.n)
+    for start in range(0, len(rows), each):
+        here = rows[start : start + each]
+        out[here] = totals(several[here].astype(np.int64), frame) > 0
+    return out
+
+
+def of_last(
+    kernel: Kernel, *, moves: bool = False, blocks: bool | str = False
+) -> Callable[[Arrays, Frame, Args], Mapped]:
+    """A function of the last value of each bucket. `blocks` may be the flag that makes it look at whole windows."""
+
+    def mapped(data: Arrays, frame: Frame, args: Args) -> Mapped:
+        whole_windows = bool(args[blocks]) if isinstance(blocks, str) else blocks
+        column = over_panes(kernel, data, frame, args, moves=moves, blocks=whole_windows)
+        return Mapped(column, crowded(data, frame))
+
+    return mapped

@@ -33,6 +33,8 @@ class Param:
     above: float | None = None
     below: float | None = None
     choices: tuple[str, ...] = ()
+    summary: str = ""
+    unit: str = ""
 
     def fits(self, value: object) -> bool:
         """Whether the function can take the value."""

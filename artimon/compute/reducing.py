@@ -12,7 +12,8 @@ from artimon.compute.arrays import Arrays, padded_stats
 from artimon.compute.cells import STRING, Ints, take
 from artimon.compute.classes import Partial, add_partial, empty_partial, partial_of
 from artimon.compute.frames import Frame
-from artimon.compute.functions import FUNCTIONS, Function, masked
+from artimon.compute.function import Function, masked
+from artimon.compute.functions import FUNCTIONS
 from artimon.compute.params import Args, arguments
 from artimon.compute.ranks import BEST, ORDERED, Block, best_rows, block_of, ordered_partial
 from artimon.model.grid import Grid
@@ -140,7 +141,7 @@ class Reducing:
             else held.stats,
             first_held=windows.left,
         )
-        found = self.function.run(data, frame, self.args)
+        found = self.function.of(data, frame, self.args)
         column = masked(found.column, self.function, data, frame, windows.min_count, windows.full)
         if found.approximate is not None:
             self.counts.approximate += int((found.approximate & column.present).sum())

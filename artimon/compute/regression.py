@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from artimon.compute.cells import Bools, Floats
-from artimon.compute.panes import Pane
-from artimon.compute.params import Args
+from artimon.compute.function import ROW, Example, Function
+from artimon.compute.panes import Pane, of_last
+from artimon.compute.params import Args, Param
 
 
 class _Line(NamedTuple):
@@ -80,3 +81,27 @@ def _full_fit(pane: Pane) -> _Line:
         squares += late
     known = (last_ms > first_ms) if pane.width >= 2 else np.zeros(mean.shape, np.bool_)
     return _Line(both / squares, mean, mean_ms, known)
+
+
+_TIMED = ("last", "last_time")
+FUNCTIONS = (
+    Function(
+        name="derivative",
+        summary="Slope a second of the least-squares line through the values (DOUBLE); missing below two values.",
+        example="fetch('disk.used').derivative(\"1h\")",
+        case=Example(ROW, (None, 600.0, None, None)),
+        unit="of the series, a second",
+        statistics=_TIMED,
+        run=of_last(slope),
+    ),
+    Function(
+        name="predict_linear",
+        summary="That line `horizon` after the time of the point (DOUBLE): in how long is the disk full.",
+        example='fetch(\'disk.free\').predict_linear("1h", horizon="4h")',
+        case=Example(ROW, (None, 14.0, None, None)),
+        case_args="'10ms'",
+        statistics=_TIMED,
+        run=of_last(prediction, moves=True),
+        params=(Param("horizon", "duration", summary="how far ahead"),),
+    ),
+)

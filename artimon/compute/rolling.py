@@ -1,7 +1,7 @@
 """Window functions bucket by bucket: many series at once, and of each only what its windows still need.
 
-The results are those of functions.py, bit for bit, at a tenth of the cost: nothing is looked up series by series.
-Columns are pushed in order of time; after the last column of a window its values are shown."""
+Columns are pushed in order of time; after the last column of a window its values are shown. Nothing is looked up series
+by series, so it takes a tenth of the time of whole matrices where there are many series (matrix_columns.py)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ import numpy.typing as npt
 
 from artimon.compute.cells import Bools, Floats, Ints
 from artimon.compute.frames import Frame
-from artimon.compute.functions import Function
+from artimon.compute.statistics import MAX, MIN, SUM, Fold
 
 Some = Bools | bool
 """Of which series something is so: of all, of none, or (series,)."""
-Counts = npt.NDArray[np.unsignedinteger]
-INT_MAX, INT_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+Counts = npt.NDArray[np.integer]
 _EXACT = 2.0**62
 
 
 class Odd(Exception):
-    """Integers so large that sums of a window are rounded: functions.py has the rules for them."""
+    """Integers so large that sums of a window are rounded: the form for whole matrices has the rules for them."""
 
 
 class Column(Protocol):
@@ -225,15 +224,11 @@ class First(Rolling):
 class _Arithmetic(Rolling):
     """Keeps the cells of a statistic, `fill` where there is none, for as long as a window needs them."""
 
-    def __init__(self, span: Span, statistic: str, ints: int, floats: float) -> None:
+    def __init__(self, span: Span, statistic: str, fold: Fold) -> None:
         super().__init__(span)
-        self._statistic = statistic
+        self._statistic, self._join = statistic, fold.join
         self._held: deque[Ints | None] = deque(maxlen=self.width)
-        bits = int(np.float64(floats).view(np.int64))
-        double = span.double
-        self._fill: Ints | int = (
-            (bits if double else ints) if isinstance(double, bool) else np.where(double, bits, ints)
-        )
+        self._fill = fold.neutral(span.double)
 
     def take(self, column: Column | None) -> None:
         if column is None:
@@ -244,14 +239,14 @@ class _Arithmetic(Rolling):
             cells = np.where(column.present, cells, self._fill)
         self._held.append(cells)
 
-    def gathered(self, function: np.ufunc) -> tuple[Ints | None, Floats | None]:
-        """`function` over the window, oldest first, as int64 and as float64: what the types of the series need."""
+    def gathered(self) -> tuple[Ints | None, Floats | None]:
+        """The fold over the window, oldest first, as int64 and as float64, as the types of the series need."""
         held = [cells for cells in self._held if cells is not None]
         double = self.span.double
         with np.errstate(all="ignore"):
-            ints = None if double is True or not held else _over(function, held)
+            ints = None if double is True or not held else _over(self._join, held)
             floats = (
-                None if double is False or not held else _over(function, [cells.view(np.float64) for cells in held])
+                None if double is False or not held else _over(self._join, [cells.view(np.float64) for cells in held])
             )
         return ints, floats
 
@@ -269,22 +264,20 @@ class Extreme(_Arithmetic):
     """The least or the greatest value."""
 
     def __init__(self, span: Span, statistic: str) -> None:
-        fill = (INT_MAX, np.inf) if statistic == "min" else (INT_MIN, -np.inf)
-        super().__init__(span, statistic, *fill)
-        self._function = np.minimum if statistic == "min" else np.maximum
+        super().__init__(span, statistic, MIN if statistic == "min" else MAX)
 
     def show(self) -> Shown:
         inside = self.inside()
         if inside is False:
             return self.nothing()
-        return Shown(self.either(*self.gathered(self._function)), inside)
+        return Shown(self.either(*self.gathered()), inside)
 
 
 class Sum(_Arithmetic):
     """Sums as float64, exact for integers up to the rounding at the end; `mean` divides them."""
 
     def __init__(self, span: Span, mean: bool) -> None:
-        super().__init__(span, "sum", 0, 0.0)
+        super().__init__(span, "sum", SUM)
         self._mean = mean
 
     def take(self, column: Column | None) -> None:
@@ -300,7 +293,7 @@ class Sum(_Arithmetic):
 
     def show(self) -> Shown:
         inside = self.inside()
-        ints, floats = self.gathered(np.add)
+        ints, floats = self.gathered()
         if ints is None and floats is None:
             sums = np.zeros(self.span.rows)
         elif ints is None or floats is None:
@@ -321,21 +314,3 @@ class Count(Rolling):
     def show(self) -> Shown:
         counts = self.counts()
         return Shown(np.full(self.span.rows, counts, np.int64) if isinstance(counts, int) else counts, True)
-
-
-FLOATS = frozenset({"sum", "mean", "rate"})
-"""Functions whose values are DOUBLE whatever the series is."""
-
-
-def ruled(rolling: Rolling, shown: Shown, function: Function, min_count: int | None, full: bool) -> Shown:
-    """What functions.masked leaves of the values shown last."""
-    least, present = function.min_count if min_count is None else min_count, shown.present
-    if least <= 1 and not (function.total or full):
-        return shown
-    if function.total or least > 1:
-        counts = rolling.counts()
-        enough: Some = counts >= least if isinstance(counts, int) else all_of(counts >= least)
-        present = enough if function.total else both(present, enough)
-    if full:
-        present = both(present, rolling.filled())
-    return Shown(shown.cells, present, shown.approximate)

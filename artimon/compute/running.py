@@ -6,19 +6,18 @@ n * n."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import DOUBLE, Bools, Floats, Ints, Types
+from artimon.compute.statistics import MAX, MIN, Fold
 
 WORTH = 8
 """So many samples a window, on average, and it is worth it."""
 _EXACT = 2.0**62
-_LIMITS = np.iinfo(np.int64)
 N = TypeVar("N", bound=np.generic)
 
 
@@ -35,33 +34,36 @@ class Windows(NamedTuple):
         return Windows(*(column[some] for column in self))
 
 
-Shared = Callable[[Windows, npt.NDArray[Any]], npt.NDArray[Any]]
-"""Of the windows and all samples, as int64 or as float64, the value of each window."""
+class Shared(NamedTuple):
+    """`run`: of windows and all samples, as int64 or as float64, the value of each window."""
+
+    run: Callable[[Windows, npt.NDArray[Any]], npt.NDArray[Any]]
+    cheap: bool = False
+    """Whether it looks at one sample of a window at most."""
+    ends: bool = False
+    """Whether a series that has ended has no value."""
 
 
 def run_shared(
-    name: str, windows: Windows, cells: Ints, types: Types, ended_ms: Ints | None
+    shared: Shared | None, windows: Windows, cells: Ints, types: Types, ended_ms: Ints | None
 ) -> tuple[Ints, Bools] | None:
     """Cell of each window, and where its series has not ended; None where this is no way to do it."""
-    here = np.ones(len(windows.owner), np.bool_)
-    if name == "count":
-        return windows.end - windows.begin, here
-    if name == "first":
-        return cells.take(windows.begin), here
-    if name == "last":
-        if ended_ms is not None:
-            ended = ended_ms.take(windows.owner)
-            here = ~((ended > 0) & (windows.until >= ended))
-        return cells.take(windows.end - 1), here
-    shared = SHARED.get(name)
-    if shared is None or int((windows.end - windows.begin).sum()) < WORTH * len(windows.owner):
+    if shared is None:
         return None
+    if not shared.cheap and int((windows.end - windows.begin).sum()) < WORTH * len(windows.owner):
+        return None
+    here = np.ones(len(windows.owner), np.bool_)
+    if shared.ends and ended_ms is not None:
+        ended = ended_ms.take(windows.owner)
+        here = ~((ended > 0) & (windows.until >= ended))
+    if shared.cheap:
+        return shared.run(windows, cells), here
     out = np.empty(len(windows.owner), np.int64)
     double = types.take(windows.owner) == DOUBLE
     for some, values in ((double, cells.view(np.float64)), (~double, cells)):
         if some.any():
             with np.errstate(all="ignore"):
-                out[some] = shared(windows.pick(some), values).view(np.int64)
+                out[some] = shared.run(windows.pick(some), values).view(np.int64)
     return out, here
 
 
@@ -79,11 +81,11 @@ def _blocks(join: np.ufunc, windows: Windows, values: npt.NDArray[N], neutral: f
         values, size = join(values[:-size], values[size:]), 2 * size
 
 
-def _extreme(join: np.ufunc, whole: int, real: float) -> Shared:
-    def shared(windows: Windows, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return _blocks(join, windows, values, whole if values.dtype == np.int64 else real)
+def _extreme(fold: Fold) -> Shared:
+    def run(windows: Windows, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return _blocks(fold.join, windows, values, fold.whole if values.dtype == np.int64 else fold.real)
 
-    return shared
+    return Shared(run)
 
 
 def _sums(windows: Windows, values: npt.NDArray[Any]) -> Floats:
@@ -103,11 +105,8 @@ def _means(windows: Windows, values: npt.NDArray[Any]) -> Floats:
     return np.asarray(_sums(windows, values) / (windows.end - windows.begin))
 
 
-SHARED: Mapping[str, Shared] = MappingProxyType(
-    {
-        "min": _extreme(np.minimum, _LIMITS.max, np.inf),
-        "max": _extreme(np.maximum, _LIMITS.min, -np.inf),
-        "sum": _sums,
-        "mean": _means,
-    }
-)
+OF_COUNT = Shared(lambda windows, _: windows.end - windows.begin, cheap=True)
+OF_FIRST = Shared(lambda windows, cells: cells.take(windows.begin), cheap=True)
+OF_LAST = Shared(lambda windows, cells: cells.take(windows.end - 1), cheap=True, ends=True)
+OF_MIN, OF_MAX = _extreme(MIN), _extreme(MAX)
+OF_SUM, OF_MEAN = Shared(_sums), Shared(_means)

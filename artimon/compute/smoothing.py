@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from artimon.compute.cells import Bools, Floats
-from artimon.compute.panes import Pane
-from artimon.compute.params import Args
+from artimon.compute.function import ROW, Example, Function
+from artimon.compute.panes import Pane, of_last
+from artimon.compute.params import Args, Param
 
 
 def exponential(pane: Pane, args: Args) -> tuple[Floats, Bools]:
@@ -67,3 +68,35 @@ def _full_double(pane: Pane, alpha: float, beta: float) -> Floats:
         trend += part
         level, moved = moved, level
     return level
+
+
+_ALPHA = Param(
+    "alpha", "number", above=0, below=1, summary="weight of a value for the level, between 0 and 1", unit="share"
+)
+_BETA = Param("beta", "number", above=0, below=1, summary="weight of a step for the trend", unit="share")
+_WEIGHT = Param(
+    "alpha", "number", above=0, most=1, summary="weight of a value, more than 0 and at most 1", unit="share"
+)
+FUNCTIONS = (
+    Function(
+        name="ewma",
+        summary="Exponentially weighted mean (DOUBLE): the oldest value, moved by each later one by `alpha` of the "
+        "way.",
+        example="fetch('load').ewma(\"10m\", alpha=0.3)",
+        case=Example(ROW, (2.0, 6.5, 8.0, 20.0)),
+        case_args="0.75",
+        statistics=("last",),
+        run=of_last(exponential, moves=True),
+        params=(_WEIGHT,),
+    ),
+    Function(
+        name="holt",
+        summary="Level at the newest value by double exponential smoothing (DOUBLE); missing below two values.",
+        example="fetch('load').holt(\"10m\", alpha=0.5, beta=0.1)",
+        case=Example(ROW, (None, 8.0, None, None)),
+        case_args="0.5, 0.1",
+        statistics=("last",),
+        run=of_last(double_exponential, moves=True),
+        params=(_ALPHA, _BETA),
+    ),
+)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from artimon.compute.cells import Bools, Floats, Ints
-from artimon.compute.panes import Pane
-from artimon.compute.params import Args
-from artimon.compute.quantiles import median_of, quantile_of
+from artimon.compute.function import ROW, Example, Function
+from artimon.compute.panes import Pane, of_last
+from artimon.compute.params import Args, Param
+from artimon.compute.quantiles import METHODS, median_of, quantile_of
 
 NORMAL = 0.6745
 """Median deviation of a normal distribution in standard deviations."""
@@ -95,3 +96,79 @@ def _median_deviation(pane: Pane) -> tuple[Floats, Floats, Ints]:
     off.sort(axis=2)
     spread = np.where(poisoned | strange, np.nan, median_of(off, count))
     return middle, spread, count
+
+
+_DDOF = Param(
+    "ddof",
+    "integer",
+    1,
+    least=0,
+    summary="what is taken off the number of values that squares are divided by",
+    unit="values",
+)
+_Q = Param("q", "number", least=0, most=1, summary="how much of the values, 0 to 1", unit="share")
+_METHOD = Param(
+    "method",
+    "choice",
+    "linear",
+    choices=tuple(METHODS),
+    summary="how it lies between two values, as numpy calls it",
+)
+_ROBUST = Param("robust", "flag", False, summary="median for the mean, mad / 0.6745 for the deviation")
+FUNCTIONS = (
+    Function(
+        name="quantile",
+        summary="Value below which the share `q` of the values lies (DOUBLE); NaN where one of them is NaN.",
+        example='fetch(\'latency\').map("quantile", "15m", 0.9)',
+        case=Example(ROW, (2.0, 6.5, 8.0, 20.0)),
+        case_args="0.75",
+        statistics=("last",),
+        run=of_last(quantile, moves=True, blocks=True),
+        params=(_Q, _METHOD),
+    ),
+    Function(
+        name="median",
+        summary="The middle value, or the mean of the two middle ones (DOUBLE); NaN where one value is NaN.",
+        example='fetch(\'latency\').map("median", "15m")',
+        case=Example(ROW, (2.0, 5.0, 8.0, 20.0)),
+        statistics=("last",),
+        run=of_last(median, moves=True, blocks=True),
+    ),
+    Function(
+        name="sd",
+        summary="Standard deviation (DOUBLE), in two passes; missing where there are no more than `ddof` values.",
+        example='fetch(\'latency\').map("sd", "15m")',
+        case=Example(ROW, (None, 18.0**0.5, None, None)),
+        statistics=("last",),
+        run=of_last(deviation),
+        params=(_DDOF,),
+    ),
+    Function(
+        name="var",
+        summary="Variance (DOUBLE), in two passes; missing where there are no more than `ddof` values.",
+        example='fetch(\'latency\').map("var", "15m")',
+        case=Example(ROW, (None, 18.0, None, None)),
+        unit="of the series, squared",
+        statistics=("last",),
+        run=of_last(variance),
+        params=(_DDOF,),
+    ),
+    Function(
+        name="mad",
+        summary="Median of the distances to the median, not scaled (DOUBLE).",
+        example='fetch(\'latency\').map("mad", "15m")',
+        case=Example(ROW, (0.0, 3.0, 0.0, 0.0)),
+        statistics=("last",),
+        run=of_last(median_deviation, blocks=True),
+    ),
+    Function(
+        name="zscore",
+        summary="Standard deviations that the newest value lies off the mean (DOUBLE); missing below two values.",
+        example="fetch('latency').zscore(\"15m\", robust=True)",
+        case=Example(ROW, (None, 3 / 18.0**0.5, None, None)),
+        unit="standard deviations",
+        statistics=("last",),
+        run=of_last(score, blocks="robust"),
+        params=(_ROBUST, _DDOF),
+    ),
+)

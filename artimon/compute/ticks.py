@@ -6,7 +6,7 @@ their samples are read together where that is possible (running.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +15,10 @@ import numpy.typing as npt
 from artimon.compute.arrays import Arrays
 from artimon.compute.cells import Bools, Cells, Ints, Types
 from artimon.compute.frames import Frame
-from artimon.compute.functions import Function, masked
+from artimon.compute.function import Function, masked
 from artimon.compute.params import NO_ARGS, Args
 from artimon.compute.running import Windows, run_shared
+from artimon.compute.statistics import STATISTICS, of_samples
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE
 from artimon.model.values import INT64_MAX, INT64_MIN
@@ -26,8 +27,6 @@ CHUNK_CELLS = 1 << 19
 END_MS = 2**42
 """Where every window ends; half of what a life can be told in (see lives.py)."""
 FARTHEST_MS = 2**62
-ENDS = frozenset({"increase", "delta", "rate", "irate"})
-"""Functions that look at the first and the two last samples of a window, at the one before it, and at lives."""
 SPAN_MS = 2**41
 """Births and windows reach no further from that end: 70 years. Wider windows have no sample before them."""
 MOST_CELLS = 2_000_000_000
@@ -110,7 +109,7 @@ def _run(
     check: Callable[[], None] | None,
 ) -> tuple[Ints, Bools]:
     """Cell and mask of every window, none of which is empty; widths: before, after, and the gap."""
-    shared = run_shared(function.name, spans, ticks.cells, ticks.types, ticks.ended_ms)
+    shared = run_shared(function.shared, spans, ticks.cells, ticks.types, ticks.ended_ms)
     counts = spans.end - spans.begin
     if shared is not None:
         least = function.min_count if min_count is None else min_count
@@ -118,7 +117,7 @@ def _run(
     owner = np.repeat(np.arange(len(ticks.types), dtype=np.int64), np.diff(ticks.starts))
     wanted = ticks.births is not None and function.births and len(owner) > 0
     lives = _Lives.of(ticks, owner) if wanted else None
-    if function.name in ENDS:
+    if function.edges:
         counts = np.minimum(counts, 3 if lives is None else 2 + lives.within(spans))
     total = int(counts.sum())
     if total > MOST_CELLS:
@@ -131,7 +130,7 @@ def _run(
         if check is not None:
             check()
         data, frame = _arrays(ticks, spans, rows, width, lives, *widths_ms)
-        found = masked(function.run(data, frame, args).column, function, data, frame, min_count, False)
+        found = masked(function.of(data, frame, args).column, function, data, frame, min_count, False)
         cells[rows], present[rows] = found.cells[:, 0], found.present[:, 0]
     return cells, present
 
@@ -146,7 +145,7 @@ def _types(function: Function, ticks: Ticks, args: Args) -> Types:
         kinds=np.zeros(n, np.uint8),
         types=ticks.types,
         grid=Grid(END_MS, 1, 1),
-        stats=_stats(empty, empty, empty),
+        stats=dict.fromkeys(STATISTICS, empty),
         lives=np.zeros(0, BIRTH_TYPE),
         ended_ms=np.zeros(n, np.int64),
     )
@@ -227,19 +226,13 @@ def _arrays(
         kinds=np.zeros(len(rows), np.uint8) if ticks.kinds is None else ticks.kinds[owner],
         types=ticks.types[owner],
         grid=Grid(END_MS, 1, width + 1),
-        stats=_stats(
-            np.where(known, ticks.cells[at], 0), counts, np.where(known, shift(ticks.times[at], FARTHEST_MS), 0)
-        ),
+        stats=of_samples(ticks.cells[at], known, shift(ticks.times[at], FARTHEST_MS)) | {"count": counts},
         lives=np.zeros(0, BIRTH_TYPE) if lives is None else lives.table(begin, end, shift),
         ended_ms=_ended(ticks, owner, shift),
         stored=ticks.births is not None,
     )
     width_ms, gap_ms = min(before_ms + after_ms, SPAN_MS), min(max_gap_ms, SPAN_MS)
     return data, Frame(np.array([width]), width, np.array([END_MS]), width_ms, gap_ms, min(after_ms, FARTHEST_MS))
-
-
-def _stats(cells: Ints, counts: Ints, times: Ints) -> Mapping[str, Ints]:
-    return dict.fromkeys(("last", "min", "max", "sum"), cells) | {"count": counts, "last_time": times}
 
 
 def _ended(ticks: Ticks, owner: Ints, shift: _Shift) -> Ints:

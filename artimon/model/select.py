@@ -21,10 +21,6 @@ from artimon.model.series_table import Column, SeriesTable
 from artimon.model.small_answer import MARK, is_small, read_small, write_small
 from artimon.model.vshards import from_hex, to_hex
 
-STATISTICS = ("last", "last_time", "min", "max", "sum", "count")
-"""`last`, `min` and `max` are cells (64 bits in the series' own type); `last_time` epoch ms; `sum` float64 bits for
-DOUBLE, for others an int64 modulo 2^64; `count` samples in the bucket. A cell has a meaning only where count > 0."""
-
 NOT_HELD = "not held"
 """How the refusal of a shard begins that does not hold a virtual shard that it is asked for: another does."""
 
@@ -46,6 +42,7 @@ class SelectRequest:
     matchers: tuple[Matcher, ...]
     grid: Grid
     statistics: tuple[str, ...] = ("last", "count")
+    """Some of those in artimon/compute/statistics.py."""
     limit: int = 100_000
     """Refuse (never cut silently) when more series fit."""
     vshards: int | None = None
@@ -247,7 +244,6 @@ __all__ = [
     "BIRTH_TYPE",
     "NAME",
     "NOT_HELD",
-    "STATISTICS",
     "Buckets",
     "Matcher",
     "Part",

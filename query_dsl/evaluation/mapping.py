@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from artimon.compute.frames import Frame
-from artimon.compute.functions import filled, masked
+from artimon.compute.function import filled, masked
 from artimon.model.grid import Grid
 from artimon.model.values import Kind
 from query_dsl.evaluation.context import Context
@@ -72,7 +72,7 @@ def run_window(
     data = _suited(data, mapper, context)
     _warn(mapper, data, node, context)
     say_unheld(framed, data.first_held, data.grid, context)
-    found = mapper.run(data, frame, arguments_of(mapper, node.args))
+    found = mapper.of(data, frame, arguments_of(mapper, node.args))
     if node.rules.nulls == "error":
         _refuse_empty(mapper, data, frame)
     column = masked(found.column, mapper, data, frame, node.rules.min_count, node.rules.nulls == "propagate")

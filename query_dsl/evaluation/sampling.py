@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from artimon.compute.cells import Cells
+from artimon.compute.statistics import STATISTICS
 from artimon.compute.succession import births_in_succession
 from artimon.compute.ticks import Ticks, TooWide, run_irregular, run_on_grid
 from artimon.model.grid import Grid
@@ -40,7 +41,6 @@ from query_dsl.tree.timing import format_duration, format_time
 CELL_BYTES = 8
 FROM_BUCKETS = ("last", "min", "max", "sum", "mean", "count")
 """Window functions to which the statistics of one bucket say all there is to know."""
-STATISTICS = ("count", "last_time", "last", "min", "max", "sum")
 
 
 def run_samples(node: nodes.Node, after_ms: int, until_ms: int, context: Context) -> Irregular:
@@ -242,7 +242,7 @@ def bucketed(found: Irregular, grid: Grid, context: Context) -> BucketData:
     stats: dict[str, Any] = {}
     for name in STATISTICS:
         dense = np.zeros(len(found) * grid.n, np.int64)
-        dense[piece.cuts.at] = getattr(piece.cuts, name)
+        dense[piece.cuts.at] = piece.cuts.stats[name]
         stats[name] = dense.reshape(len(found), grid.n)
     return BucketData(
         keys=found.keys,

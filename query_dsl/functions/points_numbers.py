@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from artimon.compute.function import OF_SERIES
 from query_dsl.functions.operators_run import power
-from query_dsl.functions.registry import OF_SERIES, Args, Argument, PointFunction, Points
+from query_dsl.functions.registry import Args, Argument, PointFunction, Points
 from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Cells, Example, Floats, Ints, as_floats, doubles
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table

@@ -16,6 +16,8 @@ from query_dsl.results.cells import Bools, Cells, Floats, Ints, Key, as_floats
 from query_dsl.results.label_codes import Rows
 
 Column = TypeVar("Column", bound=npt.NDArray[Any])
+GIVEN = ((1.0, None, 2.0), (4.0, None, None))
+"""The series of most examples."""
 BLOCK_CELLS = 2_000_000
 """Values that are sorted together: what bounds the memory."""
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from query_dsl.functions.order_keys import order_keys
-from query_dsl.functions.reducers_base import Members, Reduced
-from query_dsl.functions.registry import Args
-from query_dsl.results.cells import STRING, Bools, Cells, Ints, as_floats, doubles, of_type, take, whole
+from query_dsl.functions.reducers_base import GIVEN, Members, Reduced, Reducer
+from query_dsl.functions.registry import Args, Argument
+from query_dsl.results.cells import STRING, Bools, Cells, Example, Ints, as_floats, doubles, of_type, take, whole
 from query_dsl.results.label_codes import LabelTable
 
 INT_MIN, INT_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -100,3 +100,61 @@ def _label_of(members: Members, label: str, greatest: bool) -> Reduced:
     rows, found = members.first(at)
     column = LabelTable(members.keys).column(label)
     return Reduced(of_type(STRING, column.codes[rows], found), tuple(column.values))
+
+
+RANKS = ("last", "mean", "max", "min", "each")
+_K = Argument("k", "integer", "how many members of each class", least=1, unit="series")
+_RANK = Argument(
+    "rank",
+    "choice",
+    "what members are compared by: their newest value in the range, their mean, max or min over it, or at each step",
+    "last",
+    choices=RANKS,
+)
+_LABEL = Argument("label", "label", 'the label that is shown; "__name__" for the name')
+ENTRIES = (
+    Reducer(
+        name="argmin",
+        summary="Label (STRING) of the member with the smallest value, the first of several; NaN only if nothing else.",
+        example='fetch(\'disk.free\').argmin("volume", by=["host"])',
+        case=Example(GIVEN, (0.0, None, 0.0)),
+        case_args="label='i'",
+        run=argmin,
+        arguments=(_LABEL,),
+        carried="label",
+        unit="a label",
+    ),
+    Reducer(
+        name="argmax",
+        summary="Label (STRING) of the member with the greatest value, the first of several; NaN only if nothing else.",
+        example='fetch(\'load\').argmax("host", by=["dc"])',
+        case=Example(GIVEN, (1.0, None, 0.0)),
+        case_args="label='i'",
+        run=argmax,
+        arguments=(_LABEL,),
+        carried="label",
+        unit="a label",
+    ),
+    Reducer(
+        name="topk",
+        summary='The k greatest members of each class themselves, with name, labels and type; rank="each" masks all '
+        "but the k greatest at each step. NaN is below every number, equal ones go by name and labels.",
+        example="fetch('load').topk(5, by=[\"dc\"])",
+        case=Example(GIVEN, (4.0, None, None)),
+        case_args="k=1",
+        pushed="topk",
+        run=topk,
+        arguments=(_K, _RANK),
+    ),
+    Reducer(
+        name="bottomk",
+        summary='The k smallest members of each class themselves, with name, labels and type; rank="each" masks all '
+        "but the k smallest at each step. NaN comes after every number, equal ones go by name and labels.",
+        example="fetch('disk.free').bottomk(5, by=[])",
+        case=Example(GIVEN, (1.0, None, 2.0)),
+        case_args="k=1",
+        pushed="bottomk",
+        run=bottomk,
+        arguments=(_K, _RANK),
+    ),
+)

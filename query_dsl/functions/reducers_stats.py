@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from artimon.compute.classes import partial_of, result_of
-from artimon.compute.quantiles import median_of, quantile_of
+from artimon.compute.quantiles import METHODS, median_of, quantile_of
 from artimon.compute.ranks import Statistic, distance_of, ranked
-from query_dsl.functions.reducers_base import Members, Reduced
-from query_dsl.functions.registry import Args
-from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Types, as_floats, doubles
+from query_dsl.functions.reducers_base import GIVEN, Members, Reduced, Reducer
+from query_dsl.functions.registry import Args, Argument
+from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Bools, Cells, Example, Ints, Types, as_floats, doubles
 
 
 def quantile(members: Members, args: Args) -> Reduced:
@@ -95,4 +95,84 @@ def value_range(members: Members, _args: Args) -> Reduced:
     return Reduced(Cells(np.where(integer, INTEGER, DOUBLE).astype(np.uint8), cells, present))
 
 
-__all__ = ["class_types", "first", "last", "mad", "median", "quantile", "sd", "value_range", "var"]
+_DDOF = Argument("ddof", "integer", "what is taken off the number of values to divide by", 1, least=0, unit="values")
+ENTRIES = (
+    Reducer(
+        name="quantile",
+        summary="Quantile of the members that have a value (DOUBLE), by the methods of numpy; NaN where one is NaN.",
+        example="fetch('latency').quantile(0.9, by=[\"dc\"])",
+        case=Example(GIVEN, (3.25, None, 2.0)),
+        case_args="q=0.75",
+        pushed="quantile",
+        run=quantile,
+        arguments=(
+            Argument("q", "number", "which quantile: 0.5 is the median", least=0, most=1, unit="share"),
+            Argument(
+                "method",
+                "choice",
+                "how it lies between two values, as numpy calls it",
+                "linear",
+                choices=tuple(METHODS),
+            ),
+        ),
+    ),
+    Reducer(
+        name="median",
+        summary="Median of the members that have a value (DOUBLE): the middle one, or the mean of the two middle ones.",
+        example="fetch('latency').median(by=[\"dc\"])",
+        case=Example(GIVEN, (2.5, None, 2.0)),
+        pushed="median",
+        run=median,
+    ),
+    Reducer(
+        name="sd",
+        summary="Standard deviation of the members (DOUBLE), two passes; missing where no more than ddof have a value.",
+        example="fetch('temperature').sd(by=[\"rack\"])",
+        case=Example(GIVEN, (1.5, None, 0.0)),
+        case_args="ddof=0",
+        run=sd,
+        arguments=(_DDOF,),
+    ),
+    Reducer(
+        name="var",
+        summary="Variance of the members (DOUBLE), two passes; missing where no more than ddof have a value.",
+        example="fetch('temperature').var(by=[\"rack\"])",
+        case=Example(GIVEN, (4.5, None, None)),
+        run=var,
+        arguments=(_DDOF,),
+        unit="of the series, squared",
+    ),
+    Reducer(
+        name="mad",
+        summary="Median of the distances of the members to their median (DOUBLE), unscaled.",
+        example="fetch('latency').mad(by=[\"dc\"])",
+        case=Example(GIVEN, (1.5, None, 0.0)),
+        pushed="mad",
+        run=mad,
+    ),
+    Reducer(
+        name="first",
+        summary="First member by name and labels that has a value; keeps the type, numbers of two types give DOUBLE.",
+        example="fetch('build.version').first(by=[\"host\"])",
+        case=Example(GIVEN, (1.0, None, 2.0)),
+        run=first,
+        strings=True,
+        one_kind=True,
+    ),
+    Reducer(
+        name="last",
+        summary="Last member by name and labels that has a value; keeps the type, numbers of two types give DOUBLE.",
+        example="fetch('build.version').last(by=[\"host\"])",
+        case=Example(GIVEN, (4.0, None, 2.0)),
+        run=last,
+        strings=True,
+        one_kind=True,
+    ),
+    Reducer(
+        name="range",
+        summary="Greatest less smallest value; exact INTEGER where every member is INTEGER, else DOUBLE.",
+        example='fetch(\'temperature\').reduce("range", by=["rack"])',
+        case=Example(GIVEN, (3.0, None, 0.0)),
+        run=value_range,
+    ),
+)

@@ -7,9 +7,21 @@ import re
 
 import numpy as np
 
-from query_dsl.functions.reducers_base import Members, Reduced
-from query_dsl.functions.registry import Args
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Floats, Ints, Key, doubles, of_type
+from query_dsl.functions.reducers_base import GIVEN, Members, Reduced, Reducer
+from query_dsl.functions.registry import Args, Argument
+from query_dsl.results.cells import (
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    Bools,
+    Example,
+    Floats,
+    Ints,
+    Key,
+    doubles,
+    of_type,
+)
 from query_dsl.results.label_codes import LabelTable, dense, first_rows
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.selector import series_text
@@ -179,3 +191,37 @@ def _monotonic(counts: Floats, present: Bools) -> Floats:
         out[:, place] = before
         begun |= here
     return out
+
+
+ENTRIES = (
+    Reducer(
+        name="count_values",
+        summary="A series for each value that members have, the value as a label, with how many have it (INTEGER), "
+        "0 where none has; at most 10000 series.",
+        example='fetch(\'build.version\').count_values("version", by=["dc"])',
+        case=Example(GIVEN, (1.0, 0.0, 0.0)),
+        case_args="label='v'",
+        run=count_values,
+        arguments=(Argument("label", "label", "the label that gets the value as a text"),),
+        min_count=0,
+        total=True,
+        strings=True,
+        unit="series",
+    ),
+    Reducer(
+        name="histogram_quantile",
+        summary="Quantile (DOUBLE) of a histogram of cumulative buckets, as Prometheus defines it: classes are without "
+        'the label of the upper bounds, le="+Inf" is needed, values lie evenly inside a bucket.',
+        example="fetch('latency.bucket').rate(\"5m\").histogram_quantile(0.9, without=[])",
+        case=Example(GIVEN, (float("nan"), None, float("nan"))),
+        case_args="q=0.5, le='i'",
+        run=histogram_quantile,
+        arguments=(
+            Argument("q", "number", "which quantile; below 0 gives -Inf, above 1 +Inf", unit="share"),
+            Argument("le", "label", "the label of the upper bounds", "le"),
+        ),
+        carried="le",
+        split="le",
+        unit="that of the upper bounds",
+    ),
+)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+from artimon.compute.function import OF_SERIES
 from query_dsl.results.cells import Cells, Example, Ints
 from query_dsl.tree.errors import QueryError, near
 from query_dsl.tree.literals import checked_literal
@@ -18,8 +19,6 @@ from query_dsl.tree.timing import Instant, format_duration, parse_duration, pars
 
 MAX_REGEX = 1_000
 MAX_TEXTS = 1_000
-OF_SERIES = "of the series"
-"""The unit of most results."""
 REQUIRED: Any = object()
 """The default of an argument that has none."""
 

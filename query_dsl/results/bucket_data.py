@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.arrays import Arrays, padded_stats
+from artimon.compute.statistics import of_samples
 from artimon.compute.succession import succession
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets
@@ -77,17 +78,13 @@ def from_buckets(buckets: Buckets) -> BucketData:
 def from_cells(keys: tuple[Key, ...], grid: Grid, column: Cells, strings: tuple[str, ...]) -> BucketData:
     """Computed values as buckets of one sample each, taken at the end of the bucket."""
     types, cells, present = column
-    filled = np.where(present, cells, 0)
-    stats = dict.fromkeys(("last", "min", "max", "sum"), filled)
-    stats["count"] = present.astype(np.int64)
-    stats["last_time"] = np.where(present, grid.ends()[None, :], 0)
     return BucketData(
         keys=keys,
         kinds=np.zeros(len(keys), np.uint8),
         types=types,
         strings=strings,
         grid=grid,
-        stats=stats,
+        stats=of_samples(cells, present, grid.ends()[None, :]),
         lives=np.zeros(0, BIRTH_TYPE),
         ended_ms=np.zeros(len(keys), np.int64),
         stored=False,

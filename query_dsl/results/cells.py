@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from artimon.compute.cells import (
@@ -21,6 +20,7 @@ from artimon.compute.cells import (
     take,
     whole,
 )
+from artimon.compute.function import Example
 
 
 class Key(NamedTuple):
@@ -37,14 +37,6 @@ class Key(NamedTuple):
             if name == label:
                 return value
         return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """Rows in, one row out, for one function; None is NA. Run by the tests and shown in the documentation."""
-
-    given: tuple[tuple[float | str | None, ...], ...]
-    expect: tuple[float | None, ...]
 
 
 __all__ = [

@@ -10,9 +10,10 @@ from typing import TypeVar
 import numpy as np
 
 from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.compute.statistics import with_needs
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import Grid
-from artimon.model.select import STATISTICS, Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store
+from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store
 from query_dsl.stores.catalogue import in_order
 from query_dsl.stores.history.question import HistoryError, HistoryInterrupted, TooMuchHistory
 from query_dsl.stores.levels import Reach, Recalling, Ring, rings_of
@@ -118,9 +119,7 @@ class AutoStore:
         return self._both(request, older, newer, ring)
 
     def _both(self, request: SelectRequest, older: Grid, newer: Grid, ring: Ring) -> Buckets:
-        statistics = tuple(dict.fromkeys((*request.statistics, "count")))
-        if "sum" in statistics:  # a type that changes at the seam takes all that tells which sum is meant
-            statistics = STATISTICS
+        statistics = tuple(sorted(with_needs(request.statistics)))  # a type may change at the seam
         new: Buckets | SelectError
         try:
             new = self._newer(request, newer, ring, statistics)

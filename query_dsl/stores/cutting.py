@@ -1,17 +1,19 @@
-"""Raw samples cut into buckets: the same statistics, lives and ends that a shard keeps. docs/history.md.
+"""Pieces: buckets, lives and ends of some raw samples, as a shard keeps them. docs/history.md.
 
-`Piece` is what some samples amount to; pieces of one selection are joined in any order, so files are cut where they are
-read, by threads or by Spark, and only buckets come together.
+Pieces of one selection are joined in any order, so files are cut where they are read, by threads or by Spark, and only
+buckets come together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.bucketizer import begins_of, cut_buckets, cut_samples, ends_of
+from artimon.compute.statistics import FOLDS, STATISTICS, Stats
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE
 from query_dsl.stores.rows import DOUBLE, ENDED, STRING, Bools, Ints, Rows, Types, rank
@@ -24,29 +26,26 @@ LIFE = ("row", "birth_ms", "first_ms", "last_ms", "last")
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Buckets that hold samples, each once. `at` = row * columns + column, ascending; the rest as STATISTICS."""
+    """Buckets that hold samples, each once. `at` = row * columns + column, ascending."""
 
     at: Ints = field(default_factory=lambda: _NONE)
-    count: Ints = field(default_factory=lambda: _NONE)
-    last_time: Ints = field(default_factory=lambda: _NONE)
-    last: Ints = field(default_factory=lambda: _NONE)
-    min: Ints = field(default_factory=lambda: _NONE)
-    max: Ints = field(default_factory=lambda: _NONE)
-    sum: Ints = field(default_factory=lambda: _NONE)
-
-    def columns(self) -> tuple[Ints, ...]:
-        """All seven."""
-        return (self.at, self.count, self.last_time, self.last, self.min, self.max, self.sum)
+    stats: Stats = field(default_factory=lambda: dict.fromkeys(STATISTICS, _NONE))
+    """Every one of STATISTICS."""
 
     def pick(self, keep: Bools) -> Cuts:
-        """Some of them."""
-        return Cuts(*(column[keep] for column in self.columns()))
+        """The buckets of `keep`."""
+        return Cuts(self.at[keep], {name: column[keep] for name, column in self.stats.items()})
+
+    def lean(self, wanted: Collection[str]) -> Cuts:
+        """The same buckets with zeros for all statistics but those."""
+        nothing = np.zeros(len(self.at), np.int64)
+        return Cuts(self.at, {name: column if name in wanted else nothing for name, column in self.stats.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What samples amount to. `rows` (ascending, each once) are the series that have samples here, with the type and
-    the time of the newest of each; `mixed` are series of more than one type, of which nothing else is here."""
+    """Buckets, lives and ends of samples. `rows` (ascending, each once) are the series with samples here, with the type
+    and the time of the newest of each; `mixed` are series of more than one type, of which nothing else is here."""
 
     cuts: Cuts = field(default_factory=Cuts)
     rows: Ints = field(default_factory=lambda: _NONE)
@@ -78,14 +77,14 @@ def cut(rows: Rows, grid: Grid) -> Piece:
     rows = _sorted(rows)
     if not len(rows):
         return Piece(ended=ended, strings=rows.strings, columns=grid.n)
-    starts = _starts(rows.row)
+    starts = begins_of(rows.row)
     low, high = np.minimum.reduceat(rows.type, starts), np.maximum.reduceat(rows.type, starts)
     mixed = rows.row[starts[low < high]]
     samples = len(rows)
     if len(mixed):
         rows = rows.pick(~np.isin(rows.row, mixed))
-        starts = _starts(rows.row)
-    ends = np.append(starts[1:], len(rows)) - 1 if len(rows) else starts
+        starts = begins_of(rows.row)
+    ends = ends_of(starts, len(rows))
     return Piece(
         _cuts(rows, grid),
         rows.row[starts],
@@ -111,7 +110,7 @@ def join(pieces: Sequence[Piece]) -> Piece:
     rows, types = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("rows", "types"))
     order = np.argsort(rows, kind="stable")
     rows, types = rows[order], types[order]
-    starts = _starts(rows)
+    starts = begins_of(rows)
     if not len(rows):
         mixed = np.unique(np.concatenate([piece.mixed for piece in pieces]))
         return Piece(ended=ended, mixed=mixed, strings=strings, samples=samples, columns=columns)
@@ -160,26 +159,17 @@ def lives_joined(lives: npt.NDArray[np.void], double: Bools) -> npt.NDArray[np.v
         return lives
     ranks = rank(lives["last"], double[lives["row"]])
     lives = lives[np.lexsort((ranks, lives["last_ms"], lives["birth_ms"], lives["row"]))]
-    new = np.ones(len(lives), np.bool_)
-    new[1:] = (lives["row"][1:] != lives["row"][:-1]) | (lives["birth_ms"][1:] != lives["birth_ms"][:-1])
-    starts = np.flatnonzero(new)
-    made: npt.NDArray[np.void] = lives[np.append(starts[1:], len(lives)) - 1].copy()
+    starts = begins_of(lives["row"], lives["birth_ms"])
+    made: npt.NDArray[np.void] = lives[ends_of(starts, len(lives))].copy()
     made["first_ms"] = np.minimum.reduceat(lives["first_ms"], starts)
     return made
-
-
-def _starts(values: Ints) -> npt.NDArray[np.intp]:
-    """Where runs of equal values begin."""
-    new = np.ones(len(values), np.bool_)
-    new[1:] = values[1:] != values[:-1]
-    return np.flatnonzero(new)
 
 
 def _latest(row: Ints, time_ms: Ints) -> tuple[Ints, Ints]:
     order = np.lexsort((time_ms, row))
     row, time_ms = row[order], time_ms[order]
-    starts = _starts(row)
-    return row[starts], time_ms[np.append(starts[1:], len(row)) - 1] if len(row) else time_ms
+    starts = begins_of(row)
+    return row[starts], time_ms[ends_of(starts, len(row))]
 
 
 def _sorted(rows: Rows) -> Rows:
@@ -211,62 +201,37 @@ def _cuts(rows: Rows, grid: Grid) -> Cuts:
     if not len(rows):
         return Cuts()
     at = rows.row * grid.n + column
-    starts = _starts(at)
-    ends = np.append(starts[1:], len(at))
-    cell = rows.cell
-    low, high, total = _folded(starts, rows.type, cell, cell, cell)
-    return Cuts(at[starts], ends - starts, rows.time_ms[ends - 1], cell[ends - 1], low, high, total)
+    starts = begins_of(at)
+    stats = cut_samples(starts, rows.time_ms, rows.cell, rows.type == DOUBLE)
+    return Cuts(at[starts], _without_folds(stats, rows.type[starts]))
 
 
 def _joined(parts: Sequence[Cuts], kinds: Sequence[Types]) -> Cuts:
     """Buckets of several pieces, each once; `kinds` the type of each."""
-    at, count, time, last, low, high, total = (
-        np.concatenate(columns) for columns in zip(*(part.columns() for part in parts), strict=True)
-    )
-    kind = np.concatenate(kinds)
+    at, kind = np.concatenate([part.at for part in parts]), np.concatenate(kinds)
     if not len(at):
         return Cuts()
-    order = np.lexsort((rank(last, kind == DOUBLE), time, at))
-    at, count, time, last, low, high, total = (column[order] for column in (at, count, time, last, low, high, total))
-    kind = kind[order]
-    starts = _starts(at)
-    ends = np.append(starts[1:], len(at)) - 1
-    low, high, total = _folded(starts, kind, low, high, total)
-    return Cuts(at[starts], np.add.reduceat(count, starts), time[ends], last[ends], low, high, total)
+    stats = {name: np.concatenate([part.stats[name] for part in parts]) for name in STATISTICS}
+    order = np.lexsort((rank(stats["last"], kind == DOUBLE), stats["last_time"], at))
+    at, kind = at[order], kind[order]
+    starts = begins_of(at)
+    made = cut_buckets(starts, {name: column[order] for name, column in stats.items()}, kind == DOUBLE)
+    return Cuts(at[starts], _without_folds(made, kind[starts]))
 
 
-def _folded(starts: npt.NDArray[np.intp], kind: Types, low: Ints, high: Ints, total: Ints) -> tuple[Ints, Ints, Ints]:
-    """min, max and sum of each run; strings have none."""
-    columns = ((np.minimum, low), (np.maximum, high), (np.add, total))
-    of_run = kind[starts]
-    double, text = of_run == DOUBLE, of_run == STRING
-    with np.errstate(all="ignore"):  # inf - inf in a sum is NaN, not news; integers wrap as they do in shards
-        if double.all():
-            return tuple(f.reduceat(c.view(np.float64), starts).view(np.int64) for f, c in columns)  # type: ignore[return-value]
-        folded = [f.reduceat(c, starts) for f, c in columns]
-        if double.any():
-            mine = kind == DOUBLE
-            own = _starts_of(starts, mine)
-            for out, (f, c) in zip(folded, columns, strict=True):
-                out[double] = f.reduceat(c[mine].view(np.float64), own).view(np.int64)
-    for out in folded if text.any() else ():
-        out[text] = 0
-    return folded[0], folded[1], folded[2]
-
-
-def _starts_of(starts: npt.NDArray[np.intp], mine: Bools) -> npt.NDArray[np.intp]:
-    """Where those runs begin whose rows are `mine`, among these rows alone."""
-    before: Ints = np.cumsum(mine) - mine
-    return np.asarray(before[starts[mine[starts]]])
+def _without_folds(stats: dict[str, Ints], kind: Types) -> Stats:
+    """STRING has no folded statistics."""
+    text = kind == STRING
+    if text.any():
+        stats |= {name: np.where(text, 0, stats[name]) for name in FOLDS}
+    return stats
 
 
 def _lives_of(rows: Rows) -> npt.NDArray[np.void]:
     """Lives of rows in order."""
     row, birth = rows.row, rows.birth_ms
-    new = np.ones(len(rows), np.bool_)
-    new[1:] = (row[1:] != row[:-1]) | (birth[1:] != birth[:-1])
-    starts = np.flatnonzero(new)
-    ends = np.append(starts[1:], len(rows)) - 1 if len(rows) else starts
+    starts = begins_of(row, birth)
+    ends = ends_of(starts, len(rows))
     lives = np.empty(len(starts), BIRTH_TYPE)
     values = (row[starts], birth[starts], rows.time_ms[starts], rows.time_ms[ends], rows.cell[ends])
     for name, column in zip(LIFE, values, strict=True):
@@ -291,9 +256,9 @@ def _renumbered(piece: Piece, strings: tuple[str, ...]) -> Piece:
 def renumbered(piece: Piece, numbers: Ints) -> Piece:
     """The same with `numbers[cell]` in place of the cells of STRING."""
     texts = piece.kinds() == STRING
-    last = piece.cuts.last.copy()
+    last = piece.cuts.stats["last"].copy()
     last[texts] = numbers[last[texts]]
     lives = piece.lives.copy()
     mine = np.isin(lives["row"], piece.rows[piece.types == STRING])
     lives["last"][mine] = numbers[lives["last"][mine]]
-    return replace(piece, cuts=replace(piece.cuts, last=last), lives=lives)
+    return replace(piece, cuts=Cuts(piece.cuts.at, {**piece.cuts.stats, "last": last}), lives=lives)

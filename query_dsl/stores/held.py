@@ -7,17 +7,18 @@ from collections.abc import Collection
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.cells import whole
+from artimon.compute.statistics import FOLDS, bits_of, join_cells, to_double, with_needs
 from artimon.compute.succession import succession
+from artimon.compute.true_sums import notes_of_wrapped
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets, SelectRequest
 from artimon.model.series_table import SeriesTable
 from query_dsl.stores.cutting import Cuts, Piece, lives_joined, renumbered, without
-from query_dsl.stores.rows import BOOLEAN, DOUBLE, INTEGER, NO_TYPE, STRING, Bools, Ints, Types, rank
-from varstore.cells.sums import BEYOND_64_BITS, may_wrap, sums_to_double, true_sum
+from query_dsl.stores.rows import DOUBLE, INTEGER, NO_TYPE, STRING, Bools, Ints, Types, rank
 
 LIVES_A_SERIES = 5_000
 """As in shards: of more the oldest are left out, and a note says so."""
-_SUM = ("min", "max", "sum")
 
 
 class Held:
@@ -25,9 +26,8 @@ class Held:
 
     def __init__(self, rows: int, grid: Grid, statistics: Collection[str]) -> None:
         self._rows, self._grid = rows, grid
-        wanted = {*statistics, "count"}
+        wanted = with_needs(statistics)
         wanted |= {"last_time"} if "last" in wanted else set()
-        wanted |= set(_SUM) if "sum" in wanted else set()  # they tell which sum is meant where it wraps
         self._flat = {name: np.zeros(rows * grid.n, np.int64) for name in sorted(wanted)}
         self._types: Types = np.full(rows, NO_TYPE, np.uint8)
         self._newest, self._ended = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
@@ -101,29 +101,29 @@ class Held:
         return number
 
     def _put(self, cuts: Cuts, kinds: Types) -> None:
-        at, flat = cuts.at, self._flat
+        at, stats, flat = cuts.at, cuts.stats, self._flat
         before = flat["count"][at]
         there = before > 0
-        flat["count"][at] = before + cuts.count
+        flat["count"][at] = before + stats["count"]
         if "last_time" in flat:
             later = ~there | self._later(cuts, kinds, there)
-            flat["last_time"][at[later]] = cuts.last_time[later]
-            if "last" in flat:
-                flat["last"][at[later]] = cuts.last[later]
-        double = kinds == DOUBLE
-        for name, join in (("min", np.minimum), ("max", np.maximum), ("sum", np.add)):
+            for name in {"last_time", "last"} & flat.keys():
+                flat[name][at[later]] = stats[name][later]
+        double = bits_of(kinds == DOUBLE)
+        for name, fold in FOLDS.items():
             if name in flat:
-                new = getattr(cuts, name)
+                new = stats[name]
                 if there.any():
-                    new = np.where(there, _folded(join, flat[name][at], new, double), new)
+                    new = np.where(there, join_cells(fold, flat[name][at], new, double), new)
                 flat[name][at] = new
 
     def _later(self, cuts: Cuts, kinds: Types, there: Bools) -> Bools:
-        times = self._flat["last_time"][cuts.at]
-        later = there & (cuts.last_time > times)
-        tied = np.flatnonzero(there & (cuts.last_time == times))
+        times, new = self._flat["last_time"][cuts.at], cuts.stats["last_time"]
+        later = there & (new > times)
+        tied = np.flatnonzero(there & (new == times))
         if len(tied) and "last" in self._flat:
-            ranks = [self._ranks(cells[tied], kinds[tied]) for cells in (cuts.last, self._flat["last"][cuts.at])]
+            lasts = cuts.stats["last"], self._flat["last"][cuts.at]
+            ranks = [self._ranks(cells[tied], kinds[tied]) for cells in lasts]
             later[tied] = ranks[0] > ranks[1]
         return np.asarray(later)
 
@@ -168,7 +168,7 @@ class Held:
         )
         made = SeriesTable(series.fingerprints, types, series.kinds, series.columns)
         if "sum" in request.statistics:
-            more += _sum_notes(made, held)
+            more += notes_of_wrapped(held, whole(made.types), lambda row: made[row].name)
         return Buckets(
             request.grid,
             made,
@@ -183,21 +183,10 @@ class Held:
     def _to_double(self, rows: Ints, lives: npt.NDArray[np.void]) -> None:
         shape = (self._rows, self._grid.n)
         held = {name: matrix.reshape(shape) for name, matrix in self._flat.items()}
-        if "sum" in held:
-            parts = [held[name][rows].ravel() for name in ("count", "min", "max", "sum")]
-            held["sum"][rows] = sums_to_double(*parts).view(np.int64).reshape(len(rows), -1)
-        for name in {"last", "min", "max"} & held.keys():
-            held[name][rows] = held[name][rows].astype(np.float64).view(np.int64)
+        for name, cells in to_double({name: matrix[rows] for name, matrix in held.items()}).items():
+            held[name][rows] = cells
         mine = np.isin(lives["row"], rows)
         lives["last"][mine] = lives["last"][mine].astype(np.float64).view(np.int64)
-
-
-def _folded(join: np.ufunc, old: Ints, new: Ints, double: Bools) -> Ints:
-    with np.errstate(all="ignore"):
-        whole: Ints = join(old, new)
-        if double.any():
-            whole[double] = join(old[double].view(np.float64), new[double].view(np.float64)).view(np.int64)
-    return whole
 
 
 def _newest_lives(lives: npt.NDArray[np.void], rows: int) -> tuple[npt.NDArray[np.void], int]:
@@ -208,16 +197,3 @@ def _newest_lives(lives: npt.NDArray[np.void], rows: int) -> tuple[npt.NDArray[n
     after = np.cumsum(many)[lives["row"]] - np.arange(len(lives))  # lives of the series from this one on
     kept = lives[after <= LIVES_A_SERIES]
     return kept, len(lives) - len(kept)
-
-
-def _sum_notes(series: SeriesTable, held: dict[str, npt.NDArray[np.int64]]) -> tuple[str, ...]:
-    """Names whose sums do not fit in the 64 bits of an answer, where they are given modulo 2^64, as shards say it."""
-    whole = np.asarray((series.types == INTEGER) | (series.types == BOOLEAN))
-    wide = may_wrap(held["count"], held["min"], held["max"]) & whole[:, None] & (held["count"] > 0)
-    wrapped: dict[str, int] = {}
-    for row, column in np.argwhere(wide).tolist():
-        exact = true_sum(*(int(held[name][row, column]) for name in ("count", "min", "max", "sum")))
-        if exact is None or not -(2**63) <= exact < 2**63:
-            name = series[row].name
-            wrapped[name] = wrapped.get(name, 0) + 1
-    return tuple(f"sum of {name} {BEYOND_64_BITS} in {n} buckets: given modulo 2^64" for name, n in wrapped.items())

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from artimon.compute.statistics import with_needs
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store
 from artimon.rawtable.head import newest_document
@@ -369,13 +370,10 @@ class CutWork:
             yield join(pieces)
 
     def _lean(self, piece: Piece) -> Piece:
-        """Without statistics that nobody asked for."""
-        nothing = np.zeros(len(piece.cuts.at), np.int64)
-        wanted = {*self.statistics, "count"}
+        """Without the statistics that were not asked for."""
+        wanted = with_needs(self.statistics)
         wanted |= {"last", "last_time"} if wanted & {"last", "last_time"} else set()
-        wanted |= {"min", "max"} if "sum" in wanted else set()
-        dropped = {name: nothing for name in ("last_time", "last", "min", "max", "sum") if name not in wanted}
-        return replace(piece, cuts=replace(piece.cuts, **dropped)) if dropped else piece
+        return replace(piece, cuts=piece.cuts.lean(wanted))
 
 
 def _groups(chosen: Sequence[RawFile]) -> list[list[RawFile]]:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from artimon.compute.ties import double_order
 from artimon.model.values import ValueType
-from varstore.cells.ties import double_order
 
 Ints = npt.NDArray[np.int64]
 Types = npt.NDArray[np.uint8]

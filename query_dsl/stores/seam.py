@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.statistics import FOLDS, fold_last_axis, to_double
 from artimon.compute.succession import succession
 from artimon.model.grid import Grid
 from artimon.model.select import Buckets, SelectRequest
 from artimon.model.series_table import SeriesTable
 from query_dsl.stores.cutting import lives_joined
 from query_dsl.stores.rows import DOUBLE, INTEGER, STRING, Ints, Types
-from varstore.cells.sums import sums_to_double
-
-_VALUES = ("last", "min", "max", "sum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,23 +101,14 @@ def _as(side: _Side, types: Types) -> dict[str, Ints]:
     found = dict(side.buckets.statistics)
     late = np.flatnonzero((side.types == INTEGER) & (types[side.rows] == DOUBLE))
     if len(late):
-        for name in _VALUES:
-            if name in found:
-                found[name] = np.array(found[name])
-                found[name][late] = _to_double(side.buckets, name, late)
+        for name, cells in to_double({name: matrix[late] for name, matrix in found.items()}).items():
+            found[name] = np.array(found[name])
+            found[name][late] = cells
     texts = np.flatnonzero(side.types == STRING)
     if side.texts_from and len(texts) and "last" in found:
         found["last"] = np.array(found["last"])
         found["last"][texts] += side.texts_from
     return found
-
-
-def _to_double(buckets: Buckets, name: str, rows: npt.NDArray[np.intp]) -> Ints:
-    held = buckets.statistics
-    if name == "sum" and {"count", "min", "max"} <= held.keys():
-        parts = [np.ascontiguousarray(held[one][rows]).ravel() for one in ("count", "min", "max", "sum")]
-        return sums_to_double(*parts).view(np.int64).reshape(len(rows), -1)
-    return np.ascontiguousarray(held[name][rows]).astype(np.float64).view(np.int64)
 
 
 def _without(statistics: dict[str, Ints], rows: npt.NDArray[np.intp], columns: int) -> None:
@@ -159,24 +148,7 @@ def coarser(found: Buckets, grid: Grid) -> Buckets:
         if name in held:
             made[name] = np.where(made["count"] > 0, np.take_along_axis(held[name], newest[..., None], 2)[..., 0], 0)
     double = table.types == DOUBLE
-    for name, fold, least in (("min", np.minimum, np.inf), ("max", np.maximum, -np.inf), ("sum", np.add, 0.0)):
+    for name, fold in FOLDS.items():
         if name in held:
-            made[name] = _folded(held[name], there, double, fold, least)
+            made[name] = fold_last_axis(fold, held[name], there, double)
     return replace(found, grid=grid, statistics=made)
-
-
-def _folded(
-    cells: npt.NDArray[np.int64],
-    there: npt.NDArray[np.bool_],
-    double: npt.NDArray[np.bool_],
-    fold: np.ufunc,
-    least: float,
-) -> Ints:
-    bounds = {np.inf: np.iinfo(np.int64).max, -np.inf: np.iinfo(np.int64).min, 0.0: 0}
-    out: Ints = np.zeros(cells.shape[:2], np.int64)
-    with np.errstate(all="ignore"):
-        out[~double] = fold.reduce(np.where(there, cells, bounds[least])[~double], axis=2)
-        values = np.where(there[double], cells[double].view(np.float64), least)
-        out[double] = fold.reduce(values, axis=2).view(np.int64)
-    out[~there.any(axis=2)] = 0
-    return out

@@ -1,13 +1,16 @@
-"""A piece as bytes: what a Spark task hands back. Both ends are this program."""
+"""A piece as bytes, as a Spark task returns it. Both ends are this program."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.select import BIRTH_TYPE
 from query_dsl.stores.cutting import Cuts, Piece
 from query_dsl.stores.rows import Ints
@@ -21,7 +24,8 @@ MAX_PIECE = 1 << 30
 def encode_piece(piece: Piece) -> bytes:
     """A length, a header in JSON, and columns of int64, each as differences, all packed."""
     columns = [
-        *piece.cuts.columns(),
+        piece.cuts.at,
+        *(piece.cuts.stats[name] for name in STATISTICS),
         piece.rows,
         piece.types.astype(np.int64),
         piece.newest_ms,
@@ -51,19 +55,23 @@ def decode_piece(data: bytes | pa.Buffer) -> Piece:
     packed = pa.decompress(whole[body:], head["bytes"], _CODEC)
     flat = np.frombuffer(packed, np.int64)
     cuts = np.cumsum([0, *head["lengths"]]).tolist()
-    columns: list[Ints] = [np.cumsum(flat[a:b]) for a, b in pairwise(cuts)]
-    lives = np.empty(len(columns[10]), BIRTH_TYPE)
-    for name, column in zip(BIRTH_TYPE.names or (), columns[10:15], strict=True):
-        lives[name] = column
+    rest: Iterator[Ints] = iter([np.cumsum(flat[a:b]) for a, b in pairwise(cuts)])
     return Piece(
-        Cuts(*columns[:7]),
-        columns[7],
-        columns[8].astype(np.uint8),
-        columns[9],
-        lives,
-        (columns[15], columns[16]),
-        columns[17],
+        Cuts(next(rest), {name: next(rest) for name in STATISTICS}),
+        next(rest),
+        next(rest).astype(np.uint8),
+        next(rest),
+        _lives([next(rest) for _ in BIRTH_TYPE.names or ()]),
+        (next(rest), next(rest)),
+        next(rest),
         tuple(head["strings"]),
         head["samples"],
         head["columns"],
     )
+
+
+def _lives(columns: Sequence[Ints]) -> npt.NDArray[np.void]:
+    lives = np.empty(len(columns[0]), BIRTH_TYPE)
+    for name, column in zip(BIRTH_TYPE.names or (), columns, strict=True):
+        lives[name] = column
+    return lives

@@ -6,9 +6,10 @@ import math
 from collections import Counter, defaultdict
 from typing import Any, NamedTuple
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.fingerprint import unsigned
 from artimon.model.grid import Grid
-from artimon.model.select import STATISTICS, Matcher, SelectRequest, Store
+from artimon.model.select import Matcher, SelectRequest, Store
 from artimon.model.values import ValueType, cell_to_double
 from artimon.rawtable.reader import read_raw
 from artimon.rawtable.schema import raw_uri

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import DEFAULT_LEVELS
 from artimon.model.registration import zookeeper_client
 from artimon.model.routing import owners, virtual_shard
-from artimon.model.select import STATISTICS, Buckets, Matcher, SelectRequest, decode_buckets
+from artimon.model.select import Buckets, Matcher, SelectRequest, decode_buckets
 from artimon.stack.topics import TOPICS
 from bookkeeper.framed import FramedClient
 from tests.faults.batches import NAME

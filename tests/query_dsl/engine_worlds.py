@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
-from artimon.model.select import STATISTICS, Buckets, SelectRequest
+from artimon.model.select import Buckets, SelectRequest
 from artimon.model.series import Series
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import Kind, Value, ValueType, cell_to_double, double_to_cell, type_of

@@ -12,8 +12,8 @@ from artimon.compute.aggregate import (
     decode_aggregate,
     encode_aggregate,
 )
+from artimon.compute.statistics import STATISTICS
 from artimon.model.select import (
-    STATISTICS,
     Buckets,
     Matcher,
     SelectError,

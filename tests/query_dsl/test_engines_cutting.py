@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
-from artimon.model.select import STATISTICS, SelectRequest
+from artimon.model.select import SelectRequest
 from query_dsl.stores.cutting import Piece, cut, join
 from query_dsl.stores.held import Held
 from query_dsl.stores.rows import Rows, settle

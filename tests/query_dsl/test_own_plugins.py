@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 MODULE = """
 import numpy as np
 from artimon.compute.frames import over
-from artimon.compute.functions import Mapped
+from artimon.compute.arrays import Mapped
 from query_dsl import Matrix
 from query_dsl.functions.mappers import Mapper
 from query_dsl.functions.operators import Operator

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,8 +15,8 @@ from artimon.compute.params import arguments
 from artimon.compute.ticks import Ticks, TooWide, run_irregular
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, ValueType
 
-OF_ENDS = sorted(ticking.ENDS)
-SHARED = ["min", "max", "sum", "mean", "count", "first", "last"]
+OF_ENDS = sorted(name for name, function in FUNCTIONS.items() if function.edges)
+SHARED = sorted(name for name, function in FUNCTIONS.items() if function.shared is not None)
 Sample = tuple[int, int, int]
 """Milliseconds since the sample before, whether a life begins, value."""
 
@@ -65,9 +67,8 @@ def test_functions_of_the_ends_look_at_nothing_between_but_births(
 ) -> None:
     ticks, (before, after, gap) = ticks_of(series, kind, stored), widths
     quick = run_irregular(FUNCTIONS[name], ticks, before, after, max_gap_ms=gap, min_count=least)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ticking, "ENDS", frozenset())
-        whole = run_irregular(FUNCTIONS[name], ticks, before, after, max_gap_ms=gap, min_count=least)
+    every = replace(FUNCTIONS[name], edges=False)
+    whole = run_irregular(every, ticks, before, after, max_gap_ms=gap, min_count=least)
     assert quick.types.tolist() == whole.types.tolist()
     assert quick.present.tolist() == whole.present.tolist()
     assert quick.cells[quick.present].tolist() == whole.cells[whole.present].tolist()

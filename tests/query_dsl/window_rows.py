@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from artimon.compute.arrays import Arrays
+from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import Floats
 from artimon.compute.frames import Frame
-from artimon.compute.functions import FUNCTIONS, Mapped, masked
+from artimon.compute.function import masked
+from artimon.compute.functions import FUNCTIONS
 from artimon.compute.params import arguments
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE

@@ -19,11 +19,12 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kazoo.client import KazooClient
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import encode_series
 from artimon.model.grid import Grid
-from artimon.model.select import NAME, STATISTICS, Buckets, Matcher, SelectRequest
+from artimon.model.select import NAME, Buckets, Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
 from pipeline.spark.shards import ShardDirectory, ShardsUnknown
 from tests.varstore.feeding import Feed, Log, reference, table

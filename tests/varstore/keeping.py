@@ -7,11 +7,12 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId
 from artimon.model.feed import FeedAnswer, FeedRange, join_samples
 from artimon.model.grid import Grid
 from artimon.model.routing import virtual_shard
-from artimon.model.select import NAME, STATISTICS, Matcher, SelectRequest
+from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.values import Value
 from artimon.model.vshards import from_hex, mask_of
 from tests.varstore.reference import LEVELS, Reference, end_of

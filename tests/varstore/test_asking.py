@@ -20,10 +20,11 @@ from artimon.model.vshards import EVERY, from_hex, in_mask, mask_of, to_hex
 from bookkeeper.framed import FramedServer
 from tests.waiting import eventually
 from varstore.cluster.asked import Ask, Outcome
-from varstore.cluster.asking import Asking
 from varstore.cluster.choosing import choose
+from varstore.cluster.connections import ShardConnections
 from varstore.cluster.directory import Place, Shards
 from varstore.cluster.membership import Membership
+from varstore.cluster.round import Round
 from varstore.service import idl
 
 DEADLINE_S = 8.0
@@ -81,7 +82,7 @@ class World:
             self.shards[id_].start()
         self.gone: set[str] = set()
         self.forgotten = 0
-        self.asking = Asking(self.read, self.forget, SYSTEM_CLOCK, DEADLINE_S)
+        self.connections = ShardConnections(self.read, self.forget, SYSTEM_CLOCK, DEADLINE_S)
 
     def read(self) -> Shards:
         return Shards(self.membership, tuple(s.place for id_, s in self.shards.items() if id_ not in self.gone))
@@ -101,7 +102,7 @@ class World:
 
             return Ask("find", lambda _: (wire,), read)
 
-        outcomes, notes = self.asking.ask(self.read(), EVERY, question, monotonic() + seconds, check)
+        outcomes, notes = Round(self.connections, self.read(), question, monotonic() + seconds, check).run(EVERY)
         assert all(outcome.answer.vshards == outcome.vshards for outcome in outcomes)
         covered = [v for outcome in outcomes for v in in_mask(outcome.vshards)]
         assert len(covered) == len(set(covered)), "a virtual shard is answered for twice"
@@ -110,7 +111,7 @@ class World:
     def close(self) -> None:
         for shard in self.shards.values():
             shard.hangs.set()
-        self.asking.close()
+        self.connections.close()
         for shard in self.shards.values():
             shard.kill()
 
@@ -207,7 +208,7 @@ def test_who_asks_may_give_up(pair: World) -> None:
     with pytest.raises(GivenUp):
         pair.ask(check=check)
     assert monotonic() - began < DEADLINE_S / 2
-    eventually(lambda: not pair.asking._running)
+    eventually(lambda: not pair.connections._running)
     for shard in pair.shards.values():
         shard.hangs.set()
     outcomes, notes = pair.ask()
@@ -218,7 +219,7 @@ def test_replies_come_without_another_thread(pair: World) -> None:
     """Once connections stand; a thread of the pool is for who is late."""
     pair.ask()
     names = [thread.name for thread in threading.enumerate()]
-    pair.asking._threads.shutdown()
+    pair.connections._threads.shutdown()
     outcomes, notes = pair.ask()
     assert (covered(outcomes), notes) == (EVERY, [])
     assert any(name.startswith("varstore-client") for name in names)
@@ -257,7 +258,7 @@ def test_what_moved_is_asked_for_where_it_is_now(pair: World) -> None:
     new.place = replace(new.place, held=new.place.held | some, ready=new.place.ready | some)
     fresh, reads = pair.read, iter([stale])
     pair.read = lambda: next(reads, None) or fresh()  # type: ignore[method-assign]
-    pair.asking._shards = fresh
+    pair.connections.shards = fresh
     outcomes, notes = pair.ask()
     assert (covered(outcomes), notes) == (EVERY, [])
 

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from artimon.compute.statistics import STATISTICS
+from artimon.compute.true_sums import true_sum
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
-from artimon.model.select import NAME, STATISTICS, Buckets, Matcher, SelectError, SelectRequest
+from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest
 from artimon.model.values import Value, ValueType, cell_to_double
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
 from varstore.cells.memory import lazy_zeros
 from varstore.cells.ring import Ring
-from varstore.cells.sums import true_sum
 from varstore.series.texts import NO_TEXT, Texts
 from varstore.shard import Shard
 

@@ -12,7 +12,6 @@ import pytest
 from artimon.compute.aggregate import AggregateRequest
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.reducing import Windows
-from artimon.compute.rolling_increase import ROLLING
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
@@ -31,7 +30,7 @@ ALL = (Matcher(NAME, "prefix", "test."),)
 GRID = Grid(NOW + 3 * MINUTE, MINUTE, 3)
 PADDING = 15_000
 BY_ROWS = Windows("increase", GRID.n + PADDING, left=PADDING, max_gap_ms=MINUTE)
-BY_CHUNKS = Windows(next(name for name in FUNCTIONS if name not in ROLLING), GRID.n)
+BY_CHUNKS = Windows(next(name for name, function in FUNCTIONS.items() if function.rolling is None), GRID.n)
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model import files
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.health import read_health
-from artimon.model.select import NAME, STATISTICS, Matcher, SelectRequest
+from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.vshards import EVERY
 from tests.varstore.cluster import NOW, SOURCES, Cluster
 from tests.varstore.raw_log import RawLog

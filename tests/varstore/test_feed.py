@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.feed import FeedAnswer, FeedEntry, FeedRange, decode_range, encode_range, join_samples
 from artimon.model.grid import Grid
 from artimon.model.routing import ownership, virtual_shard
-from artimon.model.select import NAME, STATISTICS, Buckets, Matcher, SelectRequest
+from artimon.model.select import NAME, Buckets, Matcher, SelectRequest
 from tests.varstore.worlds import TOPIC, TestBatch, announce, print_of, range_of
 from varstore.groups import Partition
 from varstore.shard import Shard, ShardBroken

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
 from artimon.model.routing import ownership, virtual_shard
-from artimon.model.select import NAME, STATISTICS, Matcher, SelectRequest
+from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.vshards import EVERY, mask_of
 from pipeline.spark import feeding
 from pipeline.spark.cuts import Cuts

@@ -9,9 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId
 from artimon.model.grid import DEFAULT_LEVELS, Grid
-from artimon.model.select import NAME, STATISTICS, Matcher, SelectRequest
+from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.vshards import in_mask
 from tests.seeds import fixed_and_drawn
 from tests.varstore.feeding import table

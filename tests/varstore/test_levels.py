@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import Samples
 from artimon.model.grid import DEFAULT_LEVELS, Grid, Level
 from artimon.model.routing import virtual_shard
-from artimon.model.select import STATISTICS
 from artimon.model.values import ValueType
 from tests.varstore.reference import Reference
 from tests.varstore.test_model import HOMES, MINUTE, SERIES, START, check_bucket, expect, grids, logs

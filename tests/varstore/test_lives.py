@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.compute.ties import Bounds, Cells
 from varstore.cells.lives import Lives
 from varstore.cells.older import SEGMENT
-from varstore.cells.ties import Bounds, Cells
 from varstore.series.texts import Texts
 
 SLOTS = 3 * SEGMENT

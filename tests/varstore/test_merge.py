@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
-from artimon.model.select import BIRTH_TYPE, STATISTICS, Buckets, Matcher, SelectRequest
+from artimon.model.select import BIRTH_TYPE, Buckets, Matcher, SelectRequest
 from artimon.model.series import NAME, Series
 from artimon.model.values import Kind, ValueType
 from varstore.cluster.merge import unite

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
 from artimon.model.routing import virtual_shard
-from artimon.model.select import NAME, STATISTICS, Buckets, Matcher, SelectRequest
+from artimon.model.select import NAME, Buckets, Matcher, SelectRequest
 from artimon.model.values import Value, ValueType, cell_to_double
 from tests.varstore.reference import LEVELS, Reference, Sample, end_of, greatest, last_of, least
 from tests.varstore.worlds import Row, TestBatch, announce, print_of, range_of

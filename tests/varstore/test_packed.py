@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.compute.statistics import FIELDS
 from varstore.cells.columns import Classes, Column, Constant, Narrow, Plain, Where, Words, encode, places_of
-from varstore.cells.dense import FIELDS, Dense
+from varstore.cells.dense import Dense
 from varstore.cells.packed import NotOne, Packed, pack, unzigzag, zigzag
 
 ODD: npt.NDArray[np.float64] = np.concatenate(

@@ -11,14 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from artimon.compute import rolling_increase
+from artimon.compute import functions
 from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed, aggregate_buckets
 from artimon.compute.reducing import Windows
+from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import Grid, Level
 from artimon.model.labels import canonical
-from artimon.model.select import NAME, STATISTICS, Matcher
+from artimon.model.select import NAME, Matcher
 from artimon.model.values import Kind, Value, ValueType
 from tests.seeds import fixed_and_drawn
 from tests.varstore.worlds import Row, TestBatch, range_of
@@ -30,7 +31,7 @@ T = 1_800_000_000_000 // HOUR * HOUR
 MINUTES = 26
 LEVELS = (Level(60, 40), Level(300, 12))
 TYPES = (ValueType.INTEGER, ValueType.DOUBLE, ValueType.BOOLEAN, ValueType.STRING)
-FUNCTIONS = tuple(rolling_increase.ROLLING)
+FUNCTIONS = tuple(name for name, function in functions.FUNCTIONS.items() if function.rolling is not None)
 
 
 class World:

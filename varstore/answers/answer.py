@@ -8,16 +8,18 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.cells import whole
+from artimon.compute.statistics import FOLDS, STATISTICS, with_needs
+from artimon.compute.ties import Cells
+from artimon.compute.true_sums import notes_of_wrapped
 from artimon.model.grid import Level
-from artimon.model.select import NAME, STATISTICS, Buckets, SelectError, SelectRequest
+from artimon.model.select import NAME, Buckets, SelectError, SelectRequest
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import ValueType
 from varstore.answers.waiting import Gone, Waiting, never
 from varstore.buckets import NO_TYPE, BucketStore
 from varstore.cells.dense import copy_row
 from varstore.cells.ring import Ring
-from varstore.cells.sums import BEYOND_64_BITS, may_wrap, true_sum
-from varstore.cells.ties import Cells
 from varstore.locks import FairLock
 from varstore.series.index import Index
 from varstore.series.slots import Fingerprints, Slots
@@ -30,7 +32,6 @@ FEW = 6
 CHUNK = 16_384
 """Series whose lives are copied at a time."""
 TRIES, SEARCHES = 3, 10
-_INT64 = range(-(2**63), 2**63)
 _TEXT = int(ValueType.STRING)
 
 
@@ -131,7 +132,7 @@ class Answers:
     def _rows(self, ring: Ring, request: SelectRequest, slots: Slots, waiting: Waiting) -> dict[str, Cells]:
         """(grid.n, slots) of each statistic, zero where count is, and what is needed besides."""
         grid = request.grid
-        names = {*request.statistics, "count", *(("min", "max") if "sum" in request.statistics else ())}
+        names = with_needs(request.statistics)
         out = {name: np.zeros((grid.n, len(slots)), np.int64) for name in names}
         if not len(slots):
             return out
@@ -191,24 +192,11 @@ class Answers:
         births["last"][alive] = np.searchsorted(ids, last)
         if "last" in read:
             read["last"][:, texts] = np.where(some, np.searchsorted(ids, held["last"]), 0)
-        for name in ("min", "max", "sum"):
-            if name in read:  # strings have none
-                read[name][:, texts] = 0
+        for name in FOLDS.keys() & read.keys():  # strings have none
+            read[name][:, texts] = 0
         return tuple(self._store.texts[id] for id in ids.tolist())
 
 
 def _sum_notes(series: SeriesTable, read: dict[str, Cells]) -> tuple[str, ...]:
-    """Names the series whose sum does not fit in the 64 bits of an answer, where it is given modulo 2^64."""
-    whole = (series.types == ValueType.INTEGER) | (series.types == ValueType.BOOLEAN)
-    count = read["count"]
-    wide = may_wrap(count, read["min"], read["max"]) & whole & (count > 0)
-    wrapped: dict[str, int] = {}
-    for i, row in np.argwhere(wide).tolist():
-        at = (i, row)
-        exact = true_sum(int(count[at]), *(int(read[name][at]) for name in ("min", "max", "sum")))
-        if exact is None or exact not in _INT64:
-            name = series[row].name
-            wrapped[name] = wrapped.get(name, 0) + 1
-    return tuple(
-        f"sum of {name} {BEYOND_64_BITS} in {buckets} buckets: given modulo 2^64" for name, buckets in wrapped.items()
-    )
+    stats = {name: matrix.T for name, matrix in read.items()}
+    return notes_of_wrapped(stats, whole(series.types), lambda row: series[row].name)

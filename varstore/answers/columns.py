@@ -10,15 +10,13 @@ import numpy.typing as npt
 
 from artimon.compute.cells import Ints
 from artimon.compute.rolling import Counts, Some
+from artimon.compute.statistics import FIELD_OF, FOLDS, with_needs
 from varstore.answers.parts import Part
 from varstore.cells.packed import Packed
 from varstore.cells.ring import Ring
 
 Copies = Mapping[str, npt.NDArray[Any]]
 WIDE = 2.0**62
-_FIELD_OF = {"last_time": "offset"}
-_WIDE = ("min", "max", "sum")
-"""Of one sample they are the last."""
 
 
 class MayWrap(Exception):
@@ -50,13 +48,13 @@ class Reading(NamedTuple):
     def of(cls, statistics: Collection[str]) -> Reading:
         """`statistics` of a window function."""
         names = frozenset(statistics) | {"count"}
-        rarely = {"min"} if "last_time" in names else {"min", "max"} if "sum" in names else set[str]()
+        rarely = {"min"} if "last_time" in names else with_needs(names) - names
         return cls(names - rarely, frozenset(rarely))
 
     @property
     def fields(self) -> set[str]:
         """All of it, as a ring calls it."""
-        return {_FIELD_OF.get(name, name) for name in self.names | self.rarely}
+        return {FIELD_OF[name] for name in self.names | self.rarely}
 
     def capture(self, ring: Ring, number: int, part: Part) -> Captured:
         """With the owner's lock held."""
@@ -98,10 +96,10 @@ class PartColumn:
         if statistic == "last_time":
             time = self._read.get(statistic)
             if time is None:
-                time = self._read[statistic] = self._field("offset") + self._left_ms
+                time = self._read[statistic] = self._field(FIELD_OF[statistic]) + self._left_ms
             return time
         packed = isinstance(self._source, Packed)
-        return self._field("last" if packed and self.count is None and statistic in _WIDE else statistic)
+        return self._field("last" if packed and self.count is None and statistic in FOLDS else statistic)
 
     def refuse_wrapped(self) -> None:
         """MayWrap where a sum of integers may not be what its 64 bits say."""

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from artimon.compute.cells import DOUBLE, STRING, Types
 from artimon.compute.functions import FUNCTIONS
-from artimon.compute.rolling import FLOATS, Some
+from artimon.compute.rolling import Some
+from artimon.compute.ties import Cells
 from varstore.cells.columns import Where, Words
 from varstore.cells.ring import Ring
 from varstore.cells.segments import Selection as Chosen
-from varstore.cells.ties import Cells
 from varstore.series.slots import Slots
 
 Mask = npt.NDArray[np.bool_]
@@ -118,7 +118,7 @@ class Layout:
 
     def _kinds(self) -> Cells:
         takes_texts = self.function == "count" or (FUNCTIONS[self.function].strings and self.reducer == "count")
-        if self.function in FLOATS:
+        if FUNCTIONS[self.function].gives == "real":
             kind = np.full(len(self.types), _REAL, np.int64)
         elif self.function == "count" or takes_texts:
             kind = np.zeros(len(self.types), np.int64)

@@ -7,7 +7,7 @@ this process that are twins are read as buckets, united and reduced apart."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -32,15 +32,17 @@ from artimon.compute.aggregate import (
 from artimon.compute.arrays import Arrays
 from artimon.compute.cells import BOOLEAN, INTEGER, Types
 from artimon.compute.classes import REDUCERS
-from artimon.compute.functions import FUNCTIONS, Function
+from artimon.compute.function import Function, ruled
+from artimon.compute.functions import FUNCTIONS
 from artimon.compute.params import arguments
 from artimon.compute.ranks import ORDERED
 from artimon.compute.reducing import Reducing, Rows
-from artimon.compute.rolling import Odd, Some, Span, all_of, both, ruled
-from artimon.compute.rolling_increase import ROLLING
+from artimon.compute.rolling import Odd, Rolling, Some, Span, all_of, both
+from artimon.compute.statistics import STATISTICS, with_needs
 from artimon.compute.succession import succession
+from artimon.compute.ties import Cells
 from artimon.model.grid import Grid, Level
-from artimon.model.select import STATISTICS, SelectError
+from artimon.model.select import SelectError
 from artimon.model.values import Kind
 from varstore.answers.answer import HOLD_S, Answers, Changed, check_request
 from varstore.answers.columns import Captured, MayWrap, PartColumn, Reading
@@ -51,7 +53,6 @@ from varstore.answers.selection import Selection, SelectionChanged, Selections, 
 from varstore.answers.waiting import DeadlinePassed, Gone, Waiting, never
 from varstore.buckets import BucketStore
 from varstore.cells.ring import Ring
-from varstore.cells.ties import Cells
 from varstore.cluster.merge import unite
 from varstore.locks import FairLock, Turns
 from varstore.series.index import Index
@@ -73,6 +74,8 @@ LEAST_BEST, MOST_BEST = 1_000, 20_000
 AT_ONCE = max(1, min(4, (os.cpu_count() or 1) - 1))
 """Questions that are computed at a time, part by part in turn: threads that wait for the interpreter's lock after every
 step of numpy make feeding wait as well, and a core is left to it."""
+
+Make = Callable[[Span], Rolling]
 
 __all__ = ["DeadlinePassed", "Pushdown", "check_memory"]
 
@@ -158,8 +161,9 @@ class Pushdown:
         args = arguments(request.reducer, reducer_params(request.reducer), request.args)
         reducing = Reducing(request.windows, request.reducer, len(selection.classes), reducer_args=args)
         reducing.counts.selected = len(selection)
-        if request.windows.function in ROLLING:
-            self._by_rows(job, reducing)
+        rolling = FUNCTIONS[request.windows.function].rolling
+        if rolling is not None:
+            self._by_rows(job, reducing, rolling)
         else:
             self._by_chunks(job, reducing, np.arange(len(selection)))
         gauge = self._first_gauge(selection, reducing)
@@ -197,12 +201,12 @@ class Pushdown:
 
     # row by row
 
-    def _by_rows(self, job: _Job, reducing: Reducing) -> None:
+    def _by_rows(self, job: _Job, reducing: Reducing, make: Make) -> None:
         layout, scratch = self._layout(job), Scratch()
         for part in layout.parts:
             try:
                 with self._turns:
-                    rows = self._roll(job, layout, part, scratch, reducing)
+                    rows = self._roll(job, layout, part, scratch, reducing, make)
             except Odd:
                 self._by_chunks(job, reducing, np.arange(part.rows.start, part.rows.stop))
                 continue
@@ -224,9 +228,9 @@ class Pushdown:
         return held
 
     def _roll(
-        self, job: _Job, layout: Layout, part: Part, scratch: Scratch, reducing: Reducing
+        self, job: _Job, layout: Layout, part: Part, scratch: Scratch, reducing: Reducing, make: Make
     ) -> PartRows | PartValues:
-        """All windows of a part. Raises Odd, MayWrap."""
+        """All windows of a part by the rolling form `make`. Raises Odd, MayWrap."""
         windows, function = job.request.windows, FUNCTIONS[job.request.windows.function]
         wide = windows.wide(job.request.grid)
         rows: PartRows | PartValues
@@ -248,7 +252,7 @@ class Pushdown:
                 column = _column(one, part, 0, function) if isinstance(one, Captured) else None
                 rows.see(column is not None and column.present)
             captured, members = iter(held_rows), all_of(rows.seen())
-        rolling = ROLLING[function.name](_span(job, part, wide, lives))
+        rolling = make(_span(job, part, wide, lives))
         until = windows.left + job.request.grid.n
         for at in range(wide.n):
             job.waiting.check()
@@ -327,14 +331,13 @@ class Pushdown:
 
     def _by_chunks(self, job: _Job, reducing: Reducing, members: Rows) -> None:
         request, selection = job.request, job.selection
-        statistics = {"count", *FUNCTIONS[request.windows.function].statistics}
-        bounds = {"min", "max"} if "sum" in statistics else set[str]()
-        each = max(1, CHUNK_CELLS // (request.windows.wide(request.grid).n * len(statistics | bounds)))
+        statistics = with_needs(FUNCTIONS[request.windows.function].statistics)
+        each = max(1, CHUNK_CELLS // (request.windows.wide(request.grid).n * len(statistics)))
         for start in range(0, len(members), each):
             job.waiting.check()
             rows = members[start : start + each]
             with self._turns:
-                data = self._copy_chunk(job, rows, statistics | bounds)
+                data = self._copy_chunk(job, rows, statistics)
                 reducing.add(data, selection.codes[rows], rows)
 
     def _first_gauge(self, selection: Selection, reducing: Reducing) -> Class:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import Floats, Ints
-from artimon.compute.classes import Partial, add_partial
+from artimon.compute.classes import EXTREMES, Partial, add_partial
 from artimon.compute.exact import (
     HUGE,
     Sums,
@@ -22,13 +22,13 @@ from artimon.compute.exact import (
 )
 from artimon.compute.reducing import Reducing
 from artimon.compute.rolling import Shown, Some
+from artimon.compute.statistics import SUM
+from artimon.compute.ties import Cells
 from varstore.answers.parts import DENSE, KEPT_ROWS, PART, Group, Part, Places
-from varstore.cells.ties import Cells
 
 Mask = npt.NDArray[np.bool_]
 BLOCK = 4_096
 """Classes that are added to the others at a time."""
-_FILL = {"min": (np.iinfo(np.int64).max, np.inf), "max": (np.iinfo(np.int64).min, -np.inf)}
 
 
 class _Rows:
@@ -41,8 +41,8 @@ class _Rows:
         self.wide: dict[int, Sums] = {}
         """Sums of integers beyond 64 bits, by output."""
         sums = reducer in ("sum", "mean")
-        fill = _FILL[reducer][0] if reducer in _FILL else 0
-        self.cells = np.full(shape, fill, np.int64) if sums or reducer in _FILL else None
+        fill = EXTREMES.get(reducer, SUM).whole
+        self.cells = np.full(shape, fill, np.int64) if sums or reducer in EXTREMES else None
         """Extremes, sums of integers, or bits of the first part of sums of doubles."""
         self.rest = np.zeros(shape) if sums and group.double else None
 
@@ -199,12 +199,10 @@ class PartRows(Seen):
             return
         out = rows.cells[output]
         if present is not None:
-            whole_fill, float_fill = _FILL.get(self._reducer, (0, 0.0))
-            np.copyto(cells, np.float64(float_fill).view(np.int64) if group.double else whole_fill, where=~present)
-        if self._reducer in _FILL:
-            function = np.minimum if self._reducer == "min" else np.maximum
+            np.copyto(cells, EXTREMES.get(self._reducer, SUM).neutral(group.double), where=~present)
+        if self._reducer in EXTREMES:
             kind = np.float64 if group.double else np.int64
-            function.reduceat(cells.view(kind), group.starts, out=out.view(kind))
+            EXTREMES[self._reducer].join.reduceat(cells.view(kind), group.starts, out=out.view(kind))
         elif rows.rest is not None:
             self._add_floats(cells.view(np.float64), group.starts, out.view(np.float64), rows.rest[output])
         elif is_safe(cells, len(cells)):

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.aggregate import AggregateRequest, Class
+from artimon.compute.ties import Cells
 from artimon.model.select import NAME, Matcher
-from varstore.cells.ties import Cells
 from varstore.series.index import Index
 from varstore.series.slots import Slots, SlotTable
 

@@ -4,80 +4,49 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.statistics import FIELDS, FOLDS, bits_of, join_cells
+from artimon.compute.ties import Cells, TextTable, outranks, outranks_mixed
 from artimon.model.values import ValueType
+from varstore.cells.addends import Addend, Counts, Mask
 from varstore.cells.columns import Where
 from varstore.cells.memory import give_back, lazy_block
-from varstore.cells.ties import Bounds, Cells, outranks, outranks_mixed
-from varstore.series.texts import Texts
 
-Counts = npt.NDArray[np.uint32]
-Mask = npt.NDArray[np.bool_]
 Columns = Mapping[str, npt.NDArray[Any]]
 
-FIELDS: dict[str, type[Any]] = {
-    "count": np.uint32, "last": np.int64, "offset": np.uint32, "min": np.int64, "max": np.int64, "sum": np.int64,
-}  # fmt: skip
-NARROW_BYTES, WIDE_BYTES = 16, 24
-_WIDE = ("min", "max", "sum")
-
-
-@dataclass(slots=True)
-class Part:
-    """What is added to n distinct cells."""
-
-    at: Cells
-    """Their places in the block."""
-    count: Counts | None
-    """Samples for each cell; None: one, so that low, high and total are `last`."""
-    offset: Cells
-    """Time of `last`, ms after the left edge of its bucket."""
-    last: Cells
-    low: Cells
-    high: Cells
-    total: Cells
-    bounds: Bounds
-
-    def of(self, keep: Mask, less: int) -> Part:
-        """The rows of `keep`, their places counted from `less`."""
-        count = None if self.count is None else self.count[keep]
-        last = self.last[keep]
-        single = count is None
-        low, high, total = (last if single else column[keep] for column in (self.low, self.high, self.total))
-        return Part(
-            self.at[keep] - less, count, self.offset[keep], last, low, high, total, self.bounds.cut(keep)
-        )  # fmt: skip
+LAYOUT = tuple(sorted(FIELDS, key=lambda name: -np.dtype(FIELDS[name]).itemsize))
+"""Order of the columns in a block, which keeps each aligned."""
+WIDE_BYTES = sum(np.dtype(FIELDS[name]).itemsize for name in FOLDS)
+NARROW_BYTES = sum(np.dtype(dtype).itemsize for dtype in FIELDS.values()) - WIDE_BYTES
+CELL_BYTES = NARROW_BYTES + WIDE_BYTES
+"""Of a cell with all statistics; only where some cell holds two samples are the folded ones written."""
 
 
 class Dense:
     """n cells. Not locked: the owner's lock guards it.
 
-    Invariants: count == 0 means that a cell is empty, whatever the other arrays hold. Where count == 1, min, max and
-    sum are not written: they are `last`. Sums of integers are kept modulo 2^64. `wide`: some min was written.
+    Invariants: count == 0 means that a cell is empty, whatever the other arrays hold. Where count == 1, folded
+    statistics are not written: they are `last`. `wide`: some were written.
     """
 
-    __slots__ = ("_block", "count", "last", "max", "min", "n", "offset", "sum", "wide")
+    __slots__ = ("_block", "_columns", "count", "last", "n", "offset", "wide")
 
     def __init__(self, n: int, block: mmap.mmap | None, arrays: Columns, wide: bool) -> None:
-        self.n, self._block, self.wide = n, block, wide
+        self.n, self._block, self.wide, self._columns = n, block, wide, arrays
         self.count: Counts = arrays["count"]
         self.last: Cells = arrays["last"]
         self.offset: Counts = arrays["offset"]
-        self.min: Cells = arrays["min"]
-        self.max: Cells = arrays["max"]
-        self.sum: Cells = arrays["sum"]
 
     @classmethod
     def reserve(cls, n: int) -> Dense:
         """n empty cells; what is not written takes no memory."""
-        block = lazy_block(n * (NARROW_BYTES + WIDE_BYTES))
+        block = lazy_block(n * CELL_BYTES)
         arrays, at = {}, 0
-        for name in ("last", "min", "max", "sum", "count", "offset"):
+        for name in LAYOUT:
             arrays[name] = np.frombuffer(block, FIELDS[name], n, at)
             at += arrays[name].nbytes
         return cls(n, block, arrays, False)
@@ -99,7 +68,7 @@ class Dense:
 
     def part(self, start: int, stop: int) -> Dense:
         """Views of some cells, to read and to empty."""
-        arrays = {name: getattr(self, name)[start:stop] for name in FIELDS}
+        arrays = {name: column[start:stop] for name, column in self._columns.items()}
         return Dense(stop - start, None, arrays, self.wide)
 
     def give_back(self, start: int, stop: int) -> None:
@@ -108,7 +77,7 @@ class Dense:
             self.count[start:stop] = 0
             return
         at = 0
-        for name in ("last", "min", "max", "sum", "count", "offset"):
+        for name in LAYOUT:
             size = np.dtype(FIELDS[name]).itemsize
             give_back(self._block, at + start * size, (stop - start) * size)
             at += self.n * size
@@ -120,24 +89,22 @@ class Dense:
         count = self.count.item(place)
         if not count:
             return None
-        single = count == 1
-        return tuple(
-            [getattr(self, "last" if single and name in _WIDE else name).item(place) for name in names]
-        )  # fmt: skip
+        columns, single = self._columns, count == 1
+        return tuple([columns["last" if single and name in FOLDS else name].item(place) for name in names])
 
     def counts(self, where: Where) -> Counts:
         """Samples in these cells."""
         return self.count[where] if isinstance(where, slice) else self.count.take(where)
 
     def cells(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
-        """Some of FIELDS of these cells; min, max and sum of one sample are it. Where count is 0 they mean nothing.
+        """Some of FIELDS of these cells; folded ones of one sample are it. Where count is 0 they mean nothing.
 
         A slice may give views."""
         out: dict[str, npt.NDArray[Any]] = {}
         one: Mask | None = None
         for name in names:
-            column = getattr(self, name)
-            if name in ("min", "max", "sum"):
+            column = self._columns[name]
+            if name in FOLDS:
                 if not self.wide:
                     column = self.last
                 elif one is None:
@@ -145,7 +112,7 @@ class Dense:
             out[name] = column[where] if isinstance(where, slice) else column.take(where)
         if one is not None and one.any():
             last = self.last[where] if isinstance(where, slice) else self.last.take(where)
-            for name in set(out) & {"min", "max", "sum"}:
+            for name in FOLDS.keys() & out.keys():
                 out[name] = np.where(one, last, out[name])
         return out
 
@@ -153,14 +120,12 @@ class Dense:
 
     def put(self, where: Where, columns: Columns) -> None:
         """Overwrite cells with every one of FIELDS."""
-        for name in ("count", "last", "offset"):
-            getattr(self, name)[where] = columns[name]
-        if self.wide or (columns["count"] > 1).any():
-            self.wide = True
-            for name in ("min", "max", "sum"):
-                getattr(self, name)[where] = columns[name]
+        wide = self.wide = self.wide or bool((columns["count"] > 1).any())
+        for name, column in self._columns.items():
+            if wide or name not in FOLDS:
+                column[where] = columns[name]
 
-    def merge(self, part: Part, texts: Texts) -> None:
+    def merge(self, part: Addend, texts: TextTable) -> None:
         """Add `part` to its cells."""
         at = part.at
         before = self.count.take(at)
@@ -179,8 +144,8 @@ class Dense:
         self.last[at] = part.last
         self.offset[at] = part.offset
 
-    def _newer(self, part: Part, before: Counts, old_last: Cells, texts: Texts) -> Mask | None:
-        """Where `part.last` becomes the last; None: everywhere."""
+    def _newer(self, part: Addend, before: Counts, old_last: Cells, texts: TextTable) -> Mask | None:
+        """The cells whose last `part.last` becomes; None: all."""
         old_offset = self.offset.take(part.at)
         newer: Mask = part.offset > old_offset
         if newer.all():
@@ -192,9 +157,9 @@ class Dense:
         return newer
 
     def _widen(
-        self, rows: slice, part: Part, before: Counts, old_last: Cells, dtype: type[np.int64] | type[np.float64]
+        self, rows: slice, part: Addend, before: Counts, old_last: Cells, dtype: type[np.int64] | type[np.float64]
     ) -> None:
-        """min, max and sum of those cells that hold two samples or more now."""
+        """Folded statistics of those cells that hold two samples or more now."""
         if rows.stop <= rows.start:
             return
         before = before[rows]
@@ -206,29 +171,20 @@ class Dense:
             before = before[several]
         self.wide = True
         at, single = part.at[pick], old_last[pick].view(dtype)
-        low: Any = part.low[pick].view(dtype)
-        high: Any = part.high[pick].view(dtype)
-        total: Any = part.total[pick].view(dtype)
+        one = none = None
         if before.max() > 1 or part.count is not None:
-            low, high, total = self._widened(at, before, single, (low, high, total), dtype)
-        else:
-            low, high, total = np.minimum(single, low), np.maximum(single, high), single + total
-        self.min.view(dtype)[at] = low
-        self.max.view(dtype)[at] = high
-        self.sum.view(dtype)[at] = total
+            one, none = before == 1, before == 0
+        with np.errstate(all="ignore"):  # inf - inf in a sum of doubles is NaN
+            for name, fold in FOLDS.items():
+                column, new = self._columns[name].view(dtype), part.value(name)[pick].view(dtype)
+                held: Any = single
+                if one is not None and none is not None:
+                    held = column.take(at)
+                    np.copyto(held, single, where=one)
+                    np.copyto(held, fold.whole if dtype is np.int64 else fold.real, where=none)
+                column[at] = fold.join(held, new)
 
-    def _widened(
-        self, at: Cells, before: Counts, single: Any, new: tuple[Any, Any, Any], dtype: Any
-    ) -> tuple[Any, Any, Any]:
-        """What the cells hold (nothing, one sample, or several) joined with `new`."""
-        one, none = before == 1, before == 0
-        held = [array.view(dtype).take(at) for array in (self.min, self.max, self.sum)]
-        for values, fresh in zip(held, (new[0], new[1], 0), strict=True):
-            np.copyto(values, single, where=one)
-            np.copyto(values, fresh, where=none)
-        return np.minimum(held[0], new[0]), np.maximum(held[1], new[1]), held[2] + new[2]
-
-    def absorb(self, other: Dense, later_ms: int, kinds: npt.NDArray[np.uint8], texts: Texts) -> None:
+    def absorb(self, other: Dense, later_ms: int, kinds: npt.NDArray[np.uint8], texts: TextTable) -> None:
         """Add cell by cell what another block of as many cells holds, whose bucket begins `later_ms` after this one.
 
         kinds: type codes of the series. `other` may be shorter; its cells are those of the first slots."""
@@ -260,27 +216,24 @@ class Dense:
         np.add(other.offset, np.uint32(later_ms), out=self.offset[:n])
         if other.wide:
             self.wide = True
-            for name in ("min", "max", "sum"):
-                getattr(self, name)[:n] = getattr(other, name)
+            for name in FOLDS:
+                self._columns[name][:n] = other._columns[name]
 
     def _join(self, other: Dense, kinds: npt.NDArray[np.uint8], fresh: Mask) -> None:
-        """min, max and sum of both; nothing changes where `other` is empty, all of it is taken where `fresh`."""
+        """Folded statistics of both; nothing changes where `other` is empty, all of it is taken where `fresh`."""
         n = other.n
         everything = slice(0, n)
-        names = ("min", "max", "sum")
-        mine, theirs = self.cells(everything, names), other.cells(everything, names)
-        mask = kinds == ValueType.DOUBLE
-        doubles: Cells | bool = -mask.astype(np.int64) if mask.any() and not mask.all() else bool(mask.any())
+        mine, theirs = self.cells(everything, FOLDS), other.cells(everything, FOLDS)
+        doubles = bits_of(kinds == ValueType.DOUBLE)
         self.wide = True
         stays = other.count == 0
         fewer = bool(fresh.any() or stays.any())
-        for name, join in zip(names, (np.minimum, np.maximum, np.add), strict=True):
-            with np.errstate(all="ignore"):  # inf - inf in a sum of doubles is NaN, not news
-                joined = _join_both(join, mine[name], theirs[name], doubles)
+        for name, fold in FOLDS.items():
+            joined = join_cells(fold, mine[name], theirs[name], doubles)
             if fewer:
                 np.copyto(joined, theirs[name], where=fresh)
                 np.copyto(joined, mine[name], where=stays)
-            getattr(self, name)[:n] = joined
+            self._columns[name][:n] = joined
 
 
 def copy_row(row: Columns | None, out: Mapping[str, Cells], at: int) -> None:
@@ -294,17 +247,3 @@ def copy_row(row: Columns | None, out: Mapping[str, Cells], at: int) -> None:
             matrix[at] = row[name]
         else:
             np.copyto(matrix[at], row[name], where=some)
-
-
-def _join_both(join: Any, mine: Cells, theirs: Cells, doubles: Cells | bool) -> Cells:
-    """`join` of int64 cells, of float64 ones where `doubles` is all ones."""
-    if doubles is True:
-        as_doubles: Cells = join(mine.view(np.float64), theirs.view(np.float64)).view(np.int64)
-        return as_doubles
-    joined: Cells = join(mine, theirs)
-    if doubles is not False:  # bits instead of a mask: there is nothing to branch on
-        other = join(mine.view(np.float64), theirs.view(np.float64)).view(np.int64)
-        other ^= joined
-        other &= doubles
-        joined ^= other
-    return joined

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.ties import Bounds, Cells, outranks, ranks
 from artimon.model.select import BIRTH_TYPE
 from varstore.cells.memory import lazy_zeros
 from varstore.cells.older import BIRTH, FIRST, LAST, LAST_TIME, SEGMENT, OlderLives
-from varstore.cells.ties import Bounds, Cells, outranks, ranks
 from varstore.series.texts import Texts
 
 LIVES_A_SERIES = 5_000

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from varstore.cells.distinct import distinct
+from artimon.compute.distinct import distinct
+from artimon.compute.ties import Cells
 from varstore.cells.memory import lazy_zeros
-from varstore.cells.ties import Cells
 
 SEGMENT = 256
 """Slots whose lives lie together."""

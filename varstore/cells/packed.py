@@ -1,7 +1,8 @@
 """Cells that are closed: every statistic stored narrow, without loss, and still readable cell by cell.
 
-Each statistic is first made small: min, max and sum become what they differ from a guess by, a guess made of the
-columns before them. A cell that holds one sample, or the same value again and again, then is zero in all three.
+Each statistic is first made small: a folded one becomes its difference to a guess, which the table of statistics names
+and which is made of the columns before it. A cell that holds one sample, or the same value again and again, is zero in
+all of them.
 
 | column | integers, booleans, strings | doubles |
 | count  | xor with the most frequent count | the same |
@@ -23,23 +24,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.statistics import FIELDS, FOLDED, FOLDS, Statistic
+from artimon.compute.ties import Cells
+from varstore.cells.addends import Counts, Mask
 from varstore.cells.columns import MASK, Classes, Column, Constant, Where, Words, encode, places_of, size_of
-from varstore.cells.dense import FIELDS, Columns, Counts, Dense, Mask
-from varstore.cells.ties import Cells
+from varstore.cells.dense import CELL_BYTES, Columns, Dense
 
 PATCH_CELLS = 2_048
 """Cells of a segment that may differ from its columns before it is opened again."""
 _ONE = np.uint64(1)
 _ZERO = Constant(np.uint64(0))
-_WIDE = ("min", "max", "sum")
-_NEEDS: dict[str, tuple[str, ...]] = {
-    "count": ("count",),
-    "offset": ("offset",),
-    "last": ("last",),
-    "min": ("last", "min"),
-    "max": ("last", "max"),
-    "sum": ("count", "last", "sum"),
+_NEEDS = {
+    **{name: (name,) for name in FIELDS if name not in FOLDED},
+    **{name: ("count", "last") if statistic.scaled else ("last",) for name, statistic in FOLDED.items()},
 }
+"""Columns that stand for themselves, by what is made of them."""
 
 
 def zigzag(values: Cells) -> Words:
@@ -52,17 +51,33 @@ def unzigzag(words: Words) -> Cells:
     return ((words >> _ONE) ^ (np.uint64(0) - (words & _ONE))).view(np.int64)
 
 
-def _guess_of_ints(count: Counts, last: Cells) -> Cells:
-    """count * last, modulo 2^64."""
-    guess: Cells = last * count.astype(np.int64)
-    return guess
+def _guess_of_ints(statistic: Statistic, columns: Columns) -> Cells:
+    """last, or count * last modulo 2^64."""
+    guess: Cells = columns["last"]
+    return guess * columns["count"].astype(np.int64) if statistic.scaled else guess
 
 
-def _guess_of_doubles(count: Counts, last: Cells) -> Cells:
-    """Bits of count * last. Of one sample the bits of last: NaN times one is not always the same NaN."""
+def _guess_of_doubles(statistic: Statistic, columns: Columns) -> Cells:
+    """Bits of last, or of count * last. Of one sample the bits of last: NaN times one is not always the same NaN."""
+    count, last = columns.get("count"), columns["last"]
+    if not statistic.scaled or count is None:
+        return last
     with np.errstate(all="ignore"):
         guess = (count * last.view(np.float64)).view(np.int64)
     return np.where(count == 1, last, guess)
+
+
+def _packed_ints(statistic: Statistic, value: Cells, guess: Cells) -> Words:
+    if not statistic.sign:
+        return zigzag(value - guess)
+    return (value - guess if statistic.sign > 0 else guess - value).view(np.uint64)
+
+
+def _unpacked_ints(statistic: Statistic, words: Words, guess: Cells) -> Cells:
+    """Inverse of `_packed_ints`."""
+    if not statistic.sign:
+        return guess + unzigzag(words)
+    return guess + words.view(np.int64) if statistic.sign > 0 else guess - words.view(np.int64)
 
 
 def _signed(word: int) -> int:
@@ -127,7 +142,7 @@ class Packed:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays but the mask of doubles, which rows share."""
-        patch = self.patched * 48
+        patch = self.patched * (CELL_BYTES + 8)
         return sum(column.nbytes for column in self.columns.values()) + patch
 
     def counts(self, where: Where) -> Counts:
@@ -150,7 +165,7 @@ class Packed:
         return self.shape.mode == 1 and isinstance(column, Classes) and column.zero_in(mine)
 
     def cells(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
-        """Some of FIELDS of these cells; min, max and sum of one sample are it. Where count is 0 they mean nothing.
+        """Some of FIELDS of these cells; folded ones of one sample are it. Where count is 0 they mean nothing.
 
         Perhaps views, which must not be written to."""
         last_place = where.stop - 1 if isinstance(where, slice) else int(where.max(initial=-1))
@@ -183,17 +198,16 @@ class Packed:
         return tuple([known[name] if name in known else self._wide(name, place, count, last, double) for name in names])
 
     def _wide(self, name: str, place: int, count: int, last: int, double: bool) -> int:
-        """min, max or sum of a cell."""
+        """A folded statistic of a cell."""
         if self.shape.single or count == 1:
             return last
-        raw = self.columns[name].at(place)
-        if name == "sum":
-            if double:
-                raise NotOne  # the guess is made of doubles
-            return _signed((raw >> 1 ^ -(raw & 1)) + count * last)
+        raw, statistic = self.columns[name].at(place), FOLDED[name]
         if double:
+            if statistic.scaled:
+                raise NotOne  # the guess is made of doubles
             return _signed(last & MASK ^ raw)
-        return _signed(last - raw if name == "min" else last + raw)
+        guess = count * last if statistic.scaled else last
+        return _signed(guess + (statistic.sign * raw if statistic.sign else raw >> 1 ^ -(raw & 1)))
 
     def _beyond(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
         places = places_of(where)
@@ -207,21 +221,26 @@ class Packed:
 
     def _decode(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
         if self.shape.single:  # then they are all the last
-            columns = self._decode_first(where, {"last" if name in _WIDE else name for name in names})
-            return {name: columns["last" if name in _WIDE else name] for name in names}
+            columns = self._decode_first(where, {"last" if name in FOLDS else name for name in names})
+            return {name: columns["last" if name in FOLDS else name] for name in names}
         columns = self._decode_first(where, {need for name in names for need in _NEEDS[name]})
-        doubles = self._doubles_of(where) if any(name in _WIDE for name in names) else False
-        for name, sign in (("min", -1), ("max", 1)):
-            if name in names:
-                columns[name] = self._bound(name, sign, columns["last"], where, doubles)
-        if "sum" in names:
-            raw, count, last = self.columns["sum"].take(where), columns["count"], columns["last"]
-            columns["sum"] = _either(
-                doubles,
-                lambda: unzigzag(raw) + _guess_of_ints(count, last),
-                lambda: raw.view(np.int64) ^ _guess_of_doubles(count, last),
-            )
+        folded = [FOLDED[name] for name in names if name in FOLDED]
+        doubles = self._doubles_of(where) if folded else False
+        for statistic in folded:
+            columns[statistic.name] = self._decode_folded(statistic, columns, where, doubles)
         return {name: columns[name] for name in names}
+
+    def _decode_folded(self, statistic: Statistic, columns: Columns, where: Where, doubles: Mask | bool) -> Cells:
+        column = self.columns[statistic.field]
+        if column is _ZERO and not statistic.scaled:
+            return columns["last"]
+        raw = column.take(where)
+        cells: Cells = _either(
+            doubles,
+            lambda: _unpacked_ints(statistic, raw, _guess_of_ints(statistic, columns)),
+            lambda: raw.view(np.int64) ^ _guess_of_doubles(statistic, columns),
+        )
+        return cells
 
     def _doubles_of(self, where: Where) -> Mask | bool:
         return self.doubles if isinstance(self.doubles, bool) else self.doubles[where]
@@ -257,13 +276,6 @@ class Packed:
             return counts
         return (column.take(where) ^ np.uint64(self.shape.mode)).astype(np.uint32)
 
-    def _bound(self, name: str, sign: int, last: Cells, where: Where, doubles: Mask | bool) -> Cells:
-        if self.columns[name] is _ZERO:
-            return last
-        differs = self.columns[name].take(where).view(np.int64)
-        bound: Cells = _either(doubles, lambda: last + differs if sign > 0 else last - differs, lambda: last ^ differs)
-        return bound
-
     def copy(self, where: Where) -> dict[str, npt.NDArray[Any]]:
         """All FIELDS of these cells, to write to."""
         return {name: column.copy() for name, column in self.cells(where, tuple(FIELDS)).items()}
@@ -280,7 +292,7 @@ class Packed:
         if len(patch.at) + len(where) > PATCH_CELLS:
             return False
         one = columns["count"] <= 1
-        whole = {name: np.where(one, columns["last"], columns[name]) for name in ("min", "max", "sum")}
+        whole = {name: np.where(one, columns["last"], columns[name]) for name in FOLDS}
         patch.put(where, {**columns, **whole})
         self.patch = patch
         return True
@@ -320,7 +332,7 @@ def pack(block: Dense, doubles: Mask | bool, plain_last: bool) -> Packed | None:
     if high == 0:
         return None
     mode = high if low == high else int(np.bincount(np.minimum(count, 65_536)).argmax())
-    held = block.cells(everything, ("last", "offset", "min", "max", "sum") if block.wide else ("last", "offset"))
+    held = block.cells(everything, ("last", "offset", *FOLDS) if block.wide else ("last", "offset"))
     last, offset = held["last"], held["offset"]
     if low == 0:
         empty = count == 0
@@ -335,34 +347,30 @@ def pack(block: Dense, doubles: Mask | bool, plain_last: bool) -> Packed | None:
         "last": encode(
             _either(True if plain_last else doubles, lambda: zigzag(last), lambda: last.view(np.uint64)), plain_last
         ),
-        "min": _ZERO,
-        "max": _ZERO,
-        "sum": _ZERO,
+        **dict.fromkeys(FOLDS, _ZERO),
     }
     if block.wide and high > 1:
-        columns |= _pack_wide(count, last, held, doubles)
+        columns |= _pack_folded({**held, "count": count, "last": last}, doubles)
     return Packed(Shape(n, mode, base, plain_last, high == 1), columns, doubles)
 
 
-def _pack_wide(
-    count: Counts, last: Cells, held: dict[str, npt.NDArray[Any]], doubles: Mask | bool
-) -> dict[str, Column]:
-    """Columns min, max and sum."""
-    small = count <= 1
+def _pack_folded(held: Columns, doubles: Mask | bool) -> dict[str, Column]:
+    """Columns of the folded statistics."""
+    small = held["count"] <= 1
     fewer = bool(small.any())
     columns: dict[str, Column] = {}
-    low, high, total = (np.where(small, last, held[name]) if fewer else held[name] for name in ("min", "max", "sum"))
-    for name, guess, value in (("min", last, low), ("max", last, high)):
-        words = _either(
-            doubles,
-            lambda value=value, name=name: (last - value if name == "min" else value - last).view(np.uint64),
-            lambda value=value, guess=guess: (value ^ guess).view(np.uint64),
-        )
-        columns[name] = encode(words)
-    words = _either(
+    for name, statistic in FOLDED.items():
+        words = _packed_words(statistic, held, doubles)
+        column = encode(np.where(small, np.uint64(0), words) if fewer else words)
+        columns[name] = _ZERO if isinstance(column, Constant) and not column.value else column
+    return columns
+
+
+def _packed_words(statistic: Statistic, held: Columns, doubles: Mask | bool) -> Words:
+    value = held[statistic.name]
+    words: Words = _either(
         doubles,
-        lambda: zigzag(total - _guess_of_ints(count, last)),
-        lambda: (total ^ _guess_of_doubles(count, last)).view(np.uint64),
+        lambda: _packed_ints(statistic, value, _guess_of_ints(statistic, held)),
+        lambda: (value ^ _guess_of_doubles(statistic, held)).view(np.uint64),
     )
-    columns["sum"] = encode(np.where(small, np.uint64(0), words) if fewer else words)
-    return {name: _ZERO if isinstance(c, Constant) and not c.value else c for name, c in columns.items()}
+    return words

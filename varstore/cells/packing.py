@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.model.values import ValueType
-from varstore.cells.dense import Dense, Mask
+from varstore.cells.addends import Mask
+from varstore.cells.dense import Dense
 from varstore.cells.packed import Packed, pack
 from varstore.cells.segments import SEGMENT, Kinds
 from varstore.series.typing_rules import NO_TYPE

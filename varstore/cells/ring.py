@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.statistics import FIELD_OF, FIELDS, FOLDS, to_double
+from artimon.compute.ties import Cells
 from artimon.model.grid import Grid
 from varstore.cells.columns import places_of, size_of
-from varstore.cells.dense import FIELDS, Columns, Dense, copy_row
+from varstore.cells.dense import CELL_BYTES, Columns, Dense, copy_row
 from varstore.cells.packed import NotOne, Packed
 from varstore.cells.rows import ALL_FIELDS, Rows
 from varstore.cells.segments import Row, Selection, choose
-from varstore.cells.sums import sums_to_double
-from varstore.cells.ties import Cells
-
-_FIELD_OF = {"last_time": "offset"}
 
 
 class Ring(Rows):
@@ -83,17 +81,17 @@ class Ring(Rows):
         read-only views of the store: use or copy them before the owner's lock is given back, and never write to them.
         Many rows of the same slots: give `selection(slots)`. Slots that ascend are faster, a run of them most so."""
         chosen = slots if isinstance(slots, Selection) else self.selection(slots)
-        held = self._cells(number, chosen, {_FIELD_OF.get(name, name) for name in names})
+        held = self._cells(number, chosen, {FIELD_OF[name] for name in names})
         if held is None:
             return None
         left_ms = np.int64((number - 1) * self.step_ms)
-        return {name: held["offset"] + left_ms if name == "last_time" else held[name] for name in names}
+        return {name: held[FIELD_OF[name]] + left_ms if name == "last_time" else held[name] for name in names}
 
     def read_few(self, slots: Cells, first: int, out: Mapping[str, Cells]) -> None:
         """Into each row of `out`, zeros before, what `read_row` has of the buckets from number `first` on.
 
         Cell by cell: much quicker than row by row where there are few slots."""
-        fields = [_FIELD_OF.get(name, name) for name in out]
+        fields = [FIELD_OF[name] for name in out]
         each = slots.tolist()
         for i in range(len(next(iter(out.values())))):
             row = self._held.get(first + i)
@@ -149,15 +147,16 @@ class Ring(Rows):
     # whole rows, for images
 
     def export_row(self, number: int, slots: Cells) -> dict[str, npt.NDArray[Any]]:
-        """Cells of bucket `number`: count uint32, last, min, max and sum int64, offset uint32 (of `last`, ms after the
-        left edge), each (n,). min, max and sum say something only where count > 1, last and offset where count > 0;
-        elsewhere they are zero."""
+        """FIELDS of bucket `number`, each (n,): folded statistics where count > 1, `last` and its offset where
+        count > 0; elsewhere they are zero."""
         held = self._cells(number, self.selection(slots), ALL_FIELDS)
         if held is None:
             return {name: np.zeros(len(slots), dtype) for name, dtype in FIELDS.items()}
         some, several = held["count"] > 0, held["count"] > 1
-        keep = {"count": some, "last": some, "offset": some}
-        return {name: np.where(keep.get(name, several), column, column.dtype.type(0)) for name, column in held.items()}
+        return {
+            name: np.where(several if name in FOLDS else some, column, column.dtype.type(0))
+            for name, column in held.items()
+        }
 
     def close_some(self, number: int) -> bool:
         """Close one segment of what `import_row` of that bucket would close at once; False if nothing is left."""
@@ -222,7 +221,7 @@ class Ring(Rows):
 
     def to_double(self, slots: Cells) -> None:
         """The cells of INTEGER series that became DOUBLE."""
-        self._rewrite(slots, _as_doubles)
+        self._rewrite(slots, to_double)
 
     def held_last(self, slots: Cells) -> Cells:
         """Every `last` cell that one of `slots` holds, in no order."""
@@ -243,12 +242,5 @@ class Ring(Rows):
 
     def bytes_reserved(self) -> int:
         """Address space of the open rows."""
-        return sum(40 * block.n for block in [*self._pool, *(row.open for row in self._open if row.open is not None)])
-
-
-def _as_doubles(columns: Columns) -> Columns:
-    """Cells of integers as cells of doubles; the true sums."""
-    low, high = columns["min"], columns["max"]
-    total = sums_to_double(columns["count"], low, high, columns["sum"])
-    doubles = {name: columns[name].astype(np.float64).view(np.int64) for name in ("last", "min", "max")}
-    return {**columns, **doubles, "sum": total.view(np.int64)}
+        blocks = [*self._pool, *(row.open for row in self._open if row.open is not None)]
+        return sum(CELL_BYTES * block.n for block in blocks)

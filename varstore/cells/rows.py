@@ -16,17 +16,17 @@ from itertools import count as count_up
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.distinct import distinct
+from artimon.compute.statistics import FIELDS
+from artimon.compute.ties import Cells, TextTable
 from artimon.model.grid import Level, bucket_end, bucket_ends
-from varstore.cells.collapse import collapse
+from varstore.cells.addends import Addend, Mask, collapse
 from varstore.cells.columns import Where
-from varstore.cells.dense import FIELDS, Columns, Dense, Mask, Part
-from varstore.cells.distinct import distinct
+from varstore.cells.dense import Columns, Dense
 from varstore.cells.packed import Packed
 from varstore.cells.packing import Packer
 from varstore.cells.segments import SEGMENT, Kinds, Row, Samples
-from varstore.cells.ties import Cells
 from varstore.cells.unpacked import Unpacked
-from varstore.series.texts import Texts
 
 AHEAD = 2
 """Rows beyond the bucket of the append time: one that opens early, one that nobody can reach."""
@@ -55,7 +55,7 @@ class Rows:
         spare: int,
         capacity: int,
         kinds: Kinds,
-        texts: Texts,
+        texts: TextTable,
         finest: Rows | None = None,
         segment: int = SEGMENT,
     ) -> None:
@@ -138,7 +138,7 @@ class Rows:
         newest = head_ms // self.step_ms - OPEN_ROWS
         return min([newest, *(row.number - 1 for row in self._open)]) * self.step_ms
 
-    def fold(self, number: int, part: Part, used: int) -> None:
+    def fold(self, number: int, part: Addend, used: int) -> None:
         """Add cells of a bucket, all before `settled_ms`, to this level alone."""
         self._used = max(self._used, used)
         row = self._row(number, imported=True)
@@ -146,14 +146,14 @@ class Rows:
             row.changed = next(self._changes)
             self._add_closed(row, part)
 
-    def _part(self, number: int, samples: Samples) -> Part:
-        offset = samples.time_ms - (number - 1) * self.step_ms
-        cells = samples.cells
-        if samples.distinct:
-            return Part(samples.slots, None, offset, cells, cells, cells, cells, samples.bounds)
-        return collapse(samples.slots, offset, cells, samples.bounds, self._texts)
+    def _part(self, number: int, samples: Samples) -> Addend:
+        slots, time_ms, cells, bounds, distinct_slots = samples
+        start_ms = (number - 1) * self.step_ms
+        if distinct_slots:
+            return Addend(slots, time_ms - start_ms, cells, bounds)
+        return collapse(slots, time_ms, cells, bounds, self._texts, start_ms)
 
-    def _add_closed(self, row: Row, part: Part) -> None:
+    def _add_closed(self, row: Row, part: Addend) -> None:
         """Add to segments, one after another."""
         segments = part.at // self._segment
         for segment in distinct(segments).tolist():

@@ -9,10 +9,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.ties import Bounds, Cells
+from varstore.cells.addends import Mask
 from varstore.cells.columns import Where
-from varstore.cells.dense import Dense, Mask
+from varstore.cells.dense import Dense
 from varstore.cells.packed import Packed
-from varstore.cells.ties import Bounds, Cells
 
 SEGMENT = 65_536
 """Slots that are packed together; ranks in a segment fit in 16 bits."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from kazoo.client import KazooClient
 
 from artimon.compute.aggregate import NOT_PUSHED, Aggregate, AggregateRequest, NotPushed, decode_aggregate
+from artimon.compute.statistics import STATISTICS
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import DEFAULT_LEVELS
 from artimon.model.registration import close_client, zookeeper_client
@@ -20,9 +21,10 @@ from artimon.model.select import STATISTICS, Buckets, Matcher, SelectError, Sele
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import EVERY
 from varstore.cluster.asked import Ask, Outcome, Question
-from varstore.cluster.asking import Asking
+from varstore.cluster.connections import ShardConnections
 from varstore.cluster.directory import Directory, Shards
 from varstore.cluster.merge import has_twins, unite
+from varstore.cluster.round import Round
 from varstore.cluster.uniting import aggregate_all
 
 DEADLINE_S = 10.0
@@ -66,7 +68,7 @@ class VarstoreClient:
         self._met = not self._owns_client
         self._directory = Directory(self._zookeeper, min(3.0, deadline_s), clock)
         self._deadline_s, self._clock = deadline_s, clock
-        self._asking = Asking(self._directory.read, self._directory.forget, clock, deadline_s)
+        self._connections = ShardConnections(self._directory.read, self._directory.forget, clock, deadline_s)
         self._levels = tuple((level.step_ms, level.count) for level in DEFAULT_LEVELS)
         self._watch: Watch | None = None
 
@@ -80,7 +82,7 @@ class VarstoreClient:
 
     def close(self) -> None:
         """Close every connection; questions under way fail."""
-        self._asking.close()
+        self._connections.close()
         if self._owns_client:
             close_client(self._zookeeper)
 
@@ -162,7 +164,7 @@ class VarstoreClient:
         """Status of each shard that answers, by id."""
 
         deadline = self._deadline()
-        told = self._asking.each(self._shards(deadline), Ask("status", lambda _: (), json.loads), deadline)
+        told = self._connections.each(self._shards(deadline), Ask("status", lambda _: (), json.loads), deadline)
         if not told:
             raise StoreUnavailable(f"no shard of the memory store answered: {self._reason()}")
         return told
@@ -181,7 +183,7 @@ class VarstoreClient:
         """The answers, of which each covers other virtual shards, and a note for each reason why some are missing.
         StoreUnavailable if there is no answer at all."""
         check = None if self._watch is None else self._watch.check
-        outcomes, notes = self._asking.ask(self._shards(deadline), EVERY, question, deadline, check)
+        outcomes, notes = Round(self._connections, self._shards(deadline), question, deadline, check).run(EVERY)
         if not outcomes:
             raise StoreUnavailable("no shard of the memory store answered: " + "; ".join([*notes, self._reason()]))
         return outcomes, tuple(notes)

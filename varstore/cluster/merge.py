@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.statistics import FOLDS, join_cells, to_double
 from artimon.compute.succession import succession
+from artimon.compute.ties import Cells, double_order
+from artimon.compute.true_sums import BEYOND_64_BITS
 from artimon.model.select import Buckets, SelectRequest
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import ValueType
-from varstore.cells.sums import BEYOND_64_BITS
-from varstore.cells.ties import Cells, double_order
 
 
 def has_twins(parts: Sequence[Buckets]) -> bool:
@@ -100,10 +101,9 @@ class _Twins:
         later = self._later(into, row, type_) & theirs | ~mine
         for name in ("last", "last_time"):
             self._statistics[name][into] = np.where(later, self._statistics[name][row], self._statistics[name][into])
-        dtype = np.float64 if type_ == ValueType.DOUBLE else np.int64
-        for name, join in (("min", np.minimum), ("max", np.maximum), ("sum", np.add)):
-            matrix = self._statistics[name].view(dtype)
-            both = join(matrix[into], matrix[row])
+        for name, fold in FOLDS.items():
+            matrix = self._statistics[name]
+            both = join_cells(fold, matrix[into], matrix[row], type_ == ValueType.DOUBLE)
             matrix[into] = np.where(mine & theirs, both, np.where(theirs, matrix[row], matrix[into]))
         count[into] += count[row]
         self._join_lives(into, row, type_)
@@ -127,9 +127,8 @@ class _Twins:
         if set(types) != {ValueType.INTEGER, ValueType.DOUBLE}:
             return False
         whole = into if types[0] == ValueType.INTEGER else row
-        for name in ("last", "min", "max", "sum"):
-            cells = self._statistics[name][whole]
-            self._statistics[name][whole] = cells.astype(np.float64).view(np.int64)
+        for name, cells in to_double({name: matrix[whole] for name, matrix in self._statistics.items()}).items():
+            self._statistics[name][whole] = cells
         mine = self._births["row"] == whole
         self._births["last"][mine] = self._births["last"][mine].astype(np.float64).view(np.int64)
         self._types[whole] = ValueType.DOUBLE

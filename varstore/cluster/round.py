@@ -1,10 +1,10 @@
-"""One question to many shards, from its begin to its end."""
+"""One question to many shards: each virtual shard is answered for once, by the first shard that answers."""
 
 from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from select import POLLIN, poll
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thriftpy2.thrift import TException
 
@@ -12,17 +12,15 @@ from artimon.model.select import NOT_HELD, SelectError
 from bookkeeper.framed import ConnectionLost, FramedError
 from varstore.cluster.asked import Check, Outcome, Part, Question
 from varstore.cluster.choosing import REFILLING, WHOLE, Choice, choose, explain
+from varstore.cluster.connections import ShardConnections
 from varstore.cluster.directory import Place, Shards
 from varstore.service import idl
 
-if TYPE_CHECKING:
-    from varstore.cluster.asking import Asking
-
 VERY_LATE_S = 1.0
 SOFT_S = 3.0
-"""So long after it was asked, an answer that is not whole is taken although a whole one may still come."""
+"""Seconds after which an answer that is not whole is taken although a whole one may still come."""
 LOOK_S = 0.05
-"""So often it is looked whether somebody still waits."""
+"""Seconds between two calls of the check."""
 RECHOOSE = 3
 
 
@@ -30,15 +28,23 @@ class Round:
     """One question from its begin to its end, in the thread that asks it."""
 
     def __init__(
-        self, asking: Asking, shards: Shards, question: Question, deadline: float, check: Check | None = None
+        self,
+        connections: ShardConnections,
+        shards: Shards,
+        question: Question,
+        deadline: float,
+        check: Check | None = None,
     ) -> None:
-        self._asking, self._shards, self._question, self._deadline = asking, shards, question, deadline
+        """`check` is called every LOOK_S and may raise to end the round."""
+        self._connections, self._shards, self._question, self._deadline = connections, shards, question, deadline
         self._check = check
-        self._clock = asking._clock
-        self._hedge_s = asking._latencies.hedge_s()
+        self._clock = connections.clock
+        self._hedge_s = connections.hedge_s()
         self._parts: list[Part] = []
 
     def run(self, wanted: int) -> tuple[list[Outcome], list[str]]:
+        """The outcomes that are answers, each virtual shard in at most one of them, and a note for each reason why
+        some are missing. A refusal by any shard is a SelectError."""
         try:
             self._parts, nobody = self._begin(wanted, frozenset(), 0)
             self._quick()
@@ -66,7 +72,7 @@ class Round:
             for fileno, _ in polled.poll(1000 * min(left, LOOK_S)) or self._looked():
                 part = running[fileno]
                 if part.running is not None and part.running.sent.advance():
-                    self._settle(part, self._asking._finish(part))
+                    self._settle(part, self._connections.finish(part))
 
     def _looked(self) -> tuple[()]:
         if self._check is not None:
@@ -78,11 +84,11 @@ class Round:
     ) -> tuple[list[Part], int]:
         """Ask the best holders that were not tried for these virtual shards; the mask of those that nobody else has."""
         live = [place for place in self._shards.live if place not in tried]
-        choices, nobody = choose(live, wanted, self._asking._avoided(), worst)
+        choices, nobody = choose(live, wanted, self._connections.avoided(), worst)
         now = self._clock.monotonic()
         parts = [Part(choice, now, depth) for choice in choices]
         for part in parts:
-            self._asking._start(part, self._question, self._deadline)
+            self._connections.start(part, self._question, self._deadline)
         return parts, nobody
 
     def _every(self) -> list[Part]:
@@ -95,7 +101,7 @@ class Round:
             return False
         self._looked()
         for part in self._every():
-            self._asking._await(part)
+            self._connections.hand_over(part)
         running = {part.future: part for part in self._every() if part.future is not None}
         patience = self._patience(now) if self._check is None else min(self._patience(now), LOOK_S)
         done, _ = wait(running, timeout=patience, return_when=FIRST_COMPLETED)
@@ -105,7 +111,7 @@ class Round:
         return True
 
     def _enough(self, now: float) -> bool:
-        """Whether what came has to do: answers that are not whole, and no whole ones for a while."""
+        """Tell whether answers that are not whole must do, because no whole ones came for a while."""
         return all(
             part.is_settled() or (part.outcomes() and now - part.since > SOFT_S and self._covers(part))
             for part in self._parts
@@ -141,28 +147,28 @@ class Round:
             self._moved(part, str(refusal.message))
         except (FramedError, TException, OSError, ValueError) as error:
             part.failure = f"shard {place.id} did not answer ({error or type(error).__name__})"
-            self._asking._forget()
+            self._connections.forget()
             self._retry(part, error)
 
     def _moved(self, part: Part, text: str) -> None:
-        """What it was asked for went elsewhere: look where."""
+        """Ask the shard that its virtual shards moved to."""
         part.failure = f"shard {part.choice.place.id}: {text}"
-        self._asking._forget()
+        self._connections.forget()
         if part.depth < RECHOOSE:
-            self._shards = self._asking._shards()
+            self._shards = self._connections.shards()
             part.instead, _ = self._begin(part.choice.vshards, frozenset(), part.depth + 1)
 
     def _retry(self, part: Part, error: Exception) -> None:
         """Ask others; the same one once more if its connection was lost, perhaps while it was idle."""
         if not (isinstance(error, ConnectionLost) and part.depth == 0):
-            self._asking._shun(part.choice.place)
+            self._connections.shun(part.choice.place)
             self._ask_others(part, REFILLING)
             return
         nobody = self._ask_others(part, WHOLE)
         again = [place for place in self._shards.live if place == part.choice.place]
         if nobody and again and part.instead is not None:
             same = Part(Choice(again[0], nobody), self._clock.monotonic(), 1)
-            self._asking._start(same, self._question, self._deadline)
+            self._connections.start(same, self._question, self._deadline)
             part.instead.append(same)
 
     def _ask_others(self, part: Part, worst: int) -> int:
@@ -174,7 +180,7 @@ class Round:
         return nobody
 
     def _tried(self, part: Part) -> frozenset[Place]:
-        """Whoever was asked for any of it, and did not answer or is asked still."""
+        """Shards that were asked for any of it, and did not answer or are asked still."""
         return frozenset(
             other.choice.place for other in self._every() if other.choice.vshards & part.choice.vshards
         ) | {part.choice.place}
@@ -193,12 +199,12 @@ class Round:
             if part.instead is None or (very and not part.desperate):
                 part.desperate = very
                 if not self._ask_others(part, REFILLING if very else WHOLE) and part.instead:
-                    self._asking._shun(part.choice.place)
+                    self._connections.shun(part.choice.place)
 
     def _end(self) -> None:
-        """Nobody waits for what has not come: threads and connections are free for others."""
+        """Give up what has not come: threads and connections are free for others."""
         for part in self._every():
-            self._asking._leave(part)
+            self._connections.abandon(part)
             if part.future is not None and not part.future.done():
                 part.failure = part.failure or f"shard {part.choice.place.id} did not answer (deadline passed)"
                 if not part.future.cancel() and part.client is not None:

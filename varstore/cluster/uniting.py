@@ -19,8 +19,8 @@ from artimon.compute.aggregate import (
 )
 from artimon.compute.gathered import values_of
 from artimon.compute.ranks import ORDERED
+from artimon.compute.true_sums import BEYOND_64_BITS
 from artimon.model.select import Buckets, SelectError, SelectRequest
-from varstore.cells.sums import BEYOND_64_BITS
 
 MOST_TWINS = 50_000
 MOST_GATHERED = 20_000_000

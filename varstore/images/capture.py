@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.ties import Cells
 from varstore.cells.ring import Ring
-from varstore.cells.ties import Cells
 
 BLOCK_BITS = 10
 BLOCKS_A_PART = 64

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.ties import Cells
 from artimon.model.grid import Level
 from artimon.model.values import ValueType
 from varstore.buckets import BucketStore
-from varstore.cells.ties import Cells
 from varstore.groups import Group
 from varstore.images.capture import LIVES, STATE, Capture, Columns, Key
 from varstore.images.frames import Frame, ImageError, encode_frame
@@ -25,7 +25,6 @@ from varstore.series.slots import NO_SLOT
 from varstore.series.texts import NO_TEXT
 
 Cutter = AbstractContextManager[Any]
-ROW_COLUMNS = ("count", "last", "offset", "min", "max", "sum")
 
 
 # out

@@ -18,8 +18,9 @@ import pyarrow.dataset as ds
 
 from artimon.model.values import ValueType
 from varstore.buckets import BucketStore, Run
-from varstore.cells.folding import Folded, SortedRows, usable
+from varstore.cells.dense import CELL_BYTES
 from varstore.cells.segments import SEGMENT
+from varstore.cells.sorted_rows import Folded, SortedRows, usable
 from varstore.images.slices import Slice, Target, plan
 from varstore.series.slots import NO_SLOT
 from varstore.shard import Shard
@@ -31,7 +32,7 @@ MOST_SERIES = 16_384
 COLUMNS = ("source", "series", "time", "birth", "integer", "double", "boolean", "string")
 SAMPLES_AN_HOUR = 60
 """Of a series, at least: by that the number of series is guessed before they are known."""
-SEGMENT_BYTES = 40 * SEGMENT
+SEGMENT_BYTES = CELL_BYTES * SEGMENT
 _ENDED = int(ValueType.ENDED)
 
 Ints = npt.NDArray[np.int64]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from artimon.compute.distinct import distinct
 from artimon.model.batch import SeriesInfo
 from artimon.model.fingerprint import fingerprint
 from artimon.model.vshards import EVERY
 from varstore.buckets import BucketStore
-from varstore.cells.distinct import distinct
 from varstore.locks import FairLock
 from varstore.series.index import Index, Outcome, vshard_table
 from varstore.series.limits import Limits, Refusals, memory_limit

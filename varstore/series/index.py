@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.distinct import distinct
 from artimon.model.select import NAME, Matcher
 from artimon.model.values import Kind, ValueType
-from varstore.cells.distinct import distinct
 from varstore.cells.memory import lazy_zeros
 from varstore.series.interned import ABSENT, Codes, Interned, Mask, Postings
 from varstore.series.limits import Limits

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.distinct import distinct
 from artimon.model.select import Matcher
-from varstore.cells.distinct import distinct
 from varstore.cells.memory import lazy_zeros
 from varstore.series.matchers import Test
 from varstore.series.slots import Slots

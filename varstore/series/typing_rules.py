@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.ties import Cells
 from artimon.model.values import ValueType
 from varstore.cells.memory import lazy_zeros
-from varstore.cells.ties import Cells
 
 NO_TYPE = 0xFE
 

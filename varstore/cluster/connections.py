@@ -1,4 +1,4 @@
-"""One question to many shards: each virtual shard is answered for once, by whoever answers first."""
+"""Connections to the shards of a cluster: questions under way, their latencies, and shards to avoid for a while."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from artimon.model.clock import Clock
 from artimon.settings import security
 from bookkeeper.framed import FramedClient, FramedError
 from varstore.answers.answer import ANSWER_BYTES
-from varstore.cluster.asked import Ask, Check, Outcome, Part, Question, Running
+from varstore.cluster.asked import Ask, Part, Question, Running
 from varstore.cluster.directory import Place, Shards
-from varstore.cluster.round import Round
 from varstore.service import idl
 
 THREADS = 128
@@ -23,7 +22,7 @@ MANY = 16
 """Questions under way to one shard: its replicas are asked first then, so that one that hangs never holds all
 threads."""
 FIRST_HEDGE_S = 0.3
-"""Until enough answers have come to know how long they take."""
+"""Used until ENOUGH answers have been timed."""
 HEDGE_S = (0.05, 2.0)
 ENOUGH = 20
 AVOID_S = 5.0
@@ -35,7 +34,7 @@ MiB = 1 << 20
 
 @dataclass(slots=True)
 class _Latencies:
-    """How long answers took lately. `_lock` guards them."""
+    """Latencies of the latest answers. `_lock` guards them."""
 
     _took: deque[float] = field(default_factory=lambda: deque(maxlen=128))
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -45,7 +44,7 @@ class _Latencies:
             self._took.append(took_s)
 
     def hedge_s(self) -> float:
-        """After so long an answer is late: the 95th percentile."""
+        """The 95th percentile: seconds after which an answer is late."""
         with self._lock:
             took = sorted(self._took)
         if len(took) < ENOUGH:
@@ -53,12 +52,12 @@ class _Latencies:
         return min(max(took[int(len(took) * 0.95)], HEDGE_S[0]), HEDGE_S[1])
 
 
-class Asking:
+class ShardConnections:
     """Safe to share between threads. Locks: `_lock` guards `_idle`, `_avoid` and `_running`; no I/O under it."""
 
     def __init__(self, shards: Callable[[], Shards], forget: Callable[[], None], clock: Clock, deadline_s: float):
-        """`shards` says where the shards are; `forget` that what it said led nowhere."""
-        self._shards, self._forget, self._clock, self._deadline_s = shards, forget, clock, deadline_s
+        """`shards` reads the directory of the shards; `forget` says that its last answer led nowhere."""
+        self.shards, self.forget, self.clock, self._deadline_s = shards, forget, clock, deadline_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="varstore-client")
         self._lock = threading.Lock()
         self._idle: dict[Place, list[FramedClient]] = {}
@@ -75,28 +74,24 @@ class Asking:
             for client in clients:
                 client.close()
 
-    def ask(
-        self, shards: Shards, wanted: int, question: Question, deadline: float, check: Check | None = None
-    ) -> tuple[list[Outcome], list[str]]:
-        """The outcomes that are answers, each virtual shard in at most one of them, and a note for each reason why
-        some are missing. A refusal by any shard is a SelectError. `check` is called every LOOK_S and may raise to end
-        it."""
-        return Round(self, shards, question, deadline, check).run(wanted)
-
     def each(self, shards: Shards, ask: Ask, deadline: float) -> dict[str, Any]:
-        """What every live shard answers, by id; those that do not are left out."""
+        """Answers of every live shard by id; those that do not answer are left out."""
         futures = {place.id: self._threads.submit(self._call, place, ask, deadline) for place in shards.live}
-        wait(futures.values(), timeout=max(0.0, deadline - self._clock.monotonic()) + 0.2)
+        wait(futures.values(), timeout=max(0.0, deadline - self.clock.monotonic()) + 0.2)
         done = {id_: future for id_, future in futures.items() if future.done() and not future.exception()}
         return {id_: future.result() for id_, future in done.items()}
 
-    # what a round needs
+    # for a round of questions
 
-    def _start(self, part: Part, question: Question, deadline: float) -> None:
+    def hedge_s(self) -> float:
+        """Seconds after which an answer is late."""
+        return self._latencies.hedge_s()
+
+    def start(self, part: Part, question: Question, deadline: float) -> None:
         """Send at once where a connection stands; what may wait is for a thread of the pool."""
         place, ask = part.choice.place, question(part.choice.vshards)
         client = part.client = self._take(place)
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         wire = ask.wire(max(0.001, deadline - now))
         if sum(map(len, wire)) <= SENT_AT_ONCE and client.connected:
             try:
@@ -109,7 +104,7 @@ class Asking:
                 return
         part.future = self._threads.submit(self._call, place, ask, deadline, client)
 
-    def _finish(self, part: Part) -> Future[Any]:
+    def finish(self, part: Part) -> Future[Any]:
         """The reply to what was sent, waited for if need be, as a future that is done."""
         future: Future[Any] = Future()
         running, part.running = part.running, None
@@ -120,15 +115,15 @@ class Asking:
                 future.set_exception(error)
         return future
 
-    def _await(self, part: Part) -> None:
+    def hand_over(self, part: Part) -> None:
         """Have a thread of the pool wait for what was sent."""
         running, part.running = part.running, None
         if running is not None:
             part.future = self._threads.submit(self._end, part.choice.place, running)
             part.future.add_done_callback(lambda future: self._drop(part, running) if future.cancelled() else None)
 
-    def _leave(self, part: Part) -> None:
-        """Nobody waits for what was sent."""
+    def abandon(self, part: Part) -> None:
+        """Give up waiting for what was sent."""
         running, part.running = part.running, None
         if running is not None:
             self._drop(part, running)
@@ -140,7 +135,7 @@ class Asking:
     def _call(self, place: Place, ask: Ask, deadline: float, client: FramedClient | None = None) -> Any:
         """In a thread of the pool. A connection that died while idle is made anew once: questions change nothing."""
         client = client or self._take(place)
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         left = max(0.001, deadline - began)
         self._count(place, 1)
         try:
@@ -165,7 +160,7 @@ class Asking:
         finally:
             self._count(place, -1)
         self._give_back(place, client)
-        self._latencies.add(self._clock.monotonic() - running.began)
+        self._latencies.add(self.clock.monotonic() - running.began)
         return answer
 
     def _count(self, place: Place, more: int) -> None:
@@ -195,12 +190,14 @@ class Asking:
         for old_client in closing:
             old_client.close()
 
-    def _avoided(self) -> frozenset[Place]:
-        now = self._clock.monotonic()
+    def avoided(self) -> frozenset[Place]:
+        """Shards that failed lately, or have too many questions under way."""
+        now = self.clock.monotonic()
         with self._lock:
             self._avoid = {place: until for place, until in self._avoid.items() if until > now}
             return frozenset(self._avoid) | {place for place, count in self._running.items() if count >= MANY}
 
-    def _shun(self, place: Place) -> None:
+    def shun(self, place: Place) -> None:
+        """Avoid a shard for AVOID_S."""
         with self._lock:
-            self._avoid[place] = self._clock.monotonic() + AVOID_S
+            self._avoid[place] = self.clock.monotonic() + AVOID_S

@@ -1,19 +1,24 @@
-"""Which of two samples of one series at one time is the last: the greater value, whatever the order of arrival.
+"""Order of two samples of one series at one time: the greater value is the last, in any order of arrival.
 
 Numbers by value (of doubles: -NaN < -inf … inf < NaN, -0.0 < 0.0), strings by code points."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from artimon.model.values import ValueType
-from varstore.series.texts import Texts
 
 Cells = npt.NDArray[np.int64]
 _MAGNITUDE = np.int64(2**63 - 1)
+
+
+class TextTable(Protocol):
+    """Strings by the number that cells of STRING hold."""
+
+    def __getitem__(self, number: int, /) -> str: ...
 
 
 class Bounds(NamedTuple):
@@ -33,8 +38,8 @@ def double_order(cells: Cells) -> Cells:
     return ordered
 
 
-def outranks(new: Cells, old: Cells, bounds: Bounds, texts: Texts) -> npt.NDArray[np.bool_]:
-    """(n,) whether `new` goes before `old` at equal times."""
+def outranks(new: Cells, old: Cells, bounds: Bounds, texts: TextTable) -> npt.NDArray[np.bool_]:
+    """(n,) where `new` goes before `old` at equal times."""
     better: npt.NDArray[np.bool_] = new > old
     doubles = slice(bounds.ints, bounds.doubles)
     better[doubles] = double_order(new[doubles]) > double_order(old[doubles])
@@ -43,7 +48,7 @@ def outranks(new: Cells, old: Cells, bounds: Bounds, texts: Texts) -> npt.NDArra
     return better
 
 
-def outranks_mixed(new: Cells, old: Cells, kinds: npt.NDArray[np.uint8], texts: Texts) -> npt.NDArray[np.bool_]:
+def outranks_mixed(new: Cells, old: Cells, kinds: npt.NDArray[np.uint8], texts: TextTable) -> npt.NDArray[np.bool_]:
     """`outranks` of rows in any order, each of the type code in `kinds`."""
     doubles, strings = kinds == ValueType.DOUBLE, kinds == ValueType.STRING
     better: npt.NDArray[np.bool_] = new > old
@@ -52,7 +57,7 @@ def outranks_mixed(new: Cells, old: Cells, kinds: npt.NDArray[np.uint8], texts: 
     return better
 
 
-def ranks(cells: Cells, bounds: Bounds, texts: Texts) -> Cells:
+def ranks(cells: Cells, bounds: Bounds, texts: TextTable) -> Cells:
     """Numbers in the order that ties.py gives to values of one class."""
     ranks = cells.copy()
     doubles = slice(bounds.ints, bounds.doubles)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.bucketizer import begins_of, cut_buckets, cut_samples, ends_of
+from artimon.compute.statistics import STATISTICS, Stats
+from artimon.compute.ties import Bounds, Cells
 from artimon.model.values import ValueType
-from varstore.cells.dense import Part
-from varstore.cells.ties import Bounds, Cells
+from varstore.cells.addends import Addend, addend_of
 
 Mask = npt.NDArray[np.bool_]
 _WHOLE = (int(ValueType.INTEGER), int(ValueType.BOOLEAN))
@@ -70,18 +72,12 @@ class _Cells:
     series: Cells
     number: Cells
     """Of the bucket: it ends at number * step."""
-    count: Cells
-    offset: Cells
-    last: Cells
-    low: Cells
-    high: Cells
-    total: Cells
+    stats: Stats
+    double: bool
 
     def of(self, keep: Mask) -> _Cells:
-        return _Cells(*(getattr(self, name)[keep] for name in _NAMES))
-
-
-_NAMES = tuple(_Cells.__dataclass_fields__)
+        stats = {name: column[keep] for name, column in self.stats.items()}
+        return _Cells(self.series[keep], self.number[keep], stats, self.double)
 
 
 def usable(rows: SortedRows, until_ms: int) -> tuple[Mask, Mask]:
@@ -103,44 +99,45 @@ class Folded:
     is too old for them."""
 
     def __init__(self, rows: SortedRows, keep: Mask, steps: Sequence[int], floors: Sequence[int]) -> None:
-        self._levels: dict[int, list[tuple[bool, _Cells]]] = {step: [] for step in steps}
+        self._levels: dict[int, list[_Cells]] = {step: [] for step in steps}
         self.lives: list[Lives] = []
         doubles = rows.type == ValueType.DOUBLE
         for is_double, mine in ((False, keep & ~doubles), (True, keep & doubles)):
             at = slice(None) if mine.all() else np.flatnonzero(mine)
-            values = _Values(rows.of[at], rows.time_ms[at], rows.cell[at], np.float64 if is_double else np.int64)
+            values = _Values(rows.of[at], rows.time_ms[at], rows.cell[at], is_double)
             if len(values.of):
-                self.lives.append(_lives(values, rows.birth_ms[at], is_double))
-                self._fold(values, is_double, steps, floors)
+                self.lives.append(_lives(values, rows.birth_ms[at]))
+                self._fold(values, steps, floors)
 
-    def _fold(self, values: _Values, is_double: bool, steps: Sequence[int], floors: Sequence[int]) -> None:
+    def _fold(self, values: _Values, steps: Sequence[int], floors: Sequence[int]) -> None:
         newest = int(values.time_ms.max())
         done: list[tuple[int, _Cells]] = []
         for step, floor_ms in zip(steps, floors, strict=True):
             if newest <= floor_ms:
                 continue
             finer = next(((fine, cells) for fine, cells in reversed(done) if step % fine == 0), None)
-            cells = _first(values, step) if finer is None else _coarser(finer[1], finer[0], step, values.dtype)
+            cells = _first(values, step) if finer is None else _coarser(finer[1], finer[0], step)
             done.append((step, cells))
             young = cells.number * step > floor_ms
-            self._levels[step].append((is_double, cells if young.all() else cells.of(young)))
+            self._levels[step].append(cells if young.all() else cells.of(young))
 
-    def parts(self, step_ms: int, slots: Cells, some: Mask) -> Iterator[tuple[int, Part]]:
-        """By number of the bucket, ascending: what is to be added to the cells of `slots` ((series,), distinct where
-        they are used) in a level; of `some` series."""
+    def parts(self, step_ms: int, slots: Cells, some: Mask) -> Iterator[tuple[int, Addend]]:
+        """By number of the bucket, ascending: addends to the cells of `slots` ((series,), distinct where they are used)
+        in a level; of `some` series."""
         everything = bool(some.all())
-        found = [(is_double, c if everything else c.of(some.take(c.series))) for is_double, c in self._levels[step_ms]]
-        if not any(len(cells.number) for _, cells in found):
+        found = [cells if everything else cells.of(some.take(cells.series)) for cells in self._levels[step_ms]]
+        if not any(len(cells.number) for cells in found):
             return
-        joined = _Cells(*(np.concatenate([getattr(cells, name) for _, cells in found]) for name in _NAMES))
-        ints = sum(len(cells.number) for is_double, cells in found if not is_double)
-        at = slots.take(joined.series)
-        order = _by_number(joined.number)
-        number = joined.number[order]
-        begins = np.flatnonzero(np.concatenate(([True], number[1:] != number[:-1])))
-        for start, stop in zip(begins.tolist(), [*begins[1:].tolist(), len(number)], strict=True):
+        stats = {name: np.concatenate([cells.stats[name] for cells in found]) for name in STATISTICS}
+        ints = sum(len(cells.number) for cells in found if not cells.double)
+        at = slots.take(np.concatenate([cells.series for cells in found]))
+        numbers = np.concatenate([cells.number for cells in found])
+        order = _by_number(numbers)
+        begins = begins_of(numbers[order])
+        for start, stop in zip(begins.tolist(), [*begins[1:].tolist(), len(numbers)], strict=True):
             mine = order[start:stop]  # stable: whole numbers come before doubles
-            yield int(number[start]), _part(joined, at, mine, int(np.count_nonzero(mine < ints)))
+            number, bounds = int(numbers[mine[0]]), Bounds(int(np.count_nonzero(mine < ints)), len(mine))
+            yield number, addend_of(stats, mine, at[mine], (number - 1) * step_ms, bounds)
 
 
 class _Values(NamedTuple):
@@ -149,68 +146,32 @@ class _Values(NamedTuple):
     of: Cells
     time_ms: Cells
     cell: Cells
-    dtype: Any
+    double: bool
 
 
-def _begins(*columns: Cells) -> Cells:
-    """Where one of the columns changes."""
-    begins = np.ones(len(columns[0]), np.bool_)
-    np.not_equal(columns[0][1:], columns[0][:-1], out=begins[1:])
-    for column in columns[1:]:
-        begins[1:] |= column[1:] != column[:-1]
-    return np.flatnonzero(begins)
-
-
-def _lives(values: _Values, birth_ms: Cells, is_double: bool) -> Lives:
-    begins = _begins(values.of, birth_ms)
-    ends = np.append(begins[1:], len(values.of)) - 1
+def _lives(values: _Values, birth_ms: Cells) -> Lives:
+    begins = begins_of(values.of, birth_ms)
+    ends = ends_of(begins, len(values.of))
     first, last = (Life(values.of[at], birth_ms[at], values.time_ms[at], values.cell[at]) for at in (begins, ends))
-    return Lives(is_double, first, last, bool((first.series[1:] != first.series[:-1]).all()))
+    return Lives(values.double, first, last, bool((first.series[1:] != first.series[:-1]).all()))
 
 
 def _first(values: _Values, step: int) -> _Cells:
     """Samples to cells."""
     number = (values.time_ms + (step - 1)) // step
-    begins = _begins(values.of, number)
-    count = np.diff(begins, append=len(number))
-    ends = begins + count - 1
-    last, number = values.cell[ends], number[ends]
-    low = high = total = last
-    if len(begins) < len(values.of):
-        low, high, total = _reduced(values.cell, values.cell, values.cell, begins, values.dtype)
-    offset = values.time_ms[ends] - (number - 1) * step
-    return _Cells(values.of[ends], number, count, offset, last, low, high, total)
+    begins = begins_of(values.of, number)
+    stats = cut_samples(begins, values.time_ms, values.cell, values.double)
+    return _Cells(values.of[begins], number[begins], stats, values.double)
 
 
-def _coarser(cells: _Cells, fine: int, step: int, dtype: Any) -> _Cells:
+def _coarser(cells: _Cells, fine: int, step: int) -> _Cells:
     """Cells of a level to those of another."""
     number = (cells.number * fine + (step - 1)) // step
-    begins = _begins(cells.series, number)
-    ends = np.append(begins[1:], len(number)) - 1
-    offset = cells.offset[ends] + (cells.number[ends] - 1) * fine - (number[ends] - 1) * step
-    low, high, total = _reduced(cells.low, cells.high, cells.total, begins, dtype)
-    count = np.add.reduceat(cells.count, begins)
-    return _Cells(cells.series[ends], number[ends], count, offset, cells.last[ends], low, high, total)
-
-
-def _reduced(low: Cells, high: Cells, total: Cells, begins: Cells, dtype: Any) -> tuple[Cells, Cells, Cells]:
-    with np.errstate(all="ignore"):  # inf - inf in a sum of doubles is NaN, not news
-        return (
-            np.minimum.reduceat(low.view(dtype), begins).view(np.int64),
-            np.maximum.reduceat(high.view(dtype), begins).view(np.int64),
-            np.add.reduceat(total.view(dtype), begins).view(np.int64),
-        )
+    begins = begins_of(cells.series, number)
+    return _Cells(cells.series[begins], number[begins], cut_buckets(begins, cells.stats, cells.double), cells.double)
 
 
 def _by_number(number: Cells) -> Cells:
     """A stable order; of few different numbers numpy sorts in one pass."""
     near = number - number.min()
     return np.argsort(near.astype(np.uint16) if int(near.max()) < 65_536 else near, kind="stable")
-
-
-def _part(cells: _Cells, slots: Cells, at: Cells, ints: int) -> Part:
-    count, last, bounds = cells.count[at], cells.last[at], Bounds(ints, len(at))
-    if (count == 1).all():
-        return Part(slots[at], None, cells.offset[at], last, last, last, last, bounds)
-    low, high, total = cells.low[at], cells.high[at], cells.total[at]
-    return Part(slots[at], count.astype(np.uint32), cells.offset[at], last, low, high, total, bounds)

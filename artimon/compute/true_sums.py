@@ -1,15 +1,18 @@
-"""Sums of int64 cells are kept modulo 2^64; count, min and max tell, nearly always, which true sum is meant."""
+"""Sums of int64 cells are kept modulo 2^64; count, min and max nearly always tell the true sum."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from artimon.model.values import INT64_MAX, INT64_MIN
+
 Cells = npt.NDArray[np.int64]
 BEYOND_64_BITS = "exceeds 64 bits"
-"""What the note about a sum says that an answer cannot hold."""
+"""Words of the note about a sum that an answer cannot hold."""
 _WRAP = 2**64
 _SAFE = 2.0**62
 
@@ -38,3 +41,18 @@ def sums_to_double(count: npt.NDArray[Any], low: Cells, high: Cells, wrapped: Ce
         if exact is not None:
             doubles[i] = float(exact)
     return doubles
+
+
+def notes_of_wrapped(
+    stats: Mapping[str, Cells], whole: npt.NDArray[np.bool_], name_of: Callable[[int], str]
+) -> tuple[str, ...]:
+    """A note for each name with sums that do not fit in the 64 bits of an answer; matrices are (series, buckets)."""
+    count = stats["count"]
+    wide = may_wrap(count, stats["min"], stats["max"]) & whole[:, None] & (count > 0)
+    wrapped: dict[str, int] = {}
+    for at in map(tuple, np.argwhere(wide).tolist()):
+        exact = true_sum(*(int(stats[name][at]) for name in ("count", "min", "max", "sum")))
+        if exact is None or not INT64_MIN <= exact <= INT64_MAX:
+            name = name_of(at[0])
+            wrapped[name] = wrapped.get(name, 0) + 1
+    return tuple(f"sum of {name} {BEYOND_64_BITS} in {n} buckets: given modulo 2^64" for name, n in wrapped.items())

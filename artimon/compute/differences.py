@@ -1,34 +1,36 @@
-"""increase, delta and rate bucket by bucket; increase.py says what they mean.
+"""increase, delta and rate, bucket by bucket: exact in int64, additive over adjacent windows, equal at every level.
+
+For a window (s, t] the increase is
+
+    last value in it  -  value before it  +  what resets inside would hide
+
+Hidden is the last value of each life that another one followed. The value before is that of the sample just before
+the first one in the window, if it is not older than s - max_gap. A life that starts in the window counts from 0, if the
+life before it, or its birth, is not older than s - max_gap. If neither holds, the first sample has no predecessor: the
+increase counts from that sample, and is missing if there is no other. Buckets know that sample where its life left one
+sample in the first bucket, and where it is the smallest of a counter; else the increase counts from the last one of its
+life there, and is approximate.
 
 Nearly always the value before a window is known, so that a difference of two columns is all: the last values at the end
-of the window and those at its start. The few series for which it is not, births and resets are looked at one by one."""
+of the window and those at its start. The few series for which it is not, births and resets are looked at one by one.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.frames import Frame
+from artimon.compute.function import OF_SERIES, ROW, Example, Function, given_types
 from artimon.compute.life_events import Births, Resets, Rows
 from artimon.compute.lives import Lives
-from artimon.compute.rolling import (
-    Column,
-    Count,
-    Extreme,
-    First,
-    Last,
-    Rolling,
-    Shown,
-    Some,
-    Span,
-    Sum,
-    all_of,
-    both,
-)
+from artimon.compute.matrix_columns import roll
+from artimon.compute.params import Args
+from artimon.compute.rolling import Column, Rolling, Shown, Some, Span, all_of, both
 from artimon.model.select import BIRTH_TYPE
 from artimon.model.values import INT64_MAX, INT64_MIN
 
@@ -235,18 +237,53 @@ def _counts_of(column: Column, rows: Rows) -> Ints:
     return np.ones(len(rows), np.int64) if isinstance(column.present, bool) else column.present[rows].astype(np.int64)
 
 
-ROLLING: Mapping[str, Callable[[Span], Rolling]] = MappingProxyType(
-    {
-        "last": Last,
-        "first": First,
-        "min": lambda span: Extreme(span, "min"),
-        "max": lambda span: Extreme(span, "max"),
-        "sum": lambda span: Sum(span, mean=False),
-        "mean": lambda span: Sum(span, mean=True),
-        "count": Count,
-        "increase": lambda span: Difference(span, births=True, by_time=False),
-        "delta": lambda span: Difference(span, births=False, by_time=False),
-        "rate": lambda span: Difference(span, births=True, by_time=True),
-    }
+def _function(
+    name: str, summary: str, example: str, rows: tuple[float | None, ...], *, births: bool = True, by_time: bool = False
+) -> Function:
+    def rolling(span: Span) -> Rolling:
+        return Difference(span, births, by_time)
+
+    def run(data: Arrays, frame: Frame, _args: Args) -> Mapped:
+        return roll(rolling, _READ, data, frame, given_types(gives, data.types))
+
+    gives: Literal["number", "real"] = "real" if by_time else "number"
+    return Function(
+        name=name,
+        summary=summary,
+        example=example,
+        case=Example(ROW, rows),
+        unit="of the series, a second" if by_time else OF_SERIES,
+        statistics=_READ,
+        run=run,
+        rolling=rolling,
+        gives=gives,
+        predecessor=True,
+        births=True,
+        counter=births,
+        edges=True,
+    )
+
+
+_READ = ("last", "last_time", "min")
+FUNCTIONS = (
+    _function(
+        "increase",
+        "Growth of a counter; a new birth counts from 0; INTEGER stays exact. Adjacent windows add up exactly.",
+        "fetch('http.requests').increase(\"5m\")",
+        (None, 6.0, 6.0, 12.0),
+    ),
+    _function(
+        "delta",
+        "Difference to the value before the window, births disregarded; INTEGER stays exact.",
+        "fetch('disk.used').delta(\"1h\")",
+        (None, 6.0, 6.0, 12.0),
+        births=False,
+    ),
+    _function(
+        "rate",
+        "Increase a second, from the first predecessor used to the last sample, without extrapolation (DOUBLE).",
+        "fetch('http.requests').rate(\"5m\")",
+        (None, 600.0, 600.0, 600.0),
+        by_time=True,
+    ),
 )
-"""Every window function that goes bucket by bucket."""

@@ -1,0 +1,85 @@
+"""Columns of a matrix pushed through a window function that goes bucket by bucket.
+
+Measured on one core, windows of five buckets, milliseconds for whole matrices / bucket by bucket:
+
+| series x buckets | mean | max | last |
+| --- | --- | --- | --- |
+| 1 x 1,440 | 0.07 / 20.6 | 0.09 / 7.7 | 0.03 / 1.8 |
+| 100 x 60 | 0.09 / 0.72 | 0.07 / 0.23 | 0.06 / 0.07 |
+| 1,000 x 60 | 1.2 / 0.86 | 0.46 / 0.31 | 0.42 / 0.08 |
+| 10,000 x 30 | 7.2 / 0.89 | 4.3 / 0.37 | 2.0 / 0.14 |
+
+So functions whose form for whole matrices is a few lines keep it for few series. `rate` gains twentyfold with 10,000
+series and loses 0.4 ms with one of 60 buckets: it and its kin only go bucket by bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+
+from artimon.compute.arrays import Arrays, Mapped
+from artimon.compute.cells import DOUBLE, Bools, Cells, Ints, Types
+from artimon.compute.frames import Frame
+from artimon.compute.rolling import Counts, Rolling, Some, Span, all_of
+from artimon.model.values import Kind
+
+MANY_SERIES = 1_000
+"""From so many series on bucket by bucket is quicker for every function."""
+
+
+class MatrixColumn:
+    """One bucket of every series: a `Column`. Some series holds a sample."""
+
+    def __init__(self, columns: Mapping[str, Ints], at: int) -> None:
+        """`columns`: (buckets, series) of each statistic."""
+        self._columns, self._at = columns, at
+        counts = columns["count"][at]
+        self.present: Some = all_of(counts > 0)
+        self.count: Counts | None = counts if int(counts.max()) > 1 else None
+
+    def cells(self, statistic: str) -> Ints:
+        """(series,)."""
+        cells: Ints = self._columns[statistic][self._at]
+        return cells
+
+
+def roll(
+    rolling: Callable[[Span], Rolling], statistics: Collection[str], data: Arrays, frame: Frame, types: Types
+) -> Mapped:
+    """Values of every window, of `types`. Raises Odd."""
+    columns = {name: np.ascontiguousarray(data.stats[name].T) for name in {*statistics, "count"}}
+    filled = np.asarray(columns["count"].any(axis=1))
+    pushed = rolling(_span(data, frame))
+    shape = (len(frame.ends), data.rows)
+    cells, present = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
+    guessed = np.zeros(shape, np.bool_)
+    output = 0
+    for at in range(int(frame.ends[-1]) + 1 if len(frame.ends) else 0):
+        pushed.push(MatrixColumn(columns, at) if filled[at] else None)
+        if at == frame.ends[output]:
+            shown = pushed.show()
+            cells[output], present[output] = shown.cells, shown.present
+            if shown.approximate is not None:
+                guessed[output, shown.approximate] = True
+            output += 1
+    return Mapped(Cells(types, cells.T, present.T), guessed.T if guessed.any() else None)
+
+
+def _span(data: Arrays, frame: Frame) -> Span:
+    return Span(
+        frame=frame,
+        rows=data.rows,
+        step_ms=data.grid.step_ms,
+        start_ms=data.grid.start_ms,
+        double=_some(data.types == DOUBLE),
+        counter=_some(data.kinds == Kind.COUNTER),
+        ended_ms=data.ended_ms if data.ended_ms.any() else None,
+        lives=data.lives,
+        first_held=data.first_held,
+    )
+
+
+def _some(mask: Bools) -> Some:
+    return all_of(mask) if mask.any() else False
