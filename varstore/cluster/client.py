@@ -17,7 +17,7 @@ from artimon.compute.statistics import STATISTICS
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import DEFAULT_LEVELS
 from artimon.model.registration import close_client, zookeeper_client
-from artimon.model.select import STATISTICS, Buckets, Matcher, SelectError, SelectRequest, Series, decode_buckets
+from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series, decode_buckets
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import EVERY
 from varstore.cluster.asked import Ask, Outcome, Question
