@@ -23,7 +23,7 @@ from alerts.smtp import load_settings
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.registration import Registration, zookeeper_client
-from artimon.runtime.options import Health, Option, Zookeeper, in_milliseconds, process_name
+from artimon.runtime.process_options import Health, Option, Zookeeper, in_milliseconds, process_name
 from varstore.cluster.client import VarstoreClient
 
 log = logging.getLogger(__name__)

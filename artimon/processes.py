@@ -20,7 +20,7 @@ from artimon.settings import secure_polls, security
 
 if TYPE_CHECKING:
     from alerts.process import AlertsConfig
-    from artimon.api.config import ApiConfig
+    from artimon.api.limits import ApiConfig
     from artimon.stack.smtp import SmtpConfig
     from pipeline.agent import Agent, AgentConfig
     from pipeline.collector import CollectorConfig

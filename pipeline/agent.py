@@ -20,7 +20,7 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.protocols import Sink
 from artimon.model.registration import Registration, zookeeper_client
 from artimon.model.routing import DEFAULT_LANES
-from artimon.runtime.options import Health, Insecure, MiB, Option, Zookeeper, in_seconds, process_name
+from artimon.runtime.process_options import Health, Insecure, MiB, Option, Zookeeper, in_seconds, process_name
 from artimon.settings import zookeeper_auth
 from pipeline.collectors import DEFAULT_GROUP
 from pipeline.collectors import Mode as CollectorMode

@@ -16,7 +16,7 @@ from artimon.model.health import Publish, unpublished
 from artimon.model.partition_counts import pins_of
 from artimon.model.registration import zookeeper_client
 from artimon.model.topic_check import TopicCheck, relied_on
-from artimon.runtime.options import (
+from artimon.runtime.process_options import (
     Health,
     Insecure,
     Kafka,

@@ -9,7 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated
 
-from artimon.runtime.options import Option, in_milliseconds
+from artimon.runtime.process_options import Option, in_milliseconds
 from bookkeeper.secure import Security
 from sources.jmx.target import JmxTarget, parse_target
 from sources.series.keeping import KeepRule, parse_keep_rules

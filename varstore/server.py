@@ -24,7 +24,7 @@ from artimon.model.partition_counts import PartitionCounts, pins_of
 from artimon.model.registration import Registration, close_client, zookeeper_client
 from artimon.model.topic_check import TopicCheck, relied_on
 from artimon.model.vshards import union
-from artimon.runtime.options import (
+from artimon.runtime.process_options import (
     Health,
     Insecure,
     Kafka,

@@ -1,9 +1,12 @@
-"""Limits of one API process: every answer that refuses names the limit and its value."""
+"""Limits of one API process, each named by the answers that refuse, and its other settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated
+
+from artimon.runtime.process_options import Health, Insecure, ListenHost, Option, StackData, Zookeeper
 
 KiB = 1024
 MiB = 1024 * KiB
@@ -62,7 +65,7 @@ class Limits:
 
     def changed(self, changes: Iterable[str]) -> Limits:
         """With "name=value" in place of the defaults. Raises BadLimit."""
-        types = {field.name: type(getattr(self, field.name)) for field in fields(self)}
+        types = {one.name: type(getattr(self, one.name)) for one in fields(self)}
         found: dict[str, float] = {}
         for change in changes:
             name, _, text = change.partition("=")
@@ -76,3 +79,30 @@ class Limits:
                 raise BadLimit(f"{name} is {text}: it must be more than 0 and at most {1 << 40}")
             found[name] = value
         return replace(self, **found)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiConfig:
+    """`data`: folder of the stack whose status is shown. `hdfs`: where the history is; None: there is none."""
+
+    zookeeper: Zookeeper
+    data: StackData
+    port: Annotated[int, Option("Port of HTTP, 0 for any.", least=0, most=65_535)] = 8780
+    thrift_port: Annotated[int, Option("Port of Thrift, 0 for any.", least=0, most=65_535)] = 8781
+    limits: Annotated[
+        Limits,
+        Option(
+            "NAME=NUMBER: another limit, see docs/api.md.",
+            "--limit",
+            read=lambda changes: Limits().changed(changes),
+            many=True,
+        ),
+    ] = field(default_factory=Limits)
+    host: ListenHost = "127.0.0.1"
+    names: Annotated[
+        tuple[str, ...],
+        Option("A name by which people reach the page, besides --host; may be repeated.", "--name"),
+    ] = ()
+    insecure: Insecure = False
+    health: Health = None
+    hdfs: str | None = None

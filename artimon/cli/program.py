@@ -16,7 +16,6 @@ from types import ModuleType
 
 import typer
 
-from artimon.cli import commands
 from artimon.cli.common import Panel, say
 
 app = typer.Typer(
@@ -30,8 +29,9 @@ app = typer.Typer(
 
 def _modules() -> list[ModuleType]:
     """Modules of commands in the order of their panels, then of their names."""
-    names = sorted(one.name for one in iter_modules(commands.__path__))
-    found = [import_module(f"{commands.__name__}.{name}") for name in names]
+    package = f"{__package__}.commands"
+    names = sorted(one.name for one in iter_modules(import_module(package).__path__))
+    found = [import_module(f"{package}.{name}") for name in names]
     return sorted(found, key=lambda module: list(Panel).index(module.PANEL))
 
 

@@ -28,7 +28,7 @@ from artimon.model.topic_spec import (
     generation_number,
     platform_topics,
 )
-from artimon.runtime.options import Kafka, Option, StackData
+from artimon.runtime.process_options import Kafka, Option, StackData
 from artimon.stack.errors import StackError
 
 __all__ = ["TOPICS", "GrowError", "Topic", "grow_samples", "make_topics", "usual_replication"]

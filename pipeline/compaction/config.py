@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from artimon.runtime.options import Hdfs, Health, Option, Zookeeper, in_seconds
+from artimon.runtime.process_options import Hdfs, Health, Option, Zookeeper, in_seconds
 from pipeline.compaction.merge import Limits
 from pipeline.compaction.plan import Keeping
 

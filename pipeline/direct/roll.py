@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated
 
-from artimon.runtime.options import MiB, Option, in_seconds
+from artimon.runtime.process_options import MiB, Option, in_seconds
 from pipeline.acks import END_OF_LOG, PartitionState
 from pipeline.direct.names import Scheme
 

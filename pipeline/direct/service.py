@@ -14,7 +14,7 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.exposure import Unprotected
 from artimon.model.health import Publish, unpublished
 from artimon.model.registration import zookeeper_client
-from artimon.runtime.options import Health, Insecure, ListenHost, ListenPort, Option, Zookeeper
+from artimon.runtime.process_options import Health, Insecure, ListenHost, ListenPort, Option, Zookeeper
 from pipeline.collector import HEALTH_S, Collector, CollectorId, server_of
 from pipeline.direct.broker import DirectBroker
 from pipeline.direct.names import Scheme, stream_name

@@ -19,7 +19,7 @@ from artimon.model.kafka_access import client_options
 from artimon.model.registration import zookeeper_client
 from artimon.model.supervise import Retry
 from artimon.model.znode import read_table
-from artimon.runtime.options import Health, Option
+from artimon.runtime.process_options import Health, Option
 from pipeline.acks import Sent, Verdict
 from pipeline.broker import Broker, TopicInfo
 from pipeline.collectors import Collectors, Endpoint

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from artimon.runtime.options import Hdfs, Health, Kafka, KafkaQuota, Option, Zookeeper, in_seconds
+from artimon.runtime.process_options import Hdfs, Health, Kafka, KafkaQuota, Option, Zookeeper, in_seconds
 
 LOCAL = "local[4,4]"
 """Spark's master where none is named: four threads, four attempts of each task."""

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from artimon.cli.common import JsonOption, Panel, say
-from artimon.cli.options import Given, settings_command
+from artimon.cli.settings_command import Given, settings_command
 
 PANEL = Panel.OPERATE
 app = typer.Typer()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from artimon.cli.common import Panel
-from artimon.cli.options import Given, settings_command
+from artimon.cli.settings_command import Given, settings_command
 
 if TYPE_CHECKING:
     from sources.config import SourceConfig
@@ -115,11 +115,11 @@ def compactor(given: Given) -> None:
     processes.compactor(given.make(CompactorConfig))
 
 
-@settings_command(app, "artimon.api.config:ApiConfig")
+@settings_command(app, "artimon.api.limits:ApiConfig")
 def api(given: Given) -> None:
     """Run the API: HTTP with the page, and the Thrift service Matrix."""
     from artimon import processes
-    from artimon.api.config import ApiConfig
+    from artimon.api.limits import ApiConfig
 
     processes.api(given.make(ApiConfig, hdfs=given.place.hdfs))
 

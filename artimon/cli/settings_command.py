@@ -1,4 +1,4 @@
-"""Commands whose options are made from settings classes (artimon/runtime/options.py)."""
+"""Commands whose options are made from settings classes (artimon/runtime/process_options.py)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import typer.main
 from typer.core import TyperCommand
 
 from artimon.cli.common import checking, located, refusing
-from artimon.runtime.options import Bound, bound_options, nested_settings
+from artimon.runtime.process_options import Bound, bound_options, nested_settings
 from artimon.settings import Settings
 
 S = TypeVar("S")
 
 
 class Given:
-    """What was written on the command line of a process, by the names of the parameters."""
+    """Values of the command line of a process, by the names of the parameters."""
 
     def __init__(self, values: Mapping[str, Any], data: Path | None) -> None:
         """`data`: data folder of the stack whose servers are the defaults; None: the usual one."""
@@ -31,7 +31,7 @@ class Given:
 
     @cached_property
     def place(self) -> Settings:
-        """Where the servers are, unless the command line says otherwise."""
+        """Places of the servers where the command line names none."""
         return located(self._data)
 
     def make(self, cls: type[S], **more: Any) -> S:
