@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 from artimon.model.grid import Level
 from artimon.runtime.process_options import MiB, Option
-from varstore.buckets import DEFAULT_CAPACITY, FINEST_SPARE_ROWS, SPARE_ROWS
 
 DEFAULT_CAPACITY = 1_000_000
 """Series of a shard, where memory allows them."""
