@@ -17,8 +17,8 @@ from pipeline.direct.names import ABORTED, OPEN, Scheme
 from pipeline.direct.reader import Reader
 from pipeline.direct.roll import RollConfig
 from pipeline.direct.stream import Stream
-from tests.pipeline.helpers import samples
 from tests.pipeline.direct.stores import FaultyStore
+from tests.pipeline.helpers import samples
 from tests.waiting import eventually
 
 Made = tuple[BatchHeader, bytes]
