@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Protocol
 
 from artimon.model.select import SelectError
 from artimon.progress import shell
 from query_dsl.tree.errors import QueryError
 
 if TYPE_CHECKING:
-    from artimon.session import Session
+    from query_dsl.language.completion import Completions
 
 IDENTIFIER = "artimon.queries"
 
 
-def load(session: Session) -> bool:
+class QuerySession(Protocol):
+    """Session that completes queries."""
+
+    def complete(self, text: str, *, code: bool, sessions: Collection[str]) -> Completions:
+        """Words that can stand at the end of the text."""
+        ...
+
+
+def load(session: QuerySession) -> bool:
     """Let the IPython that runs this, if there is one, complete queries from `session`, in place of the one before."""
     ip = shell()
     completer = getattr(ip, "Completer", None)
@@ -25,7 +34,7 @@ def load(session: Session) -> bool:
     return True
 
 
-def _matcher(session: Session, ip: Any) -> Any:
+def _matcher(session: QuerySession, ip: Any) -> Any:
     from IPython.core.completer import SimpleCompletion, context_matcher
 
     matcher_of: Any = context_matcher(identifier=IDENTIFIER)
