@@ -133,11 +133,11 @@ class MemoryStore(EngineStore):
 
     @property
     def reduces(self) -> bool:
-        return hasattr(self.store, "aggregate")
+        return hasattr(type(self.store), "aggregate")
 
     @property
     def interruptible(self) -> bool:
-        return hasattr(self.store, "watching")
+        return hasattr(type(self.store), "watching")
 
 
 class PassingStore(MemoryStore):
