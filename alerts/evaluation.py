@@ -14,7 +14,7 @@ from alerts.state import Alert, Phase
 from alerts.verdicts import Newest, RuleFailed, Step, advance, answer_of, dismissed, newest_values
 from artimon.model.select import Buckets, SelectError, Store
 from query_dsl import NothingSelected, QueryError, evaluate
-from query_dsl.evaluation.planner import SETTLE_MS
+from query_dsl.stores.levels import SETTLE_MS
 
 log = logging.getLogger(__name__)
 

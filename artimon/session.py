@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from artimon import tab_key
 from artimon.model.clock import SYSTEM_CLOCK, Clock
@@ -15,18 +16,15 @@ from artimon.model.labels import canonical
 from artimon.model.select import SelectError, Series, Store
 from artimon.progress import Bar
 from artimon.stack.locate import asked_store, located
-from query_dsl import Expr, Matrix, QueryError, parse, parse_selector
-from query_dsl import fetch as fetch_unbound
-from query_dsl.evaluation.evaluator import answer
+from query_dsl import Expr, QueryError, parse_selector
+from query_dsl.evaluation.runner import QueryRunner
 from query_dsl.language.collector import close_collector, open_collector
 from query_dsl.results.render import printable
 from query_dsl.stores.auto import AutoStore
-from query_dsl.tree.timing import parse_instant
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from query_dsl.evaluation.explain import Explanation
     from query_dsl.language.completion import Completions
     from query_dsl.stores.history.engine import History
     from query_dsl.stores.history.result import HistoryAnswer
@@ -39,7 +37,7 @@ ENGINES = ("auto", "memory", "history")
 _SHOWN = 40
 
 
-class Session:
+class Session(QueryRunner):
     """Questions to one store. A context manager; threads may share it.
 
     `fetch` and `parse` give expressions that run here; nothing runs before `collect`, `to_pandas` or `plot`."""
@@ -80,46 +78,20 @@ class Session:
             raise QueryError("this session is closed: open another one with artimon.connect()")
         return self._store
 
-    # --- questions ---
+    # --- queries ---
 
-    def fetch(self, selector: str) -> Expr:
-        """Series that fit the selector, as an expression that runs here: `session.fetch('shop.requests')`."""
-        return fetch_unbound(selector).bound(self)
+    @property
+    def now_ms(self) -> int:
+        """The moment of queries that name none."""
+        return self._clock.now_ms()
 
-    def parse(self, text: str) -> Expr:
-        """A query in text, as the API and alert rules take it, as an expression that runs here."""
-        return parse(text).bound(self)
-
-    def query(self, query: str | Expr, at: object = None, *, engine: str = "auto", **options: Any) -> Matrix:
-        """The answer to a text or an expression as of the instant `at`: ISO 8601, a datetime, epoch ms or "now-1h"; an
-        Irregular where the query gives raw samples.
-
-        `engine`: "memory"; "history", which cuts raw samples into the same buckets; or "auto": memory where one of its
-        levels reaches, else the history, or both side by side. `options`: `limits`, what it may cost
-        (query_dsl.stores.limits.Limits); `stop`, a threading.Event: once set, the query ends. With `at` the same
-        question has the same answer as long as it is held. Raises QueryError, of it LimitExceeded, QueryCancelled and
-        HistoryError; SelectError."""
-        expression = parse(query) if isinstance(query, str) else query
+    @contextmanager
+    def _engine(self, engine: str) -> Iterator[Store]:
+        """The store that answers one query; a bar shows how far it is."""
         with Bar() as bar:
-            found = answer(expression, self._engine(engine, bar), self._at(at), **options)
-        return cast(Matrix, found.with_query(str(expression)))
+            yield self._asked(engine, bar)
 
-    def explain(
-        self, query: str | Expr, at: object = None, *, engine: str = "auto", run: bool = True, **options: Any
-    ) -> Explanation:
-        """What answering does: grid, engine, level and why; with `run` the query is answered, and what was read and how
-        long it took is told too."""
-        from query_dsl.evaluation.explain import explain
-
-        expression = parse(query) if isinstance(query, str) else query
-        with Bar() as bar:
-            return explain(expression, self._engine(engine, bar), self._at(at), run, **options)
-
-    def _at(self, at: object) -> int:
-        now_ms = self._clock.now_ms()
-        return now_ms if at is None else parse_instant(at, "at").resolve(now_ms)
-
-    def _engine(self, engine: str, progress: Bar) -> Store:
+    def _asked(self, engine: str, progress: Bar | None = None) -> Store:
         """The store that answers."""
         memory = self._open_store()
         if engine not in ENGINES:
@@ -132,7 +104,7 @@ class Session:
 
             if self._past is None:
                 self._past = HistoryStore(self.open_history(), memory.levels())
-            return self._past.showing(progress)
+            return self._past.showing(progress or Bar())
 
         return past() if engine == "history" else AutoStore(memory, past, self._clock)
 
@@ -168,10 +140,6 @@ class Session:
         the history knows every series that there ever was."""
         found = self._asked(engine).find(parse_selector(selector).matchers, limit + 1)
         return Found(found[:limit], more=len(found) > limit)
-
-    def _asked(self, engine: str) -> Store:
-        """The store that looks for names and series."""
-        return self._engine(engine, Bar())
 
     def labels(self) -> list[str]:
         """Names of all labels, sorted."""

@@ -18,6 +18,7 @@ from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
 from query_dsl import QueryError
 from query_dsl.stores.auto import AutoStore
+from query_dsl.stores.protocol import engine_store
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -76,7 +77,7 @@ class Desk:
         try:
             if self._gate is None:
                 raise ApiError(503, "the server begins or ends: try again")
-            store = GuardedStore(self._engine(engine), self.limits, stop, threads=self._calls)
+            store = GuardedStore(engine_store(self._engine(engine)), self.limits, stop, threads=self._calls)
         except ApiError:
             if isinstance(gone, Coroutine):
                 gone.close()  # nobody will await it

@@ -10,17 +10,15 @@ from typing import TypeVar
 
 from artimon.api.errors import Abandoned, TooLarge
 from artimon.api.limits import Limits
-from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
-from artimon.model.select import Buckets, SelectError, SelectRequest, Store
-from query_dsl import Expr, Matrix, QueryError
-from query_dsl.evaluation.context import Context
-from query_dsl.evaluation.evaluator import on_grid, prepare, run
-from query_dsl.evaluation.explain import Explanation, explain
-from query_dsl.stores.levels import Layered
+from artimon.compute.aggregate import Aggregate, AggregateRequest
+from artimon.model.select import Buckets, SelectError, SelectRequest
+from query_dsl import Expr, Matrix
+from query_dsl.evaluation.evaluator import QueryEvaluator, on_grid, prepare
+from query_dsl.evaluation.explain import Explanation, explained
 from query_dsl.stores.limits import Limits as QueryLimits
-from query_dsl.stores.limits import Watch, looks_itself, watch_of
-from query_dsl.stores.passing import PassingStore
-from query_dsl.stores.sampled import Sampled, SampleRequest, Sampling
+from query_dsl.stores.limits import Watch, watch_of
+from query_dsl.stores.protocol import EngineStore, PassingStore
+from query_dsl.stores.sampled import Sampled, SampleRequest
 from query_dsl.tree.nodes import Window, walk
 from varstore.cluster.client import StoreUnavailable
 
@@ -34,12 +32,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class GuardedStore(PassingStore):
-    """Implements Store. `columns` is how many buckets a fetch of the query makes room for.
+    """Wrapper of a store for one query. `columns` is how many buckets a fetch of the query makes room for.
 
     With `threads` a store that does not look itself whether somebody waits is asked in one of them, so that a query
     that is given up does not wait for its answer."""
 
-    store: Store
+    store: EngineStore
     limits: Limits
     stop: threading.Event = field(default_factory=threading.Event)
     """Set when the query's time is over; its next question to the store then fails."""
@@ -47,7 +45,7 @@ class GuardedStore(PassingStore):
     threads: Executor | None = None
 
     def select(self, request: SelectRequest) -> Buckets:
-        """See Store. Raises TooLarge where more series fit than this query may read."""
+        """Raises TooLarge where more series fit than this query may read."""
         allowed, what = self._allowed(max(self.columns, request.grid.n))
         try:
             found = self._ask(lambda: self.store.select(replace(request, limit=min(request.limit, allowed))))
@@ -62,15 +60,11 @@ class GuardedStore(PassingStore):
         return found
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
-        """See Aggregating. Raises TooLarge where more series fit than this query may reduce, NotPushed where the store
-        cannot."""
-        store = self.store
-        if not isinstance(store, Aggregating):
-            raise NotPushed("the store does not aggregate")
+        """Raises TooLarge where more series fit than this query may reduce, NotPushed where the store cannot."""
         columns = max(self.columns, request.grid.n)
         allowed = min(request.limit, self.limits.cells_reduced // columns)
         try:
-            return self._ask(lambda: store.aggregate(replace(request, limit=allowed)))
+            return self._ask(lambda: self.store.aggregate(replace(request, limit=allowed)))
         except SelectError as problem:
             if f"at most {allowed} are allowed" not in str(problem):
                 raise
@@ -108,8 +102,8 @@ class GuardedStore(PassingStore):
         return asked.result()
 
     def watching(self, watch: Watch) -> GuardedStore:
-        """See Watching. A store that looks at the watch itself is asked without another thread."""
-        if not looks_itself(self.store):
+        """The same for one evaluation. A store that looks at the watch itself is asked without another thread."""
+        if not self.interruptible:
             return self
         return replace(self, store=self.store.watching(watch), threads=None)
 
@@ -117,25 +111,17 @@ class GuardedStore(PassingStore):
         """The same, for whatever is asked before and beside an evaluation."""
         return self.watching(Watch(checks=(self.check,)))
 
-    def past(self) -> Store:
-        """See Layered."""
-        if not isinstance(self.store, Layered):
-            raise QueryError("this API knows no history: leave out what asks for it")
+    def past(self) -> EngineStore:
         return replace(self, store=self.store.past())
 
     def samples(self, request: SampleRequest) -> Sampled:
-        """See Sampling."""
-        store = self.store
-        if not isinstance(store, Sampling):
-            raise SelectError("samples(): the memory store holds buckets, not samples: use fetch()")
         allowed, _ = self._allowed(1)
-        return self._ask(lambda: store.samples(replace(request, limit=min(request.limit, allowed))))
+        return self._ask(lambda: self.store.samples(replace(request, limit=min(request.limit, allowed))))
 
 
-def answer(expr: Expr, store: GuardedStore, now_ms: int) -> Matrix:
+def answer(query: str | Expr, store: GuardedStore, now_ms: int) -> Matrix:
     """Evaluate within the limits. Raises QueryError or SelectError, see `refusal`."""
-    context = _prepared(expr, store, now_ms)
-    matrix = on_grid(run(expr, context))
+    matrix = on_grid(_prepared(query, store, now_ms).answer())
     cells = len(matrix) * matrix.grid.n
     if cells > store.limits.cells_answered:
         raise TooLarge(
@@ -145,9 +131,9 @@ def answer(expr: Expr, store: GuardedStore, now_ms: int) -> Matrix:
     return matrix
 
 
-def explained(expr: Expr, store: GuardedStore, now_ms: int) -> Explanation:
-    """What answering does and takes, within the limits. Raises as `answer`."""
-    return explain(expr, store, now_ms, context=_prepared(expr, store, now_ms))
+def explain(query: str | Expr, store: GuardedStore, now_ms: int) -> Explanation:
+    """Explanation of a query that runs within the limits. Raises as `answer`."""
+    return explained(_prepared(query, store, now_ms))
 
 
 def _limits(store: GuardedStore) -> QueryLimits:
@@ -155,12 +141,12 @@ def _limits(store: GuardedStore) -> QueryLimits:
     return QueryLimits(samples=store.limits.samples_read, memory_bytes=store.limits.cells_read * CELL_BYTES * FETCHES)
 
 
-def _prepared(expr: Expr, store: GuardedStore, now_ms: int) -> Context:
-    """What an evaluation begins with; the store knows how many buckets a fetch of the query makes room for. TooLarge if
-    no series has so many."""
-    context = prepare(expr, store, now_ms, watch_of(_limits(store), store.check))
-    planned = context.plan
-    windows_ms = sum((node.before_ms or 0) + node.after_ms for node in walk(expr.node) if isinstance(node, Window))
+def _prepared(query: str | Expr, store: GuardedStore, now_ms: int) -> QueryEvaluator:
+    """The query, ready to run; the store knows how many buckets a fetch of it makes room for. TooLarge if no series
+    has so many."""
+    evaluator = prepare(query, store, now_ms, watch_of(_limits(store), store.check))
+    planned = evaluator.plan
+    windows_ms = sum((node.before_ms or 0) + node.after_ms for node in walk(evaluator.tree) if isinstance(node, Window))
     span_ms = planned.grid.n * planned.grid.step_ms + windows_ms
     columns = max(1, span_ms // planned.base_step_ms)
     if columns > store.limits.cells_read:
@@ -168,9 +154,9 @@ def _prepared(expr: Expr, store: GuardedStore, now_ms: int) -> Context:
             f"the range and windows span {columns} buckets, more than the limit of {store.limits.cells_read} "
             "(cells_read): ask for a shorter range or window"
         )
-    if isinstance(context.store, GuardedStore):
-        context.store.columns = columns
-    return context
+    if isinstance(evaluator.store, GuardedStore):
+        evaluator.store.columns = columns
+    return evaluator
 
 
 def checked(pieces: Iterator[bytes], store: GuardedStore) -> Iterator[bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from artimon.model.exposure import KEEP_LOCAL, require_protection
 from artimon.model.labels import LabelError, validate_labels, validate_name
 from artimon.model.values import ValueType
 from bookkeeper.framed import FramedServer
-from query_dsl import Expr, Matrix, fetch, parse
+from query_dsl import Expr, Matrix, fetch
 from query_dsl.tree.selector import quote
 
 PREFIX = ".*"
@@ -90,7 +90,7 @@ class MatrixService:
         """See the IDL. An argument that is not sent is None."""
         try:
             text = Question(q).checked(self._desk.limits)
-            return self._answer(lambda: parse(text), _instant(time_ms))
+            return self._answer(lambda: text, _instant(time_ms))
         except ApiError as problem:
             raise _refused(problem) from problem
 
@@ -105,13 +105,12 @@ class MatrixService:
         """The reply is with the kernel: it takes no more of our memory."""
         self._held.reply = None
 
-    def _answer(self, question: Any, time_ms: int) -> Any:
+    def _answer(self, question: Callable[[], str | Expr], time_ms: int) -> Any:
         now_ms = time_ms or self._desk.clock.now_ms()
         limits, purse = self._desk.limits, self._desk.purse
 
         def work(store: GuardedStore) -> tuple[Any, _Held]:
-            expr: Expr = question()
-            matrix = answer(expr, store, now_ms)
+            matrix = answer(question(), store, now_ms)
             size = answer_size(matrix)
             if size > limits.thrift_answer_bytes:
                 raise TooLarge(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query, Request, Response
@@ -17,12 +16,12 @@ from artimon.api.endpoints import read_endpoints
 from artimon.api.errors import ApiError
 from artimon.api.formats import choose, headers_of
 from artimon.api.gate import Gate
-from artimon.api.guarded import GuardedStore, answer, checked, explained
+from artimon.api.guarded import GuardedStore, answer, checked, explain
 from artimon.api.pages import accepts_gzip
 from artimon.api.parcel import Parcel, ParcelResponse, fill
 from artimon.api.question import TIME_MAX_MS, Question, read_question
 from artimon.model.labels import canonical
-from query_dsl import Expr, parse, parse_selector
+from query_dsl import parse_selector
 
 T = TypeVar("T")
 Status = Callable[[], Mapping[str, Any]]
@@ -48,12 +47,6 @@ EngineParameter = Annotated[
 ExplainParameter = Annotated[bool, Query(description="Say what answering does and took, in place of the answer")]
 LimitParameter = Annotated[int, Query(ge=1, description="At most so many; more than `found` of the limits is refused")]
 PrefixParameter = Annotated[str, Query(max_length=2_000, description="How they begin")]
-
-
-@lru_cache(maxsize=64)
-def parsed(text: str) -> Expr:
-    """The tree of a text: dashboards ask the same again and again. Raises QueryError, which is not remembered."""
-    return parse(text)
 
 
 class Routes:
@@ -98,11 +91,11 @@ class Routes:
         gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
         now_ms = self._desk.clock.now_ms() if question.time_ms is None else question.time_ms
         if question.explain:
-            told = lambda store: explained(parsed(text), store, now_ms).to_dict()  # noqa: E731
+            told = lambda store: explain(text, store, now_ms).to_dict()  # noqa: E731
             return await self._ask(request, told, question.engine)
 
         def work(store: GuardedStore) -> tuple[Parcel, dict[str, str]]:
-            matrix = answer(parsed(text), store, now_ms)
+            matrix = answer(text, store, now_ms)
             pieces = checked(form.write(matrix), store)
             most = self._limits.answer_bytes
             parcel = fill(pieces, self._desk.purse, most=most, gzip=gzip, smaller=form.smaller)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from artimon.compute.classes import Partial, mask_of, partial_of, result_of
-from query_dsl.evaluation.context import Context
+from query_dsl.evaluation.execution import Execution
+from query_dsl.evaluation.own import gives_of, own_watch, run_own_reduce
 from query_dsl.functions.grouping import Classes, classes_of
 from query_dsl.functions.join import check_labels, text
 from query_dsl.functions.reducers import Members, Reducer
 from query_dsl.functions.registry import Args, arguments_of
 from query_dsl.functions.tables import REDUCERS
 from query_dsl.results.cells import STRING, Bools, Cells, Key, take
-from query_dsl.results.label_codes import LabelTable, Rows
+from query_dsl.results.label_codes import LabelTable
 from query_dsl.results.matrix import Matrix, in_order
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
@@ -20,21 +21,21 @@ from query_dsl.tree.nodes import Labels, Own, Rules
 from query_dsl.tree.timing import format_time
 
 
-def reduce_classes(node: nodes.Reduce, found: Matrix, context: Context) -> Matrix:
+def reduce_classes(node: nodes.Reduce, found: Matrix, execution: Execution) -> Matrix:
     """One series a class of `found`, in canonical order; a class without members gives no row. Some reducers give
     several."""
     if isinstance(node.function, Own):
-        raise QueryError(f"{node.function.name} is an own function, and none of the reducers")
+        return _own_reduce(node, node.function, found, execution)
     reducer = REDUCERS[node.function]
     args = arguments_of(reducer, node.args)
     found = canonical(node, found)
     if not reducer.strings:
-        found = context.numeric(found, node.function)
-    classes = _classes(reducer, args, node, found, context)
+        found = execution.numeric(found, node.function)
+    classes = _classes(reducer, args, node, found, execution)
     if not found.keys:
         return found
     if reducer.one_kind:
-        found, classes = _of_one_kind(reducer, found, classes, context)
+        found, classes = _of_one_kind(reducer, found, classes, execution)
     _refuse_missing(node.rules, reducer.name, found)
     order = classes.order
     column, codes = take(found.column, order), classes.codes[order]
@@ -42,7 +43,7 @@ def reduce_classes(node: nodes.Reduce, found: Matrix, context: Context) -> Matri
         partial = partial_of(reducer.pushed, column, np.flatnonzero(np.diff(codes, prepend=-1)))
         return Matrix(classes.keys, found.grid, reduced(partial, reducer, node.rules))
     keys = [found.keys[row] for row in order.tolist()]
-    members = Members(keys, column, codes, classes.keys, found.strings, context.note)
+    members = Members(keys, column, codes, classes.keys, found.strings, execution.note)
     return _result(reducer, args, members, node.rules, found)
 
 
@@ -54,14 +55,23 @@ def canonical(node: nodes.Reduce, found: Matrix) -> Matrix:
     return Matrix(keys, found.grid, column, found.strings)
 
 
-def grouped(node: nodes.Reduce, found: Matrix, context: Context) -> tuple[tuple[Key, ...], list[Rows]]:
-    """What the classes are called, in canonical order, and the rows of each one's members, in canonical order."""
-    if not found.keys:
-        return (), []
-    classes = _grouped(node.by, node.without, LabelTable(found.keys), context)
-    order = classes.order
-    bounds = np.flatnonzero(np.diff(classes.codes[order]))
-    return classes.keys, np.split(order, bounds + 1)
+def _own_reduce(node: nodes.Reduce, function: Own, found: Matrix, execution: Execution) -> Matrix:
+    """An own function over the members of each class, in canonical order."""
+    found, rules = canonical(node, found), node.rules
+    keys: tuple[Key, ...] = ()
+    members: list[tuple[list[Key], Cells]] = []
+    if found.keys:
+        classes = _grouped(node.by, node.without, LabelTable(found.keys), execution)
+        keys, order = classes.keys, classes.order
+        split = np.split(order, np.flatnonzero(np.diff(classes.codes[order])) + 1)
+        members = [([found.keys[i] for i in rows], take(found.column, rows)) for rows in split]
+    if rules.nulls == "error" and not found.present.all():
+        raise QueryError(f'{function.name}: a series has no value at some time, and nulls="error"')
+    owned = run_own_reduce(
+        function.call, found.grid, members, gives_of(node.args), own_watch(execution), strings=found.strings,
+        min_count=1 if rules.min_count is None else rules.min_count, full=_full(rules),
+    )  # fmt: skip
+    return Matrix(keys, found.grid, owned.column, owned.strings)
 
 
 def reduced(partial: Partial, reducer: Reducer, rules: Rules) -> Cells:
@@ -80,7 +90,7 @@ def _full(rules: Rules) -> bool:
     return rules.nulls == "propagate"
 
 
-def _classes(reducer: Reducer, args: Args, node: nodes.Reduce, found: Matrix, context: Context) -> Classes:
+def _classes(reducer: Reducer, args: Args, node: nodes.Reduce, found: Matrix, execution: Execution) -> Classes:
     """Classes of the members; QueryError for a label that none of them has."""
     table, by, without = LabelTable(found.keys), node.by, node.without
     if reducer.carried:
@@ -91,19 +101,19 @@ def _classes(reducer: Reducer, args: Args, node: nodes.Reduce, found: Matrix, co
         if by is not None and split in by:
             raise QueryError(f"{reducer.name}: {split} tells the members of a class apart: leave it out of by=")
         without = None if without is None else (*without, split)
-    return _grouped(by, without, table, context)
+    return _grouped(by, without, table, execution)
 
 
-def _grouped(by: Labels | None, without: Labels | None, table: LabelTable, context: Context) -> Classes:
+def _grouped(by: Labels | None, without: Labels | None, table: LabelTable, execution: Execution) -> Classes:
     if by is not None:
         check_labels(by, table.keys, f"by={list(by)!r}", table)
         for label in by:
             if len(table):
-                say_lacking(label, int((table.column(label).codes == 0).sum()), context)
+                say_lacking(label, int((table.column(label).codes == 0).sum()), execution)
     return classes_of(table, by, without)
 
 
-def _of_one_kind(reducer: Reducer, found: Matrix, classes: Classes, context: Context) -> tuple[Matrix, Classes]:
+def _of_one_kind(reducer: Reducer, found: Matrix, classes: Classes, execution: Execution) -> tuple[Matrix, Classes]:
     """Without the STRING series of classes that have numbers too."""
     texts = found.types == STRING
     if not texts.any() or texts.all():
@@ -112,10 +122,8 @@ def _of_one_kind(reducer: Reducer, found: Matrix, classes: Classes, context: Con
     left_out = texts & numbers[classes.codes]
     if not left_out.any():
         return found, classes
-    context.note(f"{reducer.name}: {int(left_out.sum())} STRING series left out, in classes that have numbers too")
-    rows = np.flatnonzero(~left_out)
-    keys = tuple(found.keys[row] for row in rows.tolist())
-    return Matrix(keys, found.grid, take(found.column, rows), found.strings), Classes(classes.keys, classes.codes[rows])
+    execution.note(f"{reducer.name}: {int(left_out.sum())} STRING series left out, in classes that have numbers too")
+    return found.take(~left_out), Classes(classes.keys, classes.codes[~left_out])
 
 
 def _result(reducer: Reducer, args: Args, members: Members, rules: Rules, found: Matrix) -> Matrix:
@@ -157,7 +165,7 @@ def _refuse_missing(rules: Rules, name: str, found: Matrix) -> None:
         )
 
 
-def say_lacking(label: str, series: int, context: Context) -> None:
+def say_lacking(label: str, series: int, execution: Execution) -> None:
     """That some series have no such label."""
     if series:
-        context.note(f"{series} series without {label}: they form the class in which it is absent")
+        execution.note(f"{series} series without {label}: they form the class in which it is absent")

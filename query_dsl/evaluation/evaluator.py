@@ -1,159 +1,217 @@
-"""Runs a tree: each node is asked for an exact grid and answers a matrix on it.
+"""Evaluator and front door: each node of a tree is asked for an exact grid and answers its value on it.
 
-A window asks its child for a wider grid than it was asked for itself, and cuts.
+The value of a node is a matrix on the grid, or, above `samples`, raw series with times in (start, end] of the grid.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
 
 from artimon.model.grid import Grid
 from artimon.model.select import Store
 from query_dsl.evaluation.classes import reduce_classes
-from query_dsl.evaluation.context import Context
-from query_dsl.evaluation.fetching import absence, fetch_data
-from query_dsl.evaluation.mapping import run_window
-from query_dsl.evaluation.operands import combine
-from query_dsl.evaluation.owned import own_apply, own_reduce, own_window
+from query_dsl.evaluation.execution import Execution, needs_grid
+from query_dsl.evaluation.fetching import absence, fetch_data, why_nothing
+from query_dsl.evaluation.operands import combine, combine_own
 from query_dsl.evaluation.planner import plan
 from query_dsl.evaluation.pushdown import push_down
-from query_dsl.evaluation.sampling import bucketed, bucketize_samples, run_samples
-from query_dsl.evaluation.scalars import TimedScalar, Value, to_scalar
-from query_dsl.evaluation.steps import run_step
+from query_dsl.evaluation.raster import bucketed, bucketize_samples
+from query_dsl.evaluation.scalars import Answer, TimedScalar, Value, to_scalar
+from query_dsl.evaluation.seen import seen
+from query_dsl.evaluation.windows import run_at_samples, run_window, times_apart
 from query_dsl.functions.join import check_distinct
 from query_dsl.functions.points import invert
 from query_dsl.functions.registry import Points, arguments_of
-from query_dsl.functions.tables import POINTS
+from query_dsl.functions.sampled import shift_samples
+from query_dsl.functions.step import Asked, Seen
+from query_dsl.functions.tables import POINTS, STEPS
 from query_dsl.language.expression import Expr
+from query_dsl.language.parser import parse
 from query_dsl.results.bucket_data import BucketData, from_cells
-from query_dsl.results.cells import BOOLEAN, Key
+from query_dsl.results.cells import BOOLEAN, Cells, Key
 from query_dsl.results.irregular import Irregular
 from query_dsl.results.matrix import Matrix, in_order
-from query_dsl.stores.levels import reach_of
-from query_dsl.stores.limits import Limits, Watch, watch_of, watched
+from query_dsl.stores.limits import Limits, Watch, watch_of
+from query_dsl.stores.protocol import engine_store
 from query_dsl.tree import nodes
-from query_dsl.tree.errors import QueryError
+from query_dsl.tree.errors import NothingSelected, QueryError
 from query_dsl.tree.nodes import Binary, Node
-from query_dsl.tree.timing import format_duration
+from query_dsl.tree.timing import format_duration, format_time
+
+# --- the front door
 
 
 def evaluate(
-    expr: Expr,
+    query: str | Expr,
     store: Store,
     now_ms: int,
     check: Callable[[], None] | None = None,
     limits: Limits | None = None,
     stop: threading.Event | None = None,
 ) -> Matrix:
-    """The answer to `expr` at `now_ms`, series on a grid; QueryError (or the store's SelectError) says why there is
-    none; of it LimitExceeded beyond one of the `limits`.
+    """The answer to a query at `now_ms`, series on a grid. Raises QueryError or the store's SelectError; of the first
+    LimitExceeded beyond one of the `limits`, and QueryCancelled once `stop` is set.
 
-    `check` is called before each node, and often while a store is asked, and may raise to end an evaluation that nobody
-    waits for; `stop`, once set, ends it with QueryCancelled."""
-    return on_grid(answer(expr, store, now_ms, check, limits, stop))
+    `check` is called before each node, and often while a store is asked, and may raise to end the evaluation."""
+    return on_grid(answer(query, store, now_ms, check, limits, stop))
 
 
-def on_grid(found: Matrix | Irregular) -> Matrix:
+def answer(
+    query: str | Expr,
+    store: Store,
+    now_ms: int,
+    check: Callable[[], None] | None = None,
+    limits: Limits | None = None,
+    stop: threading.Event | None = None,
+) -> Answer:
+    """As `evaluate`; raw samples where the query gives these."""
+    return prepare(query, store, now_ms, watch_of(limits, check, stop)).answer()
+
+
+def prepare(query: str | Expr, store: Store, now_ms: int, watch: Watch) -> QueryEvaluator:
+    """The planned query, ready to run. Raises QueryError, SelectError."""
+    expr = read_query(query)
+    try:
+        own = engine_store(store).watching(watch)
+        planned = plan(expr.node, own.levels(), now_ms, own.reach())
+    except QueryError as problem:
+        _place(problem, expr.text)
+        raise
+    evaluator = QueryEvaluator(own, planned, expr.node, expr.text, now_ms, watch)
+    evaluator.note(*planned.notes)
+    return evaluator
+
+
+def read_query(query: str | Expr) -> Expr:
+    """The expression of a text, or the expression itself. Raises QueryError."""
+    return _parsed(query) if isinstance(query, str) else query
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Expr:
+    """Expression of a text. Dashboards and rules ask the same again and again."""
+    return parse(text)
+
+
+def on_grid(found: Answer) -> Matrix:
     """QueryError for raw samples."""
     if isinstance(found, Matrix):
         return found
     raise QueryError('the query gives raw samples, which have no grid: say .bucketize("last", "1m") at its end')
 
 
-def answer(
-    expr: Expr,
-    store: Store,
-    now_ms: int,
-    check: Callable[[], None] | None = None,
-    limits: Limits | None = None,
-    stop: threading.Event | None = None,
-) -> Matrix | Irregular:
-    """As `evaluate`; raw samples where the query gives these."""
-    return run(expr, prepare(expr, store, now_ms, watch_of(limits, check, stop)))
-
-
-def prepare(expr: Expr, store: Store, now_ms: int, watch: Watch) -> Context:
-    """The plan of an evaluation, and all that it carries along. Raises QueryError, SelectError."""
-    try:
-        own = watched(store, watch)
-        planned = plan(expr.node, own.levels(), now_ms, reach_of(store))
-    except QueryError as problem:
-        _place(problem, expr)
-        raise
-    context = Context(own, planned, watch=watch, watched_already=True)
-    context.now_ms = now_ms
-    context.note(*planned.notes)
-    return context
-
-
-def run(expr: Expr, context: Context) -> Matrix | Irregular:
-    """The answer, and what must be said of it. Raises QueryError, SelectError."""
-    grid = context.plan.grid
-    value: Value | Irregular
-    try:
-        if nodes.on_samples(expr.node):
-            value = run_samples(expr.node, grid.start_ms, grid.end_ms, context)
-        else:
-            value = _run(expr.node, grid, context)
-        if not isinstance(value, Matrix | Irregular):
-            problem = QueryError("the query is a plain value: begin with fetch('NAME'), and do not end with .scalar()")
-            raise problem if expr.node.span is None else problem.at(expr.node.span[0], None, expr.node.span[1])
-    except QueryError as problem:
-        _place(problem, expr)
-        raise
-    context.check()
-    notes = (*context.notes, *context.watch.notes())
-    return value.with_notes(notes, context.complete, context.partial, context.origin())
-
-
-def _place(problem: QueryError, expr: Expr) -> None:
+def _place(problem: QueryError, text: str | None) -> None:
     """Give the error the text that it speaks of."""
     if problem.text is None and problem.position is not None:
-        problem.text = expr.text
+        problem.text = text
 
 
-def _run(node: Node, grid: Grid, context: Context) -> Value:
-    """Value of a node on `grid`; errors get the place of the innermost node."""
-    context.check()
-    try:
-        return _RUN[type(node)](node, grid, context)
-    except QueryError as problem:
-        if node.span is not None:
-            problem.at(node.span[0], None, node.span[1])
-        raise
+def _point_at(problem: QueryError, node: Node) -> None:
+    """Give the error the place of a node, unless it has one already."""
+    if node.span is not None:
+        problem.at(node.span[0], None, node.span[1])
 
 
-def _matrix(node: Node, grid: Grid, context: Context, what: str) -> Matrix:
-    value = _run(node, grid, context)
-    if isinstance(value, Matrix):
-        return value
-    plain = "a value that changes with time" if isinstance(value, TimedScalar) else f"the plain value {value.value!r}"
-    raise QueryError(f"{what} works on series, not on {plain}")
+# --- the evaluator
 
 
-def _scalar(node: nodes.Scalar, _grid: Grid, _context: Context) -> Value:
+class QueryEvaluator(Execution):
+    """Evaluates the tree of one query over one store, on the grid of its plan.
+
+    It knows no text: a tree and a plan of any front end are evaluated in the same way."""
+
+    def answer(self) -> Answer:
+        """The series of the whole query, with what must be said of them. Raises QueryError, SelectError."""
+        try:
+            value = self.evaluate(self.tree, self.plan.grid)
+            if not isinstance(value, Matrix | Irregular):
+                raise self._plain()
+        except QueryError as problem:
+            _place(problem, self.text)
+            raise
+        self.check()
+        notes = (*self.notes, *self.watch.notes())
+        return value.with_notes(notes, self.complete, self.partial, self.origin())
+
+    def _plain(self) -> QueryError:
+        problem = QueryError("the query is a plain value: begin with fetch('NAME'), and do not end with .scalar()")
+        _point_at(problem, self.tree)
+        return problem
+
+    def evaluate(self, node: Node, grid: Grid) -> Value | Irregular:
+        """Value of a node on `grid`; errors get the place of the innermost node."""
+        self.check()
+        try:
+            value = _EVALUATE[type(node)](self, node, grid)
+        except QueryError as problem:
+            _point_at(problem, node)
+            raise
+        return value.filled() if isinstance(value, Irregular) else value
+
+    def statistics(self, node: Node, grid: Grid, names: Sequence[str]) -> BucketData:
+        """Statistics where the node is a fetch (perhaps shifted in time), else its values as buckets of one sample."""
+        match node:
+            case nodes.Range() | nodes.Between() | nodes.At():
+                return self.statistics(node.child, grid, names)
+            case nodes.Offset():
+                ms = _offset_ms(node, grid)
+                return self.statistics(node.child, _earlier(grid, ms), names).shifted(ms)
+            case nodes.Fetch():
+                return fetch_data(node, grid, names, self)
+        if nodes.on_samples(node):
+            return bucketed(self.raw(node, grid.start_ms, grid.end_ms), grid, self)
+        found = self.matrix(node, grid, "a window function")
+        return from_cells(found.keys, grid, found.column, found.strings)
+
+    def window(self, node: nodes.Window, grid: Grid) -> Matrix:
+        """A window function at every end of the grid."""
+        return run_window(node, grid, self)
+
+    def last_seen(self, node: Node, grid: Grid, back_ms: int | None, function: str) -> Seen:
+        """Times of the newest samples of a fetch (perhaps shifted in time)."""
+        return seen(node, grid, back_ms, function, self)
+
+
+# --- leaves and times
+
+
+def _scalar(_run: QueryEvaluator, node: nodes.Scalar, _grid: Grid) -> Value:
     value = node.value
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise QueryError(f"{value} is no 64-bit integer: write it as {float(value):g}")
     return node
 
 
-def _fetch(node: nodes.Fetch, grid: Grid, context: Context) -> Value:
-    return _window(nodes.Window(node, "last"), grid, context)
+def _fetch(run: QueryEvaluator, node: nodes.Fetch, grid: Grid) -> Value:
+    return run.window(nodes.Window(node, "last"), grid)
 
 
-def _absent(node: nodes.Absent, grid: Grid, context: Context) -> Value:
-    return absence(node, grid, context)
+def _samples(run: QueryEvaluator, node: nodes.Samples, grid: Grid) -> Irregular:
+    found = run.samples(node.selector, grid.start_ms, grid.end_ms)
+    if not len(found):
+        if not run.store.find(node.selector.matchers, 1):
+            raise NothingSelected(why_nothing(node.selector, run))
+        span = f"({format_time(grid.start_ms)} .. {format_time(grid.end_ms)}]"
+        run.note(f"{node.selector}: no series that fits has a sample in {span}")
+    return found
 
 
-def _through(node: nodes.Range | nodes.Between | nodes.At, grid: Grid, context: Context) -> Value:
-    return _run(node.child, grid, context)  # the planner has read them
+def _absent(run: QueryEvaluator, node: nodes.Absent, grid: Grid) -> Value:
+    return absence(node, grid, run)
 
 
-def _offset(node: nodes.Offset, grid: Grid, context: Context) -> Value:
-    earlier = _shift(grid, -_offset_ms(node, grid))
-    found = _matrix(node.child, earlier, context, "offset")
+def _through(run: QueryEvaluator, node: nodes.Range | nodes.Between | nodes.At, grid: Grid) -> Value | Irregular:
+    return run.evaluate(node.child, grid)  # the planner has read them
+
+
+def _offset(run: QueryEvaluator, node: nodes.Offset, grid: Grid) -> Value | Irregular:
+    if nodes.on_samples(node.child):
+        return shift_samples(_earlier_samples(run, node.child, grid, node.offset_ms), {"d": node.offset_ms}, run)
+    found = run.matrix(node.child, _earlier(grid, _offset_ms(node, grid)), "offset")
     return Matrix(found.keys, grid, found.column, found.strings)
 
 
@@ -165,120 +223,148 @@ def _offset_ms(node: nodes.Offset, grid: Grid) -> int:
     return node.offset_ms
 
 
-def _shift(grid: Grid, ms: int) -> Grid:
-    return Grid(grid.end_ms + ms, grid.step_ms, grid.n)
+def _earlier(grid: Grid, ms: int) -> Grid:
+    return Grid(grid.end_ms - ms, grid.step_ms, grid.n)
 
 
-def _data(node: Node, grid: Grid, statistics: Sequence[str], context: Context) -> BucketData:
-    """Statistics where the node is a fetch (perhaps shifted in time), else its values as buckets of one sample."""
-    if isinstance(node, nodes.Range | nodes.Between | nodes.At):
-        return _data(node.child, grid, statistics, context)
-    if isinstance(node, nodes.Offset):
-        ms = _offset_ms(node, grid)
-        return _data(node.child, _shift(grid, -ms), statistics, context).shifted(ms)
-    if isinstance(node, nodes.Fetch):
-        return fetch_data(node, grid, statistics, context)
-    if nodes.on_samples(node):
-        return bucketed(run_samples(node, grid.start_ms, grid.end_ms, context), grid, context)
-    found = _matrix(node, grid, context, "a window function")
-    return from_cells(found.keys, grid, found.column, found.strings)
+def _earlier_samples(run: QueryEvaluator, child: Node, grid: Grid, ms: int) -> Irregular:
+    """Raw samples `ms` earlier, unless their times have left the time that is asked for."""
+    earlier = 0 if times_apart(child) else ms
+    return run.raw(child, grid.start_ms - earlier, grid.end_ms - earlier)
 
 
-def _window(node: nodes.Window, grid: Grid, context: Context) -> Value:
-    if isinstance(node.function, nodes.Own):
-        return own_window(node, node.function, grid, context, _data, None)
-    return run_window(node, grid, context, _data)
+# --- functions of one operand
 
 
-def _bucketize(node: nodes.Bucketize, grid: Grid, context: Context) -> Value:
+def _window(run: QueryEvaluator, node: nodes.Window, grid: Grid) -> Value | Irregular:
+    if nodes.on_samples(node.child):
+        return run_at_samples(node, grid.start_ms, grid.end_ms, run)
+    return run.window(node, grid)
+
+
+def _bucketize(run: QueryEvaluator, node: nodes.Bucketize, grid: Grid) -> Value:
     if grid.step_ms != node.step_ms:
         raise QueryError(
             f"mixed grids: bucketize by {format_duration(node.step_ms)} in a grid of {format_duration(grid.step_ms)}"
         )
     if nodes.on_samples(node.child):
-        found = bucketize_samples(node, grid, context)
+        found = bucketize_samples(node, grid, run)
         if found is not None:
             return found
     window = nodes.Window(
         node.child, node.function, node.step_ms, 0, node.rules, node.max_gap_ms, node.args, span=node.span
     )
-    if isinstance(node.function, nodes.Own):
-        return own_window(window, node.function, grid, context, _data, context.plan.base_step_ms)
-    return run_window(window, grid, context, _data, context.plan.base_step_ms)
+    return run_window(window, grid, run, run.plan.base_step_ms)
 
 
-def _point(node: nodes.Point, grid: Grid, context: Context) -> Value:
-    return _pointwise(node.function, node.args, _matrix(node.child, grid, context, node.function), context)
+def _point(run: QueryEvaluator, node: nodes.Point, grid: Grid) -> Value | Irregular:
+    found = run.evaluate(node.child, grid)
+    if isinstance(found, Irregular):
+        return _pointwise_samples(node.function, node.args, found, run)
+    return _pointwise(node.function, node.args, run.matrix_of(found, node.function), run)
 
 
-def _pointwise(name: str, said: nodes.Given, found: Matrix, context: Context) -> Matrix:
+def _pointwise(name: str, said: nodes.Given, found: Matrix, run: QueryEvaluator) -> Matrix:
     """A function of single values over the series that it takes."""
     point = POINTS[name]
-    found = context.suited(found, name, numbers=point.numbers, texts=point.texts)
+    found = run.suited(found, name, numbers=point.numbers, texts=point.texts)
     points = Points(found.grid.ends(), list(found.strings))
     column = point.run(found.column, arguments_of(point, said), points)
     return Matrix(found.keys, found.grid, column, tuple(points.strings))
 
 
-def _unary(node: nodes.Unary, grid: Grid, context: Context) -> Value:
-    found = _matrix(node.child, grid, context, node.op)
+def _pointwise_samples(name: str, said: nodes.Given, found: Irregular, run: QueryEvaluator) -> Irregular:
+    """The same over raw samples; where the function gives nothing, the sample goes."""
+    point = POINTS[name]
+    found = run.suited(found, name, numbers=point.numbers, texts=point.texts)
+    owner_types = found.types[found.owner]
+    types, cells, keep = found.types.copy(), np.array(found.cells), np.ones(found.samples, np.bool_)
+    points = Points(found.times, list(found.strings))
+    args = arguments_of(point, said)
+    for kind in np.unique(found.types).tolist():  # all samples of one type in one row
+        mine = np.flatnonzero(owner_types == kind)
+        points.ends = found.times[mine]
+        row = Cells(np.array([kind], np.uint8), found.cells[mine][None, :], np.ones((1, len(mine)), np.bool_))
+        column = point.run(row, args, points)
+        types[found.types == kind] = column.types[0]
+        cells[mine], keep[mine] = column.cells[0], column.present[0]
+    return found.computed(types=types, cells=cells, strings=tuple(points.strings)).keep(keep)
+
+
+def _unary(run: QueryEvaluator, node: nodes.Unary, grid: Grid) -> Value:
+    found = run.matrix(node.child, grid, node.op)
     if node.op == "neg":
-        return _pointwise("mul", (("number", -1),), found, context)
-    found = context.numeric(found, node.op)
+        return _pointwise("mul", (("number", -1),), found, run)
+    found = run.numeric(found, node.op)
     if (found.types != BOOLEAN).any():
         raise QueryError("~ needs BOOLEAN: compare first, as in ~(a > 1)")
     return Matrix(found.keys, grid, invert(found.column))
 
 
-def _scalar_of(node: nodes.ToScalar, grid: Grid, context: Context) -> Value:
-    return to_scalar(_matrix(node.child, grid, context, "scalar"))
+def _scalar_of(run: QueryEvaluator, node: nodes.ToScalar, grid: Grid) -> TimedScalar:
+    return to_scalar(run.matrix(node.child, grid, "scalar"))
 
 
-def _step(node: nodes.Step, grid: Grid, context: Context) -> Value:
-    return run_step(node, grid, context, _matrix, _data)
+def _step(run: QueryEvaluator, node: nodes.Step, grid: Grid) -> Value | Irregular:
+    """A filter, filler or transform of whole series."""
+    entry = STEPS[node.family][node.function]
+    args = arguments_of(entry, node.args)
+    if nodes.on_samples(node.child):
+        if entry.on_samples is None:
+            raise needs_grid(entry.name)
+        earlier = args["d"] if entry.name == "shift" else 0
+        return entry.on_samples(_earlier_samples(run, node.child, grid, earlier), args, run)
+    if entry.run is None:
+        raise QueryError(f"{entry.name} takes raw samples: begin with samples('NAME')")
+    return entry.run(Asked(node=node, entry=entry, grid=grid, args=args, context=run))
 
 
-def _apply(node: nodes.Apply, grid: Grid, context: Context) -> Value:
-    values = [_run(operand, grid, context) for operand in node.operands]
-    return own_apply(node, values, grid, context)
-
-
-def _named(node: nodes.Named, grid: Grid, context: Context) -> Value:
-    found = _matrix(node.child, grid, context, "named")
+def _named(run: QueryEvaluator, node: nodes.Named, grid: Grid) -> Value | Irregular:
+    found = run.evaluate(node.child, grid)
+    if isinstance(found, Irregular):
+        return found.renamed([Key(node.name, key.labels) for key in found.keys])
+    found = run.matrix_of(found, "named")
     keys = [Key(node.name, key.labels) for key in found.keys]
     check_distinct(keys, found.keys, "named", "name them apart")
     ordered, column = in_order(keys, found.column)
     return Matrix(ordered, grid, column, found.strings)
 
 
-def _reduce(node: nodes.Reduce, grid: Grid, context: Context) -> Value:
-    if isinstance(node.function, nodes.Own):
-        return own_reduce(node, node.function, _matrix(node.child, grid, context, node.function.name), context)
-    pushed = push_down(node, grid, context, _matrix)
+# --- functions of classes and of several operands
+
+
+def _reduce(run: QueryEvaluator, node: nodes.Reduce, grid: Grid) -> Value:
+    pushed = push_down(node, grid, run)
     if pushed is not None:
         return pushed
-    return reduce_classes(node, _matrix(node.child, grid, context, node.function), context)
+    name = node.function if isinstance(node.function, str) else node.function.name
+    return reduce_classes(node, run.matrix(node.child, grid, name), run)
 
 
-def _binary(node: Binary, grid: Grid, context: Context) -> Value:
+def _apply(run: QueryEvaluator, node: nodes.Apply, grid: Grid) -> Value:
+    values = [run.operand(operand, grid, node.function.name) for operand in node.operands]
+    return combine_own(node, values, grid, run)
+
+
+def _binary(run: QueryEvaluator, node: Binary, grid: Grid) -> Value:
     """The chain of left operands runs in a loop, so that a sum of 500 terms is no recursion."""
     chain = [node]
     while isinstance(chain[-1].left, Binary):
         chain.append(chain[-1].left)
-    value = _run(chain[-1].left, grid, context)
+    value = run.operand(chain[-1].left, grid, chain[-1].op)
     for link in reversed(chain):
         try:
-            value = combine(link, value, _run(link.right, grid, context), grid, context)
+            value = combine(link, value, run.operand(link.right, grid, link.op), grid, run)
         except QueryError as problem:
-            if link.span is not None:
-                problem.at(link.span[0], None, link.span[1])
+            _point_at(problem, link)
             raise
     return value
 
 
-_RUN: dict[type[Node], Callable[..., Value]] = {
+_EVALUATE: dict[type[Node], Callable[..., Value | Irregular]] = {
     nodes.Scalar: _scalar,
     nodes.Fetch: _fetch,
+    nodes.Samples: _samples,
     nodes.Absent: _absent,
     nodes.Range: _through,
     nodes.Between: _through,
@@ -295,3 +381,4 @@ _RUN: dict[type[Node], Callable[..., Value]] = {
     nodes.Reduce: _reduce,
     Binary: _binary,
 }
+"""One entry for each type of node."""

@@ -1,18 +1,17 @@
-"""What answering a query does: its plan, which engine and level and why, what the store computes itself; and, if it is
-run, what was read and how long it took."""
+"""Explanation of a query: its plan, engine and level, what the store computes itself; once it ran, reads and times."""
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.grid import Grid
 from artimon.model.select import Store
-from query_dsl.evaluation.context import Context
-from query_dsl.evaluation.evaluator import prepare
-from query_dsl.evaluation.evaluator import run as run_query
+from query_dsl.evaluation.evaluator import QueryEvaluator, prepare
+from query_dsl.evaluation.execution import Execution
 from query_dsl.evaluation.pushdown import may_push
 from query_dsl.language.expression import Expr
 from query_dsl.language.printer import print_node
@@ -101,37 +100,41 @@ def _span(start_ms: int, end_ms: int) -> str:
 
 
 def explain(
-    expr: Expr,
+    query: str | Expr,
     store: Store,
     now_ms: int,
     run: bool = True,
     *,
     limits: Limits | None = None,
     check: Callable[[], None] | None = None,
-    context: Context | None = None,
+    stop: threading.Event | None = None,
 ) -> Explanation:
     """How `store` answers the query at `now_ms`; with `run` (the default) it is answered to see what that takes.
 
-    `context`: what `prepare` gave, where it was called before. Raises as `evaluate`."""
-    context = context or prepare(expr, store, now_ms, watch_of(limits, check))
+    Raises as `evaluate`."""
+    return explained(prepare(query, store, now_ms, watch_of(limits, check, stop)), run)
+
+
+def explained(evaluator: QueryEvaluator, run: bool = True) -> Explanation:
+    """The same of a query that is prepared."""
     series = points = 0
-    notes = tuple(context.notes)
+    notes = tuple(evaluator.notes)
     if run:
-        found = run_query(expr, context)
+        found = evaluator.answer()
         notes, series = found.notes, len(found)
         points = found.samples if isinstance(found, Irregular) else int(found.present.sum())
-    return Explanation(
-        str(expr), context.plan.grid, context.origin(), _lines(expr.node, context), notes, run, series, points
-    )
+    tree, grid = evaluator.tree, evaluator.plan.grid
+    lines = _lines(tree, evaluator)
+    return Explanation(print_node(tree), grid, evaluator.origin(), lines, notes, run, series, points)
 
 
-def _lines(tree: nodes.Node, context: Context) -> tuple[Line, ...]:
+def _lines(tree: nodes.Node, execution: Execution) -> tuple[Line, ...]:
     """Every node, parents before children."""
     lines = []
     waiting = [(tree, 0)]
     while waiting:
         node, depth = waiting.pop()
-        lines.append(Line(depth, _text(node), _about(node, context)))
+        lines.append(Line(depth, _text(node), _about(node, execution)))
         waiting.extend((child, depth + 1) for child in reversed(nodes.children(node)))
     return tuple(lines)
 
@@ -152,11 +155,11 @@ def _text(node: nodes.Node) -> str:
     return whole if len(whole) <= WIDTH else whole[: WIDTH - 3] + "..."
 
 
-def _about(node: nodes.Node, context: Context) -> str:
-    plan = context.plan
+def _about(node: nodes.Node, execution: Execution) -> str:
+    plan = execution.plan
     if isinstance(node, nodes.Reduce):
         grid = plan.grid
-        return "in the store, by class" if may_push(node, grid, context) else "by class"
+        return "in the store, by class" if may_push(node, grid, execution) else "by class"
     if isinstance(node, nodes.Window):
         return f"windows of {format_duration((node.before_ms or plan.grid.step_ms) + node.after_ms)}"
     if isinstance(node, nodes.Bucketize):

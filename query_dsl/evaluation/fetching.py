@@ -1,4 +1,4 @@
-"""From a selector and a grid to bucket data: asks the store for what it holds, and says what it does not."""
+"""Fetches: from a selector and a grid to bucket data, with notes on what the store does not hold."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from artimon.model.grid import Grid, bucket_end
-from artimon.model.select import NAME, Matcher, SelectRequest
-from query_dsl.evaluation.context import Context
-from query_dsl.evaluation.planner import Ring
+from artimon.model.select import NAME, Matcher
+from query_dsl.evaluation.execution import Execution
 from query_dsl.results.bucket_data import BucketData, from_buckets, padded
 from query_dsl.results.cells import BOOLEAN, Bools, Key, of_type
 from query_dsl.results.matrix import Matrix
-from query_dsl.stores.levels import SETTLE_MS, Layered, Recalling
+from query_dsl.stores.levels import SETTLE_MS, Ring
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import NothingSelected, QueryError, near
 from query_dsl.tree.selector import Selector, accepts, matcher_text, parse_selector, series_text
@@ -26,31 +25,30 @@ MAX_EXPECTED = 10_000
 """Label sets of one `absent`."""
 
 
-def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], context: Context) -> BucketData:
+def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], execution: Execution) -> BucketData:
     """Buckets of the selected series on `grid`, in canonical order; series without a sample in them are left out.
 
     NothingSelected if no series fits; QueryError if no level has the step, or memory holds nothing of the grid."""
-    ring = context.plan.ring(grid.step_ms)
+    ring = execution.plan.ring(grid.step_ms)
     if ring is None:
-        steps = ", ".join(format_duration(r.step_ms) for r in context.plan.rings)
+        steps = ", ".join(format_duration(r.step_ms) for r in execution.plan.rings)
         raise QueryError(
             f"mixed grids: fetch reads levels of {steps}, the grid has {format_duration(grid.step_ms)}; "
             "bucketize this side too"
         )
     held = held_part(grid, ring)
     wanted = ("count", *(s for s in statistics if s != "count"))
-    past = node.resolution is not None
-    buckets = context.select(SelectRequest(node.selector.matchers, held, wanted, context.watch.limits.series), past)
+    buckets = execution.select(node.selector.matchers, held, wanted, node.resolution is not None)
     if not buckets.series:
-        raise NothingSelected(why_nothing(node.selector, context))
+        raise NothingSelected(why_nothing(node.selector, execution))
     data = from_buckets(buckets)
     sampled = np.flatnonzero(data.present.any(axis=1))
     if len(sampled) < len(data.keys):
         lacking = len(data.keys) - len(sampled)
         newest = int(buckets.newest_ms.max(initial=0))
         if not newest and not len(sampled):
-            newest = last_known(node.selector, context)
-        say_unsampled(node.selector, lacking, len(data.keys), newest, held, context)
+            newest = last_known(node.selector, execution)
+        say_unsampled(node.selector, lacking, len(data.keys), newest, held, execution)
     order = sorted(sampled.tolist(), key=data.keys.__getitem__)
     return padded(data.only(np.array(order, np.intp)), grid)
 
@@ -67,29 +65,29 @@ def held_part(grid: Grid, ring: Ring) -> Grid:
     return Grid(end, grid.step_ms, (end - start) // grid.step_ms)
 
 
-def say_unsampled(selector: Selector, lacking: int, of: int, newest: int, grid: Grid, context: Context) -> None:
+def say_unsampled(selector: Selector, lacking: int, of: int, newest: int, grid: Grid, execution: Execution) -> None:
     """That series have no sample in the range; where none has, when the newest of all came."""
     if lacking < of:
-        context.note(f"{selector}: {lacking} of {of} series have no sample in the range")
+        execution.note(f"{selector}: {lacking} of {of} series have no sample in the range")
         return
     seen = f"; the newest sample of all is of {format_time(newest)}" if newest else ""
-    ring = context.plan.ring(grid.step_ms)
+    ring = execution.plan.ring(grid.step_ms)
     up_to_now = ring is None or grid.end_ms >= ring.newest_ms
     if up_to_now and grid.end_ms < newest <= grid.end_ms + grid.step_ms + SETTLE_MS:
         end = format_time(bucket_end(newest, grid.step_ms))
         seen += f", in the bucket of {format_duration(grid.step_ms)} that ends at {end} and is not over yet"
-    context.note(f"{selector}: none of {of} series has a sample in the range{seen}")
+    execution.note(f"{selector}: none of {of} series has a sample in the range{seen}")
 
 
-def absence(node: nodes.Absent, grid: Grid, context: Context) -> Matrix:
+def absence(node: nodes.Absent, grid: Grid, execution: Execution) -> Matrix:
     """One BOOLEAN series for each of the label sets that are expected (none: one series), true where nothing that fits
     has a sample; its labels are those the selector has with "=", and those of the set."""
     sets = _expected(node)
     here = np.zeros((len(sets), grid.n), np.bool_)
     try:
-        data = fetch_data(nodes.Fetch(node.selector), grid, ("last",), context)
+        data = fetch_data(nodes.Fetch(node.selector), grid, ("last",), execution)
     except NothingSelected:
-        context.note(f"{node.selector}: no series fits")
+        execution.note(f"{node.selector}: no series fits")
     else:
         over = (data.ended_ms > 0)[:, None] & (grid.ends()[None, :] >= data.ended_ms[:, None])
         _mark(here, sets, data.keys, data.present & ~over)
@@ -133,42 +131,40 @@ def _mark(here: Bools, sets: list[LabelSet], keys: Sequence[Key], present: Bools
                 here[row] |= present[i]
 
 
-def why_nothing(selector: Selector, context: Context) -> str:
-    """Which matcher to blame: one that nothing fits even alone, with near values, or their combination."""
+def why_nothing(selector: Selector, execution: Execution) -> str:
+    """The matcher to blame: one that nothing fits even alone, with near values, or their combination."""
     for matcher in selector.matchers:
-        if not context.store.find((matcher,), 1):
-            return f"{selector} selects nothing: {_blame(matcher, context)}"
+        if not execution.store.find((matcher,), 1):
+            return f"{selector} selects nothing: {_blame(matcher, execution)}"
     for i in range(2, len(selector.matchers) + 1):
-        if not context.store.find(selector.matchers[:i], 1):
+        if not execution.store.find(selector.matchers[:i], 1):
             first, last = ", ".join(map(matcher_text, selector.matchers[: i - 1])), selector.matchers[i - 1]
             return f"{selector} selects nothing: series fit {first}, but none of them {matcher_text(last)}"
-    return f"{selector} selects nothing now{_elsewhere(selector, context)}"
+    return f"{selector} selects nothing now{_elsewhere(selector, execution)}"
 
 
-def _elsewhere(selector: Selector, context: Context) -> str:
-    """What is known of series that fit but are not held: one of them, and when any came last."""
-    found = context.store.find(selector.matchers, 2) if isinstance(context.store, Layered) else []
+def _elsewhere(selector: Selector, execution: Execution) -> str:
+    """Hint at series that fit but are not held: one of them, and when any came last."""
+    found = execution.store.find(selector.matchers, 2) if execution.store.layered else []
     if not found:
         return ""
     shown = series_text(found[0].name, dict(found[0].labels))
-    newest = last_known(selector, context)
+    newest = last_known(selector, execution)
     seen = f", whose newest sample is of {format_time(newest)}" if newest else ""
     of = shown if len(found) == 1 else f"such series as {shown}"
     return f': only the history knows {of}{seen}; ask for that time, or with engine="history"'
 
 
-def last_known(selector: Selector, context: Context) -> int:
+def last_known(selector: Selector, execution: Execution) -> int:
     """Time of the newest sample that the store remembers of series that fit, up to the end of the grid; 0: none."""
-    if not isinstance(context.store, Recalling):
-        return 0
-    return max(context.store.newest(selector.matchers, context.plan.grid.end_ms).values(), default=0)
+    return max(execution.store.newest(selector.matchers, execution.plan.grid.end_ms).values(), default=0)
 
 
 _NOT_NAMED = {"=": "no variable is named {value!r}", "prefix": "no variable's name begins with {value!r}"}
 
 
-def _blame(matcher: Matcher, context: Context) -> str:
-    store = context.store
+def _blame(matcher: Matcher, execution: Execution) -> str:
+    store = execution.store
     if matcher.label == NAME:
         known = store.names()
         what = _NOT_NAMED.get(matcher.op, "no name fits {text}").format(value=matcher.value, text=matcher_text(matcher))

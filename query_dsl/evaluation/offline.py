@@ -8,36 +8,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
 
 import numpy as np
 
 from artimon.model.grid import bucket_end
-from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Series
+from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store
 from artimon.model.series import NAME
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import ValueType, double_to_cell
-from query_dsl.language.expression import Expr
-from query_dsl.language.expression import fetch as fetch_unbound
-from query_dsl.language.parser import parse
-from query_dsl.results.matrix import Matrix
+from query_dsl.evaluation.runner import QueryRunner
 from query_dsl.stores.cutting import cut
 from query_dsl.stores.given import Given, GivenSeries, read_all
 from query_dsl.stores.held import Held
 from query_dsl.stores.levels import SETTLE_MS, Reach
+from query_dsl.stores.protocol import EngineStore
 from query_dsl.stores.rows import Ints, Rows, interned, settle
 from query_dsl.stores.sampled import Sampled, SampleRequest
 from query_dsl.tree.selector import accepts
-from query_dsl.tree.timing import parse_duration, parse_instant
+from query_dsl.tree.timing import parse_duration
 
 LEVEL_BUCKETS = 2**40
 """The one level covers every range."""
 
 
-class OfflineStore:
-    """A Store and a Collector over samples that are given once. Immutable; threads may share it."""
+class OfflineStore(EngineStore, QueryRunner):
+    """A store and a collector over samples that are given once. Immutable; threads may share it."""
 
     def __init__(self, series: Sequence[GivenSeries], step_ms: int) -> None:
         self._series = tuple(one.series for one in series)
@@ -51,10 +49,10 @@ class OfflineStore:
         table = SeriesTable.of(self._series)
         self._table = SeriesTable(table.fingerprints, types, table.kinds, table.columns)
 
-    # --- Store
+    # --- EngineStore
 
     def select(self, request: SelectRequest) -> Buckets:
-        """See Store; any grid."""
+        """See EngineStore; any grid."""
         chosen, rows = self._chosen(request.matchers, request.limit)
         held = Held(len(chosen), request.grid, request.statistics)
         held.add(cut(rows, request.grid))
@@ -63,7 +61,6 @@ class OfflineStore:
         return replace(found, parts=(part,))
 
     def samples(self, request: SampleRequest) -> Sampled:
-        """See Sampling."""
         chosen, rows = self._chosen(request.matchers, request.limit)
         inside = (rows.time_ms > request.after_ms) & (rows.time_ms <= request.until_ms)
         part = Part("samples", request.after_ms, request.until_ms, int(inside.sum()))
@@ -85,62 +82,35 @@ class OfflineStore:
         return (f"{self._conflicts} samples left out: their type is not that of their series",) * bool(self._conflicts)
 
     def reach(self) -> Reach:
-        """See Reaching."""
         return Reach(boundless=True, any_step=True, engine="samples")
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """See Store: one of the step that was asked for."""
+        """See EngineStore: one of the step that was asked for."""
         return ((self._step_ms, LEVEL_BUCKETS // self._step_ms),)
 
     def names(self) -> list[str]:
-        """See Store."""
         return sorted({one.name for one in self._series})
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
-        """See Store."""
         if label is None:
             return sorted({name for one in self._series for name in one.labels})[:limit]
         found = {one.name if label == NAME else one.labels.get(label, "") for one in self._series}
         return sorted(found - {""})[:limit]
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
-        """See Store."""
         fits = [one for one in self._table if all(_accepts(m, one) for m in matchers)]
         return sorted(fits, key=lambda one: (one.name, sorted(one.labels.items())))[:limit]
 
-    # --- Collector
+    # --- QueryRunner
 
     @property
     def now_ms(self) -> int:
         """When the bucket of the newest sample has just settled: `now` of its queries unless they say `at`."""
         return bucket_end(self._newest_ms, self._step_ms) + SETTLE_MS
 
-    def query(self, query: str | Expr, at: object = None, **options: Any) -> Matrix:
-        """The answer as of the instant `at` (default: `now_ms`), an Irregular where the query gives raw samples.
-        `options`: `limits` and `stop`, as `evaluate` takes them."""
-        from query_dsl.evaluation.evaluator import answer
-
-        expression = parse(query) if isinstance(query, str) else query
-        found = answer(expression, self, self._at(at), **options)
-        return cast(Matrix, found.with_query(str(expression)))
-
-    def explain(self, query: str | Expr, at: object = None, **options: Any) -> Any:
-        """See query_dsl.evaluation.explain."""
-        from query_dsl.evaluation.explain import explain
-
-        expression = parse(query) if isinstance(query, str) else query
-        return explain(expression, self, self._at(at), **options)
-
-    def _at(self, at: object) -> int:
-        return self.now_ms if at is None else parse_instant(at, "at").resolve(self.now_ms)
-
-    def fetch(self, selector: str) -> Expr:
-        """Series that fit, as an expression that runs here."""
-        return fetch_unbound(selector).bound(self)
-
-    def parse(self, text: str) -> Expr:
-        """A query in text, as an expression that runs here."""
-        return parse(text).bound(self)
+    @contextmanager
+    def _engine(self, engine: str) -> Iterator[Store]:  # noqa: ARG002
+        yield self
 
     def __repr__(self) -> str:
         return f"<offline: {len(self._rows):,} samples of {len(self._series):,} series>"

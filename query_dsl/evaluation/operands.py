@@ -1,28 +1,30 @@
-"""Brings two operands together: pairs their series, spreads plain values, applies the operator."""
+"""Operators and own functions over operands: pairs their series, spreads plain values, applies the function."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 
 import numpy as np
 
 from artimon.model.grid import Grid
-from query_dsl.evaluation.context import Context
+from query_dsl.evaluation.execution import Execution
+from query_dsl.evaluation.own import gives_of, own_watch, run_own_apply
 from query_dsl.evaluation.scalars import TimedScalar, Value
 from query_dsl.evaluation.sets import combine_sets
 from query_dsl.functions.join import NONE, Pairs, check_distinct, pair
 from query_dsl.functions.operators import Operator
 from query_dsl.functions.operators_run import able, apply_operator
 from query_dsl.functions.tables import OPERATORS
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, doubles, of_type, take
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key, doubles, of_type, take
 from query_dsl.results.label_codes import Rows, keys_of
 from query_dsl.results.matrix import Matrix, in_order
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 
 
-def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, context: Context) -> Value:
+def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution: Execution) -> Value:
     """The operator of `node` over two values; series are paired by label, a plain value goes with every series."""
     operator = OPERATORS[node.op]
     if operator.family == "set":
@@ -31,18 +33,18 @@ def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, context: 
         raise QueryError(f"{operator.name} keeps series of its left operand, and that is a plain value")
     if not isinstance(left, Matrix) and not isinstance(right, Matrix):
         return _two_scalars(operator, left, right, grid)
-    left, right = _taken(operator, left, context), _taken(operator, right, context)
+    left, right = _taken(operator, left, execution), _taken(operator, right, execution)
     if operator.family == "mask" and isinstance(right, Matrix):
-        right = context.numeric(right, operator.name)
+        right = execution.numeric(right, operator.name)
     pairs = _pairs(operator, left, right, node.match)
     if pairs.dropped:
-        context.note(f"{operator.name}: {pairs.dropped} series without a partner were dropped")
+        execution.note(f"{operator.name}: {pairs.dropped} series without a partner were dropped")
     fill = node.match.fill
     ours, theirs = _side(left, pairs.left, grid, fill), _side(right, pairs.right, grid, fill)
     keys = pairs.keys
     taken = able(operator, ours.types, theirs.types)
     if not taken.all():
-        context.note(f"{operator.name}: {int((~taken).sum())} series that are not BOOLEAN left out")
+        execution.note(f"{operator.name}: {int((~taken).sum())} series that are not BOOLEAN left out")
         ours, theirs = take(ours, taken), take(theirs, taken)
         keys = [key for key, kept in zip(keys, taken.tolist(), strict=True) if kept]
     column = apply_operator(operator, ours, theirs, (_texts(left), _texts(right)))
@@ -81,12 +83,12 @@ def _masked(operator: Operator, left: Matrix, right: Matrix, match: nodes.Match)
     return Pairs(pairs.left, pairs.right, [left.keys[row] for row in pairs.left.tolist()], pairs.dropped)
 
 
-def _taken(operator: Operator, side: Value, context: Context) -> Value:
+def _taken(operator: Operator, side: Value, execution: Execution) -> Value:
     """The side without series that the operator cannot take."""
     if operator.texts:
         return side
     if isinstance(side, Matrix):
-        return context.numeric(side, operator.name)
+        return execution.numeric(side, operator.name)
     said = operator.symbol or operator.name
     if isinstance(side, nodes.Scalar) and isinstance(side.value, str):
         raise QueryError(f"{said} cannot take the text {side.value!r}: texts are only equal or not")
@@ -153,3 +155,58 @@ def _is_text(side: Value) -> bool:
     if isinstance(side, nodes.Scalar):
         return isinstance(side.value, str)
     return not isinstance(side, Matrix) and bool(side.column.types[0] == STRING)
+
+
+def combine_own(node: nodes.Apply, values: Sequence[Value], grid: Grid, execution: Execution) -> Matrix:
+    """`apply(f, a, b, …)`: operands are paired with the first that has series, as those of an operator are; a plain
+    value goes with every series."""
+    name, match = node.function.name, node.match
+    sides = [value.keys for value in values if isinstance(value, Matrix)]
+    if not sides:
+        raise QueryError(f"{name} works on series: begin with fetch('NAME')")
+    rows, dropped = _together(sides, match, name)
+    if dropped:
+        execution.note(f"{name}: {dropped} series without a partner were dropped")
+    keys, every = list(rows), np.zeros(len(rows), np.intp)
+    indices = iter(np.array(list(rows.values()), np.intp).reshape(len(rows), len(sides)).T)
+    columns = [
+        (_side(value, next(indices) if isinstance(value, Matrix) else every, grid, match.fill), _texts(value))
+        for value in values
+    ]
+    owned = run_own_apply(node.function.call, columns, keys, gives_of(node.args), own_watch(execution))
+    ordered, column = in_order(keys, owned.column)
+    return Matrix(ordered, grid, column, owned.strings)
+
+
+def _together(sides: Sequence[tuple[Key, ...]], match: nodes.Match, name: str) -> tuple[Mapping[Key, list[int]], int]:
+    """Key of the result -> its row in each operand; how many series were dropped. QueryError as for operators."""
+    if len(sides) == 1:
+        if match != nodes.Match():
+            raise QueryError(f"{name}: on=, ignoring= and their like pair series, and there is one operand")
+        keys = [Key("", key.labels) for key in sides[0]]
+        check_distinct(keys, sides[0], f"{name} drops the name and")
+        return {key: [row] for row, key in enumerate(keys)}, 0
+    if match.group_right is not None and len(sides) > 2:
+        raise QueryError(f"{name}: group_right goes with two operands; let the first have many and say group_left")
+    dropped = 0
+    found: dict[tuple[int, Key], list[int]] = {}
+    keyed: dict[tuple[int, Key], Key] = {}
+    for place, side in enumerate(sides[1:], 1):
+        pairs = pair(sides[0], side, match, name)
+        dropped += pairs.dropped
+        for left, right, key in zip(pairs.left, pairs.right, pairs.keys, strict=True):
+            # many on the left may come to one key by labels taken from the right: their row tells them apart
+            place_of = (left, Key("", ())) if match.group_left is not None and left != NONE else (NONE, key)
+            rows = found.setdefault(place_of, [NONE] * len(sides))
+            if left != NONE:
+                rows[0] = left
+            rows[place] = right
+            keyed[place_of] = _merged(keyed.get(place_of), key)
+    whole = {at: rows for at, rows in found.items() if match.fill is not None or NONE not in rows}
+    keys = [keyed[at] for at in whole]
+    check_distinct(keys, keys, name)
+    return dict(zip(keys, whole.values(), strict=True)), dropped + len(found) - len(whole)
+
+
+def _merged(before: Key | None, key: Key) -> Key:
+    return key if before is None else Key(key.name, tuple(sorted((dict(before.labels) | dict(key.labels)).items())))

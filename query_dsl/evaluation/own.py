@@ -13,21 +13,25 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.arrays import Mapped
 from artimon.compute.frames import Frame, totals
 from artimon.model.grid import Grid
-from query_dsl.evaluation.calling import WATCH, Failed, Watch, call_within
+from query_dsl.evaluation.calling import SECONDS, WATCH, Failed, Watch, call_within
+from query_dsl.evaluation.execution import Execution
 from query_dsl.evaluation.own_values import GIVES, Unfit, Writer, failing_line, function_text, writer
 from query_dsl.results.bucket_data import BucketData
 from query_dsl.results.cells import BOOLEAN, INTEGER, STRING, Bools, Cells, Ints, Key, as_floats
 from query_dsl.results.irregular import Irregular
 from query_dsl.results.keyed import typed
 from query_dsl.tree.errors import QueryError
+from query_dsl.tree.nodes import Given
 from query_dsl.tree.selector import series_text
 from query_dsl.tree.timing import format_time
 
@@ -35,13 +39,22 @@ Call = Callable[..., Any]
 Masked = np.ma.MaskedArray[Any, Any]
 
 
-class Owned(NamedTuple):
-    """What own functions gave: (rows, n) cells, the texts of STRING cells, and where it comes of buckets that hold more
-    than one sample."""
+@dataclass(frozen=True, slots=True)
+class Owned(Mapped):
+    """Results of own functions: (rows, n) cells, and the texts of STRING cells."""
 
-    column: Cells
     strings: tuple[str, ...] = ()
-    approximate: Bools | None = None
+
+
+def gives_of(args: Given) -> str:
+    """The type that an own function gives."""
+    return str(dict(args).get("gives", "DOUBLE"))
+
+
+def own_watch(execution: Execution) -> Watch:
+    """Time limit of own functions, and the check that may end them sooner."""
+    left = execution.watch.seconds_left()
+    return Watch(SECONDS if left is None else left, execution.check)
 
 
 def taking(call: Call) -> Call:
@@ -111,7 +124,7 @@ def run_own_window(
 
     _run_rows(call, rows, out, watch, min_count)
     several = totals((data.stats["count"] > 1).astype(np.int64), frame) > 0
-    return Owned(out.cells(), out.strings, several)
+    return Owned(out.cells(), several, out.strings)
 
 
 def run_own_spans(
@@ -134,7 +147,7 @@ def run_own_spans(
             yield _Row(key, place, times, found.row(i), windows(times))
 
     _run_rows(call, rows, out, watch, min_count)
-    return Owned(out.cells(), out.strings)
+    return Owned(out.cells(), strings=out.strings)
 
 
 class _Row(NamedTuple):
@@ -189,7 +202,7 @@ def run_own_reduce(
             out.mask(row, counts >= (max(min_count, len(keys)) if full else min_count))
 
     _guarded(run, call, place, watch)
-    return Owned(out.cells(), out.strings)
+    return Owned(out.cells(), strings=out.strings)
 
 
 def run_own_apply(
@@ -215,7 +228,7 @@ def run_own_apply(
             out.put_row(row, place.call(call, *rows))
 
     _guarded(run, call, place, watch)
-    return Owned(out.cells(), out.strings)
+    return Owned(out.cells(), strings=out.strings)
 
 
 def _writer(gives: str, shape: tuple[int, int]) -> Writer:

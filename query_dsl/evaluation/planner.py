@@ -1,4 +1,4 @@
-"""Which grid a query has and which level serves it. Pure: levels, the tree and `now` in, a plan out.
+"""Plan of a query: its grid, and the level that serves it. Pure: levels, the tree and `now` in, a plan out.
 
 One query has one grid. It ends at the newest multiple of the step that lies `SETTLE_MS` in the past, so that the bucket
 which is still filling never shows a dip, and uses the finest level whose ring holds the whole range.
@@ -11,27 +11,15 @@ from dataclasses import dataclass, replace
 
 from artimon.model.grid import Grid
 from query_dsl.functions.deviation import DEVIATION_WEEKS, WEEK_MS
-from query_dsl.stores.levels import (
-    FINEST_SPARE_ROWS,
-    MEMORY,
-    SETTLE_MS,
-    SPARE_ROWS,
-    Engine,
-    Reach,
-    Ring,
-    beyond,
-    rings_of,
-)
+from query_dsl.stores.levels import MEMORY, SETTLE_MS, Engine, Reach, Ring, beyond, rings_of
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.nodes import Node
 from query_dsl.tree.timing import Instant, format_duration, format_time
 
-__all__ = ["DEFAULT_RANGE_MS", "FINEST_SPARE_ROWS", "MAX_POINTS", "SETTLE_MS", "SPARE_ROWS", "Plan", "Ring", "plan"]
-
 DEFAULT_RANGE_MS = 600_000
 MAX_POINTS = 11_000
-"""How many weeks `deviation` looks back, unless it is said."""
+"""Buckets of the grid of a query at most."""
 
 TimeNode = nodes.Range | nodes.Between | nodes.At
 

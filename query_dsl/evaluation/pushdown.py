@@ -1,36 +1,34 @@
-"""Reductions that a store computes itself: which trees it is given, and the matrix of what it answers.
+"""Reductions that a store computes itself: the trees that it is given, and the matrix of its answer.
 
 The answer, what is said about it and its errors are those of the evaluator: whatever the store cannot do, and whatever
 goes wrong, is evaluated here, from buckets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.ranks import BEST, RANKS
 from artimon.compute.reducing import Windows
 from artimon.model.grid import Grid
-from artimon.model.select import NAME, Buckets, SelectRequest, Store
+from artimon.model.select import NAME, Buckets, SelectRequest
 from query_dsl.evaluation.classes import reduce_classes, reduced, say_lacking
-from query_dsl.evaluation.context import Context
+from query_dsl.evaluation.execution import Execution
 from query_dsl.evaluation.fetching import held_part, say_unsampled
-from query_dsl.evaluation.mapping import Framing, framing, say_approximate, say_gauges, say_left_out, say_unheld
+from query_dsl.evaluation.windows import Framing, framing, say_approximate, say_gauges, say_left_out, say_unheld
 from query_dsl.functions.join import class_key
 from query_dsl.functions.registry import arguments_of
 from query_dsl.functions.tables import REDUCERS
 from query_dsl.results.cells import Cells, Key
 from query_dsl.results.matrix import Matrix
-from query_dsl.stores.passing import PassingStore
+from query_dsl.stores.protocol import EngineStore, PassingStore
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 
 PUSHED_SERIES = 2_000_000
-Run = Callable[[nodes.Node, Grid, Context, str], Matrix]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +45,15 @@ class _Pushed:
     """The part of the offset that stands below the window: its windows are shown that much later."""
 
 
-def push_down(node: nodes.Reduce, grid: Grid, context: Context, run: Run) -> Matrix | None:
-    """The matrix of `node` on `grid` as the store computed it; None where it has to be evaluated from buckets. `run`
-    evaluates the members that the store names, where the reducer only chooses some."""
-    if not isinstance(context.store, Aggregating):
+def push_down(node: nodes.Reduce, grid: Grid, execution: Execution) -> Matrix | None:
+    """The matrix of `node` on `grid` as the store computed it; None where it has to be evaluated from buckets."""
+    if not execution.store.reduces:
         return None
-    pushed = _match(node, grid, context)
+    pushed = _match(node, grid, execution)
     if pushed is None:
         return None
     try:
-        return _ask(pushed, grid, context, run)
+        return _ask(pushed, grid, execution)
     except NotPushed:
         return None
     except QueryError as problem:
@@ -65,13 +62,13 @@ def push_down(node: nodes.Reduce, grid: Grid, context: Context, run: Run) -> Mat
         raise
 
 
-def may_push(node: nodes.Reduce, grid: Grid, context: Context) -> bool:
+def may_push(node: nodes.Reduce, grid: Grid, execution: Execution) -> bool:
     """Whether the store is asked to reduce `node` itself."""
-    reduces = isinstance(context.store, Aggregating) and context.plan.engine == "memory"
-    return reduces and _match(node, grid, context) is not None
+    reduces = execution.store.reduces and execution.plan.engine == "memory"
+    return reduces and _match(node, grid, execution) is not None
 
 
-def _match(node: nodes.Reduce, grid: Grid, context: Context) -> _Pushed | None:
+def _match(node: nodes.Reduce, grid: Grid, execution: Execution) -> _Pushed | None:
     """The parts of the pattern; None for any other tree."""
     if node.rules.nulls == "error" or isinstance(node.function, nodes.Own) or not REDUCERS[node.function].pushed:
         return None
@@ -82,7 +79,7 @@ def _match(node: nodes.Reduce, grid: Grid, context: Context) -> _Pushed | None:
     if isinstance(child, nodes.Bucketize):
         if child.step_ms != grid.step_ms:
             return None
-        base_step_ms = context.plan.base_step_ms
+        base_step_ms = execution.plan.base_step_ms
         window = nodes.Window(child.child, child.function, child.step_ms, 0, child.rules, child.max_gap_ms, child.args)
     elif isinstance(child, nodes.Window):
         window = child
@@ -114,31 +111,27 @@ def _below(node: nodes.Node) -> tuple[nodes.Node, int]:
     return node, offset_ms
 
 
-def _ask(pushed: _Pushed, grid: Grid, context: Context, run: Run) -> Matrix | None:
+def _ask(pushed: _Pushed, grid: Grid, execution: Execution) -> Matrix | None:
     earlier = Grid(grid.end_ms - pushed.offset_ms, grid.step_ms, grid.n)
-    framed = framing(pushed.window, earlier, context, pushed.base_step_ms)
-    ring = context.plan.ring(framed.wide.step_ms)
+    framed = framing(pushed.window, earlier, execution, pushed.base_step_ms)
+    ring = execution.plan.ring(framed.wide.step_ms)
     if ring is None:
         return None
     held = held_part(framed.wide, ring)
-    found = context.aggregate(_request(pushed, framed, held))
+    found = execution.aggregate(_request(pushed, framed, held))
     counts = found.counts
     numeric = counts.sampled - counts.left_out
     if not counts.selected or (counts.sampled and numeric <= counts.texts):
         return None  # nothing, or nothing but STRING
-    keys = [class_key(_class(pairs)) for pairs in found.classes]
+    keys = [class_key(tuple(sorted(pairs))) for pairs in found.classes]
     if keys and pushed.reduce.by is not None and not all(any(k.get(b) for k in keys) for b in pushed.reduce.by):
         return None  # a label that nobody carries
     if keys and pushed.reduce.function in BEST:
-        chosen = _chosen(pushed.reduce, grid, found, context, run)
-        _say(pushed, framed, held, found, keys, context)
+        chosen = _chosen(pushed.reduce, grid, found, execution)
+        _say(pushed, framed, held, found, keys, execution)
         return chosen
-    _say(pushed, framed, held, found, keys, context)
+    _say(pushed, framed, held, found, keys, execution)
     return _matrix(pushed.reduce, grid, found, keys)
-
-
-def _class(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(pairs))
 
 
 def _request(pushed: _Pushed, framed: Framing, held: Grid) -> AggregateRequest:
@@ -166,52 +159,50 @@ def _request(pushed: _Pushed, framed: Framing, held: Grid) -> AggregateRequest:
     )  # fmt: skip
 
 
-def _chosen(node: nodes.Reduce, grid: Grid, found: Aggregate, context: Context, run: Run) -> Matrix:
-    """What the evaluator chooses among those whom the store named. What it says of them is not said: `found` speaks of
-    all."""
-    alone = context.of(Named(context.store, tuple(found.best.tolist())))
-    chosen = reduce_classes(node, run(node.child, grid, alone, str(node.function)), alone)
-    context.adopt(alone)
+def _chosen(node: nodes.Reduce, grid: Grid, found: Aggregate, execution: Execution) -> Matrix:
+    """The choice among the members that the store named. Notes on these few are dropped: `found` speaks of all."""
+    alone = execution.beside(NamedSeries(execution.store, tuple(found.best.tolist())))
+    chosen = reduce_classes(node, alone.matrix(node.child, grid, str(node.function)), alone)
+    execution.adopt(alone)
     return chosen
 
 
 @dataclass(frozen=True, slots=True)
-class Named(PassingStore):
-    """A store of which only some series are selected."""
+class NamedSeries(PassingStore):
+    """Store of which only some series are selected."""
 
-    store: Store
+    store: EngineStore
     prints: tuple[int, ...]
 
     def select(self, request: SelectRequest) -> Buckets:
-        """See Store."""
         return self.store.select(replace(request, only=self.prints))
 
-    def watching(self, _watch: object) -> Named:
-        """See Watching: the store below looks at the watch of the same evaluation."""
-        return self
+    @property
+    def reduces(self) -> bool:
+        return False
 
 
-def _say(pushed: _Pushed, framed: Framing, held: Grid, found: Aggregate, keys: list[Key], context: Context) -> None:
+def _say(pushed: _Pushed, framed: Framing, held: Grid, found: Aggregate, keys: list[Key], execution: Execution) -> None:
     """The same notes in the same order as the evaluator's."""
     counts, mapper = found.counts, framed.mapper
-    context.note(*found.notes)
-    context.partial |= found.partial
+    execution.note(*found.notes)
+    execution.partial |= found.partial
     if counts.sampled < counts.selected:
         lacking = counts.selected - counts.sampled
-        say_unsampled(pushed.fetch.selector, lacking, counts.selected, found.newest_ms, held, context)
+        say_unsampled(pushed.fetch.selector, lacking, counts.selected, found.newest_ms, held, execution)
     if counts.left_out:
-        say_left_out(mapper.name, counts.left_out, context)
+        say_left_out(mapper.name, counts.left_out, execution)
     if counts.gauges:
-        say_gauges(mapper, counts.gauges, Key(dict(found.gauge)[NAME], found.gauge[1:]), context)
+        say_gauges(mapper, counts.gauges, Key(dict(found.gauge)[NAME], found.gauge[1:]), execution)
     shown = Grid(framed.wide.end_ms + pushed.inner_ms, framed.wide.step_ms, framed.wide.n)
-    say_unheld(framed, (held.start_ms - framed.wide.start_ms) // held.step_ms, shown, context)
-    say_approximate(mapper, counts.approximate, context)
+    say_unheld(framed, (held.start_ms - framed.wide.start_ms) // held.step_ms, shown, execution)
+    say_approximate(mapper, counts.approximate, execution)
     if counts.texts:
-        say_left_out(str(pushed.reduce.function), counts.texts, context)
+        say_left_out(str(pushed.reduce.function), counts.texts, execution)
     if pushed.reduce.by is not None:
         members = found.values.members.tolist()
         for label in pushed.reduce.by:
-            say_lacking(label, sum(m for k, m in zip(keys, members, strict=True) if not k.get(label)), context)
+            say_lacking(label, sum(m for k, m in zip(keys, members, strict=True) if not k.get(label)), execution)
 
 
 def _matrix(node: nodes.Reduce, grid: Grid, found: Aggregate, keys: list[Key]) -> Matrix:

@@ -1,4 +1,4 @@
-"""Values without series: plain ones, and those that change with time."""
+"""Values of nodes: series on a grid, raw series, plain values, and plain values that change with time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from artimon.model.grid import Grid
 from query_dsl.results.cells import Cells
+from query_dsl.results.irregular import Irregular
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
@@ -21,6 +22,9 @@ class TimedScalar:
 
 
 Value = Matrix | nodes.Scalar | TimedScalar
+"""Operands of operators."""
+Answer = Matrix | Irregular
+"""The two kinds of series: on a grid, and raw."""
 
 
 def to_scalar(found: Matrix) -> TimedScalar:

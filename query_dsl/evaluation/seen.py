@@ -1,83 +1,82 @@
-"""When the newest sample of each series came, as known at the end of every bucket."""
+"""Time of the newest sample of each series, as known at the end of every bucket."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from artimon.model.grid import Grid
-from artimon.model.select import Buckets, SelectRequest
+from artimon.model.select import Buckets
 from artimon.model.series_table import SeriesTable
-from query_dsl.evaluation.context import Context
+from query_dsl.evaluation.execution import Execution
 from query_dsl.evaluation.fetching import held_part, why_nothing
-from query_dsl.evaluation.planner import Ring
 from query_dsl.functions.step import NEVER, Seen
 from query_dsl.results.cells import Ints, Key
-from query_dsl.stores.levels import Layered, Recalling
+from query_dsl.stores.levels import Ring
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import NothingSelected, QueryError
 from query_dsl.tree.nodes import Node
 from query_dsl.tree.timing import format_duration
 
+_TIMES = ("count", "last_time")
 MAX_COLUMNS = 2_000
 """Buckets that are read of each series, those of the grid included if it has fewer."""
 
 
-def seen(node: Node, grid: Grid, back_ms: int | None, function: str, context: Context) -> Seen:
+def seen(node: Node, grid: Grid, back_ms: int | None, function: str, execution: Execution) -> Seen:
     """Of a fetch, perhaps shifted in time; `back_ms`: how far before each bucket it matters (None: as far as the level
     holds). Reads buckets, lives, and what the store knows of newest samples, however old they are.
 
     QueryError for anything else than a fetch."""
     match node:
         case nodes.Range() | nodes.Between() | nodes.At():
-            return seen(node.child, grid, back_ms, function, context)
+            return seen(node.child, grid, back_ms, function, execution)
         case nodes.Offset():
             earlier = Grid(grid.end_ms - node.offset_ms, grid.step_ms, grid.n)
-            found = seen(node.child, earlier, back_ms, function, context)
+            found = seen(node.child, earlier, back_ms, function, execution)
             return Seen(found.keys, np.where(found.known, found.newest + node.offset_ms, NEVER))
         case nodes.Fetch():
-            return _fetched(node, grid, back_ms, context)
+            return _fetched(node, grid, back_ms, execution)
     raise QueryError(
         f"{function} asks when samples came, and what was computed has none: say it right behind fetch(..), as in "
         f"fetch('x').{function}(..)"
     )
 
 
-def _fetched(node: nodes.Fetch, grid: Grid, back_ms: int | None, context: Context) -> Seen:
-    ring = context.plan.ring(grid.step_ms)
+def _fetched(node: nodes.Fetch, grid: Grid, back_ms: int | None, execution: Execution) -> Seen:
+    ring = execution.plan.ring(grid.step_ms)
     if ring is None:
-        steps = ", ".join(format_duration(r.step_ms) for r in context.plan.rings)
+        steps = ", ".join(format_duration(r.step_ms) for r in execution.plan.rings)
         raise QueryError(
             f"mixed grids: fetch reads levels of {steps}, the grid has {format_duration(grid.step_ms)}; "
             "ask on a level's own grid, without bucketize"
         )
     lead = _lead(grid, ring, back_ms)
     held = held_part(grid.widen(lead), ring)
-    past = node.resolution is not None
-    request = SelectRequest(node.selector.matchers, held, ("count", "last_time"), context.watch.limits.series)
-    buckets = context.select(request, past)
-    if not buckets.series and not past and _only_the_history_knows(node, context):
-        past, buckets = True, context.select(request, True)
+    matchers, past = node.selector.matchers, node.resolution is not None
+    buckets = execution.select(matchers, held, _TIMES, past)
+    if not buckets.series and not past and _only_the_history_knows(node, execution):
+        past, buckets = True, execution.select(matchers, held, _TIMES, True)
     if not buckets.series:
-        raise NothingSelected(why_nothing(node.selector, context))
+        raise NothingSelected(why_nothing(node.selector, execution))
     keys = [Key(name, pairs) for name, pairs in SeriesTable.of(buckets.series).texts()]
     order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
     newest = newest_known(buckets, grid)
     if back_ms is None or grid.start_ms - held.start_ms < back_ms:
-        if context.plan.engine == "memory" and not past:
-            _from_coarser(node, ring, held, buckets, newest, int(grid.ends()[0]), context)
+        if execution.plan.engine == "memory" and not past:
+            _from_coarser(node, ring, held, buckets, newest, int(grid.ends()[0]), execution)
         else:
-            _recall(node, held.start_ms, buckets, newest, context)
+            _recall(node, held.start_ms, buckets, newest, execution)
     return Seen(tuple(keys[i] for i in order.tolist()), newest[order])
 
 
-def _only_the_history_knows(node: nodes.Fetch, context: Context) -> bool:
-    """Whether memory has forgotten every series that fits. As long as it knows one, it answers alone: what is long gone
+def _only_the_history_knows(node: nodes.Fetch, execution: Execution) -> bool:
+    """True if memory has forgotten every series that fits. As long as it knows one, it answers alone: what is long gone
     is not stale for ever."""
-    return isinstance(context.store, Layered) and bool(context.store.find(node.selector.matchers, 1))
+    return execution.store.layered and bool(execution.store.find(node.selector.matchers, 1))
 
 
 def _from_coarser(
-    node: nodes.Fetch, ring: Ring, held: Grid, buckets: Buckets, newest: Ints, first_ms: int, context: Context
+    node: nodes.Fetch, ring: Ring, held: Grid, buckets: Buckets, newest: Ints, first_ms: int, execution: Execution
 ) -> None:
     """Put in what coarser levels know of series that are older than what was read, but have no sample in it up to the
     first bucket, which ends at `first_ms`, and came again later."""
@@ -88,7 +87,7 @@ def _from_coarser(
     sought = np.flatnonzero(began & late & ~early.any(axis=1))
     prints = SeriesTable.of(buckets.series).fingerprints
     start_ms = held.start_ms
-    for coarser in context.plan.rings:
+    for coarser in execution.plan.rings:
         if coarser.step_ms <= ring.step_ms or not len(sought):
             continue
         end_ms = min(-(-start_ms // coarser.step_ms) * coarser.step_ms, coarser.newest_ms)
@@ -96,8 +95,7 @@ def _from_coarser(
         if n < 1:
             continue
         wider = Grid(end_ms, coarser.step_ms, n)
-        request = SelectRequest(node.selector.matchers, wider, ("count", "last_time"), context.watch.limits.series)
-        found = context.select(request)
+        found = execution.select(node.selector.matchers, wider, _TIMES, False)
         times = found.statistics["last_time"]
         latest = np.where((found.statistics["count"] > 0) & (times <= first_ms), times, NEVER).max(axis=1)
         known = dict(zip(SeriesTable.of(found.series).fingerprints.tolist(), latest.tolist(), strict=True))
@@ -106,14 +104,14 @@ def _from_coarser(
         sought, start_ms = sought[times <= NEVER], wider.start_ms
 
 
-def _recall(node: nodes.Fetch, end_ms: int, buckets: Buckets, newest: Ints, context: Context) -> None:
+def _recall(node: nodes.Fetch, end_ms: int, buckets: Buckets, newest: Ints, execution: Execution) -> None:
     """Put in what came before anything that was read, for series of which nothing else is known at the first bucket:
     memory knows it of each series, the history looks for it."""
     unknown = np.flatnonzero(newest[:, 0] <= NEVER)
-    if not len(unknown) or not isinstance(context.store, Recalling):
+    if not len(unknown):
         return
     prints = SeriesTable.of(buckets.series).fingerprints[unknown].tolist()
-    found = context.store.newest(node.selector.matchers, end_ms, prints)
+    found = execution.store.newest(node.selector.matchers, end_ms, prints)
     times = np.array([found.get(print_, NEVER) for print_ in prints], np.int64)
     newest[unknown] = np.maximum(newest[unknown], times[:, None])
 

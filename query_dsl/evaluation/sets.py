@@ -52,11 +52,7 @@ def _masked(side: Matrix, present: Bools) -> Matrix:
 
 
 def _without_empty(found: Matrix) -> Matrix:
-    rows = np.flatnonzero(found.present.any(axis=1))
-    if len(rows) == len(found):
-        return found
-    keys = tuple(found.keys[row] for row in rows.tolist())
-    return Matrix(keys, found.grid, take(found.column, rows), found.strings)
+    return found.take(np.asarray(found.present.any(axis=1)))
 
 
 def _sorted(found: Matrix) -> Matrix:

@@ -15,7 +15,7 @@ from query_dsl.functions.filters_values import (
     summary,
 )
 from query_dsl.functions.presence import FILTERS as PRESENCE_FILTERS
-from query_dsl.functions.presence import only, said
+from query_dsl.functions.presence import said
 from query_dsl.functions.registry import Args, Argument
 from query_dsl.functions.step import Asked, Evaluation, Step
 from query_dsl.results.cells import INTEGER as INTEGER_TYPE
@@ -67,7 +67,7 @@ def _blame(keys: Sequence[Key], matchers: Sequence[Matcher]) -> str:
 
 def _fits(asked: Asked) -> Matrix:
     found = asked.child()
-    return only(found, _fitting_said(found.keys, asked.args, asked.context))
+    return found.take(_fitting_said(found.keys, asked.args, asked.context))
 
 
 def _fits_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
@@ -85,7 +85,7 @@ def _against(name: str) -> Callable[[Asked], Matrix]:
             raise QueryError(f'filter {name} takes a number, not the text {value!r:.80}: for texts use "last"')
         if name in NUMERIC or op not in ("==", "!="):
             found = asked.context.numeric(found, f"filter {name}") if len(found) else found
-        return said(only(found, meets(found.column, name, op, value, found.strings)), found, asked, name)
+        return said(found.take(meets(found.column, name, op, value, found.strings)), found, asked, name)
 
     return run
 
@@ -104,7 +104,7 @@ def _size(asked: Asked) -> Matrix:
     found, op, n = asked.child(), asked.args["op"], asked.args["n"]
     counts = found.present.sum(axis=1, keepdims=True).astype(np.int64)
     sizes = of_type(INTEGER_TYPE, counts, np.ones(counts.shape, np.bool_))
-    return said(only(found, compared(sizes, op, n, ())[:, 0]), found, asked, "size")
+    return said(found.take(compared(sizes, op, n, ())[:, 0]), found, asked, "size")
 
 
 def _size_samples(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
@@ -120,7 +120,7 @@ def _best(greatest: bool) -> Callable[[Asked], Matrix]:
             found = asked.context.numeric(found, "filter top" if greatest else "filter bottom")
         by_name = np.array(sorted(range(len(found)), key=found.keys.__getitem__), np.intp)
         rows = by_name[best(take(found.column, by_name), asked.args["rank"], asked.args["k"], greatest)]
-        return only(found, np.sort(rows))
+        return found.take(np.sort(rows))
 
     return run
 

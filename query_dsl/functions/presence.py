@@ -1,15 +1,14 @@
-"""When samples came: `stale`, `last_seen`, and the filters `stale` and `fresh`. `absent` is in running/fetching.py."""
+"""Times of newest samples: `stale`, `last_seen`, and the filters `stale` and `fresh`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
 from query_dsl.functions.registry import Argument
 from query_dsl.functions.step import Asked, Step
-from query_dsl.results.cells import BOOLEAN, INTEGER, Bools, Cells, Example, Ints, of_type
+from query_dsl.results.cells import BOOLEAN, INTEGER, Bools, Example, Ints, of_type
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree.names import read_only_table
 
@@ -37,23 +36,13 @@ def keeping(fresh: bool) -> Callable[[Asked], Matrix]:
         }
         limit = asked.grid.end_ms - asked.args["age"]
         rows = np.array([(times.get(key, limit - 1) >= limit) is fresh for key in found.keys], np.bool_)
-        return said(only(found, rows), found, asked, asked.entry.name)
+        return said(found.take(rows), found, asked, asked.entry.name)
 
     return run
 
 
-def only(matrix: Matrix, rows: Any) -> Matrix:
-    """The chosen rows (a mask, or row numbers) of a matrix."""
-    index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-    if len(index) == len(matrix.keys) and (index == np.arange(len(index))).all():
-        return matrix
-    types, cells, present = matrix.column
-    keys = tuple(matrix.keys[i] for i in index.tolist())
-    return Matrix(keys, matrix.grid, Cells(types[index], cells[index], present[index]), matrix.strings)
-
-
 def said(left: Matrix, found: Matrix, asked: Asked, name: str) -> Matrix:
-    """Says it when a filter leaves nothing."""
+    """Note that a filter left nothing."""
     if len(found) and not len(left):
         asked.context.note(f"filter {name}: none of {len(found)} series is left")
     return left

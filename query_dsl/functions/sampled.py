@@ -42,7 +42,7 @@ def limit_samples(found: Irregular, args: Args, context: Evaluation) -> Irregula
 
 def integrate_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
     """Left rectangles, each series added up from its oldest sample on; DOUBLE."""
-    found = numeric_samples(found, "integrate", context)
+    found = context.numeric(found, "integrate")
     values, times = floats_of(found), found.times
     out = np.empty(found.samples, np.float64)
     with np.errstate(all="ignore"):
@@ -53,17 +53,6 @@ def integrate_samples(found: Irregular, args: Args, context: Evaluation) -> Irre
                 steps = np.concatenate(([float(args["initial"])], areas[part.start : part.stop - 1]))
                 out[part] = np.cumsum(steps)
     return found.computed(types=np.full(len(found), DOUBLE, np.uint8), cells=out.view(np.int64))
-
-
-def numeric_samples(found: Irregular, function: str, context: Evaluation) -> Irregular:
-    """Without STRING series; QueryError if every series is one."""
-    texts = found.types == STRING
-    if not texts.any():
-        return found
-    if texts.all():
-        raise QueryError(f"{function} cannot take STRING, and every series is one: {', '.join(found.series[:3])}")
-    context.note(f"{function}: {int(texts.sum())} STRING series left out")
-    return found.take(np.flatnonzero(~texts))
 
 
 def floats_of(found: Irregular) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from query_dsl.results.irregular import Irregular
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
 
+S = TypeVar("S", Matrix, Irregular)
 NEVER = -(2**62)
 """Stands for a time where none is known."""
 
@@ -33,12 +34,28 @@ class Evaluation(Protocol):
         """Add notes to the answer; equal notes are kept once."""
         ...
 
-    def numeric(self, matrix: Matrix, function: str) -> Matrix:
-        """The matrix without STRING series. Raises QueryError if none is left."""
+    def numeric(self, found: S, function: str) -> S:
+        """The series without those of STRING. Raises QueryError if none is left."""
         ...
 
-    def suited(self, matrix: Matrix, function: str, *, numbers: bool, texts: bool) -> Matrix:
+    def suited(self, found: S, function: str, *, numbers: bool, texts: bool) -> S:
         """The series that a function takes. Raises QueryError if none is left."""
+        ...
+
+    def matrix(self, node: nodes.Node, grid: Grid, function: str) -> Matrix:
+        """Evaluate a node on a grid, for the function of this name."""
+        ...
+
+    def statistics(self, node: nodes.Node, grid: Grid, names: Sequence[str]) -> BucketData:
+        """Statistics of buckets of a fetch (perhaps shifted in time); of another node its values, one a bucket."""
+        ...
+
+    def window(self, node: nodes.Window, grid: Grid) -> Matrix:
+        """A window function at every end of the grid."""
+        ...
+
+    def last_seen(self, node: nodes.Node, grid: Grid, back_ms: int | None, function: str) -> Seen:
+        """Times of the newest samples of a fetch (perhaps shifted in time)."""
         ...
 
     def columns_held_before(self, grid: Grid) -> int | None:
@@ -69,35 +86,29 @@ class Asked:
     grid: Grid
     args: Args
     context: Evaluation
-    evaluate: Callable[[nodes.Node, Grid, str], Matrix]
-    """Evaluate a node on a grid, for the function of this name."""
-    read: Callable[[nodes.Node, Grid, Sequence[str]], BucketData]
-    """Read statistics of a node on a grid."""
-    last_seen: Callable[[int | None], Seen]
-    map_window: Callable[[nodes.Window, Grid], Matrix]
 
     def child(self, grid: Grid | None = None) -> Matrix:
         """The series that the step works on."""
-        return self.evaluate(self.node.child, grid or self.grid, self.entry.name)
+        return self.context.matrix(self.node.child, grid or self.grid, self.entry.name)
 
     def data(self, statistics: Sequence[str], grid: Grid | None = None) -> BucketData:
         """The same as statistics of buckets where the child is a fetch (perhaps shifted in time), else as computed
         values, one a bucket."""
-        return self.read(self.node.child, grid or self.grid, statistics)
+        return self.context.statistics(self.node.child, grid or self.grid, statistics)
 
     def seen(self, back_ms: int | None) -> Seen:
         """Times of the newest samples of the child, a fetch, as known at each bucket of the grid, looking `back_ms`
         back at least (None: as far as the level holds)."""
-        return self.last_seen(back_ms)
+        return self.context.last_seen(self.node.child, self.grid, back_ms, self.entry.name)
 
     def window(self, function: str, window_ms: int, grid: Grid) -> Matrix:
         """A window function over the child."""
-        return self.map_window(nodes.Window(self.node.child, function, window_ms, span=self.node.span), grid)
+        return self.context.window(nodes.Window(self.node.child, function, window_ms, span=self.node.span), grid)
 
     def operand(self, name: str, grid: Grid | None = None) -> Matrix:
         """A further operand of the entry."""
         other = self.node.others[self.entry.operands.index(name)]
-        return self.evaluate(other, grid or self.grid, f"{self.entry.name}: {name}")
+        return self.context.matrix(other, grid or self.grid, f"{self.entry.name}: {name}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ import numpy as np
 from artimon.model.grid import Grid
 from query_dsl.functions import display, sampled, transforms_labels
 from query_dsl.functions.filters_values import ranked
-from query_dsl.functions.presence import only
 from query_dsl.functions.registry import Args, Argument
 from query_dsl.functions.sampled import clip_samples, integrate_samples, limit_samples, shift_samples
 from query_dsl.functions.step import Asked, Step
@@ -65,16 +64,16 @@ def _sort(asked: Asked) -> Matrix:
     found, rank, descending = asked.child(), asked.args["rank"], asked.args["descending"]
     by_name = np.array(sorted(range(len(found)), key=found.keys.__getitem__), np.intp)
     if rank == "name":
-        return only(found, by_name[::-1] if descending else by_name)
-    found = only(found, by_name)
-    return only(found, ranked(found.column, rank, descending))
+        return found.take(by_name[::-1] if descending else by_name)
+    found = found.take(by_name)
+    return found.take(ranked(found.column, rank, descending))
 
 
 def _limit(asked: Asked) -> Matrix:
     found, n = asked.child(), asked.args["n"]
     if n < len(found):
         asked.context.note(f"limit: the first {n} of {len(found)} series")
-    return only(found, np.arange(min(n, len(found))))
+    return found.take(np.arange(min(n, len(found))))
 
 
 def integral(

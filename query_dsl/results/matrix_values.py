@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from artimon.model.grid import Grid
 from artimon.model.values import ValueType
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Key, Types, as_floats
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Key, Types, as_floats, take
 from query_dsl.results.keyed import Keyed, Scalar, json_value, typed
 from query_dsl.results.origin import Origin
 
@@ -119,6 +119,14 @@ class MatrixValues(Keyed):
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    def take(self, rows: npt.NDArray[np.integer[Any]] | Bools) -> Self:
+        """The chosen series (a mask, or row numbers in the wanted order), without notes."""
+        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else np.asarray(rows, np.intp)
+        if len(index) == len(self.keys) and (index == np.arange(len(index))).all():
+            return self
+        keys = tuple(map(self.keys.__getitem__, index.tolist()))
+        return type(self)(keys, self.grid, take(self._column, index), self.strings)
 
     def with_notes(self, notes: tuple[str, ...], complete: bool, partial: bool, origin: Origin | None = None) -> Self:
         """The same values with what must be said about them."""

@@ -9,16 +9,17 @@ from typing import TypeVar
 
 import numpy as np
 
-from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
 from artimon.compute.statistics import with_needs
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import Grid
 from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store
 from query_dsl.stores.catalogue import in_order
 from query_dsl.stores.history.question import HistoryError, HistoryInterrupted, TooMuchHistory
-from query_dsl.stores.levels import Reach, Recalling, Ring, rings_of
-from query_dsl.stores.limits import Watch, watched
-from query_dsl.stores.sampled import Sampled, SampleRequest, Sampling
+from query_dsl.stores.levels import Reach, Ring, rings_of
+from query_dsl.stores.limits import Watch
+from query_dsl.stores.protocol import EngineStore, engine_store
+from query_dsl.stores.sampled import Sampled, SampleRequest
 from query_dsl.stores.seam import coarser, joined
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.timing import format_time
@@ -26,40 +27,37 @@ from query_dsl.tree.timing import format_time
 T = TypeVar("T")
 
 
-class AutoStore:
+class AutoStore(EngineStore):
     """A Store of a memory store and of a history that is opened when it is needed first. Threads may share it if they
     may share these two."""
 
     def __init__(self, memory: Store, past: Callable[[], Store], clock: Clock = SYSTEM_CLOCK) -> None:
-        self._memory, self._past, self._clock = memory, past, clock
+        self._memory, self._open_past, self._clock = engine_store(memory), past, clock
 
     def watching(self, watch: Watch) -> AutoStore:
-        """See Watching."""
-        return AutoStore(watched(self._memory, watch), lambda: watched(self._past(), watch), self._clock)
+        return AutoStore(self._memory.watching(watch), lambda: self.past().watching(watch), self._clock)
 
     def reach(self) -> Reach:
-        """See Reaching."""
         return Reach(boundless=True, levels_first=True, real_ms=self._clock.now_ms())
 
-    def past(self) -> Store:
-        """See Layered."""
-        return self._past()
+    def past(self) -> EngineStore:
+        return engine_store(self._open_past())
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """See Store: those of memory."""
+        """See EngineStore: those of memory."""
         return self._memory.levels()
 
     def names(self) -> list[str]:
-        """See Store: those of both."""
+        """See EngineStore: those of both."""
         return sorted({*self._memory.names(), *(self._of_past(lambda past: past.names()) or ())})
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
-        """See Store: those of both."""
+        """See EngineStore: those of both."""
         past = self._of_past(lambda store: store.label_values(label, limit)) or ()
         return sorted({*self._memory.label_values(label, limit), *past})[:limit]
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
-        """See Store: those of both, as memory knows them; the history is asked where memory does not fill the limit."""
+        """Those of both, as memory knows them; the history is asked where memory does not fill the limit."""
         found = self._memory.find(matchers, limit)
         if len(found) >= limit:
             return found
@@ -68,40 +66,33 @@ class AutoStore:
         return in_order([*found, *(one for one in past if _key(one) not in known)])[:limit]
 
     def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
-        """See Recalling: what the history knows."""
+        """See EngineStore: what the history knows."""
+        return self._of_past(lambda past: past.newest(matchers, end_ms, prints)) or {}
 
-        def ask(past: Store) -> dict[int, int]:
-            return past.newest(matchers, end_ms, prints) if isinstance(past, Recalling) else {}
-
-        return self._of_past(ask) or {}
-
-    def _of_past(self, ask: Callable[[Store], T]) -> T | None:
+    def _of_past(self, ask: Callable[[EngineStore], T]) -> T | None:
         """What the history says; None where it does not answer, which takes nothing from what memory knows."""
         try:
-            return ask(self._past())
+            return ask(self.past())
         except (HistoryInterrupted, TooMuchHistory):
             raise
         except (HistoryError, SelectError, OSError):
             return None
 
     def samples(self, request: SampleRequest) -> Sampled:
-        """See Sampling: from the history."""
-        past = self._past()
-        if not isinstance(past, Sampling):
-            raise SelectError("the history of this store holds no raw samples")
-        return past.samples(request)
+        """See EngineStore: from the history."""
+        return self.past().samples(request)
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
-        """See Aggregating: what memory holds alone. NotPushed for the rest."""
+        """See EngineStore: what memory holds alone. NotPushed for the rest."""
         memory, ring = self._memory, self._ring(request.grid.step_ms)
-        if not isinstance(memory, Aggregating) or request.grid.step_ms != ring.step_ms:
+        if request.grid.step_ms != ring.step_ms:
             raise NotPushed("the memory store does not aggregate this")
         if request.grid.start_ms < ring.held_start_ms:
             raise NotPushed("part of it lies in the history")
         return memory.aggregate(request)
 
     def select(self, request: SelectRequest) -> Buckets:
-        """See Store: any multiple of a level's step.
+        """See EngineStore: any multiple of a level's step.
 
         Where the history cannot be read the answer is that of memory, partial, with a note, and the other way round."""
         grid = request.grid
@@ -111,7 +102,7 @@ class AutoStore:
         border = -(-ring.span_start_ms // grid.step_ms) * grid.step_ms
         border += (grid.end_ms - border) % grid.step_ms
         if grid.end_ms <= border:
-            return _told(self._past().select(request), "history")
+            return _told(self.past().select(request), "history")
         newer = Grid(grid.end_ms, grid.step_ms, min(grid.n, (grid.end_ms - border) // grid.step_ms))
         if newer.n == grid.n:
             return self._newer(request, newer, ring, request.statistics)
@@ -129,7 +120,7 @@ class AutoStore:
             new = problem
         try:
             whole = request.grid if isinstance(new, SelectError) else older
-            old = _told(self._past().select(replace(request, grid=whole, statistics=statistics)), "history")
+            old = _told(self.past().select(replace(request, grid=whole, statistics=statistics)), "history")
         except (TooMuchHistory, HistoryInterrupted):
             raise
         except HistoryError as problem:

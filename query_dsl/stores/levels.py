@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeGuard, runtime_checkable
-
-from artimon.model.select import Matcher, Store
+from typing import Literal
 
 SETTLE_MS = 15_000
 SPARE_ROWS = 2
@@ -39,43 +37,6 @@ class Reach:
 
 
 MEMORY = Reach()
-
-
-@runtime_checkable
-class Reaching(Protocol):
-    """A Store that reaches beyond its levels, or that is not the memory store, has this method."""
-
-    def reach(self) -> Reach:
-        """What holds for the next query."""
-        ...
-
-
-@runtime_checkable
-class Layered(Protocol):
-    """A Store of several engines."""
-
-    def past(self) -> Store:
-        """The history alone. QueryError if there is none."""
-        ...
-
-
-@runtime_checkable
-class Recalling(Protocol):
-    """A Store that knows samples before those it is asked for."""
-
-    def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
-        """Fingerprint -> time of the newest sample at or before `end_ms` of each series that fits, as far back as the
-        store looks; of `prints` only, if there are any."""
-        ...
-
-
-def reach_of(store: Store) -> Reach:
-    """How far back `store` answers."""
-    return store.reach() if _is_reaching(store) else MEMORY
-
-
-def _is_reaching(store: Store) -> TypeGuard[Reaching]:
-    return hasattr(store, "reach")  # isinstance of a protocol takes ten times as long
 
 
 @dataclass(frozen=True, slots=True)

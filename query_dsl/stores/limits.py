@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
-from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
-from artimon.model.select import Buckets, SelectError, SelectRequest, Store
-from query_dsl.stores.passing import PassingStore
 from query_dsl.tree.errors import QueryError
 
-LOOK_S = 0.05
 CELL_BYTES = 8
-T = TypeVar("T")
 Check = Callable[[], object]
 
 
@@ -153,79 +147,3 @@ def watch_of(limits: Limits | None, check: Check | None, stop: threading.Event |
     if stop is not None:
         watch.stop, watch.watched = stop, True
     return watch
-
-
-@runtime_checkable
-class Watching(Protocol):
-    """A Store that looks at a watch itself while it answers."""
-
-    def watching(self, watch: Watch) -> Store:
-        """The same store for one evaluation."""
-        ...
-
-
-def watched(store: Store, watch: Watch) -> Store:
-    """The store, which no longer keeps an evaluation waiting that is over."""
-    if looks_itself(store):
-        return store.watching(watch)
-    return store if watch.idle else WatchedStore(store, watch)
-
-
-def looks_itself(store: Store) -> TypeGuard[Watching]:
-    """Whether it takes a watch; quicker than `isinstance`."""
-    return hasattr(store, "watching")
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedStore(PassingStore):
-    """Asks a store that knows of no watch in a thread of its own, and leaves it to its own deadline when time is up."""
-
-    store: Store
-    watch: Watch
-
-    def select(self, request: SelectRequest) -> Buckets:
-        """See Store."""
-        return self._ask(lambda: self.store.select(request))
-
-    def aggregate(self, request: AggregateRequest) -> Aggregate:
-        """See Aggregating; the deadline goes with the request."""
-        store, left = self.store, self.watch.seconds_left()
-        if not isinstance(store, Aggregating):
-            raise NotPushed("the store does not aggregate")
-        if left is not None:
-            most = max(1, int(left * 1000))
-            request = replace(request, deadline_ms=min(request.deadline_ms or most, most))
-        return self._ask(lambda: store.aggregate(request))
-
-    def samples(self, *asked: Any) -> Any:
-        """See Sampling (query_dsl/stores/sampled.py)."""
-        ask = getattr(self.store, "samples", None)
-        if ask is None:
-            raise SelectError("samples(): the memory store holds buckets, not samples: use fetch()")
-        return self._ask(lambda: ask(*asked))
-
-    def _ask(self, question: Callable[[], T]) -> T:
-        return apart(question, self.watch)
-
-
-def apart(question: Callable[[], T], watch: Watch) -> T:
-    """What `question` gives, in a thread that is left behind when the watch ends the evaluation."""
-    watch.check()
-    results: list[T] = []
-    failures: list[BaseException] = []
-    done = threading.Event()
-
-    def run() -> None:
-        try:
-            results.append(question())
-        except BaseException as error:
-            failures.append(error)
-        finally:
-            done.set()
-
-    threading.Thread(target=run, name="query-store", daemon=True).start()
-    while not done.wait(LOOK_S):
-        watch.check()
-    if failures:
-        raise failures[0]
-    return results[0]

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from artimon.compute.statistics import with_needs
 from artimon.model.grid import DEFAULT_LEVELS, Grid
-from artimon.model.select import NAME, Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store
+from artimon.model.select import NAME, Buckets, Matcher, Part, SelectError, SelectRequest, Series
 from artimon.rawtable.head import newest_document
 from artimon.rawtable.reader import read_whole
 from artimon.rawtable.schema import TableError, raw_uri
@@ -31,6 +31,7 @@ from query_dsl.stores.history.local import LocalReader, Progress, no_progress
 from query_dsl.stores.history.question import NO_LIMIT, HistoryInterrupted, Question
 from query_dsl.stores.levels import SPARE_ROWS, Reach
 from query_dsl.stores.limits import Watch
+from query_dsl.stores.protocol import EngineStore
 from query_dsl.stores.recall import LOOK_BACK_MS, NEVER, newest_times
 from query_dsl.stores.rows import ENDED, Ints, Rows, raw_rows, settle
 from query_dsl.stores.sampled import Sampled, SampleRequest
@@ -48,8 +49,8 @@ TASK_CELLS = 2_000_000
 LEVELS = tuple((level.step_ms, level.count) for level in DEFAULT_LEVELS)
 
 
-class HistoryStore:
-    """Implements Store, Sampling and Watching over a History, which stays the caller's. Threads may share it.
+class HistoryStore(EngineStore):
+    """Implements EngineStore over a History, which stays the caller's. Threads may share it.
 
     What it says of a series is as of the end of the grid: lives, newest samples and ends are those of the samples on
     the grid, and of some around it where these tell what those on it mean (`_look_around`). `levels` are those of the
@@ -69,7 +70,6 @@ class HistoryStore:
         self._catalogue = catalogue or Catalogue(history.hdfs)
 
     def watching(self, watch: Watch) -> HistoryStore:
-        """See Watching."""
         return HistoryStore(self._history, self._levels, self._engine, watch, self._progress, self._catalogue)
 
     def showing(self, progress: Progress) -> HistoryStore:
@@ -77,25 +77,21 @@ class HistoryStore:
         return HistoryStore(self._history, self._levels, self._engine, self._watch, progress, self._catalogue)
 
     def reach(self) -> Reach:
-        """See Reaching."""
         return Reach(boundless=True, engine="history")
 
-    def past(self) -> Store:
-        """See Layered."""
+    def past(self) -> EngineStore:
         return self
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """See Store."""
         return self._levels
 
     # --- finding
 
     def names(self) -> list[str]:
-        """See Store: every name that was ever announced."""
+        """See EngineStore: every name that was ever announced."""
         return self.label_values(NAME, NO_LIMIT)
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
-        """See Store."""
         columns = self._find(()).table.columns
         if label is None:
             return sorted(columns.keys() - {NAME})[:limit]
@@ -103,7 +99,7 @@ class HistoryStore:
         return sorted({value for value in values if value})[:limit]
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
-        """See Store: whether or not they have samples, however long ago they were announced."""
+        """See EngineStore: whether or not they have samples, however long ago they were announced."""
         table = self._find(matchers).table
         return in_order(table)[:limit] if len(table) else []
 
@@ -121,7 +117,7 @@ class HistoryStore:
     # --- buckets
 
     def select(self, request: SelectRequest) -> Buckets:
-        """See Store: any grid. HistoryError if HDFS or the tables cannot be read, LimitExceeded, QueryCancelled."""
+        """Answer on any grid. HistoryError if HDFS or the tables cannot be read, LimitExceeded, QueryCancelled."""
         found, grid = self._fitting(request.matchers, request.limit), request.grid
 
         def answer(reading: _Reading) -> Buckets:
@@ -142,7 +138,6 @@ class HistoryStore:
         return self._read(found, grid.start_ms, grid.end_ms, answer)
 
     def samples(self, request: SampleRequest) -> Sampled:
-        """See Sampling."""
         found = self._fitting(request.matchers, request.limit)
 
         def answer(reading: _Reading) -> Sampled:
@@ -155,7 +150,7 @@ class HistoryStore:
         return self._read(found, request.after_ms, request.until_ms, answer)
 
     def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
-        """See Recalling: some days back, and no more than some files."""
+        """See EngineStore: some days back, and no more than some files."""
         found = self._find(matchers)
         every = found.table.fingerprints
         if prints:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -33,15 +32,6 @@ class Sampled:
     notes: tuple[str, ...] = ()
     partial: bool = False
     parts: tuple[Part, ...] = ()
-
-
-@runtime_checkable
-class Sampling(Protocol):
-    """A Store that holds raw samples has this method."""
-
-    def samples(self, request: SampleRequest) -> Sampled:
-        """Raises as `select`."""
-        ...
 
 
 def irregular(found: Sampled) -> Irregular:
@@ -90,4 +80,4 @@ def typed(announced: Types, rows: Rows) -> tuple[Types, Rows]:
     return types, Rows(rows.row, rows.time_ms, rows.birth_ms, kinds, cells, rows.strings)
 
 
-__all__ = ["SampleRequest", "Sampled", "Sampling", "irregular", "typed"]
+__all__ = ["SampleRequest", "Sampled", "irregular", "typed"]

@@ -11,6 +11,7 @@ import pytest
 from artimon.api.limits import Limits
 from artimon.model.select import Buckets, SelectRequest, Store
 from query_dsl import offline
+from query_dsl.stores.protocol import PassingStore
 from tests.api.serving import NOW, Client, served
 from tests.query_dsl.plain_store import MINUTE
 
@@ -91,18 +92,12 @@ def test_limit_of_samples_read_is_413() -> None:
 def test_a_history_that_hangs_ends_with_the_time_of_the_query() -> None:
     go = threading.Event()
 
-    class Hangs:
-        def __init__(self) -> None:
-            self.store = past()
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.store, name)
-
+    class Hangs(PassingStore):
         def select(self, request: SelectRequest) -> Buckets:
             go.wait(20)
             return self.store.select(request)
 
-    hangs: Store = Hangs()  # type: ignore[assignment]
+    hangs = Hangs(past())
     with served(history=lambda: hangs, limits=Limits(query_s=0.5)) as client:
         began = monotonic()
         late = client.ask("fetch('http.requests').range('9d')", engine="history")

@@ -23,7 +23,7 @@ from artimon.cli import app
 from artimon.cli.asking import Asking, run
 from artimon.model.clock import ManualClock
 from artimon.session import Session
-from query_dsl.evaluation.planner import SETTLE_MS
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 ROOT = Path(__file__).parents[2]
@@ -199,7 +199,7 @@ import sys
 from artimon.cli.asking import Asking, run
 from artimon.model.clock import ManualClock
 from artimon.session import Session
-from query_dsl.evaluation.planner import SETTLE_MS
+from query_dsl.stores.levels import SETTLE_MS
 from tests.cli.test_query import QUESTION, small_store
 from tests.query_dsl.plain_store import MINUTE
 

@@ -15,8 +15,8 @@ from artimon.model.select import SelectError
 from artimon.session import Found, Session
 from artimon.stack.errors import NotRunning
 from query_dsl import QueryError, apply, fetch, parse
-from query_dsl.evaluation.planner import SETTLE_MS
 from query_dsl.language.collector import close_collector, open_collector
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 from varstore.cluster.client import VarstoreClient
 

@@ -20,7 +20,7 @@ import json, sys
 from artimon import tab_key
 from artimon.model.clock import ManualClock
 from artimon.session import Session
-from query_dsl.evaluation.planner import SETTLE_MS
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 def session(*names):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError, parse
 from query_dsl.evaluation.evaluator import answer as answered
-from query_dsl.evaluation.planner import SETTLE_MS
 from query_dsl.results.irregular import Irregular
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plainly import Answer, Raw, Refused, Sample, World, answer
 
 MINUTE = 60_000

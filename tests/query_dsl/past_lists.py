@@ -14,6 +14,7 @@ from artimon.model.values import ValueType
 from query_dsl.stores.cutting import cut
 from query_dsl.stores.held import Held
 from query_dsl.stores.levels import Reach
+from query_dsl.stores.protocol import EngineStore
 from query_dsl.stores.rows import Ints, Rows, settle
 from query_dsl.tree.selector import accepts
 from tests.query_dsl.engine_worlds import rows_of, table_of, text_of
@@ -23,8 +24,8 @@ ALWAYS = 2**60
 
 
 @dataclass
-class PastLists:
-    """Implements Store as HistoryStore does, with lists in place of the tables on HDFS."""
+class PastLists(EngineStore):
+    """Implements EngineStore as HistoryStore does, with lists in place of the tables on HDFS."""
 
     told: list[Told]
     level_table: tuple[tuple[int, int], ...]

@@ -13,6 +13,7 @@ from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets, Matcher, SelectError, SelectRequest, Series
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import Kind, Value, ValueType, type_of
+from query_dsl.stores.protocol import EngineStore
 from query_dsl.stores.rows import ENDED, Rows
 from query_dsl.stores.sampled import Sampled, SampleRequest
 
@@ -40,8 +41,8 @@ class RawSeries:
 
 
 @dataclass
-class PlainStore:
-    """Implements the Store protocol over `series`."""
+class PlainStore(EngineStore):
+    """Implements EngineStore over `series`."""
 
     series: list[RawSeries] = field(default_factory=list)
     level_table: tuple[tuple[int, int], ...] = LEVELS

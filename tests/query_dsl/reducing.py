@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from artimon.model.grid import Grid
 from query_dsl import Matrix, parse
 from query_dsl.evaluation.classes import reduce_classes
-from query_dsl.evaluation.context import Context
+from query_dsl.evaluation.evaluator import QueryEvaluator
 from query_dsl.evaluation.operands import combine
 from query_dsl.evaluation.planner import plan
 from query_dsl.evaluation.scalars import TimedScalar, Value
@@ -52,9 +52,10 @@ def _cell(kind: type, value: Any, strings: list[str]) -> int:
     return int(np.array(float(value)).view(np.int64)) if kind is float else int(value)
 
 
-def context() -> Context:
+def context() -> QueryEvaluator:
     """One that has asked nothing yet."""
-    return Context(PlainStore(), plan(parse("fetch('x').range('5m')").node, LEVELS, MINUTE * 1000))
+    tree = parse("fetch('x').range('5m')").node
+    return QueryEvaluator(PlainStore(), plan(tree, LEVELS, MINUTE * 1000), tree)
 
 
 def reduce_(
@@ -64,7 +65,7 @@ def reduce_(
     without: Sequence[str] | None = None,
     nulls: str = "skip",
     min_count: int | None = None,
-    asked: Context | None = None,
+    asked: QueryEvaluator | None = None,
     **args: Any,
 ) -> Matrix:
     rules = nodes.Rules(nulls, min_count)
@@ -75,14 +76,14 @@ def reduce_(
     return reduce_classes(node, found, asked or context())
 
 
-def binary(op: str, left: Value, right: Value, asked: Context | None = None, **match: Any) -> Value:
+def binary(op: str, left: Value, right: Value, asked: QueryEvaluator | None = None, **match: Any) -> Value:
     grids = [side.grid for side in (left, right) if isinstance(side, Matrix | TimedScalar)]
     grid = grids[0] if grids else Grid(0, MINUTE, 1)
     node = nodes.Binary(op, nodes.Scalar(1), nodes.Scalar(1), nodes.Match(**match))
     return combine(node, left, right, grid, asked or context())
 
 
-def joined(op: str, left: Value, right: Value, asked: Context | None = None, **match: Any) -> Matrix:
+def joined(op: str, left: Value, right: Value, asked: QueryEvaluator | None = None, **match: Any) -> Matrix:
     found = binary(op, left, right, asked, **match)
     assert isinstance(found, Matrix)
     return found

@@ -20,6 +20,7 @@ from query_dsl.stores.held import Held
 from query_dsl.stores.history.question import HistoryError
 from query_dsl.stores.levels import SETTLE_MS, Reach
 from query_dsl.stores.limits import LimitExceeded, Limits
+from query_dsl.stores.protocol import EngineStore
 from query_dsl.stores.rows import settle
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, rows_of, table_of, worlds
 from tests.query_dsl.past_lists import PastLists
@@ -39,7 +40,7 @@ TEXTS = [
 
 
 @dataclass
-class Long:
+class Long(EngineStore):
     """One store that holds all samples and answers any grid, with the levels of the short memory."""
 
     told: list[Told]

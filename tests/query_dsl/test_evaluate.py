@@ -7,7 +7,7 @@ import pytest
 from artimon.model.select import Buckets, SelectError, SelectRequest
 from artimon.model.values import Kind
 from query_dsl import Matrix, NothingSelected, QueryError, absent, apply, evaluate, fetch, parse
-from query_dsl.evaluation.planner import FINEST_SPARE_ROWS, SETTLE_MS
+from query_dsl.stores.levels import FINEST_SPARE_ROWS, SETTLE_MS
 from tests.query_dsl.plain_store import MINUTE, PlainStore, RawSeries, Sample
 
 HOUR = 60 * MINUTE

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError, evaluate, parse
-from query_dsl.evaluation.planner import SETTLE_MS
 from query_dsl.functions.fills import fill_linear, fill_near, fill_value, neighbours
 from query_dsl.results.cells import DOUBLE, INTEGER, Cells
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 Row = list[int | float | None]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query_dsl import QueryError, evaluate, parse
-from query_dsl.evaluation.planner import SETTLE_MS
 from query_dsl.functions.filters import fitting, meets
 from query_dsl.functions.filters_values import COMPARISONS, best, compared, ranked, summary
 from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key
+from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.tree.selector import parse_selector
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 

@@ -7,13 +7,13 @@ import math
 import pytest
 
 from query_dsl import evaluate, parse
-from query_dsl.evaluation.planner import SETTLE_MS
 from query_dsl.functions.mappers import Mapper
 from query_dsl.functions.operators import Operator
 from query_dsl.functions.reducers import Reducer
 from query_dsl.functions.registry import Entry, PointFunction
 from query_dsl.functions.tables import MAPPERS, OPERATORS, POINTS, REDUCERS, TABLES
 from query_dsl.results.cells import Example
+from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.tree.names import read_only_table
 from tests.query_dsl.plain_store import PlainStore
 

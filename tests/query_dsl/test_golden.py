@@ -13,8 +13,8 @@ import pytest
 from artimon.model.values import Kind, Value
 from query_dsl import Matrix, QueryError, parse
 from query_dsl.evaluation.evaluator import answer
-from query_dsl.evaluation.planner import SETTLE_MS
 from query_dsl.results.irregular import Irregular
+from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.tree.timing import parse_duration
 from tests.query_dsl.plain_store import PlainStore, Sample
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from artimon.model.values import Kind
 from query_dsl import Matrix, evaluate, fetch
-from query_dsl.evaluation.planner import SETTLE_MS
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore, Sample
 
 END = 1_200

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from artimon.model.values import Kind, Value
 from query_dsl import Matrix, QueryError, offline, parse
 from query_dsl.evaluation.evaluator import answer
-from query_dsl.evaluation.planner import SETTLE_MS
 from query_dsl.functions.tables import MAPPERS
 from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Key
 from query_dsl.results.irregular import Irregular
+from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.stores.limits import LimitExceeded, Limits
 from tests.query_dsl.plain_store import MINUTE, PlainStore, Sample
 

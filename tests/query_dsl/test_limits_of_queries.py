@@ -13,7 +13,7 @@ from artimon.model.select import Buckets, SelectRequest
 from query_dsl import QueryError, evaluate, parse
 from query_dsl.evaluation.offline import offline
 from query_dsl.stores.levels import SETTLE_MS
-from query_dsl.stores.limits import LimitExceeded, Limits, QueryCancelled, Watch, watched
+from query_dsl.stores.limits import LimitExceeded, Limits, QueryCancelled, Watch
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 NOW = 60 * MINUTE + SETTLE_MS
@@ -129,7 +129,7 @@ def test_the_deadline_goes_with_what_a_store_aggregates() -> None:
             seen.append(request.deadline_ms)
             raise AssertionError("seen")
 
-    view: Any = watched(Aggregates(), Watch(Limits(seconds=3)))
+    view: Any = Aggregates().watching(Watch(Limits(seconds=3)))
     with pytest.raises(AssertionError, match="seen"):
         view.aggregate(_request())
     assert seen[0] is not None
@@ -146,7 +146,7 @@ def _request() -> AggregateRequest:
 
 def test_what_nothing_can_end_is_asked_without_a_thread() -> None:
     plain = store()
-    assert watched(plain, Watch()) is plain
+    assert plain.watching(Watch()) is plain
 
 
 def test_seconds_left_are_told() -> None:

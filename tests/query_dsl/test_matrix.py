@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from query_dsl import Matrix, evaluate, parse, render_table
-from query_dsl.evaluation.planner import SETTLE_MS
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore
 
 BIG = 2**63 - 1

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError, evaluate, parse
-from query_dsl.evaluation.planner import SETTLE_MS
 from query_dsl.evaluation.scalars import TimedScalar, to_scalar
 from query_dsl.functions.tables import OPERATORS
 from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER
+from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.tree import nodes
 from tests.query_dsl.plain_store import PlainStore
 from tests.query_dsl.reducing import VALUES, all_near, binary, context, joined, key, matrices, matrix, table

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from artimon.model.grid import DEFAULT_LEVELS
 from query_dsl import parse
-from query_dsl.evaluation.planner import SETTLE_MS
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl import asking
 from tests.query_dsl.plainly import Answer, World
 from tests.query_dsl.test_golden import FILES, Case, check_each

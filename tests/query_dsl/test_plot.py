@@ -13,8 +13,8 @@ import pytest
 
 from artimon.model.values import Value
 from query_dsl import Matrix, evaluate, parse
-from query_dsl.evaluation.planner import SETTLE_MS
 from query_dsl.results.plot import MAX_LINES, MAX_WORDS, PlotError
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore
 
 STEP = 60_000

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from artimon.model.values import INT64_MAX, INT64_MIN, Value
 from query_dsl import QueryError, evaluate, parse
-from query_dsl.evaluation.planner import SETTLE_MS
 from query_dsl.functions import points_casts, points_texts
 from query_dsl.functions.points_calendar import PARTS, part_of
 from query_dsl.functions.points_casts import read_double, read_integer
 from query_dsl.functions.registry import Points
 from query_dsl.functions.tables import POINTS
 from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Cells, Ints, doubles, of_type
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore
 
 NAN, INF = math.nan, math.inf

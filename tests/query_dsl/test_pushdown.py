@@ -17,7 +17,7 @@ from artimon.model.labels import canonical
 from artimon.model.select import SelectError
 from artimon.model.values import Kind, Value, ValueType
 from query_dsl import Matrix, QueryError, evaluate, parse
-from query_dsl.evaluation.planner import SETTLE_MS
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.pushing import Plain, Together
 from varstore.shard import Shard
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from query_dsl import Matrix, evaluate, parse, render_table
-from query_dsl.evaluation.planner import SETTLE_MS
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore
 
 EVIL = '"><script>alert(1)</script>\x1b[2J'

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError, evaluate, parse
-from query_dsl.evaluation.planner import SETTLE_MS
 from query_dsl.functions.join import classifier
 from query_dsl.results.cells import DOUBLE, STRING, Key
+from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.tree import nodes
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 from tests.query_dsl.reducing import VALUES, all_near, joined, key, matrices, matrix, table

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError, evaluate, parse
-from query_dsl.evaluation.planner import SETTLE_MS
 from query_dsl.functions.display import extremes, triangles
 from query_dsl.functions.transforms import integral
 from query_dsl.functions.transforms_labels import labelled, replacer
 from query_dsl.results.cells import DOUBLE, INTEGER, Cells, Key
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 Row = list[float | None]

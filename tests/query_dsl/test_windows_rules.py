@@ -20,7 +20,7 @@ from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets, Matcher, SelectError, SelectRequest
 from artimon.model.values import INT64_MAX, INT64_MIN
 from query_dsl import QueryError, evaluate, parse
-from query_dsl.evaluation.planner import SETTLE_MS
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore, Sample
 from tests.query_dsl.window_rows import arrays_of, mapped, random_rows, trailing, values
 

@@ -18,7 +18,7 @@ from artimon.compute.params import arguments
 from artimon.compute.ticks import Ticks, run_irregular
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, ValueType, double_to_cell
 from query_dsl import evaluate, parse
-from query_dsl.evaluation.planner import SETTLE_MS
+from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore, Sample
 from tests.seeds import drawn, fixed_and_drawn
 

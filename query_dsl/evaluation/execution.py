@@ -1,0 +1,248 @@
+"""Execution of one query: its plan, its store, its budget, and the notes of its answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from time import monotonic, perf_counter
+from typing import Self, TypeVar
+
+import numpy as np
+
+from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
+from artimon.model.grid import Grid
+from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Store
+from query_dsl.evaluation.planner import Plan
+from query_dsl.evaluation.scalars import TimedScalar, Value
+from query_dsl.results.bucket_data import BucketData
+from query_dsl.results.cells import STRING
+from query_dsl.results.irregular import Irregular
+from query_dsl.results.matrix import Matrix
+from query_dsl.results.origin import Fetched, Origin
+from query_dsl.stores.limits import CELL_BYTES, LimitExceeded, Watch
+from query_dsl.stores.protocol import engine_store
+from query_dsl.stores.sampled import SampleRequest, irregular
+from query_dsl.tree.errors import QueryError
+from query_dsl.tree.nodes import Node
+from query_dsl.tree.selector import Selector
+
+S = TypeVar("S", Matrix, Irregular)
+
+
+class Execution(ABC):
+    """Belongs to one query and one thread. A query has the `tree`; `text`: where positions of nodes point to.
+
+    `now_ms`: the moment of evaluation, what "now" means in arguments of functions."""
+
+    def __init__(
+        self,
+        store: Store,
+        plan: Plan,
+        tree: Node,
+        text: str | None = None,
+        now_ms: int | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.store, self.plan, self.tree, self.text = engine_store(store), plan, tree, text
+        self.now_ms = plan.grid.end_ms if now_ms is None else now_ms
+        self.watch = watch or Watch()
+        self.notes: list[str] = []
+        self.complete = True
+        self.partial = False
+        self._fetched: list[Fetched] = []
+        self._answers: dict[tuple[SelectRequest, bool], Buckets] = {}
+        self._aggregates: dict[AggregateRequest, Aggregate] = {}
+        self._samples: dict[SampleRequest, Irregular] = {}
+
+    # --- values of nodes
+
+    @abstractmethod
+    def evaluate(self, node: Node, grid: Grid) -> Value | Irregular:
+        """Value of a node on `grid`; of a node over raw samples, those with time in (start, end] of the grid."""
+
+    @abstractmethod
+    def statistics(self, node: Node, grid: Grid, names: Sequence[str]) -> BucketData:
+        """Statistics of buckets of a fetch (perhaps shifted in time); of another node its values, one a bucket."""
+
+    def operand(self, node: Node, grid: Grid, function: str) -> Value:
+        """Value of a node for `function`, which takes no raw samples."""
+        value = self.evaluate(node, grid)
+        if isinstance(value, Irregular):
+            raise needs_grid(function)
+        return value
+
+    def matrix(self, node: Node, grid: Grid, function: str) -> Matrix:
+        """Series of a node for `function`, which takes nothing but series on a grid."""
+        return self.matrix_of(self.operand(node, grid, function), function)
+
+    def matrix_of(self, value: Value, function: str) -> Matrix:
+        """The value itself. QueryError for a plain one."""
+        if isinstance(value, Matrix):
+            return value
+        if isinstance(value, TimedScalar):
+            raise QueryError(f"{function} works on series, not on a value that changes with time")
+        raise QueryError(f"{function} works on series, not on the plain value {value.value!r}")
+
+    def raw(self, node: Node, after_ms: int, until_ms: int) -> Irregular:
+        """Raw samples of a node over raw samples with time in (after_ms, until_ms]."""
+        value = self.evaluate(node, Grid(until_ms, until_ms - after_ms, 1))
+        if isinstance(value, Irregular):
+            return value
+        raise QueryError(f"{type(node).__name__.lower()} gives no raw samples")
+
+    # --- the same query with another store
+
+    def beside(self, store: Store) -> Self:
+        """The same query with another store. Notes of the one are not notes of the other."""
+        return type(self)(store, self.plan, self.tree, self.text, self.now_ms, self.watch)
+
+    def adopt(self, other: Execution) -> None:
+        """Take over what another execution of the same query fetched, and whether it was all."""
+        self._fetched += other._fetched
+        self.partial |= other.partial
+
+    # --- budget and notes
+
+    def check(self) -> None:
+        """Raise if the query was cancelled or its time limit is over."""
+        self.watch.check()
+
+    def note(self, *notes: str) -> None:
+        """Add notes to the answer; equal notes are kept once."""
+        self.notes += [note for note in notes if note not in self.notes]
+
+    def origin(self) -> Origin:
+        """Engines, level and fetches of the answer so far."""
+        engines = {part.engine for one in self._fetched for part in one.parts}
+        both = {"memory", "history"} <= engines
+        engine = "memory and history" if both else next(iter(engines)) if len(engines) == 1 else self.plan.engine
+        ms = (monotonic() - self.watch.started) * 1000
+        return Origin(engine, self.plan.base_step_ms, self.plan.why, tuple(self._fetched), ms)
+
+    # --- the store
+
+    def select(self, matchers: tuple[Matcher, ...], grid: Grid, statistics: tuple[str, ...], past: bool) -> Buckets:
+        """Ask the store, once for equal requests; `past`: only the history. LimitExceeded for too many series or bytes,
+        before they are asked for where that can be known."""
+        request = SelectRequest(matchers, grid, statistics, self.watch.limits.series)
+        key = (request, past)
+        found = self._answers.get(key)
+        if found is None:
+            store = self.store.past() if past else self.store
+            allowed, refusal = self.watch.series_allowed(grid.n, len(statistics))
+            began = perf_counter()
+            try:
+                found = store.select(replace(request, limit=min(request.limit, max(1, allowed))))
+            except SelectError as problem:
+                if allowed <= request.limit and "are allowed" in str(problem):
+                    raise LimitExceeded(f"{problem}; {refusal}") from problem
+                raise _as_query_error(problem) from problem
+            self._answers[key] = found
+            bytes_ = sum(matrix.size for matrix in found.statistics.values()) * CELL_BYTES
+            parts = found.parts or self._part(grid, past)
+            self._took(matchers, grid, statistics, len(found.series), bytes_, began, parts)
+            self.note(*found.notes)
+            self.partial |= found.partial
+        return found
+
+    def aggregate(self, request: AggregateRequest) -> Aggregate:
+        """Let the store aggregate, once for equal requests; NotPushed where it cannot do this one. Says nothing yet."""
+        found = self._aggregates.get(request)
+        if found is None:
+            if not self.store.reduces:
+                raise NotPushed("the store does not aggregate")
+            began = perf_counter()
+            try:
+                found = self._aggregates[request] = self.store.aggregate(request)
+            except SelectError as problem:
+                raise _as_query_error(problem) from problem
+            bytes_ = len(found.classes) * request.windows.outputs * CELL_BYTES
+            function, selected = (request.windows.function, request.reducer), found.counts.selected
+            parts = self._part(request.grid)
+            self._took(request.matchers, request.grid, function, selected, bytes_, began, parts, reduced=True)
+        return found
+
+    def samples(self, selector: Selector, after_ms: int, until_ms: int) -> Irregular:
+        """Raw samples with time in (after_ms, until_ms] of the series that fit, in canonical order.
+
+        QueryError where the store holds no raw samples."""
+        request = SampleRequest(selector.matchers, after_ms, until_ms, self.watch.limits.series)
+        found = self._samples.get(request)
+        if found is None:
+            began = perf_counter()
+            try:
+                answer = self.store.samples(request)
+            except SelectError as problem:
+                raise _as_query_error(problem) from problem
+            found = self._samples[request] = irregular(answer)
+            grid = Grid(until_ms, max(1, until_ms - after_ms), 1)
+            bytes_ = found.samples * 3 * CELL_BYTES
+            parts = answer.parts or (Part(self.plan.engine, after_ms, until_ms, found.samples),)
+            self._took(request.matchers, grid, ("samples",), len(answer.series), bytes_, began, parts)
+            self.note(*answer.notes)
+            self.partial |= answer.partial
+        return found
+
+    def _part(self, grid: Grid, past: bool = False) -> tuple[Part, ...]:
+        return (Part("history" if past else self.plan.engine, grid.start_ms, grid.end_ms),)
+
+    def _took(
+        self,
+        matchers: tuple[Matcher, ...],
+        grid: Grid,
+        statistics: tuple[str, ...],
+        series: int,
+        bytes_: int,
+        began: float,
+        parts: tuple[Part, ...],
+        reduced: bool = False,
+    ) -> None:
+        ms = (perf_counter() - began) * 1000
+        one = Fetched(str(Selector(matchers)), grid, statistics, series, bytes_, ms, reduced, parts)
+        self._fetched.append(one)
+        self.watch.took(0 if reduced else series, bytes_, one.samples)
+
+    def columns_held_before(self, grid: Grid) -> int | None:
+        """Number of buckets before `grid` that the store can hold; None if unknown (raw samples)."""
+        ring = self.plan.ring(grid.step_ms) or self.plan.ring(self.plan.base_step_ms)
+        return None if ring is None else max(0, (grid.start_ms - ring.held_start_ms) // grid.step_ms)
+
+    # --- series that a function takes
+
+    def suited(self, found: S, function: str, *, numbers: bool, texts: bool) -> S:
+        """The series that a function takes; QueryError if none is left."""
+        if numbers and texts:
+            return found
+        if numbers:
+            return self.numeric(found, function)
+        rows = np.flatnonzero(found.types == STRING)
+        if len(rows) == len(found):
+            return found
+        if not len(rows):
+            raise QueryError(f"{function} takes STRING, and no series is one: {', '.join(found.series[:3])}")
+        self.note(f"{function}: {len(found) - len(rows)} series that are no STRING left out")
+        return found.take(rows)
+
+    def numeric(self, found: S, function: str) -> S:
+        """Without STRING series, which numeric functions leave out; QueryError if none is left."""
+        texts = found.types == STRING
+        if not texts.any():
+            return found
+        if texts.all():
+            raise QueryError(f"{function} cannot take STRING, and every series is one: {', '.join(found.series[:3])}")
+        self.note(f"{function}: {int(texts.sum())} STRING series left out")
+        return found.take(np.flatnonzero(~texts))
+
+
+def needs_grid(function: str) -> QueryError:
+    """Error of a function that was given raw samples."""
+    return QueryError(
+        f'{function} takes series on a grid, and samples() gives raw samples: say .bucketize("last", "1m") before'
+    )
+
+
+def _as_query_error(problem: SelectError) -> QueryError:
+    error = QueryError(str(problem))
+    error.of_query = problem.of_query
+    return error

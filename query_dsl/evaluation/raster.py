@@ -1,0 +1,135 @@
+"""Raster of raw samples: the way onto the buckets of a grid.
+
+A bucketize sees every sample: where the statistics of buckets say all that a function wants, it reads these, else the
+samples.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from artimon.compute.statistics import STATISTICS
+from artimon.compute.ticks import run_on_grid
+from artimon.model.grid import Grid
+from artimon.model.select import BIRTH_TYPE
+from query_dsl.evaluation.execution import Execution
+from query_dsl.evaluation.own import Spans
+from query_dsl.evaluation.windows import (
+    LEAST_GAP_MS,
+    births_of,
+    mapper_of,
+    run_own_samples,
+    suited_samples,
+    ticks_of,
+)
+from query_dsl.functions.mappers import Mapper
+from query_dsl.functions.registry import arguments_of
+from query_dsl.results.bucket_data import BucketData
+from query_dsl.results.cells import STRING, Ints, Key
+from query_dsl.results.irregular import Irregular
+from query_dsl.results.matrix import Matrix
+from query_dsl.stores.cutting import cut
+from query_dsl.stores.limits import CELL_BYTES, LimitExceeded
+from query_dsl.stores.rows import Rows
+from query_dsl.tree import nodes
+from query_dsl.tree.errors import QueryError
+from query_dsl.tree.timing import format_duration, format_time
+
+FROM_BUCKETS = ("last", "min", "max", "sum", "mean", "count")
+"""Window functions to which the statistics of one bucket say all there is to know."""
+
+
+def bucketize_samples(node: nodes.Bucketize, grid: Grid, execution: Execution) -> Matrix | None:
+    """The window function of `node` over all samples of each bucket of `grid`; None where buckets tell as much."""
+    if node.function in FROM_BUCKETS:
+        return None
+    mapper = mapper_of(node, execution)
+    gap_ms = max(LEAST_GAP_MS, 2 * grid.step_ms) if node.max_gap_ms is None else node.max_gap_ms
+    back = gap_ms if mapper.predecessor else 0
+    found = suited_samples(execution.raw(node.child, grid.start_ms - back, grid.end_ms), mapper, execution)
+    _refuse_duplicates(found)
+    _hold(found, grid, 2, execution)
+    if node.rules.nulls == "error":
+        _refuse_empty(mapper, found, grid)
+    if isinstance(node.function, nodes.Own):
+        ends = grid.ends()
+
+        def windows(times: Ints) -> Spans:
+            first, after = (np.searchsorted(times, edge, "right") for edge in (ends - grid.step_ms, ends))
+            return Spans(first, after, ends)
+
+        owned = run_own_samples(node, node.function, found, windows, grid.n, execution)
+        return Matrix(found.keys, grid, owned.column, owned.strings)
+    args, least = arguments_of(mapper, node.args), node.rules.min_count
+    column = run_on_grid(
+        mapper, ticks_of(found), grid, args, max_gap_ms=gap_ms, min_count=least, check=execution.check
+    )  # fmt: skip
+    return Matrix(found.keys, grid, column, found.strings if mapper.strings else ())
+
+
+def _refuse_empty(mapper: Mapper, found: Irregular, grid: Grid) -> None:
+    inside = (found.times > grid.start_ms) & (found.times <= grid.end_ms)
+    at = found.owner[inside] * grid.n + (found.times[inside] - grid.start_ms - 1) // grid.step_ms
+    empty = np.setdiff1d(np.arange(len(found) * grid.n), at)
+    if len(empty):
+        row, column = divmod(int(empty[0]), grid.n)
+        end = format_time(int(grid.ends()[column]))
+        raise QueryError(f'{mapper.name}: {found.series[row]} has no sample in the bucket {end}, and nulls="error"')
+
+
+def bucketed(found: Irregular, grid: Grid, execution: Execution) -> BucketData:
+    """The samples in buckets of `grid`, with the statistics, lives and ends of a fetch. Series in the order they have;
+    QueryError if two have one key, LimitExceeded beyond the memory that a query may hold."""
+    _refuse_duplicates(found)
+    _hold(found, grid, len(STATISTICS), execution)
+    strings, cells = _sorted_texts(found)
+    owner, births = found.owner, births_of(found)
+    births = np.zeros(found.samples, np.int64) if births is None else births
+    piece = cut(Rows(owner, found.times, births, found.types[owner], cells, strings), grid)
+    stats: dict[str, Any] = {}
+    for name in STATISTICS:
+        dense = np.zeros(len(found) * grid.n, np.int64)
+        dense[piece.cuts.at] = piece.cuts.stats[name]
+        stats[name] = dense.reshape(len(found), grid.n)
+    return BucketData(
+        keys=found.keys,
+        kinds=found.kinds,
+        types=found.types,
+        strings=strings,
+        grid=grid,
+        stats=stats,
+        lives=piece.lives if found.births is not None else np.zeros(0, BIRTH_TYPE),
+        ended_ms=found.ended_ms,
+        stored=found.births is not None,
+    )
+
+
+def _refuse_duplicates(found: Irregular) -> None:
+    seen: set[Key] = set()
+    for i, key in enumerate(found.keys):
+        if key in seen:
+            raise QueryError(
+                f'bucketize: two series are {found.series[i]}: say .transform("merge") before, or tell them apart'
+            )
+        seen.add(key)
+
+
+def _hold(found: Irregular, grid: Grid, statistics: int, execution: Execution) -> None:
+    """Count what the buckets will hold."""
+    allowed, refusal = execution.watch.series_allowed(grid.n, statistics)
+    if len(found) > allowed:
+        raise LimitExceeded(f"bucketize by {format_duration(grid.step_ms)} of {len(found):,} series: {refusal}")
+    execution.watch.took(len(found), len(found) * grid.n * statistics * CELL_BYTES, 0)
+
+
+def _sorted_texts(found: Irregular) -> tuple[tuple[str, ...], Ints]:
+    """Texts in order, each once, and all cells that stand for them: buckets keep the greater of two at one time."""
+    if not (found.types == STRING).any():
+        return (), found.cells
+    strings = tuple(sorted(set(found.strings)))
+    place = {text: i for i, text in enumerate(strings)}
+    numbers = np.array([place[text] for text in found.strings], np.int64)
+    texts = found.types[found.owner] == STRING
+    return strings, np.where(texts, numbers[np.where(texts, found.cells, 0)], found.cells)

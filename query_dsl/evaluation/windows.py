@@ -1,0 +1,300 @@
+"""Window functions: over buckets of a grid, and at each raw sample. Own functions run here too.
+
+A window over buckets asks its child for a wider grid than it is asked for itself; `nulls` and `min_count` mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from artimon.compute.arrays import Mapped
+from artimon.compute.frames import Frame
+from artimon.compute.function import filled, masked
+from artimon.compute.succession import births_in_succession
+from artimon.compute.ticks import Ticks, TooWide, run_irregular
+from artimon.model.grid import Grid
+from artimon.model.values import Kind
+from query_dsl.evaluation.execution import Execution
+from query_dsl.evaluation.own import Owned, Spans, gives_of, own_watch, run_own_spans, run_own_window
+from query_dsl.functions.join import text
+from query_dsl.functions.mappers import Mapper
+from query_dsl.functions.registry import arguments_of
+from query_dsl.functions.tables import MAPPERS
+from query_dsl.results.bucket_data import BucketData, distinct, numeric
+from query_dsl.results.cells import Example, Ints, Key
+from query_dsl.results.irregular import Irregular
+from query_dsl.results.matrix import Matrix
+from query_dsl.stores.limits import LimitExceeded
+from query_dsl.tree import nodes
+from query_dsl.tree.errors import QueryError
+from query_dsl.tree.timing import format_duration, format_time
+
+LEAST_GAP_MS = 300_000
+"""Milliseconds that a window function looks before its window at least."""
+MAX_WINDOW_COLUMNS = 20_000
+"""Buckets that a window function reads of a series at most."""
+INT = np.iinfo(np.int64)
+Windowed = nodes.Window | nodes.Bucketize
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """Columns that a window function reads for a grid: `wide` is the grid of its child."""
+
+    mapper: Mapper
+    grid: Grid
+    wide: Grid
+    frame: Frame
+
+
+def framing(node: nodes.Window, grid: Grid, execution: Execution, base_step_ms: int | None = None) -> Framing:
+    """Columns that `node` reads for every end of `grid`; `base_step_ms`: step of the child (default: the grid's)."""
+    mapper = mapper_of(node, execution)
+    step = base_step_ms or grid.step_ms
+    before, after = _multiple(node.before_ms or grid.step_ms, step, "window"), _multiple(node.after_ms, step, "after")
+    gap_ms = node.max_gap_ms if node.max_gap_ms is not None else max(LEAST_GAP_MS, 2 * step)
+    # the value before a window may lie in any bucket that reaches back to the gap
+    lead = _lead(gap_ms, step, execution) if mapper.predecessor else 0
+    each = grid.step_ms // step
+    if node.max_gap_ms is None:  # five minutes are very many buckets of a few ms: as far as the limit lets it reach
+        lead = min(lead, max(0, MAX_WINDOW_COLUMNS - (grid.n - 1) * each - before - after))
+    wide = Grid(grid.end_ms + after * step, step, (grid.n - 1) * each + before + after + lead)
+    if wide.n > MAX_WINDOW_COLUMNS:
+        raise QueryError(f"{mapper.name} would read {wide.n} buckets a series: use at most {MAX_WINDOW_COLUMNS}")
+    first_end = lead + before + after - 1
+    ends = first_end + each * np.arange(grid.n, dtype=np.int64)
+    width_ms = (before + after) * step
+    frame = Frame(ends, before + after, grid.ends() + after * step, width_ms, gap_ms, after * step)
+    return Framing(mapper, grid, wide, frame)
+
+
+def run_window(node: nodes.Window, grid: Grid, execution: Execution, base_step_ms: int | None = None) -> Matrix:
+    """The window function of `node` at every end of `grid`; `base_step_ms`: step of the child (default: the grid's)."""
+    framed = framing(node, grid, execution, base_step_ms)
+    mapper, frame, rules = framed.mapper, framed.frame, node.rules
+    data = execution.statistics(node.child, framed.wide, mapper.statistics)
+    data = _suited(data, mapper, execution)
+    _warn(mapper, data, node, execution)
+    say_unheld(framed, data.first_held, data.grid, execution)
+    found = mapper.of(data, frame, arguments_of(mapper, node.args))
+    if rules.nulls == "error":
+        _refuse_empty(mapper, data, frame)
+    least = None if isinstance(found, Owned) else rules.min_count  # own functions count values, and did
+    column = masked(found.column, mapper, data, frame, least, rules.nulls == "propagate")
+    if found.approximate is not None:
+        say_approximate(mapper, int((found.approximate & column.present).sum()), execution)
+    strings = found.strings if isinstance(found, Owned) else data.strings if mapper.strings else ()
+    return Matrix(data.keys, grid, column, strings)
+
+
+def mapper_of(node: Windowed, execution: Execution) -> Mapper:
+    """The window function of a node; an own function as one that reads times and values."""
+    function = node.function
+    if isinstance(function, str):
+        return MAPPERS[function]
+    own = function
+
+    def run(data: Any, frame: Frame, _args: object) -> Mapped:
+        return run_own_window(own.call, data, frame, gives_of(node.args), own_watch(execution), _least(node))
+
+    return Mapper(
+        name=own.name,
+        statistics=("last", "last_time"),
+        run=run,
+        min_count=0,
+        strings=True,
+        summary="An own function.",
+        example="",
+        case=Example((), ()),
+    )
+
+
+def _least(node: Windowed) -> int:
+    return 1 if node.rules.min_count is None else node.rules.min_count
+
+
+def _lead(gap_ms: int, step: int, execution: Execution) -> int:
+    """Columns that hold the value before a window: those that reach back to the gap, but no more than a ring has."""
+    ring = execution.plan.ring(step)
+    wanted = -(-gap_ms // step) + 1
+    return min(wanted, ring.count + ring.spare) if ring is not None else min(wanted, MAX_WINDOW_COLUMNS)
+
+
+def _multiple(ms: int, step: int, what: str) -> int:
+    if ms % step:
+        down, up = ms // step * step, (ms // step + 1) * step
+        choice = f"{format_duration(down)} or {format_duration(up)}" if down else format_duration(up)
+        raise QueryError(
+            f"{what} {format_duration(ms)} is no multiple of the step {format_duration(step)} "
+            f"of the level that covers the range: use {choice}, or a shorter range"
+        )
+    return ms // step
+
+
+def _suited(data: BucketData, mapper: Mapper, execution: Execution) -> BucketData:
+    """The data without STRING series, unless the function takes them: then with one cell for equal texts."""
+    rows = np.flatnonzero(numeric(data.types))
+    if len(rows) == len(data.keys):
+        return data
+    if mapper.strings:
+        return distinct(data) if "last" in data.stats else data
+    if not len(rows):
+        names = ", ".join(text(key) for key in data.keys[:3])
+        raise QueryError(f"{mapper.name} cannot take STRING, and every series is one: {names}")
+    say_left_out(mapper.name, len(data.keys) - len(rows), execution)
+    return data.only(rows)
+
+
+def _warn(mapper: Mapper, data: BucketData, node: nodes.Window, execution: Execution) -> None:
+    if not mapper.counter:
+        return
+    gauges = np.flatnonzero(data.kinds == Kind.GAUGE)
+    if len(gauges):
+        say_gauges(mapper, len(gauges), data.keys[gauges[0]], execution)
+    if any(isinstance(inner, nodes.Reduce | nodes.Binary) for inner in nodes.walk(node.child)):
+        execution.note(
+            f"warning: {mapper.name} of what was reduced or computed does not see resets: take the {mapper.name} first"
+        )
+    elif not data.stored:
+        execution.note(f"warning: {mapper.name} of computed values knows no births")
+
+
+def say_left_out(function: str, series: int, execution: Execution) -> None:
+    """That STRING series take no part."""
+    execution.note(f"{function}: {series} STRING series left out")
+
+
+def say_gauges(mapper: Mapper, series: int, first: Key, execution: Execution) -> None:
+    """That a function for counters was given gauges."""
+    execution.note(f"warning: {mapper.name} of {series} gauges, such as {text(first)}: delta is meant for them")
+
+
+def say_approximate(mapper: Mapper, points: int, execution: Execution) -> None:
+    """That some points are guesses."""
+    if points:
+        execution.note(f"{mapper.name}: {points} points are approximate, from buckets that hold more than one sample")
+
+
+def say_unheld(framed: Framing, first_held: int, wide: Grid, execution: Execution) -> None:
+    """Name the points whose window (or value before it) reaches further back than the store does; `wide` is the grid
+    of the data, of which the store holds the columns from `first_held` on."""
+    if first_held == 0:
+        return
+    mapper, frame, grid = framed.mapper, framed.frame, framed.grid
+    execution.complete &= bool(frame.ends[0] >= first_held)
+    empty = int((frame.ends < first_held).sum())
+    if empty:
+        execution.note(
+            f"memory reaches back to {format_time(int(wide.ends()[first_held]) - wide.step_ms)}: "
+            f"{grid.n - empty} of {grid.n} buckets ({100 * (grid.n - empty) // grid.n} %) are covered"
+        )
+    reach = frame.starts + 1 - (1 if mapper.predecessor else 0)
+    short = int(((reach < first_held) & (frame.ends >= first_held)).sum())
+    if short:
+        what = "or the value before it " if mapper.predecessor else ""
+        execution.note(f"{mapper.name}: the window {what}of {short} points begins before what memory holds")
+
+
+def _refuse_empty(mapper: Mapper, data: BucketData, frame: Frame) -> None:
+    full = filled(data, frame)
+    if full.all():
+        return
+    row, at = (int(i[0]) for i in np.nonzero(~full))
+    raise QueryError(
+        f"{mapper.name}: {text(data.keys[row])} has an empty bucket in the window that ends at "
+        f'{format_time(int(frame.end_ms[at]))}, and nulls="error"'
+    )
+
+
+# --- raw samples
+
+
+def run_at_samples(node: nodes.Window, after_ms: int, until_ms: int, execution: Execution) -> Irregular:
+    """A window at each raw sample; where it has no value, the sample goes."""
+    mapper = mapper_of(node, execution)
+    if node.before_ms is None:
+        raise QueryError(f'{mapper.name} of raw samples needs a window, which has no step here: .{mapper.name}("5m")')
+    gap_ms = LEAST_GAP_MS if node.max_gap_ms is None else node.max_gap_ms
+    back, ahead = node.before_ms + (gap_ms if mapper.predecessor else 0), node.after_ms
+    apart = times_apart(node.child)
+    if apart:  # nothing lies before or behind what is read
+        back = ahead = 0
+    found = suited_samples(execution.raw(node.child, after_ms - back, until_ms + ahead), mapper, execution)
+    shown = apart | ((found.times > after_ms) & (found.times <= until_ms))
+    if isinstance(node.function, nodes.Own):
+        owned = run_own_samples(node, node.function, found, _around(node.before_ms, ahead), None, execution)
+        column, strings = owned.column, owned.strings
+        types = np.full(len(found), column.types[0], np.uint8)
+    else:
+        args, least = arguments_of(mapper, node.args), node.rules.min_count
+        try:
+            column = run_irregular(
+                mapper, ticks_of(found), node.before_ms, node.after_ms, args,
+                max_gap_ms=gap_ms, min_count=least, check=execution.check,
+            )  # fmt: skip
+        except TooWide as problem:
+            raise LimitExceeded(f"{mapper.name}: {problem}") from problem
+        types, strings = column.types, found.strings if mapper.strings else ()
+    made = found.computed(types=types, cells=column.cells[0], strings=strings)
+    return made.keep(column.present[0] & shown)
+
+
+def run_own_samples(
+    node: Windowed,
+    function: nodes.Own,
+    found: Irregular,
+    windows: Callable[[Ints], Spans],
+    columns: int | None,
+    execution: Execution,
+) -> Owned:
+    """An own function over windows of raw samples: see `run_own_spans`."""
+    gives, watch = gives_of(node.args), own_watch(execution)
+    return run_own_spans(function.call, found, windows, columns, gives, watch, _least(node))
+
+
+def _around(before_ms: int, after_ms: int) -> Callable[[Ints], Spans]:
+    """Windows around each of some times."""
+
+    def windows(times: Ints) -> Spans:
+        starts = np.maximum(times, INT.min + before_ms) - before_ms
+        ends = np.minimum(times, INT.max - after_ms) + after_ms
+        return Spans(np.searchsorted(times, starts, "right"), np.searchsorted(times, ends, "right"), ends)
+
+    return windows
+
+
+def times_apart(node: nodes.Node) -> bool:
+    """Whether the times that `node` gives have left the time that is asked for, which then says only what is read."""
+    return any(isinstance(one, nodes.Step) and one.function == "modulo" for one in nodes.walk(node))
+
+
+def suited_samples(found: Irregular, mapper: Mapper, execution: Execution) -> Irregular:
+    """The series that the function takes; warns of gauges under a counter's function."""
+    if not mapper.strings:
+        found = execution.numeric(found, mapper.name)
+    gauges = np.flatnonzero(found.kinds == Kind.GAUGE)
+    if mapper.counter and len(gauges):
+        say_gauges(mapper, len(gauges), found.keys[gauges[0]], execution)
+    return found
+
+
+def ticks_of(found: Irregular) -> Ticks:
+    """The samples as window functions take them."""
+    return Ticks(
+        starts=found.starts,
+        times=found.times,
+        cells=found.cells,
+        types=found.types,
+        births=births_of(found),
+        kinds=found.kinds,
+        ended_ms=found.ended_ms,
+    )
+
+
+def births_of(found: Irregular) -> Ints | None:
+    """Births of lives that come one after another, as buckets have them."""
+    return None if found.births is None else births_in_succession(found.owner, found.times, found.births)

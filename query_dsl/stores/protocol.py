@@ -1,0 +1,220 @@
+"""Protocol between an evaluation and the stores: `EngineStore`, its adapter for a plain store, and its wrappers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
+from artimon.model.select import Buckets, Matcher, SelectRequest, Series, Store
+from query_dsl.stores.levels import MEMORY, Reach
+from query_dsl.stores.limits import Watch
+from query_dsl.stores.sampled import Sampled, SampleRequest
+from query_dsl.tree.errors import QueryError
+
+LOOK_S = 0.05
+"""Seconds between two looks at the watch while a store is asked in another thread."""
+T = TypeVar("T")
+
+
+class EngineStore:
+    """Everything that an evaluation asks a store.
+
+    Engines override the methods of the first part, and those of the second part that they can answer; the defaults are
+    those of a store that holds buckets in memory and nothing else."""
+
+    def select(self, request: SelectRequest) -> Buckets:
+        """Buckets of every series that fits. Raises SelectError."""
+        raise NotImplementedError
+
+    def levels(self) -> tuple[tuple[int, int], ...]:
+        """(step_ms, buckets kept) of each level, finest first."""
+        raise NotImplementedError
+
+    def names(self) -> list[str]:
+        """Every variable name, sorted."""
+        raise NotImplementedError
+
+    def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
+        """Values of a label, sorted; label None: the names of all labels."""
+        raise NotImplementedError
+
+    def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
+        """Series that fit, whether or not they have buckets, in canonical order."""
+        raise NotImplementedError
+
+    # --- what only some engines can do
+
+    def reach(self) -> Reach:
+        """How far back the next query may ask."""
+        return MEMORY
+
+    def past(self) -> EngineStore:
+        """The history alone. QueryError if there is none."""
+        raise QueryError('resolution="raw" needs the history engine, and this store has none: leave it out')
+
+    def samples(self, request: SampleRequest) -> Sampled:  # noqa: ARG002
+        """Raw samples. Raises as `select`, and QueryError where only buckets are held."""
+        raise QueryError(
+            'samples(): the memory store holds buckets, not samples; ask with the history engine (engine="auto" or'
+            ' "history"), or use fetch()'
+        )
+
+    def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:  # noqa: ARG002
+        """Fingerprint -> time of the newest sample at or before `end_ms` of each series that fits, as far back as the
+        store looks; of `prints` only, if there are any."""
+        return {}
+
+    def aggregate(self, request: AggregateRequest) -> Aggregate:  # noqa: ARG002
+        """Reduce in the store. Raises SelectError, and NotPushed for what must be asked as buckets."""
+        raise NotPushed("the store does not aggregate")
+
+    def watching(self, watch: Watch) -> EngineStore:
+        """The same store for one evaluation, which ends as soon as the watch ends it."""
+        return self if watch.idle else WatchedStore(self, watch)
+
+    # --- what it can do
+
+    @property
+    def layered(self) -> bool:
+        """Whether `past` answers."""
+        return type(self).past is not EngineStore.past
+
+    @property
+    def reduces(self) -> bool:
+        """Whether `aggregate` may answer."""
+        return type(self).aggregate is not EngineStore.aggregate
+
+    @property
+    def interruptible(self) -> bool:
+        """Whether the store itself looks at a watch while it answers."""
+        return type(self).watching is not EngineStore.watching
+
+
+class MemoryStore(EngineStore):
+    """Adapter of a plain store, such as the client of the shards, which may aggregate and look at a watch."""
+
+    store: Store
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """Put one question to the store behind."""
+        return question()
+
+    def select(self, request: SelectRequest) -> Buckets:
+        return self._ask(lambda: self.store.select(request))
+
+    def levels(self) -> tuple[tuple[int, int], ...]:
+        return self._ask(self.store.levels)
+
+    def names(self) -> list[str]:
+        return self._ask(self.store.names)
+
+    def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
+        return self._ask(lambda: self.store.label_values(label, limit))
+
+    def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
+        return self._ask(lambda: self.store.find(matchers, limit))
+
+    def aggregate(self, request: AggregateRequest) -> Aggregate:
+        store: Any = self.store
+        if not self.reduces:
+            return super().aggregate(request)
+        found: Aggregate = self._ask(lambda: store.aggregate(request))
+        return found
+
+    def watching(self, watch: Watch) -> EngineStore:
+        store: Any = self.store
+        return MemoryStore(store.watching(watch)) if self.interruptible else super().watching(watch)
+
+    @property
+    def reduces(self) -> bool:
+        return hasattr(type(self.store), "aggregate")
+
+    @property
+    def interruptible(self) -> bool:
+        return hasattr(type(self.store), "watching")
+
+
+class PassingStore(MemoryStore):
+    """Store wrapper that forwards every call it does not override."""
+
+    store: EngineStore
+
+    def reach(self) -> Reach:
+        return self.store.reach()
+
+    def past(self) -> EngineStore:
+        return self.store.past()
+
+    def samples(self, request: SampleRequest) -> Sampled:
+        return self._ask(lambda: self.store.samples(request))
+
+    def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
+        return self._ask(lambda: self.store.newest(matchers, end_ms, prints))
+
+    @property
+    def layered(self) -> bool:
+        return self.store.layered
+
+    @property
+    def reduces(self) -> bool:
+        return self.store.reduces
+
+    @property
+    def interruptible(self) -> bool:
+        return self.store.interruptible
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedStore(PassingStore):
+    """Asks a store that knows of no watch in a thread of its own, and leaves it to its own deadline when time is up."""
+
+    store: EngineStore
+    watch: Watch
+
+    def aggregate(self, request: AggregateRequest) -> Aggregate:
+        """The deadline goes with the request."""
+        left = self.watch.seconds_left()
+        if left is not None:
+            most = max(1, int(left * 1000))
+            request = replace(request, deadline_ms=min(request.deadline_ms or most, most))
+        return self._ask(lambda: self.store.aggregate(request))
+
+    def watching(self, watch: Watch) -> EngineStore:
+        return WatchedStore(self.store, watch)
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        return ask_apart(question, self.watch)
+
+
+def engine_store(store: Store) -> EngineStore:
+    """The store as an evaluation asks it."""
+    return store if isinstance(store, EngineStore) else MemoryStore(store)
+
+
+def ask_apart(question: Callable[[], T], watch: Watch) -> T:
+    """What `question` gives, in a thread that is left behind when the watch ends the evaluation."""
+    watch.check()
+    results: list[T] = []
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            results.append(question())
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=run, name="query-store", daemon=True).start()
+    while not done.wait(LOOK_S):
+        watch.check()
+    if failures:
+        raise failures[0]
+    return results[0]
