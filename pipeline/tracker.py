@@ -15,33 +15,15 @@ from typing import NamedTuple
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId
 from artimon.model.ranges import LaneId
 from pipeline.acks import Position, Sent, Verdict
+from pipeline.answers import Answer
+from pipeline.link import CALL_BYTES, CALL_COUNT
 from pipeline.log.records import Place
 from pipeline.log.states import Event, State, move
 from pipeline.timer import backoff
 
-GROUP_BYTES = 4 * 1024 * 1024 - 64 * 1024
-GROUP_COUNT = 2_000
 POISON_TRIES = 40
 """So many refusals of a batch for what it is (some three hours), and it is set aside for a person to look at."""
 _MAX_REASONS = 50
-FULL = "buffer full:"
-"""What a collector's reason begins with while Kafka's quota is used up."""
-
-
-class Answer(NamedTuple):
-    """What the collector said of one message: a position, or why not. `ours` says that the message itself is at fault,
-    so that it must not hold up those behind it."""
-
-    position: Position | None
-    reason: str = ""
-    ours: bool = False
-    credit: int = -1
-    """Bytes that the collector takes from now on, with the first answer of a call; -1: not told."""
-
-    @property
-    def full(self) -> bool:
-        """Kafka's quota is used up: the same would be said of every other batch."""
-        return self.reason.startswith(FULL)
 
 
 @dataclass(slots=True, eq=False)
@@ -156,9 +138,9 @@ class Tracker:
     def take(
         self,
         now: float,
-        samples: int = GROUP_COUNT,
-        most: int = GROUP_BYTES,
-        backlog: int = GROUP_BYTES,
+        samples: int = CALL_COUNT,
+        most: int = CALL_BYTES,
+        backlog: int = CALL_BYTES,
         old_ms: int = 0,
     ) -> Group | None:
         """The next group that may go, its lanes in turn, with at most `samples` batches of samples (0: announcements
@@ -169,7 +151,7 @@ class Tracker:
                 lane_id = self._turn[0]
                 self._turn.rotate(-1)
                 lane = self._lanes[lane_id]
-                count = GROUP_COUNT if lane_id.lane == NO_LANE else samples
+                count = CALL_COUNT if lane_id.lane == NO_LANE else samples
                 if lane.busy or lane.not_before > now or not count:
                     continue
                 self._bring_back(lane, now)
@@ -410,10 +392,10 @@ class Tracker:
         if not queue:
             return None
         old = queue is lane.ready and queue[0].logged_ms < old_ms
-        if queue[0].place.length > most < GROUP_BYTES or (old and backlog <= 0):
+        if queue[0].place.length > most < CALL_BYTES or (old and backlog <= 0):
             return None
         lane.busy, lane.flying = True, queue[0]
-        most = max(min(most, GROUP_BYTES, backlog if old else most), queue[0].place.length)
+        most = max(min(most, CALL_BYTES, backlog if old else most), queue[0].place.length)
         items = tuple(self._fill(queue, count, most))
         for item in items:
             item.live = queue is lane.live

@@ -11,9 +11,9 @@ from artimon.simulation.kafka import SAMPLES, SimBroker, SimKafka, sizes_of
 from artimon.simulation.network import Network, Reply, Server
 from artimon.simulation.scheduler import Process, Scheduler, SimClock
 from artimon.simulation.zookeeper import SimZookeeper
+from pipeline.answers import answer_of
 from pipeline.collector import HELD_BYTES, MAX_MESSAGES, Collector, Received
 from pipeline.collectors import COLLECTORS_PATH, Endpoint
-from pipeline.connections import answer_of
 from pipeline.quota import LogSizes, Quota, QuotaError
 
 MEASURE_S = 5.0

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from artimon.simulation.scheduler import Scheduler
+from pipeline.answers import Answer
 from pipeline.collectors import Endpoint
-from pipeline.tracker import Answer
 
 Reply = Callable[[list[Answer]], None]
 Broken = Callable[[], None]

@@ -15,6 +15,7 @@ from artimon.simulation.disk import SimDisk
 from artimon.simulation.payload import SimEncoder, polled
 from artimon.simulation.scheduler import Killed, Process, Scheduler, Violation
 from pipeline.acks import Position, Verdict
+from pipeline.answers import Answer
 from pipeline.collectors import Endpoint
 from pipeline.log.core import Entry, LogCore
 from pipeline.log.log import NOTE_DELAY_S
@@ -24,7 +25,7 @@ from pipeline.sending import Call, Sending, notes_of_done, notes_of_sent
 from pipeline.sites.binding import SiteBinding
 from pipeline.sites.placing import Placing
 from pipeline.sites.record import load, save
-from pipeline.tracker import Answer, Group, Item, Tracker
+from pipeline.tracker import Group, Item, Tracker
 
 NAMES = ("near", "far")
 DATA, FOLDER = Path("/data"), Path("/data/log")
@@ -163,7 +164,7 @@ class SiteAgent(Process):
     def _send(self, name: str, sending: Sending, group: Group) -> None:
         """As pipeline.sites.links.SiteSender."""
         now, site = self._scheduler.now, self.sites[name]
-        call = sending.begin(group, group.size, now)
+        call = sending.begin(group, now)
         if call is None:
             return
         top = self.placing.top.get(group.lane, -1)

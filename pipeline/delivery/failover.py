@@ -15,13 +15,12 @@ from artimon.model.batch import NO_LANE
 from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefused
 from artimon.model.ranges import LaneId
-from pipeline.collectors import Endpoint
-from pipeline.connections import CALL_FAILURES, Connections, send
+from pipeline.collector_client import NotSent
+from pipeline.link import CALL_BYTES, CALL_COUNT
 from pipeline.log.log import Entry, Log, LogFailed
 from pipeline.log.records import Place
 from pipeline.sender import Sender
 from pipeline.timer import backoff
-from pipeline.tracker import GROUP_BYTES, GROUP_COUNT, Answer
 
 log = logging.getLogger(__name__)
 
@@ -146,20 +145,18 @@ class FailoverLog:
         self._queues[lane].append(part)
 
     def _run(self, lane: int) -> None:
-        connections = Connections()
         while True:
             with self._cond:
                 self._cond.wait_for(lambda: self._queues[lane] or self._stop, _IDLE_S)
                 if self._stop and not self._queues[lane]:
-                    break
+                    return
                 parts = self._take(lane)
             if parts:
                 try:
-                    self._deliver(lane, parts, connections)
+                    self._deliver(lane, parts)
                 except Exception as error:  # who waits must be told, and the lane must go on
                     log.exception("lane %d", lane)
                     self._settle(parts, [], SinkRefused(f"a defect of the program: {error!r}"))
-        connections.close()
 
     def _take(self, lane: int) -> list[_Part]:
         """Under `_cond`: what goes in one call."""
@@ -168,14 +165,14 @@ class FailoverLog:
         queue = self._queues[lane]
         while queue:
             size, count = size + queue[0].size, count + len(queue[0].entries)
-            if parts and (size > GROUP_BYTES or count > GROUP_COUNT):
+            if parts and (size > CALL_BYTES or count > CALL_COUNT):
                 break
             parts.append(queue.popleft())
         return parts
 
-    def _deliver(self, lane: int, parts: list[_Part], connections: Connections) -> None:
+    def _deliver(self, lane: int, parts: list[_Part]) -> None:
         entries = [entry for part in parts for entry in part.entries]
-        left = self._straight(lane, entries, connections)
+        left = self._straight(lane, entries)
         if not left:
             self._settle(parts, [])
             return
@@ -185,46 +182,44 @@ class FailoverLog:
             self._settle(parts, [], error)
             return
         with self._cond:
-            self.logged_batches += sum(1 for entry in left if entry.header.id.lane != NO_LANE)
+            self.logged_batches += _batches(left)
         self._settle(parts, places)
 
-    def _straight(self, lane: int, entries: list[Entry], connections: Connections) -> list[Entry]:
+    def _straight(self, lane: int, entries: list[Entry]) -> list[Entry]:
         """Try a collector; what no broker has said to hold."""
         now, route = self._clock.monotonic(), self._routes[lane]
         first = entries[0].header.id
-        lane_id = LaneId(first.agent, first.epoch, first.lane)
-        endpoint = None if self._stop else self._sender.endpoint()
-        if endpoint is None or not route.direct(now, not self._sender.idle(lane_id), True):
-            self._because("no collector" if endpoint is None else "behind what the log holds", len(entries))
+        backlog = not self._sender.idle(LaneId(first.agent, first.epoch, first.lane))
+        reachable = not self._stop and self._sender.may_call
+        if not route.direct(now, backlog, reachable):
+            self._because("behind what the log holds" if reachable else "no collector", len(entries))
             return entries
-        answers = self._ask(connections, endpoint, [entry.payload for entry in entries])
-        if answers is None:
-            route.failed(self._clock.monotonic())
-            self._because("no answer", len(entries))
-            return entries
-        left = []
-        for entry, answer in zip(entries, answers, strict=True):
-            if answer.position is None or answer.position.durable_later:
-                self._because(answer.reason.split(":", 1)[0] or "not durable yet", 1)
-                left.append(entry)
+        left = self._send(entries)
         if left:
             route.failed(self._clock.monotonic())
         else:
             route.worked()
         with self._cond:
-            self.direct_batches += sum(1 for e in entries if e.header.id.lane != NO_LANE) - sum(
-                1 for e in left if e.header.id.lane != NO_LANE
-            )
+            self.direct_batches += _batches(entries) - _batches(left)
         return left
 
-    def _ask(self, connections: Connections, endpoint: Endpoint, messages: list[bytes]) -> list[Answer] | None:
-        """One call; None if it was not answered in time."""
-        try:
-            return send(connections.to(endpoint, self._sender.known), messages, CALL_S)
-        except CALL_FAILURES as error:
-            log.warning("collector %s:%d: %s", endpoint.host, endpoint.port, error)
-            self._sender.unreached(endpoint)
-            return None
+    def _send(self, entries: list[Entry]) -> list[Entry]:
+        """Call until all of them were answered, or some were not taken; what no broker has said to hold."""
+        left: list[Entry] = []
+        at, until = 0, self._clock.monotonic() + CALL_S
+        while at < len(entries) and not left:
+            within_s = max(1.0, until - self._clock.monotonic())
+            try:
+                answers = self._sender.client.send([entry.payload for entry in entries[at:]], within_s).answers
+            except NotSent:
+                self._because("no answer", len(entries) - at)
+                break
+            for entry, answer in zip(entries[at:], answers, strict=False):
+                if answer.position is None or answer.position.durable_later:
+                    self._because(answer.reason.split(":", 1)[0] or "not durable yet", 1)
+                    left.append(entry)
+            at += len(answers)
+        return [*left, *entries[at:]]
 
     def _because(self, reason: str, count: int) -> None:
         with self._cond:
@@ -245,3 +240,8 @@ class FailoverLog:
                 whole.future.set_exception(whole.error)
             else:
                 whole.future.set_result(whole.places)
+
+
+def _batches(entries: Sequence[Entry]) -> int:
+    """Count batches; announcements are left out."""
+    return sum(1 for entry in entries if entry.header.id.lane != NO_LANE)
