@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-
-if TYPE_CHECKING:
-    from pipeline.flows.registry import Registry
-
+from pipeline.flows.spi import Encoding
 
 INSECURE = "insecure"
 """Key of `Context.shared`: sources may serve other machines without authentication."""
+BRANCHES = "branches"
+"""Key of `Context.shared`: policies of the branches of a fan-out, by name, for the channel."""
 
 
 def _nothing() -> None:
     """Before a runner drives the component there is nobody to tell."""
+
+
+class Encodings(Protocol):
+    """The encodings that are registered."""
+
+    def encoding(self, name: str, context: Context) -> Encoding:
+        """Build one. Raises FlowError for an unknown name."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,7 @@ class Context:
     flow: str
     component: str
     folder: Path
-    registry: Registry
+    encodings: Encodings
     clock: Clock = SYSTEM_CLOCK
     wake: Callable[[], None] = _nothing
     progress: Callable[[], None] = _nothing

@@ -13,7 +13,7 @@ from artimon.model.clock import Clock
 from pipeline.flows.channels.direct import DirectChannel
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.config.model import Delivery, FlowConfig, SinkChosen
-from pipeline.flows.context import Context
+from pipeline.flows.context import BRANCHES, Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.front import Front
 from pipeline.flows.lifecycle import Member, State, start_all, stop_all
@@ -268,7 +268,7 @@ class Flow:
         chosen = self.config.channel
         shared = dict(self._context.shared)
         if self.config.fans_out:
-            shared["branches"] = {
+            shared[BRANCHES] = {
                 one.name: BranchPolicy(one.branch.required, one.branch.behind_bytes) for one in self.config.sinks
             }
         context = replace(self._context.named("channel"), shared=shared)

@@ -20,13 +20,15 @@ from artimon.model.batch import NO_LANE, BatchError, BatchHeader, BatchId, Batch
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import admit
 from artimon.model.protocols import SinkRefused
-from pipeline.flows.channels.base import LedgerChannel
+from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.cache import Cache
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.channels.seen import Seen, SeenFile
+from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.numbering import Numbering
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
 from pipeline.log.files import SYSTEM_FILES, Files, LogError, passes
 from pipeline.log.framing import RecordType
@@ -51,6 +53,12 @@ class FileOptions(Options):
     parcels: int = Field(default=200_000, ge=1)
     """Beyond it `put` waits and refuses, as at the quota: each costs some memory."""
     cache_bytes: int = Field(default=0, ge=0)
+
+
+class SpillOptions(FileOptions):
+    """The file channel with a cache: what fits into it need not be read back."""
+
+    cache_bytes: int = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,3 +367,12 @@ def _entry(parcel: Parcel) -> Entry:
 
 def _is_series(id: BatchId) -> bool:
     return id.lane == NO_LANE
+
+
+def _build(options: FileOptions, context: Context) -> FileChannel:
+    folder = context.folder / "log"
+    return FileChannel(options, folder, context.agent, context.flow, branches_of(context), context.clock)
+
+
+FILE = Component("file", FileOptions, _build, outside={})
+SPILL = Component("spill", SpillOptions, _build, outside={})

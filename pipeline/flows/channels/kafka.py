@@ -20,9 +20,11 @@ from artimon.model.deadline import DeadlineExceeded, within
 from artimon.model.kafka_access import client_options
 from artimon.model.routing import partition_of
 from pipeline.flows.channels.seen import Seen
+from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.numbering import Numbering
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component, Outside
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures, Take
 
 log = logging.getLogger(__name__)
@@ -265,3 +267,12 @@ def _closed(client: Any, deadline_s: float) -> None:
         client.close(autocommit=False, timeout_ms=round(deadline_s * 1000))
     else:
         client.close(timeout=deadline_s)
+
+
+def _build(options: KafkaOptions, context: Context) -> KafkaChannel:
+    return KafkaChannel(options, context.agent, context.flow, context.clock)
+
+
+KAFKA = Component(
+    "kafka", KafkaOptions, _build, branches=False, outside={"bootstrap": Outside.HOST, "topic": Outside.HOST}
+)

@@ -8,11 +8,13 @@ from pydantic import Field
 
 from artimon.model.batch import NO_LANE
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.flows.channels.base import LedgerChannel
+from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
+from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel, parcel_bytes
 from pipeline.flows.numbering import Numbering
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
 
 
@@ -93,3 +95,10 @@ class MemoryChannel(LedgerChannel[Parcel]):
 
     def _limits(self) -> str:
         return f"room for {self._options.parcels} parcels and {self._options.bytes} bytes"
+
+
+def _build(options: MemoryOptions, context: Context) -> MemoryChannel:
+    return MemoryChannel(options, context.agent, context.flow, branches_of(context), context.clock)
+
+
+MEMORY = Component("memory", MemoryOptions, _build, durable=False, outside={})

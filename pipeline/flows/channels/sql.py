@@ -16,12 +16,14 @@ from artimon.model.batch import NO_LANE, BatchId
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import parse_header
 from artimon.model.ranges import LaneId, LaneRanges
-from pipeline.flows.channels.base import LedgerChannel
+from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.channels.seen import Seen
+from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.numbering import Numbering
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
 from pipeline.log.files import SYSTEM_FILES, Lock, LogError, ensure_folder
 
@@ -276,3 +278,11 @@ def _opened(path: Path, busy_s: float) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _build(options: SqlOptions, context: Context) -> SqlChannel:
+    folder = context.folder / "sql"
+    return SqlChannel(options, folder, context.agent, context.flow, branches_of(context), context.clock)
+
+
+SQL = Component("sql", SqlOptions, _build, outside={})

@@ -20,6 +20,7 @@ from pipeline.flows.event import Parcel
 from pipeline.flows.hop import Discovery, parse_endpoint_text
 from pipeline.flows.numbering import encoded
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component, Outside
 from pipeline.flows.spi import Figures, FlowError, SinkFailed
 from pipeline.link import CALL_COUNT, Link
 from pipeline.plane.groups import Followed
@@ -211,3 +212,6 @@ def _whole(parcel: Parcel) -> bool:
     except BatchError:
         return False
     return True
+
+
+AGENT = Component("agent", AgentSinkOptions, AgentSink, terminal=False, outside={"to": Outside.HOST})

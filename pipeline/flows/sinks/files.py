@@ -27,7 +27,7 @@ from pipeline.flows.channels.seen import Seen
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of
 from pipeline.flows.options import Options, is_below
-from pipeline.flows.registry import Part
+from pipeline.flows.registry import Component, Outside
 from pipeline.flows.spi import Encoding, Figures, SinkFailed
 from pipeline.log.files import SystemFiles, read_whole, write_whole
 
@@ -99,8 +99,7 @@ class FilesSink:
     def __init__(self, options: FilesOptions, context: Context) -> None:
         self._options, self._context, self._clock = options, context, context.clock
         self._store: Store = open_store(options.uri)
-        encoding = context.registry.find(Part.ENCODING, options.encoding)
-        self._encoding: Encoding = encoding.build(encoding.options(), context)
+        self._encoding: Encoding = context.encodings.encoding(options.encoding, context)
         self._ending = f".{options.encoding}" + (".gz" if options.compression == "gzip" else "")
         name = context.component or "files"
         self._path = context.folder / f"{_UNSAFE.sub('_', name)}.files.json"
@@ -367,3 +366,6 @@ def _safe(text: str) -> str:
     """A header as part of a path: nothing that leads elsewhere."""
     found = _UNSAFE.sub("_", text)[:100]
     return found if found.strip(".") else "_"
+
+
+FILES = Component("files", FilesOptions, FilesSink, outside={"uri": Outside.WRITE, "below": Outside.HOST})

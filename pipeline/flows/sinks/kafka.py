@@ -20,6 +20,7 @@ from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.numbering import Numbering
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component, Outside
 from pipeline.flows.spi import Figures, SinkFailed
 from pipeline.placing import message_for
 
@@ -111,3 +112,7 @@ class KafkaSink:
             if parcel.id is not None:
                 self._sealed[parcel.id] = data
         return message_for(broker, self._options.prefix, parse_header(data), data)
+
+
+OUTSIDE = {"bootstrap": Outside.HOST, "prefix": Outside.HOST}
+KAFKA = Component("kafka", KafkaSinkOptions, KafkaSink, outside=OUTSIDE)

@@ -22,6 +22,7 @@ from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.hop import FLOWS_PATH, parse_id
 from pipeline.flows.options import FramedOptions
+from pipeline.flows.registry import ADDRESS, Component
 from pipeline.flows.sources.listening import framed_server
 from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
 from pipeline.holding import Holding
@@ -153,3 +154,6 @@ class AgentSource:
         self._registration = Registration(self._zookeeper, path, data)
         self._zookeeper.start_async()
         self._registration.start()
+
+
+AGENT = Component("agent", AgentSourceOptions, AgentSource, outside=ADDRESS)

@@ -21,6 +21,7 @@ from bookkeeper.framed import FramedClient, FramedError, FramedServer
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, parcels_of
 from pipeline.flows.options import FramedOptions
+from pipeline.flows.registry import ADDRESS, Component
 from pipeline.flows.sources.calls import Calls
 from pipeline.flows.sources.listening import framed_server
 from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
@@ -166,3 +167,6 @@ class EventsClient:
 
     def close(self) -> None:
         self._client.close()
+
+
+THRIFT = Component("thrift", ThriftOptions, ThriftSource, outside=ADDRESS)

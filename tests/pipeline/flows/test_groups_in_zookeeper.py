@@ -9,7 +9,7 @@ import pytest
 from artimon.stack.topics import Topic, make_topics
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.flow import Flow
-from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel
+from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel, registry
 from tests.pipeline.kafka_helpers import APPEND_TIME, collector, deduplicated, own_topics
 from tests.waiting import eventually
 
@@ -36,7 +36,7 @@ group = "{group}"
 
 def started(text: str, folder: Path, sinks: Sinks, agent: str, zookeeper: str) -> Flow:
     about = context(folder / agent, sinks, agent, {"zookeeper": zookeeper})
-    (config,) = parse_flows(text, about.registry)
+    (config,) = parse_flows(text, registry(sinks))
     flow = Flow(config, about)
     flow.start()
     assert not flow.fault
