@@ -159,7 +159,7 @@ def agent(
 ) -> None:
     """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets a test see what passes."""
     from pipeline.agent import Agent, AgentConfig
-    from pipeline.flows.context import INSECURE
+    from pipeline.flows.context import GROUPS, INSECURE
     from pipeline.sites.links import parse_sites
     from sources.artimon_source import ArtimonSource
     from sources.config import SourceConfig
@@ -187,7 +187,7 @@ def agent(
     ours = _flows(flows, name, data, zookeeper, allow)
     running = _opened(lambda: Agent(settings, SYSTEM_CLOCK))
     running.runtime.flows = ours
-    ours.share("groups", running.plane.directory)
+    ours.share(GROUPS, running.plane.directory)
     ours.share(INSECURE, insecure)
     own = OwnProcess("agent", instance_of("agent", name), zookeeper, stop)
     try:

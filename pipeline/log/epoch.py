@@ -65,6 +65,13 @@ def read_epoch(folder: Path, files: Files = SYSTEM_FILES) -> EpochFile | None:
         return None
 
 
+def forget_epoch(files: Files, folder: Path) -> None:
+    """Let the next start begin another epoch; durable when this returns. Raises OSError."""
+    if files.exists(folder / _FILE):
+        files.unlink(folder / _FILE)
+    files.fsync_folder(folder)
+
+
 def why_new(
     folder: Path, found: EpochFile | None, agent: str, host: str, lanes: int, files: Files = SYSTEM_FILES
 ) -> str:

@@ -20,6 +20,7 @@ from pipeline.collector_client import CollectorClient, NotSent, Reply
 from pipeline.collectors import Endpoint
 from pipeline.connections import Connections
 from pipeline.credits import LEAST
+from pipeline.delivery.collector_way import CollectorWay
 from pipeline.delivery.failover import FailoverLog
 from pipeline.idl import collector_idl
 from pipeline.link import Link
@@ -131,7 +132,7 @@ def test_disk_failover_shows_the_collector_who_it_is(tmp_path: Path, monkeypatch
     monkeypatch.setattr(connections, "security", lambda: secured)
     wal, store = open_log(tmp_path / "log"), Store()
     sender = Sender(wal, Tracker(), AGENT, 2, SYSTEM_CLOCK)
-    failover = FailoverLog(wal, sender, SYSTEM_CLOCK)
+    failover = FailoverLog(wal, CollectorWay(sender, SYSTEM_CLOCK), SYSTEM_CLOCK)
     with serving(store, secured) as (_, endpoint):
         sender.update_collectors({"c": endpoint})
         failover.append([entry(wal, 0, 0)]).result(60)

@@ -116,10 +116,10 @@ def numbers_from_zero() -> list[Any]:
 
 def numbers_of_refused_and_sent() -> list[Any]:
     def begin(real: Any, self: Numbering[Any], polled: Any) -> Any:
-        before = list(self._next)
+        before = self.numbers.copy()
         found = real(self, polled)
-        if before[0] % 5 == 4:
-            self._next = before
+        if before.next[0] % 5 == 4:
+            self.numbers = before
         return found
 
     return [around(Numbering, "begin", begin)]

@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from pipeline.flows.config.model import BranchOptions, Chosen, Delivery, FlowConfig, FlowOptions, SinkChosen
+from pipeline.delivery.modes import Delivery
+from pipeline.flows.config.model import BranchOptions, Chosen, FlowConfig, FlowOptions, SinkChosen
 from pipeline.flows.config.positions import Path, json_lines, line_of, toml_lines
 from pipeline.flows.registry import BrokenComponent, Part, Registry, UnknownComponent, near
 from pipeline.flows.spi import FlowError

@@ -17,11 +17,11 @@ from pipeline.collector_client import CollectorClient, NotSent
 from pipeline.collectors import Endpoint
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
-from pipeline.flows.hop import Discovery, parse_endpoint_text
+from pipeline.flows.hop import parse_endpoint_text
 from pipeline.flows.numbering import encoded
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
-from pipeline.flows.spi import Figures, FlowError, SinkFailed
+from pipeline.flows.spi import Figures, SinkFailed
 from pipeline.link import CALL_COUNT, Link
 from pipeline.plane.groups import Followed
 
@@ -68,7 +68,7 @@ class AgentSink:
     def __init__(self, options: AgentSinkOptions, context: Context) -> None:
         self._options, self._context, self._clock = options, context, context.clock
         self._client = CollectorClient(Link.of(context.agent, options.least_s, options.most_s), context.clock)
-        self._discovery: Discovery | Followed | None = None
+        self._members: Followed | None = None
         self._encoded: dict[BatchId, bytes] = {}
         """Bytes of parcels that came without and whose delivery has not ended: they must not change."""
         self._accepted: set[BatchId] = set()
@@ -80,13 +80,10 @@ class AgentSink:
     def start(self) -> None:
         """Raises FlowError for a group without ZooKeeper. Nobody need be reachable."""
         self._stop.clear()
-        if self._options.group:
-            address, groups = self._context.shared.get("zookeeper", ""), self._context.shared.get("groups")
-            if not address and groups is None:
-                raise FlowError(f"sink agent: group {self._options.group!r} needs ZooKeeper, and this agent has none")
+        if group := self._options.group:
             # the agent's own directory has the last known members on its disk, and one session for all sinks
-            self._discovery = groups.follow(self._options.group) if groups else Discovery(address, self._options.group)
-            self._discovery.start()
+            self._members = self._context.directory("sink agent", group).follow(group)
+            self._look_around()
         else:
             self._client.update({text: parse_endpoint_text(text) for text in self._options.to})
 
@@ -99,13 +96,12 @@ class AgentSink:
         self._accepted.clear()
 
     def stop(self, deadline_s: float) -> None:
+        del deadline_s  # closing connections waits for nothing
         self._stop.set()
-        if self._discovery is not None:
-            self._discovery.stop(deadline_s / 2)
         self._client.close()
 
     def figures(self) -> Figures:
-        problem, link = self._discovery.problem if self._discovery else "", self._client.link
+        problem, link = self._members.problem if self._members else "", self._client.link
         return {
             "sent": self.sent,
             "bytes": self.bytes,
@@ -194,8 +190,8 @@ class AgentSink:
             raise self._unreached(error) from error
 
     def _look_around(self) -> None:
-        if self._discovery is not None:
-            self._client.update(self._discovery.found())
+        if self._members is not None:
+            self._client.update(self._members.found())
 
     def _unreached(self, error: NotSent) -> SinkFailed:
         if error.endpoint is not None:

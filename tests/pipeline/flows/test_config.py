@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from pipeline.delivery.modes import Delivery
 from pipeline.flows.builtin import builtin
-from pipeline.flows.config.model import Delivery
 from pipeline.flows.config.positions import json_lines, line_of, toml_lines
 from pipeline.flows.config.read import ConfigError, parse_flows, read_flows
 from pipeline.flows.options import Options
