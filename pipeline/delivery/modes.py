@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from pipeline.delivery.memory import MemoryFiles
-from pipeline.log.epoch import forget_epoch, this_host
+from pipeline.log.epoch import EPOCH_FILE, this_host
 from pipeline.log.files import SYSTEM_FILES, Files, ensure_folder, write_whole
 
 UNLOGGED = "unlogged"
@@ -44,7 +44,9 @@ def before_open(folder: Path, delivery: Delivery, files: Files = SYSTEM_FILES) -
     if delivery is Delivery.DISK_FAILOVER:
         write_whole(files, folder / UNLOGGED, this_host().encode())
     if delivery is not Delivery.BEST_EFFORT and files.exists(folder / UNLOGGED):
-        forget_epoch(files, folder)
+        if files.exists(folder / EPOCH_FILE):
+            files.unlink(folder / EPOCH_FILE)
+        files.fsync_folder(folder)
 
 
 def after_open(folder: Path, delivery: Delivery, files: Files = SYSTEM_FILES) -> None:

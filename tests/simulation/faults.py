@@ -177,7 +177,7 @@ def sent_again_on_a_timer() -> list[Any]:
             if item.sent_at is not None and now - item.sent_at > 1.0:
                 del self.tracker._sent[key]
                 item.state, item.position = type(item.state).LOGGED, None
-                self.tracker._lane(item.id.lane_id).ready.append(item)
+                self.tracker._lane(item.id.lane_id).ready.add(item)
         return real(self, now, *rest)
 
     return [around(Sending, "next", next_)]
