@@ -27,12 +27,12 @@ from pipeline.delivery.modes import Delivery, after_open, before_open
 from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.cache import Cache
 from pipeline.flows.channels.ledger import BranchPolicy
-from pipeline.flows.channels.seen import Seen, SeenFile
 from pipeline.flows.context import STRAIGHT, Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.numbering import sealed
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
+from pipeline.flows.seen import Seen, SeenFile
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures, Sink, SinkFailed
 from pipeline.log.files import SYSTEM_FILES, Files, LogError, passes
 from pipeline.log.framing import RecordType

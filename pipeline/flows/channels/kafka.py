@@ -19,12 +19,12 @@ from artimon.model.codec import admit
 from artimon.model.deadline import DeadlineExceeded, within
 from artimon.model.kafka_access import client_options
 from artimon.model.routing import partition_of
-from pipeline.flows.channels.seen import Seen
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.numbering import sealed
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
+from pipeline.flows.seen import Seen
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures, Take
 from pipeline.numbering import Numbers
 

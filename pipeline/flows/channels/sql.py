@@ -18,12 +18,12 @@ from artimon.model.codec import parse_header
 from artimon.model.ranges import LaneId, LaneRanges
 from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
-from pipeline.flows.channels.seen import Seen
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.numbering import sealed
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
+from pipeline.flows.seen import Seen
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
 from pipeline.log.files import SYSTEM_FILES, Lock, LogError, ensure_folder
 from pipeline.numbering import Numbers

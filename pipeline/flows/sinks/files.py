@@ -23,11 +23,11 @@ from pydantic import Field, field_validator
 
 from artimon.model.batch import BatchError
 from pipeline.direct.store import LocalStore, Store, StoreError, Writing, open_store
-from pipeline.flows.channels.seen import Seen
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of
 from pipeline.flows.options import Options, is_below
 from pipeline.flows.registry import Component, Outside
+from pipeline.flows.seen import Seen
 from pipeline.flows.spi import Encoding, Figures, SinkFailed
 from pipeline.log.files import SystemFiles, read_whole, write_whole
 
