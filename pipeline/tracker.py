@@ -16,7 +16,7 @@ from artimon.model.batch import NO_LANE, BatchHeader, BatchId
 from artimon.model.ranges import LaneId
 from pipeline.acks import Position, Sent, Verdict
 from pipeline.answers import Answer
-from pipeline.delivery.line import Line
+from pipeline.delivery.ordered_queue import OrderedQueue
 from pipeline.link import CALL_BYTES, CALL_COUNT
 from pipeline.log.records import Place
 from pipeline.log.states import Event, State, move
@@ -62,8 +62,8 @@ class Lane:
     """Invariant: at most one group is on its way; its items are out of the line that they were taken from. What is
     `live` stands behind what is `ready` in the log."""
 
-    ready: Line[Item] = field(default_factory=Line)
-    live: Line[Item] = field(default_factory=Line)
+    ready: OrderedQueue[Item] = field(default_factory=OrderedQueue)
+    live: OrderedQueue[Item] = field(default_factory=OrderedQueue)
     """New data that overtakes the backlog in `ready`; what is not sent in time joins it."""
     held: list[Item] = field(default_factory=list)
     """Refused one by one for what they are; they come back when their time has come."""
@@ -81,7 +81,7 @@ class Lane:
         """Items on their way."""
         return chain(self.ready.out, self.live.out)
 
-    def line_of(self, item: Item) -> Line[Item]:
+    def line_of(self, item: Item) -> OrderedQueue[Item]:
         """The line that an item was taken from."""
         return self.live if item.live else self.ready
 
@@ -401,7 +401,7 @@ class Tracker:
         return lane
 
     def _group(
-        self, id_: LaneId, lane: Lane, count: int, most: int, line: Line[Item], backlog: int, old_ms: int
+        self, id_: LaneId, lane: Lane, count: int, most: int, line: OrderedQueue[Item], backlog: int, old_ms: int
     ) -> Group | None:
         if not line:
             return None
@@ -416,7 +416,7 @@ class Tracker:
             item.live = line is lane.live
         return Group(id_, items, old)
 
-    def _fill(self, line: Line[Item], count: int, most: int) -> Iterator[Item]:
+    def _fill(self, line: OrderedQueue[Item], count: int, most: int) -> Iterator[Item]:
         size = taken = 0
         while line and taken < count:
             size += line.peek().place.length

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from pipeline.delivery.line import Line
+from pipeline.delivery.ordered_queue import OrderedQueue
 
 T = TypeVar("T")
 MAIN = ""
@@ -40,7 +40,7 @@ class _Slot(Generic[T]):
 @dataclass(slots=True)
 class _Branch:
     policy: BranchPolicy
-    line: Line[int] = field(default_factory=Line)
+    line: OrderedQueue[int] = field(default_factory=OrderedQueue)
     """Numbers of the items that it wants."""
     pending_bytes: int = 0
     committed: int = 0

@@ -1,7 +1,7 @@
-"""Line of items: in one order, each waiting or out. Pure: no I/O, no clock, no threads, no locks.
+"""Queue of items: in one order, each waiting or out. Pure: no I/O, no clock, no threads, no locks.
 
-The lanes of a log and the branches of a channel are lines: what is taken out either ends there or comes back to where
-it stood.
+The lanes of a log and the branches of a channel are such queues: what is taken out either ends there or comes back to
+where it stood.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Ordered(Protocol):
 T = TypeVar("T", bound=Ordered)
 
 
-class Line(Generic[T]):
+class OrderedQueue(Generic[T]):
     """Invariant: no item is both waiting and out."""
 
     __slots__ = ("_waiting", "out")
