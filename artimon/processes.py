@@ -96,7 +96,7 @@ def handover(config: HandoverConfig) -> None:
 def agent(settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink], Sink] | None = None) -> None:
     """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets a test see what passes."""
     from pipeline.agent import Agent
-    from pipeline.flows.context import INSECURE
+    from pipeline.flows.context import GROUPS, INSECURE
     from sources.artimon_source import ArtimonSource
 
     stop = begin()
@@ -105,7 +105,7 @@ def agent(settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink]
     ours = _flows(settings.flows, settings.name, settings.data, settings.zookeeper, settings.allow)
     running = _opened(lambda: Agent(replace(settings, zookeeper=home, return_s=settings.patience_s), SYSTEM_CLOCK))
     running.runtime.flows = ours
-    ours.share("groups", running.plane.directory)
+    ours.share(GROUPS, running.plane.directory)
     ours.share(INSECURE, settings.insecure)
     own = OwnProcess("agent", instance_of("agent", settings.name), settings.zookeeper, stop)
     try:

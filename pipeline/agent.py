@@ -25,6 +25,7 @@ from artimon.settings import zookeeper_auth
 from pipeline.collectors import DEFAULT_GROUP
 from pipeline.collectors import Mode as CollectorMode
 from pipeline.control import Control
+from pipeline.delivery.collector_way import CollectorWay
 from pipeline.delivery.failover import FailoverLog
 from pipeline.delivery.modes import (
     MEMORY_BYTES,
@@ -195,7 +196,8 @@ class Agent:
         if self.log.complete:
             self._resume()
         shed = (config.shed == "oldest" or memory) and not self._links
-        self._failover = FailoverLog(self.log, home, clock) if self._delivery is Delivery.DISK_FAILOVER else None
+        straight = self._delivery is Delivery.DISK_FAILOVER
+        self._failover = FailoverLog(self.log, CollectorWay(home, clock), clock) if straight else None
         wal = cast(Log, self._failover) if self._failover else self.log
         self._intake = Intake(wal, config.name, folder, home.give_up if shed else None)
         self._gate = Gate(self._intake)

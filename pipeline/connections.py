@@ -1,66 +1,70 @@
-"""Connections to collectors, and to agents that answer as they do: one an endpoint, made when it is first needed."""
+"""Connections to collectors, and to agents that answer as they do: made on demand, kept for the next call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 from thriftpy2.thrift import TException
 
 from artimon.settings import security
 from bookkeeper.framed import FramedClient, FramedError
-from pipeline.acks import Position
 from pipeline.collectors import Endpoint
-from pipeline.credits import NOT_TOLD
 from pipeline.idl import collector_idl
-from pipeline.tracker import Answer
 
 CALL_FAILURES = (FramedError, TException, OSError)
-"""What a call raises that was not answered as it should be."""
+"""Errors of a call that was not answered as it should be."""
 
 
 class Connections:
-    """Those of one thread, or of threads that take turns."""
+    """Idle connections by endpoint. A call borrows one, so that calls to one endpoint may be made at once.
 
-    def __init__(self) -> None:
-        self._open: dict[Endpoint, FramedClient] = {}
+    Locks: `_lock` guards the idle ones; no I/O under it."""
 
-    def to(self, endpoint: Endpoint, known: Callable[[], Collection[Endpoint]]) -> FramedClient:
-        """The one to this endpoint. Whenever one is made those to endpoints are closed that are no longer `known`: a
-        collector that was started again listens elsewhere, and nobody would ever close what led to it before."""
-        client = self._open.get(endpoint)
-        if client is None:
-            there = known()
-            for gone in [one for one in self._open if one not in there]:
-                self._open.pop(gone).close()
-            client = self._open[endpoint] = client_of(endpoint)
-        return client
+    def __init__(self, known: Callable[[], Collection[Endpoint]]) -> None:
+        """`known`: endpoints that may still be called."""
+        self._known = known
+        self._lock = threading.Lock()
+        self._idle: dict[Endpoint, list[FramedClient]] = {}
+        self._closed = False
+
+    @contextmanager
+    def borrow(self, endpoint: Endpoint) -> Iterator[FramedClient]:
+        """Lend a connection for one call. Whenever one is made, idle ones to endpoints that are no longer known are
+        closed: a collector that was started again listens elsewhere."""
+        client = self._take(endpoint)
+        try:
+            yield client
+        finally:
+            self._give_back(endpoint, client)
 
     def close(self) -> None:
-        """All of them."""
-        for client in self._open.values():
+        """Close the idle ones; those on loan are closed when they come back."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, {}
+        _close_all(idle)
+
+    def _take(self, endpoint: Endpoint) -> FramedClient:
+        with self._lock:
+            if idle := self._idle.get(endpoint):
+                return idle.pop()
+        known = self._known()
+        with self._lock:
+            gone = {one: self._idle.pop(one) for one in list(self._idle) if one not in known}
+        _close_all(gone)
+        return FramedClient(collector_idl().Collector, endpoint.host, endpoint.port, security=security())
+
+    def _give_back(self, endpoint: Endpoint, client: FramedClient) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.setdefault(endpoint, []).append(client)
+                return
+        client.close()
+
+
+def _close_all(clients: dict[Endpoint, list[FramedClient]]) -> None:
+    for some in clients.values():
+        for client in some:
             client.close()
-        self._open.clear()
-
-
-def client_of(endpoint: Endpoint) -> FramedClient:
-    """A client of the collector's service, secured as this process is; connects when it is first used."""
-    return FramedClient(collector_idl().Collector, endpoint.host, endpoint.port, security=security())
-
-
-def send(client: FramedClient, messages: Sequence[bytes], timeout_s: float) -> list[Answer]:
-    """What the collector says of each message, in order. Raises CALL_FAILURES."""
-    answers = [answer_of(raw) for raw in client.call("send", messages, timeout=timeout_s)]
-    if len(answers) != len(messages):
-        raise FramedError(f"{len(answers)} answers to {len(messages)} messages")
-    return answers
-
-
-def answer_of(raw: Any) -> Answer:
-    """What one answer of a collector says."""
-    credit = NOT_TOLD if raw.credit is None else raw.credit
-    if raw.ok:
-        epoch = -1 if raw.leader_epoch is None else raw.leader_epoch
-        return Answer(Position(raw.cluster, raw.topic_id, raw.partition, raw.offset, epoch), credit=credit)
-    reason = raw.reason or "no reason given"
-    return Answer(None, reason, ours=reason.startswith("damaged:"), credit=credit)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from pipeline.link import CALL_COUNT
 from pipeline.timer import backoff
-from pipeline.tracker import GROUP_COUNT
 
 LEAST_S, MOST_S = 0.5, 15.0
 
@@ -44,5 +44,5 @@ class Probing:
             return
         self.reason, self.refusals, self.not_before = "", 0, 0.0
         self.window *= 2
-        if self.window > GROUP_COUNT:
+        if self.window > CALL_COUNT:
             self.window = None

@@ -10,10 +10,9 @@ from typing import Any
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
 from artimon.model.ranges import LaneId
-from bookkeeper.framed import CallTimeout, FramedClient
 from pipeline.acks import Verdict
+from pipeline.collector_client import CollectorClient, Heard
 from pipeline.collectors import Endpoint, Mode
-from pipeline.connections import CALL_FAILURES, Connections, send
 from pipeline.log.files import passes
 from pipeline.log.log import Entry, Log
 from pipeline.log.records import Place
@@ -21,7 +20,7 @@ from pipeline.log.recovery import Recovery
 from pipeline.log.segments import CorruptRecord
 from pipeline.pacing import Pacing
 from pipeline.sending import Call, Note, Sending, notes_of_done, notes_of_sent, restore
-from pipeline.tracker import Answer, Group, Item, Tracker
+from pipeline.tracker import Group, Item, Tracker
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +35,21 @@ class Sender:
     """
 
     def __init__(
-        self, wal: Log, tracker: Tracker, agent: str, lanes: int, clock: Clock, pacing: Pacing | None = None
+        self,
+        wal: Log,
+        tracker: Tracker,
+        agent: str,
+        lanes: int,
+        clock: Clock,
+        pacing: Pacing | None = None,
+        cond: threading.Condition | None = None,
     ) -> None:
-        self._log, self._tracker, self._agent, self._clock = wal, tracker, agent, clock
+        """`cond`: one for several senders, if batches move between their trackers."""
+        self._log, self._tracker, self._clock = wal, tracker, clock
         self._sending = Sending.of(tracker, agent, pacing=pacing)
-        self._cond = threading.Condition()
+        self._cond = cond or threading.Condition()
+        self.client = CollectorClient(self._sending.link, clock, self._cond)
+        """Way to the same collectors for what does not stand in the log."""
         self._stop = False
         self._threads = [
             threading.Thread(target=self._run, name=f"send {n}", daemon=True) for n in range(lanes + _EXTRA_THREADS)
@@ -59,6 +68,7 @@ class Sender:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(max(0.0, deadline - self._clock.monotonic()))
+        self.client.close()
 
     def restore(self, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, Place]]:
         """Go on with what a log holds, see `pipeline.sending.restore`."""
@@ -74,10 +84,7 @@ class Sender:
 
     def update_collectors(self, found: dict[str, Endpoint]) -> None:
         """What ZooKeeper lists."""
-        with self._cond:
-            self._sending.collectors.update(found)
-            self._sending.credits.keep(self._sending.collectors.known())
-            self._cond.notify_all()
+        self.client.update(found)
 
     def hold(self, held: bool) -> None:
         """Begin no call while held; those on their way end."""
@@ -95,7 +102,7 @@ class Sender:
         """At most so many bytes on their way to a collector, and so many bytes a second of what has waited long (0: any
         number)."""
         with self._cond:
-            self._sending.credits.most, self._sending.pacing.rate = credits, backlog
+            self._sending.link.credits.most, self._sending.pacing.rate = credits, backlog
             self._cond.notify_all()
 
     def set_level(self, ack_on_sent: bool) -> None:
@@ -123,25 +130,16 @@ class Sender:
         with self._cond:
             return self._tracker.give_up(places)
 
-    def endpoint(self) -> Endpoint | None:
-        """A collector that may be tried now, None while nothing is to be sent."""
+    @property
+    def may_call(self) -> bool:
+        """Whether something may be sent now, and there is a collector for it."""
         with self._cond:
-            return None if self._sending.held else self._sending.collectors.pick(self._clock.monotonic())
+            return not self._sending.held and self._sending.collectors.pick(self._clock.monotonic()) is not None
 
     def idle(self, lane: LaneId) -> bool:
         """Whether the log holds nothing of a lane that is to be sent."""
         with self._cond:
             return self._tracker.idle(lane)
-
-    def known(self) -> set[Endpoint]:
-        """Where collectors listen, as far as is known."""
-        with self._cond:
-            return self._sending.collectors.known()
-
-    def unreached(self, endpoint: Endpoint) -> None:
-        """A collector did not answer a call that was not this sender's: leave it alone for a while."""
-        with self._cond:
-            self._sending.collectors.failed(endpoint, self._clock.monotonic())
 
     @property
     def buffer_full(self) -> str:
@@ -154,40 +152,39 @@ class Sender:
         with self._cond:
             now_ms = self._clock.now_ms()
             oldest, unsent = self._tracker.oldest_ms(), self._tracker.oldest_unsent_ms()
+            link = self._sending.link
             return {
                 "pending_batches": self._tracker.pending,
                 "unsent_batches": self._tracker.unsent,
                 "sent_batches": self._tracker.sent_count,
                 "acked_batches": self._tracker.acked_count,
                 "resent_batches": self._tracker.resent_count,
-                "carried_bytes": self._sending.carried_bytes,
+                "carried_bytes": link.carried_bytes,
                 "damaged_batches": self._sending.damaged,
                 "nacks": dict(self._tracker.nacks),
                 "buffer_full": self._sending.probing.reason,
                 "oldest_unacked_ms": 0 if oldest is None else max(0, now_ms - oldest),
                 "oldest_unsent_ms": 0 if unsent is None else max(0, now_ms - unsent),
-                "calls": self._sending.calls,
-                "calls_unanswered": dict(self._sending.unanswered),
-                "collectors_slow": self._sending.slow,
-                "flying_bytes": self._sending.flying_bytes,
+                "calls": link.calls,
+                "calls_unanswered": dict(link.unanswered),
+                "collectors_slow": link.slow,
+                "flying_bytes": link.flying_bytes,
                 "backlog_held": self._sending.pacing.held,
                 **self._sending.ages.figures(),
-                "collectors": len(self._sending.collectors),
-                "collectors_up": self._sending.collectors.up(),
+                "collectors": len(link.collectors),
+                "collectors_up": link.collectors.up(),
             }
 
     def _run(self) -> None:
-        connections = Connections()
         while not self._stop:
             group = self._next()
             if group is not None:
                 try:
-                    self._send(group, connections)
+                    self._send(group)
                 except Exception:  # a thread that dies would silently narrow the way
                     log.exception("sender: group of %s", group.lane)
                     with self._cond:
                         self._sending.failed(group, self._clock.monotonic())
-        connections.close()
 
     def _next(self) -> Group | None:
         with self._cond:
@@ -199,34 +196,37 @@ class Sender:
             self._cond.wait(group)
             return None
 
-    def _send(self, group: Group, connections: Connections) -> None:
+    def _send(self, group: Group) -> None:
         messages, bad = self._read(group)
         if bad:
-            with self._cond:
-                lost = self._sending.unreadable(group, bad, self._clock.monotonic())
-                self._cond.notify_all()
-            for item in lost:
-                log.error("batch %s is lost: the disk no longer gives it back", item.id)
-            self._log.keep_damaged([item.place for item in lost])
+            self._give_up_unreadable(group, bad)
             return
         with self._cond:
-            call = self._sending.begin(group, sum(map(len, messages)), self._clock.monotonic())
+            call = self._sending.begin(group, self._clock.monotonic())
         if call is None:
             return
-        client = connections.to(call.endpoint, self.known)
-        answers, late = self._call(client, call, messages)
-        if answers is None:
-            with self._cond:
-                self._sending.silent(call, self._clock.monotonic(), late, client.reached)
-                self._cond.notify_all()
-            return
+        heard = self._exchange(call, messages)
         with self._cond:
-            outcome = self._sending.answered(call, answers, self._clock.monotonic())
+            now = self._clock.monotonic()
+            if heard.failure:
+                self._sending.silent(call, now, heard.late, heard.reached)
+            else:
+                outcome = self._sending.answered(call, heard.value, now)
             self._cond.notify_all()
+        if heard.failure:
+            return
         if outcome.poison:
             self._log.set_aside((item.place, reason) for item, reason in outcome.poison)
         self._note(notes_of_sent(outcome.sent))
         self._forget(outcome.done)
+
+    def _give_up_unreadable(self, group: Group, bad: Sequence[Item]) -> None:
+        with self._cond:
+            lost = self._sending.unreadable(group, bad, self._clock.monotonic())
+            self._cond.notify_all()
+        for item in lost:
+            log.error("batch %s is lost: the disk no longer gives it back", item.id)
+        self._log.keep_damaged([item.place for item in lost])
 
     def _read(self, group: Group) -> tuple[list[bytes], list[Item]]:
         """The messages, and the items that the disk no longer gives back. Raises OSError if that may pass."""
@@ -241,13 +241,9 @@ class Sender:
                 bad.append(item)
         return messages, bad
 
-    def _call(self, client: FramedClient, call: Call, messages: list[bytes]) -> tuple[list[Answer] | None, bool]:
-        """One call. The answers, or None and whether that is because none came in time."""
-        try:
-            return send(client, messages, call.deadline_s), False
-        except CALL_FAILURES as error:
-            log.warning("collector %s:%d: %s", call.endpoint.host, call.endpoint.port, error)
-            return None, isinstance(error, CallTimeout)
+    def _exchange(self, call: Call, messages: list[bytes]) -> Heard:
+        """One call; its value are the answers."""
+        return self.client.exchange(call.endpoint, "send", messages, call.deadline_s)
 
     def _note(self, notes: Iterable[Note]) -> None:
         for type_, payloads in notes:

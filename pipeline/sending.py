@@ -7,7 +7,6 @@ repeated.
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,41 +15,43 @@ from artimon.model.batch import NO_LANE, BatchHeader, BatchId
 from artimon.model.ranges import LaneId
 from pipeline.acks import Position, Verdict
 from pipeline.ages import Ages
+from pipeline.answers import Answer, granted_by, is_useful
 from pipeline.collectors import Collectors, Endpoint
-from pipeline.credits import LEAST, NOT_TOLD, Credits
+from pipeline.credits import LEAST
+from pipeline.link import CALL_BYTES, CALL_COUNT, Flight, Link
 from pipeline.log.framing import RecordType
 from pipeline.log.records import Place, encode_acked, encode_forgotten, encode_sent
 from pipeline.log.recovery import Recovery
 from pipeline.pacing import Pacing
 from pipeline.probing import Probing
-from pipeline.timer import AdaptiveTimer
-from pipeline.tracker import GROUP_BYTES, GROUP_COUNT, Answer, Group, Item, Outcome, Tracker
+from pipeline.tracker import Group, Item, Outcome, Tracker
 
 IDLE_S = 1.0
 LEAST_WAIT_S = 0.02
-LEAST_DEADLINE_S = 15.0
-"""Above the time that a collector gives Kafka (pipeline/broker.py), so that its own answer comes first."""
-OTHER_DEADLINE_S = 5.0
-"""The same while another collector is known that is not slow: rather a repeat than a lane that waits."""
-SLOW_S = 3.0
-"""A collector that takes longer for a call is slow: for a while others are preferred."""
-SLOW_FOR_S = 30.0
-
-NOT_CALLED = -2
-"""Of a group that did not reach a collector: its credit stays."""
 
 Note = tuple[RecordType, Iterator[bytes]]
 """Records of one type to be noted in the log."""
 
 
 class Call(NamedTuple):
-    """A group on its way to a collector. `deadline_s`: how long to wait for the answer."""
+    """A group on its way to a collector."""
 
     group: Group
-    endpoint: Endpoint
-    deadline_s: float
-    began: float
-    size: int = 0
+    flight: Flight
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self.flight.endpoint
+
+    @property
+    def deadline_s(self) -> float:
+        """Time to wait for the answer."""
+        return self.flight.deadline_s
+
+    @property
+    def size(self) -> int:
+        """Bytes of its messages."""
+        return self.flight.size
 
 
 @dataclass(slots=True)
@@ -60,8 +61,7 @@ class Sending:
     Times (`now`) are seconds of a clock that never goes back."""
 
     tracker: Tracker
-    collectors: Collectors
-    timer: AdaptiveTimer
+    link: Link
     probing: Probing
     probe: Group | None = None
     """The call that asks whether Kafka has room again."""
@@ -69,19 +69,10 @@ class Sending:
     """Batches that were accepted and that the disk no longer gives back."""
     held: bool = False
     """Nothing goes until it is let go: an operator paused the agent."""
-    carried_bytes: int = 0
-    """Payload of all calls that got a connection, answered or not: what is sent again counts again."""
-    calls: int = 0
-    """Begun since start."""
-    unanswered: Counter[str] = field(default_factory=Counter)
-    """Calls that nobody answered, `late` or `broken`."""
-    slow: int = 0
-    """How often a collector was found to be slow."""
     ages: Ages = field(default_factory=Ages)
-    credits: Credits[Endpoint] = field(default_factory=Credits)
     pacing: Pacing = field(default_factory=Pacing)
-    _flying: dict[LaneId, tuple[Endpoint, Group, float]] = field(default_factory=dict)
-    """Groups that were handed out and whose end is not known; their bytes count against the credit."""
+    _flights: dict[LaneId, tuple[Group, Flight]] = field(default_factory=dict)
+    """Groups that were handed out and whose end is not known."""
     _began: float | None = None
 
     @classmethod
@@ -89,9 +80,13 @@ class Sending:
         cls, tracker: Tracker, agent: str, chance: random.Random | None = None, pacing: Pacing | None = None
     ) -> Sending:
         """Of an agent that knows no collector yet. `chance`: what spreads the pauses of many agents."""
-        timer = AdaptiveTimer(least=LEAST_DEADLINE_S)
         probing = Probing(_random=chance or random.Random())
-        return cls(tracker, Collectors(agent), timer, probing, pacing=pacing or Pacing())
+        return cls(tracker, Link(Collectors(agent)), probing, pacing=pacing or Pacing())
+
+    @property
+    def collectors(self) -> Collectors:
+        """Those of the link."""
+        return self.link.collectors
 
     def logged(self, placed: Iterable[tuple[BatchHeader, Place]], now_ms: int) -> None:
         """These are durable now and may go."""
@@ -105,18 +100,18 @@ class Sending:
         self._began = now if self._began is None else self._began
         if self.held or not self.tracker.unsent:
             return IDLE_S
-        self._look_for_slow(now)
+        self.link.find_slow(now)
         window = self.probing.allowed(now, self.probe is not None)
         old_ms = now_ms - self.pacing.period_ms
         backlog = self.pacing.room(now, self.tracker.waiting_s(now, self._began))
         endpoint = self.collectors.pick(now)
         if endpoint is None:  # one that is found wakes
             return min(IDLE_S, max(LEAST_WAIT_S, self.collectors.next_try() - now))
-        room = self.credits.room(endpoint)
+        room = self.link.credits.room(endpoint)
         if room <= 0:
             return IDLE_S  # an answer makes room, and wakes
-        count = GROUP_COUNT if window is None else window
-        group = self.tracker.take(now, count, min(room, GROUP_BYTES), backlog, old_ms)
+        count = CALL_COUNT if window is None else window
+        group = self.tracker.take(now, count, min(room, CALL_BYTES), backlog, old_ms)
         if group is not None:
             self._take(group, endpoint, now, window is not None)
             return group
@@ -129,32 +124,23 @@ class Sending:
             due = min(now + self.pacing.wait_s(), now + IDLE_S if due is None else due)
         return IDLE_S if due is None else min(IDLE_S, max(LEAST_WAIT_S, due - now))
 
-    def begin(self, group: Group, size: int, now: float) -> Call | None:
-        """The call for a group of `size` bytes; None if no collector may be tried: the group waits."""
-        endpoint = self.collectors.pick(now)
-        chosen = self._flying[group.lane][0]
+    def begin(self, group: Group, now: float) -> Call | None:
+        """The call for a group; None if no collector may be tried: the group waits."""
+        endpoint, (_, flight) = self.collectors.pick(now), self._flights[group.lane]
         if endpoint is None:
             self.failed(group, now)
             return None
-        if endpoint != chosen:
-            if self.credits.room(endpoint) < size:
-                self._end(group, NOT_CALLED)
-                self.tracker.put_back(group)
-                self._learn(group, (), now)
-                return None
-            self._end(group, NOT_CALLED)
-            self.credits.began(endpoint, group.size)
-        self._flying[group.lane] = endpoint, group, now
-        self.carried_bytes += size
-        self.calls += 1
-        self.collectors.chosen(endpoint)
-        other = self.collectors.another(endpoint, now)
-        return Call(group, endpoint, self.timer.deadline(OTHER_DEADLINE_S if other else None), now, size)
+        if not self.link.begin(flight, endpoint, now):
+            self._land(group)
+            self.tracker.put_back(group)
+            self._learn(group, (), now)
+            return None
+        return Call(group, flight)
 
     def unreadable(self, group: Group, items: Sequence[Item], now: float) -> list[Item]:
         """The log itself can no longer read these of a group: they are given up, the rest goes again. Returns those of
         them that were not shed meanwhile."""
-        self._end(group, NOT_CALLED)
+        self._land(group)
         lost = self.tracker.lost(group, items)
         self.damaged += len(lost)
         self._learn(group, (), now)
@@ -162,41 +148,26 @@ class Sending:
 
     def answered(self, call: Call, answers: Sequence[Answer], now: float) -> Outcome:
         """A collector answered, one answer an item."""
-        self.collectors.worked(call.endpoint)
-        self.timer.answered(now - call.began)
-        self._end(call.group, answers[0].credit if answers else NOT_TOLD)
-        if now - call.began > SLOW_S or (answers and all(a.position is None and not a.full for a in answers)):
-            self._is_slow(call.endpoint, now)
+        self.link.answered(call.flight, granted_by(answers), now, is_useful(answers))
+        self._land(call.group)
         outcome = self.tracker.answered(call.group, answers, now)
         self._learn(call.group, answers, now)
         return outcome
 
     def silent(self, call: Call, now: float, late: bool, reached: bool = True) -> None:
-        """No answer; `late`: none in time, else the connection broke. Not `reached`: there was none, and nothing was
-        sent."""
-        if not reached:
-            self.carried_bytes -= call.size
-        self.collectors.failed(call.endpoint, now)
-        self.unanswered["late" if late else "broken"] += 1
-        if late:
-            self.timer.timed_out()
-        self._end(call.group, None)
+        """No answer, see Link.silent."""
+        self.link.silent(call.flight, now, late, reached)
         self.failed(call.group, now, self.collectors.another(call.endpoint, now))
 
     def failed(self, group: Group, now: float, elsewhere: bool = False) -> None:
         """The group may or may not be in Kafka, and goes again; at once if that is `elsewhere`."""
-        self._end(group, NOT_CALLED)
+        self._land(group)
         self.tracker.failed(group, now, elsewhere)
         self._learn(group, (), now)
 
     def forgotten(self, done: Iterable[Item], now_ms: int) -> None:
         """Nobody needs these from us any more: how long they took."""
         self.ages.ack(((i.source, i.poll_ms, i.logged_ms) for i in done if not i.is_series), now_ms)
-
-    @property
-    def flying_bytes(self) -> int:
-        """On their way to collectors."""
-        return sum(group.size for _, group, _ in self._flying.values())
 
     def judged(self, verdict: Verdict[BatchId]) -> list[Item]:
         """Apply what followed from the published states; what need not be kept any longer."""
@@ -208,28 +179,14 @@ class Sending:
             self.probe = group
         if group.backlog:
             self.pacing.spent(group.size)
-        self.credits.began(endpoint, group.size)
-        self._flying[group.lane] = endpoint, group, now
+        self._flights[group.lane] = group, self.link.reserve(endpoint, group.size, now)
 
-    def _end(self, group: Group, granted: int | None) -> None:
-        """It is no longer on its way. `granted` as for Credits.ended, NOT_CALLED if nothing was learnt."""
-        endpoint, flying, _ = self._flying.get(group.lane, (None, None, 0.0))
-        if endpoint is None or flying is not group:
-            return
-        del self._flying[group.lane]
-        if granted == NOT_CALLED:
-            self.credits.returned(endpoint, group.size)
-        else:
-            self.credits.ended(endpoint, group.size, granted)
-
-    def _look_for_slow(self, now: float) -> None:
-        """A call that takes long says so before its answer comes."""
-        for endpoint, _, began in self._flying.values():
-            if now - began > SLOW_S:
-                self._is_slow(endpoint, now)
-
-    def _is_slow(self, endpoint: Endpoint, now: float) -> None:
-        self.slow += self.collectors.slow(endpoint, now + SLOW_FOR_S, now)
+    def _land(self, group: Group) -> None:
+        """It is no longer on its way."""
+        flying, flight = self._flights.get(group.lane, (None, None))
+        if flight is not None and flying is group:
+            del self._flights[group.lane]
+            self.link.cancel(flight)
 
     def _learn(self, group: Group, answers: Sequence[Answer], now: float) -> None:
         """What the end of a call says of Kafka's room. Announcements are never refused for want of it."""

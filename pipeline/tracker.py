@@ -15,33 +15,16 @@ from typing import NamedTuple
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId
 from artimon.model.ranges import LaneId
 from pipeline.acks import Position, Sent, Verdict
+from pipeline.answers import Answer
+from pipeline.delivery.ordered_queue import OrderedQueue
+from pipeline.link import CALL_BYTES, CALL_COUNT
 from pipeline.log.records import Place
 from pipeline.log.states import Event, State, move
 from pipeline.timer import backoff
 
-GROUP_BYTES = 4 * 1024 * 1024 - 64 * 1024
-GROUP_COUNT = 2_000
 POISON_TRIES = 40
 """So many refusals of a batch for what it is (some three hours), and it is set aside for a person to look at."""
 _MAX_REASONS = 50
-FULL = "buffer full:"
-"""What a collector's reason begins with while Kafka's quota is used up."""
-
-
-class Answer(NamedTuple):
-    """What the collector said of one message: a position, or why not. `ours` says that the message itself is at fault,
-    so that it must not hold up those behind it."""
-
-    position: Position | None
-    reason: str = ""
-    ours: bool = False
-    credit: int = -1
-    """Bytes that the collector takes from now on, with the first answer of a call; -1: not told."""
-
-    @property
-    def full(self) -> bool:
-        """Kafka's quota is used up: the same would be said of every other batch."""
-        return self.reason.startswith(FULL)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +48,10 @@ class Item:
     live: bool = False
     """It was new when it was taken last."""
 
+    def __lt__(self, other: Item) -> bool:
+        """Log order."""
+        return self.place < other.place
+
     @property
     def is_series(self) -> bool:
         return self.id.lane == NO_LANE
@@ -72,19 +59,31 @@ class Item:
 
 @dataclass(slots=True)
 class Lane:
-    """Invariant: `ready` and `live` are in log order but for what came back; what is `live` stands behind what is
-    `ready` in the log; at most one group is on its way."""
+    """Invariant: at most one group is on its way; its items are out of the line that they were taken from. What is
+    `live` stands behind what is `ready` in the log."""
 
-    ready: deque[Item] = field(default_factory=deque)
-    live: deque[Item] = field(default_factory=deque)
+    ready: OrderedQueue[Item] = field(default_factory=OrderedQueue)
+    live: OrderedQueue[Item] = field(default_factory=OrderedQueue)
     """New data that overtakes the backlog in `ready`; what is not sent in time joins it."""
     held: list[Item] = field(default_factory=list)
     """Refused one by one for what they are; they come back when their time has come."""
     busy: bool = False
-    flying: Item | None = None
-    """The oldest of the group that is on its way."""
     failures: int = 0
     not_before: float = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits or is on its way."""
+        return not (self.ready or self.live or self.held or self.busy)
+
+    @property
+    def flying(self) -> Iterator[Item]:
+        """Items on their way."""
+        return chain(self.ready.out, self.live.out)
+
+    def line_of(self, item: Item) -> OrderedQueue[Item]:
+        """The line that an item was taken from."""
+        return self.live if item.live else self.ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +120,6 @@ class Tracker:
         self._lanes: dict[LaneId, Lane] = {}
         self._turn: deque[LaneId] = deque()
         self._sent: dict[BatchId, Item] = {}
-        self._given_up: set[Place] = set()
-        """What was on its way when it was given up: nobody sends it again."""
         self.pending = 0
         """Items not acked, announcements included."""
         self.sent_count = self.acked_count = self.resent_count = 0
@@ -143,7 +140,7 @@ class Tracker:
         """A batch is in the log."""
         item = Item(header.id, place, header.rows, now_ms, header.source, header.poll_ms)
         lane = self._lane(item.id.lane_id)
-        (lane.live if self._live_first else lane.ready).append(item)
+        (lane.live if self._live_first else lane.ready).add(item)
         self.pending += 1
         return item
 
@@ -156,9 +153,9 @@ class Tracker:
     def take(
         self,
         now: float,
-        samples: int = GROUP_COUNT,
-        most: int = GROUP_BYTES,
-        backlog: int = GROUP_BYTES,
+        samples: int = CALL_COUNT,
+        most: int = CALL_BYTES,
+        backlog: int = CALL_BYTES,
         old_ms: int = 0,
     ) -> Group | None:
         """The next group that may go, its lanes in turn, with at most `samples` batches of samples (0: announcements
@@ -169,12 +166,12 @@ class Tracker:
                 lane_id = self._turn[0]
                 self._turn.rotate(-1)
                 lane = self._lanes[lane_id]
-                count = GROUP_COUNT if lane_id.lane == NO_LANE else samples
+                count = CALL_COUNT if lane_id.lane == NO_LANE else samples
                 if lane.busy or lane.not_before > now or not count:
                     continue
                 self._bring_back(lane, now)
-                while lane.live and lane.live[0].logged_ms < old_ms:
-                    lane.ready.append(lane.live.popleft())
+                while lane.live and lane.live.peek().logged_ms < old_ms:
+                    lane.ready.add(lane.live.pop())
                 group = self._group(lane_id, lane, count, most, lane.live if live else lane.ready, backlog, old_ms)
                 if group is not None:
                     return group
@@ -183,7 +180,7 @@ class Tracker:
     def put_back(self, group: Group) -> None:
         """It was not sent after all, for no fault of anybody."""
         lane = self._lanes[group.lane]
-        lane.busy, lane.flying = False, None
+        lane.busy = False
         for item in group.items:
             move(item, State.SENDING, Event.BACK)
             item.tries -= 1
@@ -193,14 +190,15 @@ class Tracker:
         """When something that waits now may go: a time, None if nothing waits for one. Without `samples`: of the
         announcements. What was logged before `old_ms` waits for something else."""
         lanes = [lane for id_, lane in self._lanes.items() if not lane.busy and (samples or id_.lane == NO_LANE)]
-        times = [lane.not_before for lane in lanes if lane.live or (lane.ready and lane.ready[0].logged_ms >= old_ms)]
+        due = [lane for lane in lanes if lane.live or (lane.ready and lane.ready.peek().logged_ms >= old_ms)]
+        times = [lane.not_before for lane in due]
         times += [item.not_before for lane in lanes for item in lane.held]
         return min(times, default=None)
 
     def answered(self, group: Group, answers: Sequence[Answer], now: float) -> Outcome:
         """The collector answered, one answer an item."""
         lane = self._lanes[group.lane]
-        lane.busy, lane.flying = False, None
+        lane.busy = False
         poison: list[tuple[Item, str]] = []
         outcome = Outcome([], [], poison)
         back: list[Item] = []
@@ -212,13 +210,14 @@ class Tracker:
             self._count_nack(answer.reason)
             if answer.ours and item.tries >= POISON_TRIES and not item.is_series:
                 move(item, State.SENDING, Event.ASIDE)
-                self.pending -= 1
-                poison.append((item, answer.reason))
+                if self._settle(item):
+                    self.pending -= 1
+                    poison.append((item, answer.reason))
                 continue
             move(item, State.SENDING, Event.BACK)
             if answer.ours:
                 item.not_before = now + backoff(item.tries, 1.0, 300.0)
-                if not self._was_given_up(item):
+                if self._settle(item):
                     lane.held.append(item)
             else:
                 back.append(item)
@@ -232,7 +231,7 @@ class Tracker:
         """No answer: the group may or may not be in Kafka, and goes again. `elsewhere`: at once, to another collector;
         else a lane whose pause is as long as that of a dead collector would try that one for ever."""
         lane = self._lanes[group.lane]
-        lane.busy, lane.flying = False, None
+        lane.busy = False
         for item in group.items:
             move(item, State.SENDING, Event.BACK)
         self._return(lane, group.items)
@@ -246,9 +245,9 @@ class Tracker:
         those of them that were not shed meanwhile."""
         gone = set(map(id, items))
         lane = self._lanes[group.lane]
-        lane.busy, lane.flying = False, None
+        lane.busy = False
         rest = [item for item in group.items if id(item) not in gone]
-        lost = [item for item in group.items if id(item) in gone and not self._was_given_up(item)]
+        lost = [item for item in group.items if id(item) in gone and self._settle(item)]
         self.pending -= len(lost)
         for item in group.items:
             move(item, State.SENDING, Event.ASIDE if id(item) in gone else Event.BACK)
@@ -268,7 +267,7 @@ class Tracker:
             item = self._sent.pop(key, None)
             if item is not None and move(item, State.SENT, Event.RETRY):
                 item.position = item.since = None
-                self._lane(item.id.lane_id).ready.append(item)
+                self._lane(item.id.lane_id).ready.add(item)
                 self.resent_count += 1
         done = [item for key in verdict.acked if (item := self._sent.pop(key, None)) is not None]
         for item in done:
@@ -283,14 +282,13 @@ class Tracker:
         sent = [item for item in self._sent.values() if item.place in gone]
         for item in sent:
             del self._sent[item.id]
-        found = {item.place for item in sent}
+        count = len(sent)
         for lane in self._lanes.values():
-            found |= {item.place for item in chain(lane.ready, lane.live, lane.held) if item.place in gone}
-            lane.ready = deque(item for item in lane.ready if item.place not in gone)
-            lane.live = deque(item for item in lane.live if item.place not in gone)
-            lane.held = [item for item in lane.held if item.place not in gone]
-        self.pending -= len(found)
-        self._given_up |= gone - found
+            for line in (lane.ready, lane.live):
+                count += len(line.drop(lambda item: item.place in gone))
+            kept = [item for item in lane.held if item.place not in gone]
+            count, lane.held = count + len(lane.held) - len(kept), kept
+        self.pending -= count
         return {item.place for item in sent}
 
     def oldest_ms(self) -> int | None:
@@ -322,7 +320,7 @@ class Tracker:
     def idle(self, lane_id: LaneId) -> bool:
         """Whether nothing of a lane waits or is on its way."""
         lane = self._lanes.get(lane_id)
-        return lane is None or not (lane.ready or lane.live or lane.held or lane.busy)
+        return lane is None or lane.idle
 
     def above(self, lane_id: LaneId, number: int) -> list[Item]:
         """What waits of a lane, is on no call, and has a greater number."""
@@ -332,15 +330,19 @@ class Tracker:
     def first_above(self, lane_id: LaneId, number: int) -> BatchId | None:
         """The first of these."""
         lane = self._lanes.get(lane_id)
-        waiting = () if lane is None else chain(lane.ready, lane.held)
-        return next((item.id for item in waiting if item.id.sequence > number), None)
+        if lane is None:
+            return None
+        if lane.ready and (first := lane.ready.peek()).id.sequence > number:
+            return first.id
+        return min((item.id for item in chain(lane.ready, lane.held) if item.id.sequence > number), default=None)
 
     def reclaim(self, lane_id: LaneId, number: int) -> list[Item]:
         """Take these out: another tracker has them from now on."""
         items = self.above(lane_id, number)
         if items:
             lane = self._lanes[lane_id]
-            lane.ready = deque(item for item in lane.ready if item.id.sequence <= number)
+            waiting = set(map(id, items))  # what is on a call stays with it
+            lane.ready.drop(lambda item: id(item) in waiting)
             lane.held = [item for item in lane.held if item.id.sequence <= number]
             self.pending -= len(items)
             self._forget_if_idle(lane_id)
@@ -348,11 +350,9 @@ class Tracker:
 
     def adopt(self, lane_id: LaneId, items: Iterable[Item]) -> None:
         """Items that another tracker had, among those of their lane in log order."""
-        fresh = list(items)
-        if fresh:
-            lane = self._lane(lane_id)
-            lane.ready = deque(sorted((*lane.ready, *fresh), key=lambda item: item.place))
-            self.pending += len(fresh)
+        for item in items:
+            self._lane(lane_id).ready.add(item)
+            self.pending += 1
 
     def release(self, lane_id: LaneId) -> int:
         """What was sent and not acked waits to be sent again; how many that are."""
@@ -361,7 +361,7 @@ class Tracker:
             del self._sent[item.id]
             move(item, State.SENT, Event.RETRY)
             item.position = item.since = None
-            self._lane(lane_id).ready.append(item)
+            self._lane(lane_id).ready.add(item)
         return len(items)
 
     def outstanding(self, lane_id: LaneId) -> int:
@@ -382,19 +382,15 @@ class Tracker:
         lane = self._lanes.get(lane_id)
         numbers = [item.id.sequence for item in self._sent.values() if item.id.lane_id == lane_id]
         numbers += [item.id.sequence for item in self.above(lane_id, -1)]
-        if lane is not None and lane.flying is not None:
-            numbers.append(lane.flying.id.sequence)
+        if lane is not None:
+            numbers += [item.id.sequence for item in lane.flying]
         return min(numbers, default=default)
 
     def _unsent(self) -> Iterator[Item]:
         """Of the items that are not sent the oldest of each lane: enough for ages."""
         for lane in self._lanes.values():
-            if lane.flying is not None:
-                yield lane.flying
-            if lane.ready:
-                yield lane.ready[0]
-            if lane.live:
-                yield lane.live[0]
+            yield from lane.flying
+            yield from (line.peek() for line in (lane.ready, lane.live) if line)
             yield from lane.held
 
     def _lane(self, lane_id: LaneId) -> Lane:
@@ -405,58 +401,54 @@ class Tracker:
         return lane
 
     def _group(
-        self, id_: LaneId, lane: Lane, count: int, most: int, queue: deque[Item], backlog: int, old_ms: int
+        self, id_: LaneId, lane: Lane, count: int, most: int, line: OrderedQueue[Item], backlog: int, old_ms: int
     ) -> Group | None:
-        if not queue:
+        if not line:
             return None
-        old = queue is lane.ready and queue[0].logged_ms < old_ms
-        if queue[0].place.length > most < GROUP_BYTES or (old and backlog <= 0):
+        first = line.peek()
+        old = line is lane.ready and first.logged_ms < old_ms
+        if first.place.length > most < CALL_BYTES or (old and backlog <= 0):
             return None
-        lane.busy, lane.flying = True, queue[0]
-        most = max(min(most, GROUP_BYTES, backlog if old else most), queue[0].place.length)
-        items = tuple(self._fill(queue, count, most))
+        lane.busy = True
+        most = max(min(most, CALL_BYTES, backlog if old else most), first.place.length)
+        items = tuple(self._fill(line, count, most))
         for item in items:
-            item.live = queue is lane.live
+            item.live = line is lane.live
         return Group(id_, items, old)
 
-    def _fill(self, queue: deque[Item], count: int, most: int) -> Iterator[Item]:
+    def _fill(self, line: OrderedQueue[Item], count: int, most: int) -> Iterator[Item]:
         size = taken = 0
-        while queue and taken < count:
-            item = queue[0]
-            size += item.place.length
+        while line and taken < count:
+            size += line.peek().place.length
             if size > most:
                 return
-            queue.popleft()
+            item = line.take()
             move(item, State.LOGGED, Event.CLAIM)
             item.tries += 1
             taken += 1
             yield item
 
-    def _return(self, lane: Lane, items: Sequence[Item]) -> None:
-        """To the front of where they were taken from."""
-        items = [item for item in items if not self._was_given_up(item)] if self._given_up else items
-        live = bool(items) and items[0].live
-        (lane.live if live else lane.ready).extendleft(reversed(items))
+    def _return(self, lane: Lane, items: Iterable[Item]) -> None:
+        """To where they were taken from; what was given up meanwhile does not come back."""
+        for item in items:
+            lane.line_of(item).back((item,))
 
-    def _was_given_up(self, item: Item) -> bool:
-        """Meanwhile, so that it is forgotten now."""
-        if item.place not in self._given_up:
-            return False
-        self._given_up.discard(item.place)
-        self.pending -= 1
-        return True
+    def _settle(self, item: Item) -> bool:
+        """It does not come back to its line; False for one that was given up meanwhile."""
+        return bool(self._lanes[item.id.lane_id].line_of(item).settle((item,)))
 
     def _bring_back(self, lane: Lane, now: float) -> None:
         due = [item for item in lane.held if item.not_before <= now]
         if due:
             lane.held = [item for item in lane.held if item.not_before > now]
-            lane.ready.extendleft(sorted(due, key=lambda item: item.place, reverse=True))
+            for item in due:
+                lane.ready.add(item)
 
     def _place(self, item: Item, position: Position, outcome: Outcome, now: float) -> None:
         move(item, State.SENDING, Event.PLACED)
         item.position, item.since, item.sent_at = position, None, now
         self.sent_count += 1
-        if self._given_up and self._was_given_up(item):
+        if not self._settle(item):
             return
         if item.is_series or (self._ack_on_sent and not position.durable_later):
             self.pending -= 1
@@ -479,7 +471,6 @@ class Tracker:
 
     def _forget_if_idle(self, lane_id: LaneId) -> None:
         """Lanes of former epochs go when they are empty, so that restarts do not pile up lanes."""
-        lane = self._lanes[lane_id]
-        if not lane.ready and not lane.live and not lane.held and not lane.busy:
+        if self._lanes[lane_id].idle:
             del self._lanes[lane_id]
             self._turn.remove(lane_id)

@@ -1,43 +1,54 @@
-"""Disk failover: batches go straight to a collector while that works, and into the log only when it does not. What the
-log holds of a lane goes first, so a lane stays in order. Nothing is acked end to end."""
+"""Disk failover: batches go straight to where they belong while that works, and into the log only when it does not.
+What the log holds goes first, so that a lane stays in order. What went straight is not acked end to end."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from artimon.model.batch import NO_LANE
 from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefused
-from artimon.model.ranges import LaneId
-from pipeline.collectors import Endpoint
-from pipeline.connections import CALL_FAILURES, Connections, send
+from pipeline.link import CALL_BYTES, CALL_COUNT
 from pipeline.log.log import Entry, Log, LogFailed
 from pipeline.log.records import Place
-from pipeline.sender import Sender
 from pipeline.timer import backoff
-from pipeline.tracker import GROUP_BYTES, GROUP_COUNT, Answer
 
 log = logging.getLogger(__name__)
 
-CALL_S = 10.0
-"""How long a source may wait for a collector before its batch goes into the log."""
 WAITING_BYTES = 64 * 1024 * 1024
 _LOG_S = 60.0
 _IDLE_S = 1.0
 
 
+class Way(Protocol):
+    """The way past a log."""
+
+    @property
+    def reachable(self) -> bool:
+        """Whether it may be tried now."""
+        ...
+
+    def backlog(self, entries: Sequence[Entry]) -> bool:
+        """Whether the log still holds something that goes before these."""
+        ...
+
+    def send(self, entries: Sequence[Entry]) -> Sequence[tuple[Entry, str]]:
+        """Deliver in order; the entries that nobody is known to have, and why. Has a deadline of its own."""
+        ...
+
+
 @dataclass(slots=True)
 class Route:
-    """Whether a lane's next batches go straight to a collector. Pure.
+    """Whether the next batches of a line go straight. Pure.
 
-    They do not while the log still holds something of the lane, and for a while after a collector failed, longer each
-    time: the log takes them at once, and its sender notices when collectors are back."""
+    They do not while the log still holds something that goes before them, and for a while after a failure, longer each
+    time: the log takes them at once, and whoever drains it notices when the way is free."""
 
     failures: int = 0
     not_before: float = 0.0
@@ -55,7 +66,7 @@ class Route:
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """Entries of one lane that one caller handed over."""
+    """Entries of one line that one caller handed over."""
 
     entries: list[Entry]
     size: int
@@ -72,12 +83,31 @@ class _Whole:
     error: Exception | None = None
 
 
-class FailoverLog:
-    """Stands before a log, for its intake. Locks: `_cond` guards the queues; no I/O under it. Threads: one a lane, as
-    lanes come up, so that a lane whose call hangs holds up no other."""
+def lane_of(entry: Entry) -> int:
+    """Line of entries that keep the order of their lanes only."""
+    return entry.header.id.lane
 
-    def __init__(self, wal: Log, sender: Sender, clock: Clock) -> None:
-        self._log, self._sender, self._clock = wal, sender, clock
+
+def _unheard(entries: Sequence[Entry]) -> None:
+    """Nobody asks what went past the log."""
+
+
+class FailoverLog:
+    """Stands before a log, for whoever appends to it. Locks: `_cond` guards the queues; no I/O under it. Threads: one a
+    line, as lines come up, so that a line whose call hangs holds up no other."""
+
+    def __init__(
+        self,
+        wal: Log,
+        way: Way,
+        clock: Clock,
+        line_of: Callable[[Entry], int] = lane_of,
+        passed: Callable[[Sequence[Entry]], None] = _unheard,
+    ) -> None:
+        """`line_of`: entries of one line keep their order; a few lines. `passed` is told of entries that went past the
+        log, before their caller is."""
+        self._log, self._way, self._clock = wal, way, clock
+        self._line_of, self._passed = line_of, passed
         self._cond = threading.Condition()
         self._queues: dict[int, deque[_Part]] = {}
         self._routes: dict[int, Route] = {}
@@ -87,26 +117,26 @@ class FailoverLog:
         self.reasons: Counter[str] = Counter()
         """Why batches went into the log."""
 
-    # --- as the intake sees a log
+    # --- as who appends sees a log
 
     def append(self, entries: Sequence[Entry], beyond_quota: bool = False) -> Future[list[Place]]:
-        """Accept all of `entries` or none: with a collector's broker, or durable in the log. Raises SinkRefused."""
+        """Accept all of `entries` or none: where they belong, or durable in the log. Raises SinkRefused."""
         if beyond_quota:
             return self._log.append(entries, True)
-        lanes: dict[int, list[Entry]] = {}
+        lines: dict[int, list[Entry]] = {}
         for entry in entries:
-            lanes.setdefault(entry.header.id.lane, []).append(entry)
+            lines.setdefault(self._line_of(entry), []).append(entry)
         size = sum(len(entry.payload) for entry in entries)
         with self._cond:
             if self._stop:
                 raise SinkRefused("the agent ends")
             if self._waiting and self._waiting + size > WAITING_BYTES:
-                raise SinkRefused(f"collectors and disk are too slow: {self._waiting} bytes wait in memory")
+                raise SinkRefused(f"next hop and disk are too slow: {self._waiting} bytes wait in memory")
             self._waiting += size
-            whole = _Whole(Future(), len(lanes))
+            whole = _Whole(Future(), len(lines))
             whole.future.set_running_or_notify_cancel()
-            for lane, own in lanes.items():
-                self._enqueue(lane, _Part(own, sum(len(entry.payload) for entry in own), whole))
+            for line, own in lines.items():
+                self._enqueue(line, _Part(own, sum(len(entry.payload) for entry in own), whole))
             self._cond.notify_all()
         return whole.future
 
@@ -138,44 +168,42 @@ class FailoverLog:
                 "waiting_bytes": self._waiting,
             }
 
-    def _enqueue(self, lane: int, part: _Part) -> None:
+    def _enqueue(self, line: int, part: _Part) -> None:
         """Under `_cond`."""
-        if lane not in self._queues:
-            self._queues[lane], self._routes[lane] = deque(), Route()
-            threading.Thread(target=self._run, args=(lane,), name=f"direct {lane}", daemon=True).start()
-        self._queues[lane].append(part)
+        if line not in self._queues:
+            self._queues[line], self._routes[line] = deque(), Route()
+            threading.Thread(target=self._run, args=(line,), name=f"direct {line}", daemon=True).start()
+        self._queues[line].append(part)
 
-    def _run(self, lane: int) -> None:
-        connections = Connections()
+    def _run(self, line: int) -> None:
         while True:
             with self._cond:
-                self._cond.wait_for(lambda: self._queues[lane] or self._stop, _IDLE_S)
-                if self._stop and not self._queues[lane]:
-                    break
-                parts = self._take(lane)
+                self._cond.wait_for(lambda: self._queues[line] or self._stop, _IDLE_S)
+                if self._stop and not self._queues[line]:
+                    return
+                parts = self._take(line)
             if parts:
                 try:
-                    self._deliver(lane, parts, connections)
-                except Exception as error:  # who waits must be told, and the lane must go on
-                    log.exception("lane %d", lane)
+                    self._deliver(line, parts)
+                except Exception as error:  # who waits must be told, and the line must go on
+                    log.exception("line %d", line)
                     self._settle(parts, [], SinkRefused(f"a defect of the program: {error!r}"))
-        connections.close()
 
-    def _take(self, lane: int) -> list[_Part]:
+    def _take(self, line: int) -> list[_Part]:
         """Under `_cond`: what goes in one call."""
         parts: list[_Part] = []
         size = count = 0
-        queue = self._queues[lane]
+        queue = self._queues[line]
         while queue:
             size, count = size + queue[0].size, count + len(queue[0].entries)
-            if parts and (size > GROUP_BYTES or count > GROUP_COUNT):
+            if parts and (size > CALL_BYTES or count > CALL_COUNT):
                 break
             parts.append(queue.popleft())
         return parts
 
-    def _deliver(self, lane: int, parts: list[_Part], connections: Connections) -> None:
+    def _deliver(self, line: int, parts: list[_Part]) -> None:
         entries = [entry for part in parts for entry in part.entries]
-        left = self._straight(lane, entries, connections)
+        left = self._straight(line, entries)
         if not left:
             self._settle(parts, [])
             return
@@ -185,46 +213,28 @@ class FailoverLog:
             self._settle(parts, [], error)
             return
         with self._cond:
-            self.logged_batches += sum(1 for entry in left if entry.header.id.lane != NO_LANE)
+            self.logged_batches += _batches(left)
         self._settle(parts, places)
 
-    def _straight(self, lane: int, entries: list[Entry], connections: Connections) -> list[Entry]:
-        """Try a collector; what no broker has said to hold."""
-        now, route = self._clock.monotonic(), self._routes[lane]
-        first = entries[0].header.id
-        lane_id = LaneId(first.agent, first.epoch, first.lane)
-        endpoint = None if self._stop else self._sender.endpoint()
-        if endpoint is None or not route.direct(now, not self._sender.idle(lane_id), True):
-            self._because("no collector" if endpoint is None else "behind what the log holds", len(entries))
+    def _straight(self, line: int, entries: list[Entry]) -> list[Entry]:
+        """Try the way; what nobody is known to have."""
+        now, route, way = self._clock.monotonic(), self._routes[line], self._way
+        reachable = not self._stop and way.reachable
+        if not route.direct(now, way.backlog(entries), reachable):
+            self._because("behind what the log holds" if reachable else "no collector", len(entries))
             return entries
-        answers = self._ask(connections, endpoint, [entry.payload for entry in entries])
-        if answers is None:
-            route.failed(self._clock.monotonic())
-            self._because("no answer", len(entries))
-            return entries
-        left = []
-        for entry, answer in zip(entries, answers, strict=True):
-            if answer.position is None or answer.position.durable_later:
-                self._because(answer.reason.split(":", 1)[0] or "not durable yet", 1)
-                left.append(entry)
+        refused = {id(entry): reason for entry, reason in way.send(entries)}
+        left = [entry for entry in entries if id(entry) in refused]
         if left:
             route.failed(self._clock.monotonic())
         else:
             route.worked()
+        self._passed([entry for entry in entries if id(entry) not in refused])
+        for reason in refused.values():
+            self._because(reason, 1)
         with self._cond:
-            self.direct_batches += sum(1 for e in entries if e.header.id.lane != NO_LANE) - sum(
-                1 for e in left if e.header.id.lane != NO_LANE
-            )
+            self.direct_batches += _batches(entries) - _batches(left)
         return left
-
-    def _ask(self, connections: Connections, endpoint: Endpoint, messages: list[bytes]) -> list[Answer] | None:
-        """One call; None if it was not answered in time."""
-        try:
-            return send(connections.to(endpoint, self._sender.known), messages, CALL_S)
-        except CALL_FAILURES as error:
-            log.warning("collector %s:%d: %s", endpoint.host, endpoint.port, error)
-            self._sender.unreached(endpoint)
-            return None
 
     def _because(self, reason: str, count: int) -> None:
         with self._cond:
@@ -245,3 +255,8 @@ class FailoverLog:
                 whole.future.set_exception(whole.error)
             else:
                 whole.future.set_result(whole.places)
+
+
+def _batches(entries: Sequence[Entry]) -> int:
+    """Count batches; announcements are left out."""
+    return sum(1 for entry in entries if entry.header.id.lane != NO_LANE)

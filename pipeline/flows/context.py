@@ -5,20 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-
-if TYPE_CHECKING:
-    from pipeline.flows.registry import Registry
-
+from pipeline.flows.spi import Encoding, FlowError
+from pipeline.plane.groups import Directory
 
 INSECURE = "insecure"
 """Key of `Context.shared`: sources may serve other machines without authentication."""
+BRANCHES = "branches"
+"""Key of `Context.shared`: policies of the branches of a fan-out, by name, for the channel."""
+STRAIGHT = "straight"
+"""Key of `Context.shared`: the sink that a channel hands over to directly while that works (disk failover)."""
+GROUPS = "groups"
+"""Key of `Context.shared`: the agent's directory of groups (pipeline/plane/groups.py)."""
 
 
 def _nothing() -> None:
     """Before a runner drives the component there is nobody to tell."""
+
+
+class Encodings(Protocol):
+    """The encodings that are registered."""
+
+    def encoding(self, name: str, context: Context) -> Encoding:
+        """Build one. Raises FlowError for an unknown name."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +42,7 @@ class Context:
     flow: str
     component: str
     folder: Path
-    registry: Registry
+    encodings: Encodings
     clock: Clock = SYSTEM_CLOCK
     wake: Callable[[], None] = _nothing
     progress: Callable[[], None] = _nothing
@@ -39,3 +51,10 @@ class Context:
     def named(self, component: str) -> Context:
         """The same for another component of the flow."""
         return replace(self, component=component)
+
+    def directory(self, part: str, group: str) -> Directory:
+        """The agent's directory of groups. Raises FlowError if it has none. `part`: who asks, for the text."""
+        found: Directory | None = self.shared.get(GROUPS)
+        if found is None:
+            raise FlowError(f"{part}: group {group!r} needs ZooKeeper, and this agent has none")
+        return found

@@ -12,6 +12,7 @@ from artimon.model.event import batches_of
 from artimon.model.event_codec import decode_events, encode_events
 from pipeline.flows.event import Event
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component
 
 
 class LinesOptions(Options):
@@ -85,3 +86,8 @@ def _event(line: bytes) -> Event:
         return Event({str(k): str(v) for k, v in (found.get("headers") or {}).items()}, body)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no event: {line[:80]!r} ({error!r})") from None
+
+
+LINES = Component("lines", LinesOptions, lambda options, _: Lines(options), outside={})
+JSON = Component("json", JsonOptions, lambda options, _: JsonLines(options), outside={})
+ARROW = Component("arrow", JsonOptions, lambda options, _: Arrow(options), outside={})

@@ -10,10 +10,10 @@ from typing import Any
 
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
-from pipeline.flows.channels.direct import DirectChannel
+from pipeline.delivery.modes import Delivery
 from pipeline.flows.channels.ledger import BranchPolicy
-from pipeline.flows.config.model import Delivery, FlowConfig, SinkChosen
-from pipeline.flows.context import Context
+from pipeline.flows.config.model import FlowConfig, SinkChosen
+from pipeline.flows.context import BRANCHES, STRAIGHT, Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.front import Front
 from pipeline.flows.lifecycle import Member, State, start_all, stop_all
@@ -268,15 +268,12 @@ class Flow:
         chosen = self.config.channel
         shared = dict(self._context.shared)
         if self.config.fans_out:
-            shared["branches"] = {
+            shared[BRANCHES] = {
                 one.name: BranchPolicy(one.branch.required, one.branch.behind_bytes) for one in self.config.sinks
             }
-        context = replace(self._context.named("channel"), shared=shared)
-        channel = chosen.component.build(chosen.options, context)
         if self.config.options.delivery is Delivery.DISK_FAILOVER:
-            (sink,) = self._sinks.values()
-            return DirectChannel(channel, sink, self._context.agent, self.name, self._clock)
-        return channel
+            (shared[STRAIGHT],) = self._sinks.values()
+        return chosen.component.build(chosen.options, replace(self._context.named("channel"), shared=shared))
 
     def _build_interceptors(self) -> list[tuple[str, Any]]:
         return [

@@ -16,6 +16,7 @@ from pipeline.flows.config.model import FlowConfig
 from pipeline.flows.config.read import check_flows, read_flows
 from pipeline.flows.context import Context
 from pipeline.flows.flow import Flow
+from pipeline.flows.registry import Registry
 from pipeline.flows.spi import Figures, FlowError
 
 log = logging.getLogger(__name__)
@@ -28,10 +29,12 @@ class Flows:
 
     Locks: `_turn` serialises start, stop, change and mode; `_lock` guards the dict of flows."""
 
-    def __init__(self, configs: Sequence[FlowConfig], context: Context, host: HostFile = NOTHING_ALLOWED) -> None:
-        """`context`: its folder is the one in which each flow has a folder of its own. `host`: what pushed flows may
-        use outside of it."""
-        self._context, self._host = context, host
+    def __init__(
+        self, configs: Sequence[FlowConfig], context: Context, registry: Registry, host: HostFile = NOTHING_ALLOWED
+    ) -> None:
+        """`context`: its folder is the one in which each flow has a folder of its own. `registry`: components that
+        pushed flows may name. `host`: what these may use outside of their folder."""
+        self._context, self._registry, self._host = context, registry, host
         self._fixed = {config.name: config for config in configs if not config.options.off}
         """Those of a file: `change` leaves them alone, unless it brings one of the same name."""
         self._turn, self._lock = threading.Lock(), threading.Lock()
@@ -93,7 +96,7 @@ class Flows:
         """Check flows that did not come from a file of this host: they name nothing outside but what the host's file
         allows. Loads no code. Raises NotAllowed."""
         for flow in flows:
-            self._host.admit(flow, self._context.registry)
+            self._host.admit(flow, self._registry)
 
     def check(self, flows: Sequence[Mapping[str, Any]]) -> None:
         """Whether these can be used, options of components included. Raises ConfigFileError; changes nothing."""
@@ -168,8 +171,8 @@ class Flows:
         return max(0, self._context.clock.now_ms() - since) if since else 0
 
     def _parse(self, flows: Sequence[Mapping[str, Any]]) -> list[FlowConfig]:
-        registry = self._context.registry
-        return check_flows([self._host.resolve(flow, registry) for flow in flows], registry, "configuration")
+        resolved = [self._host.resolve(flow, self._registry) for flow in flows]
+        return check_flows(resolved, self._registry, "configuration")
 
     def _all(self) -> dict[str, Flow]:
         with self._lock:
@@ -252,4 +255,4 @@ def open_flows(
     host = read_host_file(allow, registry)
     configs = read_flows(file, registry) if file else []
     context = Context(agent, "", "", data / "flows", registry, clock, shared={"zookeeper": zookeeper})
-    return Flows(configs, context, host)
+    return Flows(configs, context, registry, host)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 from importlib.metadata import entry_points
+from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel
 
 from artimon.runtime.text import did_you_mean
 from pipeline.flows.context import Context
-from pipeline.flows.spi import FlowError
+from pipeline.flows.spi import Encoding, FlowError
 
 
 class Part(StrEnum):
@@ -35,6 +38,10 @@ class Outside(StrEnum):
     """A path that is read: pushed configuration may write `@FOLDER/...` instead."""
     WRITE = "write"
     """A folder that is written: as READ, and the folder must allow it."""
+
+
+ADDRESS: Mapping[str, Outside] = {"host": Outside.HOST, "port": Outside.HOST}
+"""Options of a source that listens."""
 
 
 class UnknownComponent(FlowError):
@@ -87,6 +94,12 @@ class Registry:
         """Return a component that was added to this registry. Never loads an entry point."""
         return self._own[part].get(name)
 
+    def encoding(self, name: str, context: Context) -> Encoding:
+        """Build an encoding with the options that it has by itself. Raises as `find`."""
+        component = self.find(Part.ENCODING, name)
+        made: Encoding = component.build(component.options(), context)
+        return made
+
     def find(self, part: Part, name: str) -> Component:
         """Ours before those of entry points. Raises UnknownComponent, BrokenComponent."""
         if own := self._own[part].get(name):
@@ -95,6 +108,14 @@ class Registry:
             if entry.name == name:
                 return _load(entry, part)
         raise UnknownComponent(f"no {part.value[:-1]} is called {name!r}{did_you_mean(name, self.names(part))}")
+
+
+def declared_in(module: ModuleType) -> list[Component]:
+    """Components that a module declares, or the modules of a package do: a new one is one file."""
+    found = [one for one in vars(module).values() if isinstance(one, Component)]
+    for part in pkgutil.iter_modules(getattr(module, "__path__", ())):
+        found += declared_in(import_module(f"{module.__name__}.{part.name}"))
+    return found
 
 
 def _load(entry: Any, part: Part) -> Component:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from pipeline.log.files import SYSTEM_FILES, Files, read_whole, write_whole
 
-_FILE = "epoch"
+EPOCH_FILE = "epoch"
+"""File of a log folder that says its epoch: without it the next start begins another one."""
 _FAILED = "failed"
 
 
@@ -59,8 +60,8 @@ def this_host() -> str:
 def read_epoch(folder: Path, files: Files = SYSTEM_FILES) -> EpochFile | None:
     """The epoch file, None if it is missing or unreadable."""
     try:
-        found = EpochFile(**json.loads(read_whole(files, folder / _FILE)))
-        return found if found.number < 2**64 and files.inode(folder / _FILE) else None
+        found = EpochFile(**json.loads(read_whole(files, folder / EPOCH_FILE)))
+        return found if found.number < 2**64 and files.inode(folder / EPOCH_FILE) else None
     except (OSError, ValueError, TypeError):
         return None
 
@@ -73,7 +74,7 @@ def why_new(
         return "the epoch file is missing or unreadable"
     if found.host != host:
         return f"the folder came from host {found.host}"
-    if found.inode != files.inode(folder / _FILE):
+    if found.inode != files.inode(folder / EPOCH_FILE):
         return "the folder is a copy"
     if found.agent != agent:
         return f"the agent was called {found.agent}"
@@ -87,7 +88,7 @@ def begin_epoch(
 ) -> int:
     """Make a new epoch, a number that `draw` gives; durable when this returns."""
     epoch = draw()
-    fresh = folder / (_FILE + ".new")
+    fresh = folder / (EPOCH_FILE + ".new")
     if files.exists(fresh):
         files.unlink(fresh)
     descriptor = files.create(fresh)  # its inode is known before its content is, and the rename keeps it
@@ -97,7 +98,7 @@ def begin_epoch(
         files.fsync(descriptor)
     finally:
         files.close(descriptor)
-    files.replace(fresh, folder / _FILE)
+    files.replace(fresh, folder / EPOCH_FILE)
     files.fsync_folder(folder)
     return epoch
 

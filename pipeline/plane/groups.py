@@ -69,8 +69,8 @@ class Directory:
         return Followed(self, group)
 
     def serve(self, group: str, name: str, endpoint: Endpoint, **more: Any) -> Registration:
-        """Tell that `name` serves the group at `endpoint`; the caller stops what is returned."""
-        path = f"{GROUPS}/{checked_name(group, 'group')}/{checked_name(name)}"
+        """Tell that `name`, which has no slash, serves the group at `endpoint`; the caller stops what is returned."""
+        path = f"{path_of(checked_name(group, 'group'))}/{name}"
         data = json.dumps({"host": endpoint.host, "port": endpoint.port, **more}).encode()
         registration = Registration(self._client, path, data)
         registration.start()
@@ -78,7 +78,7 @@ class Directory:
 
 
 class Followed:
-    """One group of a directory, which belongs to somebody else: to start and stop it does nothing."""
+    """One group of a directory."""
 
     def __init__(self, directory: Directory, group: str) -> None:
         self._directory, self._group = directory, group
@@ -86,12 +86,6 @@ class Followed:
     @property
     def problem(self) -> str:
         return "" if self.found() else f"nobody is known in {path_of(self._group)}"
-
-    def start(self) -> None:
-        self.found()
-
-    def stop(self, deadline_s: float) -> None:
-        del deadline_s
 
     def found(self) -> Mapping[str, Endpoint]:
         """The last known members, by name."""

@@ -21,17 +21,18 @@ from artimon.model.supervise import Retry
 from artimon.model.znode import read_table
 from artimon.runtime.process_options import Health, Option
 from pipeline.acks import Sent, Verdict
+from pipeline.answers import Answer
 from pipeline.broker import Broker, TopicInfo
-from pipeline.collectors import Collectors, Endpoint
-from pipeline.connections import CALL_FAILURES, Connections, send
+from pipeline.collector_client import CollectorClient, NotSent
+from pipeline.collectors import Endpoint
 from pipeline.control import Control, is_believed
+from pipeline.link import CALL_COUNT, Link
 from pipeline.sites.handing import Handing, Message, merge_offsets
-from pipeline.tracker import Answer
 
 log = logging.getLogger(__name__)
 
 PATH = "/artimon/handover"
-FETCH_BYTES, CALL_BYTES, CALL_COUNT = 4 * 1024 * 1024, 4 * 1024 * 1024 - 64 * 1024, 2_000
+FETCH_BYTES = 4 * 1024 * 1024
 POLL_MS, KAFKA_S, CALL_S, ZOOKEEPER_S = 500, 15.0, 30.0, 5.0
 NO_COLLECTOR = "no collector of the other site answers"
 _RETRY_S, _LONGEST_S = 0.5, 10.0
@@ -98,7 +99,7 @@ class OffsetsNode:
 class TopicHandover:
     """One topic. `run` in a thread; has the face of a sender for `Control`, which brings collectors and acks.
 
-    Locks: `_lock` guards the core and the collectors; no I/O under it."""
+    Locks: `_lock` guards the core; no I/O under it."""
 
     def __init__(
         self, config: HandoverConfig, kind: str, zookeeper: KazooClient, clock: Clock, on_answer: bool
@@ -109,19 +110,17 @@ class TopicHandover:
         self._compacted = kind == "series"
         self._lock = threading.Lock()
         self.handing = Handing()
-        self._collectors = Collectors(f"handover-{config.name}")
+        self._client = CollectorClient(Link.of(f"handover-{config.name}", CALL_S), clock)
         self._back: set[int] = set()
         """Partitions that the consumer is to go back in: whatever else it brings of them until then does not count."""
         self._saved: dict[int, int] = {}
-        self._connections = Connections()
         self.messages = self.bytes = 0
         self._retry = Retry(f"hand-over of {self.topic}", clock, _RETRY_S, _LONGEST_S)
         self._refusal = ""
         """Reason for which the last batch was refused there, "" if it was taken."""
 
     def update_collectors(self, found: dict[str, Endpoint]) -> None:
-        with self._lock:
-            self._collectors.update(found)
+        self._client.update(found)
 
     def sent(self) -> list[Sent[Message]]:
         with self._lock:
@@ -153,7 +152,7 @@ class TopicHandover:
     def run(self, stop: threading.Event) -> None:
         """Until `stop`. Whatever is away is tried again; nothing is kept as handed over that is not."""
         self._retry.run(lambda: self._run(stop), stop)
-        self._connections.close()
+        self._client.close()
 
     def _run(self, stop: threading.Event) -> None:
         """Each generation of the topic to its end, the newest as long as it is the newest. One that was made again has
@@ -212,60 +211,45 @@ class TopicHandover:
 
     def _hand(self, records: list[Any], stop: threading.Event) -> None:
         batch: list[tuple[Message, bytes]] = []
-        size = 0
-        for record in records:
-            message = Message(record.partition, record.offset)
-            with self._lock:  # what is to be read again is read from there on, and nothing beyond it before
-                fresh = record.partition not in self._back and self.handing.read(message)
-            if not fresh:
-                continue
-            if batch and (size + len(record.value or b"") > CALL_BYTES or len(batch) >= CALL_COUNT):
-                self._send(batch, stop)
-                batch, size = [], 0
-            batch.append((message, record.value or b""))
-            size += len(record.value or b"")
-        if batch:
-            self._send(batch, stop)
+        with self._lock:
+            for record in records:
+                message = Message(record.partition, record.offset)
+                # what is to be read again is read from there on, and nothing beyond it before
+                if record.partition not in self._back and self.handing.read(message):
+                    batch.append((message, record.value or b""))
+        self._send(batch, stop)
 
     def _send(self, batch: list[tuple[Message, bytes]], stop: threading.Event) -> None:
         """Until each was taken, or is no batch; in order."""
         while batch and not stop.is_set():
-            with self._lock:
-                endpoint = self._collectors.pick(self._clock.monotonic())
-            found = self._call(endpoint, [data for _, data in batch]) if endpoint else None
-            answers: list[Answer | None] = [*found] if found else [None] * len(batch)
+            answers = self._ask([data for _, data in batch])
             left = []
             with self._lock:
-                for (message, data), answer in zip(batch, answers, strict=True):
-                    if answer is not None and answer.position is not None:
+                if not answers:
+                    self._refusal = NO_COLLECTOR
+                for (message, data), answer in zip(batch, answers, strict=False):
+                    if answer.position is not None:
                         self.handing.placed(message, answer.position, self._on_answer)
                         self.messages, self.bytes = self.messages + 1, self.bytes + len(data)
-                    elif answer is not None and answer.ours:
+                    elif answer.ours:
                         self.handing.skip(message)
                     else:
                         left.append((message, data))
-                        self._refusal = answer.reason if answer is not None else NO_COLLECTOR
-            if not left:
-                self._refusal = ""
-            batch = left
-            if batch:
+                        self._refusal = answer.reason
+                if answers and not left:
+                    self._refusal = ""
+                # what was lost there meanwhile is read again, with all behind it
+                rest = [one for one in batch[len(answers) :] if one[0].partition not in self._back]
+            batch = [*left, *rest]
+            if left or not answers:
                 self._clock.wait(stop, _RETRY_S)
 
-    def _call(self, endpoint: Endpoint, messages: list[bytes]) -> list[Answer] | None:
+    def _ask(self, messages: list[bytes]) -> list[Answer]:
+        """Answers to the first of these messages; none if no collector of the other site answered."""
         try:
-            answers = send(self._connections.to(endpoint, self._known), messages, CALL_S)
-        except CALL_FAILURES as error:
-            log.warning("collector %s:%d: %s", endpoint.host, endpoint.port, error)
-            with self._lock:
-                self._collectors.failed(endpoint, self._clock.monotonic())
-            return None
-        with self._lock:
-            self._collectors.worked(endpoint)
-        return answers
-
-    def _known(self) -> set[Endpoint]:
-        with self._lock:
-            return self._collectors.known()
+            return self._client.send(messages).answers
+        except NotSent:
+            return []
 
     def _save(self, node: OffsetsNode) -> None:
         with self._lock:

@@ -12,9 +12,8 @@ from typing import Any
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
 from artimon.model.registration import zookeeper_client
-from bookkeeper.framed import FramedClient
-from pipeline.collectors import Endpoint, Mode
-from pipeline.connections import CALL_FAILURES
+from pipeline.collector_client import Heard, NotSent
+from pipeline.collectors import Mode
 from pipeline.control import Control
 from pipeline.log.framing import RecordType
 from pipeline.log.log import Entry, Log
@@ -27,7 +26,7 @@ from pipeline.sites.binding import SiteBinding
 from pipeline.sites.names import Names, send_names
 from pipeline.sites.placing import Placing
 from pipeline.sites.record import load, save
-from pipeline.tracker import Answer, Tracker
+from pipeline.tracker import Tracker
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +47,8 @@ class SiteSender(Sender):
     def __init__(
         self, site: str, links: Links, wal: Log, tracker: Tracker, agent: str, lanes: int, clock: Clock
     ) -> None:
-        super().__init__(wal, tracker, agent, lanes, clock)
+        super().__init__(wal, tracker, agent, lanes, clock, cond=links.cond)
         self.site, self._links = site, links
-        self._cond = links.cond  # one for all: batches move between their trackers
-
-    @property
-    def cond(self) -> threading.Condition:
-        return self._cond
 
     def up(self) -> bool:
         """Whether a collector of the site may be tried."""
@@ -63,16 +57,11 @@ class SiteSender(Sender):
                 self._sending.collectors.up()
             )
 
-    def endpoint(self) -> Endpoint | None:
-        """A collector of the site, to be told something."""
-        with self._cond:
-            return self._sending.collectors.pick(self._clock.monotonic())
-
     def came(self, size: int) -> None:
         """Under the condition: so many bytes are to be sent."""
         self._sending.pacing.came(size)
 
-    def _call(self, client: FramedClient, call: Call, messages: list[bytes]) -> tuple[list[Answer] | None, bool]:
+    def _exchange(self, call: Call, messages: list[bytes]) -> Heard:
         placing = self._links.placing
         with self._cond:
             top = placing.top.get(call.group.lane, -1)
@@ -80,11 +69,11 @@ class SiteSender(Sender):
         if to_save and not self._links.save():
             with self._cond:
                 placing.withdraw(self.site, call.group, top)
-            return None, False
-        answers, late = super()._call(client, call, messages)
+            return Heard(None, reached=False, failure="the record of sites cannot be written")
+        heard = super()._exchange(call, messages)
         with self._cond:
-            placing.ended(self.site, call.group, top, answers, client.reached)
-        return answers, late
+            placing.ended(self.site, call.group, top, heard.value, heard.reached)
+        return heard
 
 
 class Links:
@@ -280,12 +269,11 @@ class Links:
             with self.cond:
                 away = {site for site in self.placing.binding.lanes.values() if site != self.home.site}
             for site in sorted(away):
-                endpoint = self.senders[site].endpoint()
                 try:
-                    while endpoint is not None and not self._stop.is_set() and send_names(self._names, site, endpoint):
+                    while not self._stop.is_set() and send_names(self._names, site, self.senders[site].client):
                         pass
-                except CALL_FAILURES as error:
-                    log.warning("announcements to site %s: %s", site, error)
+                except NotSent:
+                    pass  # tried again at the next turn; the client says why
                 except Exception:
                     log.exception("announcements to site %s", site)
 

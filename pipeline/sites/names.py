@@ -8,8 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from artimon.model.batch import BatchHeader
-from pipeline.collectors import Endpoint
-from pipeline.connections import client_of
+from pipeline.collector_client import CollectorClient
 
 HELD_BYTES = 64 * 1024 * 1024
 CALL_BYTES, CALL_COUNT = 3 * 1024 * 1024, 1000
@@ -68,13 +67,12 @@ class Names:
             self._known.setdefault(site, {}).update((key, version) for key, version, _ in blocks)
 
 
-def send_names(names: Names, site: str, endpoint: Endpoint) -> bool:
-    """Send what the site lacks, one call; True if there may be more. Raises CALL_FAILURES."""
+def send_names(names: Names, site: str, client: CollectorClient) -> bool:
+    """Send announcements that the site lacks, one call; True if there may be more. Raises NotSent."""
     blocks = names.lacking(site)
     if not blocks:
         return False
-    with client_of(endpoint) as client:
-        answers = client.call("send", [data for _, _, data in blocks], timeout=CALL_S)
-    taken = [block for block, answer in zip(blocks, answers, strict=False) if answer.ok]
+    answers = client.send([data for _, _, data in blocks], CALL_S).answers
+    taken = [block for block, answer in zip(blocks, answers, strict=False) if answer.position is not None]
     names.has(site, taken)
     return bool(taken)

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId
 from artimon.model.ranges import LaneId
 from pipeline.acks import Position
+from pipeline.answers import Answer
 from pipeline.log.records import Place
 from pipeline.sites.binding import Move, SiteBinding
 from pipeline.sites.record import AHEAD, LaneRecord, Record
-from pipeline.tracker import Answer, Group, Tracker
+from pipeline.tracker import Group, Tracker
 
 REFUSED = ("full:", "buffer full:", "damaged:", "store:")
 """Reasons of which it is certain that the site has nothing."""

@@ -4,6 +4,7 @@ the disk still has."""
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,13 +16,18 @@ from bookkeeper.framed import FramedServer
 from bookkeeper.secure import Security
 from pipeline import connections
 from pipeline.collector import Collector
+from pipeline.collector_client import CollectorClient, NotSent, Reply
 from pipeline.collectors import Endpoint
-from pipeline.connections import Connections, send
+from pipeline.connections import Connections
+from pipeline.credits import LEAST
+from pipeline.delivery.collector_way import CollectorWay
 from pipeline.delivery.failover import FailoverLog
 from pipeline.idl import collector_idl
+from pipeline.link import Link
 from pipeline.sender import Sender
 from pipeline.tracker import Tracker
 from tests.pipeline.helpers import AGENT, FastFiles, Told, entry, open_log
+from tests.pipeline.test_scenarios import batch
 from tests.pipeline.transit import Store
 from tests.security.serving import tokens
 from tests.waiting import eventually
@@ -37,18 +43,87 @@ def serving(store: Store, security: Security | None = None) -> Iterator[tuple[Fr
 
 
 def test_what_led_to_a_collector_that_is_gone_is_closed_when_another_is_reached() -> None:
-    made = Connections()
     with serving(Store()) as (_, first), serving(Store()) as (_, second), serving(Store()) as (_, third):
         known = {first, second}
-        clients = [made.to(endpoint, lambda: known) for endpoint in (first, second)]
-        for client in clients:
-            send(client, [], 60.0)
-        assert made.to(first, lambda: known) is clients[0]
+        made = Connections(lambda: known)
+        clients = []
+        for endpoint in (first, second):
+            with made.borrow(endpoint) as client:
+                client.call("send", [])
+                clients.append(client)
+        with made.borrow(first) as client, made.borrow(first) as other:
+            assert client is clients[0]
+            assert other is not client, "two calls at once"
+            other.call("send", [])
         known = {second, third}
-        send(made.to(third, lambda: known), [], 60.0)
+        with made.borrow(third) as client:
+            client.call("send", [])
         assert [client.connected for client in clients] == [False, True]
-        made.close()
+        assert not other.connected
+        with made.borrow(second) as client:
+            made.close()
+            assert client.connected, "it is on loan"
         assert not clients[1].connected
+
+
+def client_of(*endpoints: Endpoint) -> CollectorClient:
+    """A client that knows these, in the order of its own."""
+    client = CollectorClient(Link.of("a", 60.0), SYSTEM_CLOCK)
+    client.update({str(endpoint.port): endpoint for endpoint in endpoints})
+    return client
+
+
+def test_a_client_sends_what_the_credit_allows_and_at_least_one_message() -> None:
+    store = Store()
+    with serving(store) as (_, endpoint):
+        client = client_of(endpoint)
+        messages = [batch(n) for n in range(5)]
+        client.link.credits.ended(endpoint, 0, len(messages[0]) * 2)
+        first = client.send(messages)
+        assert first.endpoint == endpoint
+        assert [answer.position is not None for answer in first.answers] == [True] * 2
+        assert client.link.credits.room(endpoint) > LEAST, "what the answer grants"
+        assert len(client.send(messages[2:]).answers) == 3
+        client.link.credits.ended(endpoint, 0, 1)
+        assert len(client.send(messages).answers) == 1, "nothing is on its way: one may go"
+        assert client.link.flying_bytes == 0
+        client.close()
+    assert [id.sequence for id in store.ids()] == [0, 1, 2, 3, 4, 0]
+
+
+def test_a_client_says_whom_it_could_not_reach() -> None:
+    client = client_of()
+    with pytest.raises(NotSent, match="no collector is known") as nobody:
+        client.send([batch(0)])
+    assert nobody.value.endpoint is None
+    dead = Endpoint("127.0.0.1", 1)
+    client.update({"dead": dead})
+    with pytest.raises(NotSent, match=r"127\.0\.0\.1:1") as failed:
+        client.send([batch(0)])
+    assert failed.value.endpoint == dead
+    assert client.link.carried_bytes == 0, "there was no connection"
+    assert client.link.unanswered == {"broken": 1}
+    with pytest.raises(NotSent, match="no collector can be reached"):
+        client.send([batch(0)])
+    client.close()
+
+
+def test_calls_that_wait_for_credit_go_once_there_is_some() -> None:
+    with serving(Store()) as (_, endpoint):
+        client = client_of(endpoint)
+        with client.cond:
+            flight = client.link.reserve(endpoint, LEAST, 0.0)
+        with pytest.raises(NotSent, match="grants no credit"):
+            client.send([batch(0)], within_s=0.05)
+        sent: list[Reply] = []
+        waiting = threading.Thread(target=lambda: sent.append(client.send([batch(0)])))
+        waiting.start()
+        with client.cond:
+            client.link.cancel(flight)
+            client.cond.notify_all()
+        waiting.join(60)
+        assert len(sent[0].answers) == 1
+        client.close()
 
 
 def test_disk_failover_shows_the_collector_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +132,7 @@ def test_disk_failover_shows_the_collector_who_it_is(tmp_path: Path, monkeypatch
     monkeypatch.setattr(connections, "security", lambda: secured)
     wal, store = open_log(tmp_path / "log"), Store()
     sender = Sender(wal, Tracker(), AGENT, 2, SYSTEM_CLOCK)
-    failover = FailoverLog(wal, sender, SYSTEM_CLOCK)
+    failover = FailoverLog(wal, CollectorWay(sender, SYSTEM_CLOCK), SYSTEM_CLOCK)
     with serving(store, secured) as (_, endpoint):
         sender.update_collectors({"c": endpoint})
         failover.append([entry(wal, 0, 0)]).result(60)

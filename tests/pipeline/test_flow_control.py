@@ -13,13 +13,15 @@ from artimon.model.codec import parse_header
 from bookkeeper.budget import Budget
 from pipeline.acks import Position
 from pipeline.ages import MOST_SOURCES, OTHER, Ages, Waits
+from pipeline.answers import Answer
 from pipeline.collector import HELD_BYTES
 from pipeline.collectors import Collectors
 from pipeline.credits import LEAST, NOT_TOLD, Credits, Shares
+from pipeline.link import OTHER_DEADLINE_S, SLOW_FOR_S, SLOW_S
 from pipeline.log.records import Place
 from pipeline.pacing import PERIOD_MS, MiB, Pacing
-from pipeline.sending import IDLE_S, OTHER_DEADLINE_S, SLOW_FOR_S, SLOW_S, Call
-from pipeline.tracker import Answer, Group, Tracker
+from pipeline.sending import IDLE_S, Call
+from pipeline.tracker import Group, Tracker
 from tests.pipeline.test_scenarios import batch
 from tests.pipeline.transit import ONE, TWO, Transit
 
@@ -72,7 +74,7 @@ def test_an_agent_never_has_more_on_its_way_than_its_credit(steps: list[tuple[in
             transit.sending.answered(call, answers, transit.now)
         group = transit.take()
         if isinstance(group, Group):
-            call_of = transit.sending.begin(group, group.size, transit.now)
+            call_of = transit.sending.begin(group, transit.now)
             assert call_of is not None
             flying.append(call_of)
             assert sum(one.group.size for one in flying) <= credit
@@ -92,7 +94,7 @@ def test_a_credit_that_is_used_up_waits_for_an_answer_not_for_a_clock() -> None:
     assert group.size == 1000 * KIB
     transit.now += 30
     assert transit.take() is None
-    assert transit.sending.flying_bytes == 1000 * KIB
+    assert transit.sending.link.flying_bytes == 1000 * KIB
 
 
 def test_the_budget_of_a_server_is_first_come_first_served() -> None:
@@ -240,7 +242,7 @@ def test_a_collector_that_keeps_a_call_waiting_is_left_for_another_before_it_is_
     transit.now += SLOW_S + 0.1
     other, _ = begin(transit)
     assert other.endpoint != call.endpoint
-    assert transit.sending.slow == 1
+    assert transit.sending.link.slow == 1
     transit.now += SLOW_FOR_S + 1
     transit.sending.silent(call, transit.now - SLOW_FOR_S, late=True)
     assert transit.sending.collectors.up() == 1
@@ -289,9 +291,9 @@ def test_without_a_collector_that_may_be_tried_nobody_looks_all_the_time() -> No
         transit.now += 20
         call, _ = begin(transit)
     assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.0, 1.0, 1.0])
-    assert transit.sending.carried_bytes == call.size, "what got no connection was not sent"
+    assert transit.sending.link.carried_bytes == call.size, "what got no connection was not sent"
     nobody = Transit()
-    nobody.sending.collectors = Collectors("agent-1")
+    nobody.sending.link.collectors = Collectors("agent-1")
     nobody.accept(batch(0))
     assert nobody.sending.next(0.0, nobody.ms) == IDLE_S
     nobody.sending.collectors.update({"one": ONE})

@@ -16,12 +16,14 @@ from artimon.model.codec import encode_samples, encode_series
 from artimon.settings import LEAST_KAFKA_QUOTA, SettingsError, load, parse_quota
 from pipeline.acks import Position
 from pipeline.agent import Agent, AgentConfig
+from pipeline.answers import Answer
 from pipeline.broker import Broker
 from pipeline.collector import Collector
+from pipeline.link import CALL_COUNT
 from pipeline.log.records import Place
 from pipeline.probing import MOST_S, Probing
 from pipeline.quota import LEAST_USABLE, STALE_S, LogSizes, Quota, QuotaError, sizes_of
-from pipeline.tracker import GROUP_COUNT, Answer, Tracker
+from pipeline.tracker import Tracker
 from tests.pipeline.helpers import polled, samples
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics
 from tests.pipeline.test_collector import message
@@ -178,7 +180,7 @@ def test_probes_are_single_and_jittered_and_grow_once_there_is_room() -> None:
         sizes.append(window)
         probing.taken()
     assert sizes[:3] == [1, 2, 4]
-    assert sizes[-1] <= GROUP_COUNT
+    assert sizes[-1] <= CALL_COUNT
     assert probing.reason == ""
 
 

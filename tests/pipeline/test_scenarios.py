@@ -15,13 +15,14 @@ from artimon.model.codec import encode_samples, parse_header
 from bookkeeper.framed import FramedServer
 from pipeline.acks import Position, Verdict
 from pipeline.agent import Agent, AgentConfig
+from pipeline.answers import Answer
 from pipeline.collector import Collector, CollectorConfig, server_of
 from pipeline.collectors import Collectors, Endpoint
 from pipeline.log.records import Place
 from pipeline.log.states import State
 from pipeline.sender import Sender
 from pipeline.sending import Call
-from pipeline.tracker import Answer, Tracker
+from pipeline.tracker import Tracker
 from tests.pipeline.helpers import polled, samples
 from tests.pipeline.transit import ONE, TWO, Damage, Store, Transit
 from tests.waiting import eventually
@@ -156,7 +157,7 @@ def test_scenario_13_a_retry_that_races_with_sending_and_acks(state: State, even
 
 def test_scenario_19_collectors_absent_late_and_flapping() -> None:
     transit, accepted = Transit(), [batch(n) for n in range(30)]
-    transit.sending.collectors = Collectors("agent-1")
+    transit.sending.link.collectors = Collectors("agent-1")
     for data in accepted:
         transit.accept(data)
     assert transit.take() is None, "nobody is known"

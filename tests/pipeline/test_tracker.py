@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId, BatchKind
 from pipeline.acks import Position, Verdict
+from pipeline.answers import Answer
 from pipeline.collectors import Collectors, Endpoint, parse_endpoint
+from pipeline.link import CALL_BYTES
 from pipeline.log.records import Place
 from pipeline.timer import AdaptiveTimer, backoff
-from pipeline.tracker import GROUP_BYTES, Answer, Group, Tracker
+from pipeline.tracker import Group, Tracker
 
 
 def header(lane: int, sequence: int, rows: int = 3) -> BatchHeader:
@@ -53,8 +55,8 @@ def test_a_lane_goes_in_order_one_group_at_a_time() -> None:
 def test_groups_are_bounded_and_one_huge_batch_still_goes() -> None:
     tracker = Tracker()
     for number in range(3):
-        add(tracker, 0, number, size=GROUP_BYTES // 2)
-    add(tracker, 1, 0, size=GROUP_BYTES * 2)
+        add(tracker, 0, number, size=CALL_BYTES // 2)
+    add(tracker, 1, 0, size=CALL_BYTES * 2)
     sizes = {}
     for _ in range(2):
         group = take(tracker)

@@ -11,10 +11,10 @@ from artimon.model.batch import BatchId
 from artimon.model.clock import ManualClock
 from artimon.model.codec import verify
 from pipeline.acks import Position
+from pipeline.answers import answer_of
 from pipeline.broker import Message, TopicInfo
 from pipeline.collector import Collector
 from pipeline.collectors import Endpoint
-from pipeline.connections import answer_of
 from pipeline.log.records import Place
 from pipeline.sending import Call, Sending
 from pipeline.tracker import Group, Outcome, Tracker
@@ -80,7 +80,7 @@ class Transit:
 
     def begin(self, group: Group) -> tuple[Call, list[bytes]] | None:
         messages = [self.log[item.place] for item in group.items]
-        call = self.sending.begin(group, sum(map(len, messages)), self.now)
+        call = self.sending.begin(group, self.now)
         if call is None:
             return None
         self.calls += 1

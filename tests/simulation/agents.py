@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from artimon.model.batch import BatchHeader, BatchId, Polled
 from artimon.model.protocols import SinkRefused
 from pipeline.acks import Verdict
+from pipeline.answers import Answer
 from pipeline.collectors import Endpoint, Mode
 from pipeline.control import Control
 from pipeline.log.core import Entry, LogCore, LogFailed, Ticket
@@ -20,7 +21,7 @@ from pipeline.log.segments import CorruptRecord
 from pipeline.numbering import Encoder, Numbering
 from pipeline.sending import Call, Sending, notes_of_done, notes_of_sent, restore
 from pipeline.shedder import LogAppender, Shedder
-from pipeline.tracker import Answer, Group, Item, Tracker
+from pipeline.tracker import Group, Item, Tracker
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import Network
 from tests.simulation.payload import RealEncoder, SimEncoder
@@ -317,7 +318,7 @@ class SimAgent(Process):
             self._keep_damaged(lost)
             return
         self._ledger.sends(self.name, group.items, messages)
-        call = self.sending.begin(group, sum(map(len, messages)), now)
+        call = self.sending.begin(group, now)
         if call is None:
             self._pump_later(0.05)
             return

@@ -116,10 +116,10 @@ def numbers_from_zero() -> list[Any]:
 
 def numbers_of_refused_and_sent() -> list[Any]:
     def begin(real: Any, self: Numbering[Any], polled: Any) -> Any:
-        before = list(self._next)
+        before = self.numbers.copy()
         found = real(self, polled)
-        if before[0] % 5 == 4:
-            self._next = before
+        if before.next[0] % 5 == 4:
+            self.numbers = before
         return found
 
     return [around(Numbering, "begin", begin)]
@@ -177,7 +177,7 @@ def sent_again_on_a_timer() -> list[Any]:
             if item.sent_at is not None and now - item.sent_at > 1.0:
                 del self.tracker._sent[key]
                 item.state, item.position = type(item.state).LOGGED, None
-                self.tracker._lane(item.id.lane_id).ready.append(item)
+                self.tracker._lane(item.id.lane_id).ready.add(item)
         return real(self, now, *rest)
 
     return [around(Sending, "next", next_)]

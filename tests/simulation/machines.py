@@ -18,6 +18,7 @@ MACHINES: dict[str, tuple[str, ...]] = {
     "pipeline/collectors.py": ("Collectors",),
     "pipeline/control.py": ("Control",),
     "pipeline/credits.py": ("Credits", "Shares"),
+    "pipeline/link.py": ("Link",),
     "pipeline/log/core.py": ("LogCore", "_refuse_all"),
     "pipeline/log/framing.py": ("read_record", "scan", "_next_record", "_is_padding"),
     "pipeline/log/recovery.py": ("Recovery", "look_at", "newest", "gaps_in", "_look_at", "_take", "_end_of"),
@@ -61,7 +62,7 @@ LEFT_OUT = {
     *("RawQuery.problems", "RawQuery._lag_ms", "Retention.look", "Quota.figures", "Quota.problem", "Progress.figures"),
     *("Progress._lag_ms", "Progress.log_end", "Collector.figures", "Collectors.update", "Collector.send"),
     *("Group.forget_lanes", "Group.forget_lost"),  # 97 days, and 82 hours: tests/varstore
-    *("Credits.keep", "LogCore.close", "Segments.close", "Life._rest"),
+    *("Credits.keep", "Link.fit", "LogCore.close", "Segments.close", "Life._rest"),
     *(
         "RawQuery._begin_next",
         "BucketsQuery._live",

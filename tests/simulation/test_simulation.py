@@ -241,7 +241,7 @@ def test_what_is_simulated_below_the_drivers_decides_nothing() -> None:
     assert vars(spark.SimLife).keys().isdisjoint({"on_batch", "_step", "_holes", "_check_still_ours"})
     assert vars(spark.SimRaw).keys().isdisjoint({"open", "begin", "_close_gaps", "_look_at"})
     sending = Sending.of(Tracker(), "a")
-    parts = [type(part) for part in (sending.timer, sending.probing, sending.collectors)]
+    parts = [type(part) for part in (sending.link.timer, sending.probing, sending.collectors)]
     assert parts == [AdaptiveTimer, Probing, Collectors]
 
 

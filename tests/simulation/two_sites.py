@@ -12,6 +12,7 @@ from typing import Any
 from artimon.model.batch import BatchHeader, BatchId
 from artimon.model.protocols import SinkRefused
 from pipeline.acks import Position, Verdict
+from pipeline.answers import Answer
 from pipeline.collectors import Endpoint
 from pipeline.log.core import Entry, LogCore
 from pipeline.log.log import NOTE_DELAY_S
@@ -21,7 +22,7 @@ from pipeline.sending import Call, Sending, notes_of_done, notes_of_sent
 from pipeline.sites.binding import SiteBinding
 from pipeline.sites.placing import Placing
 from pipeline.sites.record import load, save
-from pipeline.tracker import Answer, Group, Item, Tracker
+from pipeline.tracker import Group, Item, Tracker
 from tests.simulation.disk import SimDisk
 from tests.simulation.payload import SimEncoder, polled
 from tests.simulation.scheduler import Killed, Process, Scheduler, Violation
@@ -163,7 +164,7 @@ class SiteAgent(Process):
     def _send(self, name: str, sending: Sending, group: Group) -> None:
         """As pipeline.sites.links.SiteSender."""
         now, site = self._scheduler.now, self.sites[name]
-        call = sending.begin(group, group.size, now)
+        call = sending.begin(group, now)
         if call is None:
             return
         top = self.placing.top.get(group.lane, -1)

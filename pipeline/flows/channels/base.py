@@ -9,8 +9,9 @@ from typing import Generic, Protocol, TypeVar
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
 from pipeline.flows.channels.ledger import MAIN, BranchPolicy, Ledger
-from pipeline.flows.channels.seen import Seen
+from pipeline.flows.context import BRANCHES, Context
 from pipeline.flows.event import Parcel
+from pipeline.flows.seen import Seen
 from pipeline.flows.spi import ChannelFailed, Figures, Reader, Take
 from pipeline.flows.transaction import Transaction
 
@@ -180,3 +181,9 @@ class _BranchReader:
     def wake(self) -> None:
         """As Waking."""
         self._channel._wake(self._branch)
+
+
+def branches_of(context: Context) -> Mapping[str, BranchPolicy] | None:
+    """Branches that the flow under construction told; None for a single sink."""
+    branches: Mapping[str, BranchPolicy] | None = context.shared.get(BRANCHES)
+    return branches

@@ -1,5 +1,6 @@
 """A channel over the write-ahead log: what `put` took is on the disk, under an identity, until every branch has done
-with it. docs/formats/wal.md; the spill channel is this one with a cache in memory.
+with it. docs/formats/wal.md; the spill channel is this one with a cache in memory. With disk failover it hands over to
+the sink itself while that works, and the log takes what the sink did not.
 
 What each branch has done with is noted in the log within half a second and synced with the next put: a crash in between
 repeats it, under the same identity."""
@@ -8,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from pydantic import Field
 
@@ -20,19 +22,24 @@ from artimon.model.batch import NO_LANE, BatchError, BatchHeader, BatchId, Batch
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import admit
 from artimon.model.protocols import SinkRefused
-from pipeline.flows.channels.base import LedgerChannel
+from pipeline.delivery.failover import FailoverLog
+from pipeline.delivery.modes import Delivery, after_open, before_open
+from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.cache import Cache
 from pipeline.flows.channels.ledger import BranchPolicy
-from pipeline.flows.channels.seen import Seen, SeenFile
+from pipeline.flows.context import STRAIGHT, Context
 from pipeline.flows.event import Parcel
-from pipeline.flows.numbering import Numbering
+from pipeline.flows.numbering import sealed
 from pipeline.flows.options import Options
-from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
+from pipeline.flows.registry import Component
+from pipeline.flows.seen import Seen, SeenFile
+from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures, Sink, SinkFailed
 from pipeline.log.files import SYSTEM_FILES, Files, LogError, passes
 from pipeline.log.framing import RecordType
 from pipeline.log.log import Entry, Log, LogFailed, QuotaFull
 from pipeline.log.records import Place, encode_acked, encode_cursor, encode_forgotten
 from pipeline.log.segments import CorruptRecord
+from pipeline.numbering import Numbering, Numbers
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +60,12 @@ class FileOptions(Options):
     cache_bytes: int = Field(default=0, ge=0)
 
 
+class SpillOptions(FileOptions):
+    """The file channel with a cache: what fits into it need not be read back."""
+
+    cache_bytes: int = 32 * 1024 * 1024
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A parcel in the log."""
@@ -61,6 +74,31 @@ class Kept:
     place: Place
     series: bool
     """An announcement: forgotten by place, since it has no identity of its own."""
+
+
+class SinkWay:
+    """Way past the log of a flow: to its sink, which has one call at a time. While anything waits in the log, the sink
+    belongs to the runner that drains it."""
+
+    reachable = True
+
+    def __init__(self, sink: Sink, waiting: Callable[[], bool], parcel_of: Callable[[Entry], Parcel]) -> None:
+        self._sink, self._waiting, self._parcel_of = sink, waiting, parcel_of
+
+    def backlog(self, entries: Sequence[Entry]) -> bool:
+        """As of Way."""
+        del entries
+        return self._waiting()
+
+    def send(self, entries: Sequence[Entry]) -> list[tuple[Entry, str]]:
+        """All of them or none."""
+        try:
+            self._sink.deliver([self._parcel_of(entry) for entry in entries])
+        except Exception as error:
+            if not isinstance(error, SinkFailed):
+                log.exception("the sink broke its rules; the log keeps what it was given")
+            return [(entry, str(error)) for entry in entries]
+        return []
 
 
 class FileChannel(LedgerChannel[Kept]):
@@ -76,17 +114,20 @@ class FileChannel(LedgerChannel[Kept]):
         branches: Mapping[str, BranchPolicy] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         files: Files = SYSTEM_FILES,
+        straight: Sink | None = None,
     ) -> None:
+        """`straight`: disk failover, to this sink."""
         most = options.quota_bytes // 2
         policies = {n: replace(p, behind_bytes=min(p.behind_bytes, most)) for n, p in (branches or {}).items()}
         super().__init__(policies, clock)
         self._options, self._folder, self._agent, self._source = options, folder, agent, source
-        self._files, self._order = files, threading.Lock()
-        self._numbering = Numbering(agent, source)
+        self._files, self._order, self._straight = files, threading.Lock(), straight
+        self._numbering: Numbering[Future[list[Place]]] | None = None
+        self._failover: FailoverLog | None = None
         self._cache = Cache(options.cache_bytes)
         self._seen_file = SeenFile(files, folder / "seen")
-        self._coming: dict[BatchId, Future[list[Place]]] = {}
-        """On their way to the disk."""
+        self._coming: dict[BatchId, tuple[Future[list[Place]], Parcel]] = {}
+        """On their way to the disk, or past it to the sink."""
         self._end = (0, 0)
         """Just behind the last place in the log."""
         self._log: Log | None = None
@@ -99,9 +140,10 @@ class FileChannel(LedgerChannel[Kept]):
 
     def start(self) -> None:
         """Raises ChannelFailed when the folder is in use by another process, or the disk refuses."""
-        options = self._options
+        options, delivery = self._options, Delivery.DISK_FAILOVER if self._straight else Delivery.END_TO_END
         segment = min(options.segment_bytes, max(4096, options.quota_bytes // _SEGMENTS))
         try:
+            before_open(self._folder, delivery, self._files)
             self._log = Log(
                 self._folder,
                 self._agent,
@@ -111,6 +153,7 @@ class FileChannel(LedgerChannel[Kept]):
                 quota_bytes=options.quota_bytes,
                 files=self._files,
             )
+            after_open(self._folder, delivery, self._files)
             self._log.on_delete(self._save_seen)
             self._restore(self._log)
         except (LogError, OSError) as error:
@@ -120,18 +163,19 @@ class FileChannel(LedgerChannel[Kept]):
         wal, ends = self._wal(), self._clock.monotonic() + deadline_s
         while True:
             try:
-                waits = self._append(wal, parcels)
+                for future in self._append(parcels):
+                    self._wait_for_disk(future, ends)
                 break
             except QuotaFull as error:
                 self._wait_for_room(wal, str(error), ends)
             except SinkRefused as error:
                 raise ChannelFailed(str(error)) if wal.problem else ChannelFull(str(error)) from error
-        for future in waits:
-            self._wait_for_disk(future, ends)
         self._shed()
 
     def stop(self, deadline_s: float) -> None:
         self._shut()
+        if self._failover is not None:
+            self._failover.stop()
         if self._log is not None:
             self._log.close(deadline_s)
 
@@ -143,8 +187,11 @@ class FileChannel(LedgerChannel[Kept]):
             return {**found, "problems": problems}
         if wal.problem:
             problems.append(wal.problem)
+        failover = self._failover
+        straight = {"direct": failover.direct_batches, "logged": failover.logged_batches} if failover else {}
         return {
             **found,
+            **straight,
             "problems": problems,
             "log_bytes": wal.used_bytes,
             "quota_bytes": wal.quota_bytes,
@@ -167,37 +214,31 @@ class FileChannel(LedgerChannel[Kept]):
         with self._cond:
             return len(self._ledger) + len(self._coming)
 
-    def unknown(self, parcels: Sequence[Parcel]) -> list[Parcel]:
-        """Those whose identity the channel has not had; the others are counted as repeats."""
-        with self._cond:
-            fresh = [parcel for parcel in parcels if parcel.id is None or not self._seen.had(parcel.id)]
-            self.repeats += len(parcels) - len(fresh)
-            return fresh
-
-    def passed_by(self, parcels: Sequence[Parcel]) -> None:
+    def _passed(self, entries: Sequence[Entry]) -> None:
         """These went where they belong without the log; their identities are had (until a crash)."""
         now_ms = self._clock.now_ms()
         with self._cond:
-            for parcel in parcels:
-                if parcel.id is not None:
-                    self._seen.add(parcel.id, now_ms)
+            for entry in entries:
+                self._seen.add(entry.header.id, now_ms)
 
-    def _append(self, wal: Log, parcels: Sequence[Parcel]) -> list[Future[list[Place]]]:
+    def _append(self, parcels: Sequence[Parcel]) -> list[Future[list[Place]]]:
         """The futures of those that are new, and of repeats that are not on the disk yet."""
         with self._order:
             waits, fresh = self._sort(parcels)
-            if fresh:
+            if fresh and self._numbering is not None:
                 self._check_count(len(fresh))
-                before = list(self._numbering.next)
-                try:
-                    sealed = [self._numbering.seal(parcel, self._clock.now_ms()) for parcel in fresh]
-                    future = wal.append([_entry(parcel) for parcel in sealed])
-                except BaseException:
-                    self._numbering.next = before
-                    raise
-                self._note_coming([p.id for p in sealed if p.id is not None], future)
-                self._cache.offer(sealed)
-                waits.append(future)
+                found: list[Parcel] = []
+
+                def entries_of(numbers: Numbers) -> Iterator[Entry]:
+                    now_ms = self._clock.now_ms()
+                    for parcel in fresh:
+                        found.append(sealed(parcel, numbers, self._source, now_ms))
+                        yield _entry(found[-1])
+
+                if begun := self._numbering.append(entries_of):
+                    self._note_coming(found, begun[1])
+                    self._cache.offer(found)
+                    waits.append(begun[1])
         return waits
 
     def _sort(self, parcels: Sequence[Parcel]) -> tuple[list[Future[list[Place]]], list[Parcel]]:
@@ -211,18 +252,18 @@ class FileChannel(LedgerChannel[Kept]):
                     self.repeats += 1
                 elif id is not None and id in self._coming:
                     self.repeats += 1
-                    waits.append(self._coming[id])
+                    waits.append(self._coming[id][0])
                 else:
                     fresh.append(parcel)
                     if id is not None and not _is_series(id):
                         mine.add(id)
         return waits, fresh
 
-    def _note_coming(self, ids: Sequence[BatchId], future: Future[list[Place]]) -> None:
+    def _note_coming(self, parcels: Sequence[Parcel], future: Future[list[Place]]) -> None:
         """Until the disk has answered, which it may have done by now."""
-        known = [id for id in ids if not _is_series(id)]
+        known = {one.id: (future, one) for one in parcels if one.id is not None and not _is_series(one.id)}
         with self._cond:
-            self._coming.update(dict.fromkeys(known, future))
+            self._coming.update(known)
 
         def forget(_: object) -> None:
             with self._cond:
@@ -230,6 +271,16 @@ class FileChannel(LedgerChannel[Kept]):
                     self._coming.pop(id, None)
 
         future.add_done_callback(forget)
+
+    def _parcel_of(self, entry: Entry) -> Parcel:
+        """With its events, if they are still at hand."""
+        with self._cond:
+            _, found = self._coming.get(entry.header.id, (None, None))
+        return found or Parcel((), entry.header.id, entry.payload)
+
+    def _backlog(self) -> bool:
+        with self._cond:
+            return len(self._ledger) > 0
 
     def _durable(self, placed: Sequence[tuple[Entry, Place]]) -> None:
         """Called by the log's flusher, in log order."""
@@ -242,12 +293,15 @@ class FileChannel(LedgerChannel[Kept]):
             self._cond.notify_all()
 
     def _wait_for_disk(self, future: Future[list[Place]], ends: float) -> None:
+        patience = None if self._straight else max(_DISK_S, ends - self._clock.monotonic())  # a sink has its own
         try:
-            future.result(max(_DISK_S, ends - self._clock.monotonic()))
+            future.result(patience)
         except FutureTimeout:
             raise ChannelFailed(f"the disk of {self._folder} is slow: put it again, it may be there") from None
         except LogFailed as error:
             raise ChannelFailed(str(error)) from error
+        except QuotaFull:
+            raise
         except SinkRefused as error:  # the disk refused to write: nothing of the call was kept
             raise ChannelFull(str(error)) from error
 
@@ -309,7 +363,10 @@ class FileChannel(LedgerChannel[Kept]):
     def _restore(self, wal: Log) -> None:
         """Go on with what the log holds."""
         found, now_ms = wal.recovered, self._clock.now_ms()
-        self._numbering = Numbering(self._agent, self._source, wal.epoch, wal.next_sequences)
+        if self._straight is not None:
+            way = SinkWay(self._straight, self._backlog, self._parcel_of)
+            self._failover = FailoverLog(wal, way, self._clock, lambda _: 0, self._passed)
+        self._numbering = Numbering(cast(Log, self._failover) if self._failover else wal, self._agent)
         held = sorted((*found.batches, *found.series), key=lambda one: one[1])
         free = []
         with self._cond:
@@ -359,3 +416,15 @@ def _entry(parcel: Parcel) -> Entry:
 
 def _is_series(id: BatchId) -> bool:
     return id.lane == NO_LANE
+
+
+def _build(options: FileOptions, context: Context) -> FileChannel:
+    folder = context.folder / "log"
+    straight: Sink | None = context.shared.get(STRAIGHT)
+    return FileChannel(
+        options, folder, context.agent, context.flow, branches_of(context), context.clock, straight=straight
+    )
+
+
+FILE = Component("file", FileOptions, _build, outside={})
+SPILL = Component("spill", SpillOptions, _build, outside={})

@@ -19,11 +19,14 @@ from artimon.model.codec import admit
 from artimon.model.deadline import DeadlineExceeded, within
 from artimon.model.kafka_access import client_options
 from artimon.model.routing import partition_of
-from pipeline.flows.channels.seen import Seen
+from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
-from pipeline.flows.numbering import Numbering
+from pipeline.flows.numbering import sealed
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component, Outside
+from pipeline.flows.seen import Seen
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures, Take
+from pipeline.numbering import Numbers
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ class KafkaChannel:
     def __init__(self, options: KafkaOptions, agent: str, source: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self._options, self._clock = options, clock
         self._name = f"{agent}.{source}"
-        self._numbering = Numbering(agent, source)
+        self._numbers, self._source = Numbers(agent), source
         self._put, self._take, self._state = threading.Lock(), threading.RLock(), threading.Lock()
         self._producer: Any = None
         self._consumer: Any = None
@@ -136,7 +139,7 @@ class KafkaChannel:
         with self._state:
             fresh = [parcel for parcel in parcels if parcel.id is None or not self._seen.had(parcel.id)]
             self.repeats += len(parcels) - len(fresh)
-        return [self._numbering.seal(parcel, self._clock.now_ms()) for parcel in fresh]
+        return [sealed(parcel, self._numbers, self._source, self._clock.now_ms()) for parcel in fresh]
 
     def _transact(self, parcels: list[Parcel]) -> None:
         """All of them in Kafka, or ChannelFailed; then the next put has a new producer, which fences this one."""
@@ -265,3 +268,12 @@ def _closed(client: Any, deadline_s: float) -> None:
         client.close(autocommit=False, timeout_ms=round(deadline_s * 1000))
     else:
         client.close(timeout=deadline_s)
+
+
+def _build(options: KafkaOptions, context: Context) -> KafkaChannel:
+    return KafkaChannel(options, context.agent, context.flow, context.clock)
+
+
+KAFKA = Component(
+    "kafka", KafkaOptions, _build, branches=False, outside={"bootstrap": Outside.HOST, "topic": Outside.HOST}
+)

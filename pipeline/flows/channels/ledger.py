@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
+
+from pipeline.delivery.ordered_queue import OrderedQueue
 
 T = TypeVar("T")
 MAIN = ""
@@ -39,18 +40,16 @@ class _Slot(Generic[T]):
 @dataclass(slots=True)
 class _Branch:
     policy: BranchPolicy
-    ready: list[int] = field(default_factory=list)
-    """Heap of the numbers that may be taken."""
-    out: set[int] = field(default_factory=set)
-    """Taken, neither committed nor rolled back."""
+    line: OrderedQueue[int] = field(default_factory=OrderedQueue)
+    """Numbers of the items that it wants."""
     pending_bytes: int = 0
     committed: int = 0
     skipped: int = 0
 
 
 class Ledger(Generic[T]):
-    """Items have numbers that grow as they are added. Invariant: for each branch, `ready` and `out` are disjoint and
-    together the items that it wants; `used_bytes` is the sum over items that any branch wants, `held_bytes` and
+    """Items have numbers that grow as they are added. Invariant: the line of each branch holds the items that
+    it wants; `used_bytes` is the sum over items that any branch wants, `held_bytes` and
     `held_count` over those that a required branch wants."""
 
     def __init__(self, branches: Mapping[str, BranchPolicy] | None = None) -> None:
@@ -77,7 +76,7 @@ class Ledger(Generic[T]):
         slot = _Slot(item, size, 0, 0, since_ms)
         for name in names:
             branch = self._branches[name]
-            heappush(branch.ready, number)
+            branch.line.add(number)
             branch.pending_bytes += size
             slot.wanted += 1
             slot.required += branch.policy.required
@@ -93,13 +92,11 @@ class Ledger(Generic[T]):
         branch = self._branches[name]
         taken: list[tuple[int, T]] = []
         size = 0
-        while branch.ready and len(taken) < most:
-            slot = self._slots[branch.ready[0]]
+        while branch.line and len(taken) < most:
+            slot = self._slots[branch.line.peek()]
             if taken and size + slot.size > most_bytes:
                 break
-            number = heappop(branch.ready)
-            branch.out.add(number)
-            taken.append((number, slot.item))
+            taken.append((branch.line.take(), slot.item))
             size += slot.size
         return taken
 
@@ -107,23 +104,18 @@ class Ledger(Generic[T]):
         """A branch has done with these; returns the items that nobody wants any more. What was skipped or rolled back
         meanwhile does not count."""
         branch = self._branches[name]
-        mine = [number for number in numbers if number in branch.out]
-        branch.out.difference_update(mine)
+        mine = branch.line.settle(numbers)
         branch.committed += len(mine)
         return self._done(branch, mine)
 
     def rollback(self, name: str, numbers: Iterable[int]) -> None:
         """These come again, before everything younger."""
-        branch = self._branches[name]
-        for number in numbers:
-            if number in branch.out:
-                branch.out.discard(number)
-                heappush(branch.ready, number)
+        self._branches[name].line.back(numbers)
 
     def rollback_all(self) -> None:
         """Nothing is out any more."""
-        for name, branch in self._branches.items():
-            self.rollback(name, list(branch.out))
+        for branch in self._branches.values():
+            branch.line.back(list(branch.line.out))
 
     def shed(self) -> list[T]:
         """Let optional branches that are too far behind skip their oldest items; returns what nobody wants any more."""
@@ -133,7 +125,7 @@ class Ledger(Generic[T]):
                 continue
             skipped = []
             spare = branch.pending_bytes - branch.policy.behind_bytes
-            for number in sorted((*branch.ready, *branch.out)):
+            for number in sorted((*branch.line, *branch.line.out)):
                 if spare <= 0:
                     break
                 spare -= self._slots[number].size
@@ -148,9 +140,8 @@ class Ledger(Generic[T]):
 
     def cursor(self, name: str) -> int:
         """The first number that the branch has not done with: everything below needs no repeat for it."""
-        branch = self._branches[name]
-        first = branch.ready[0] if branch.ready else self._next
-        return min(first, *branch.out) if branch.out else first
+        line = self._branches[name].line
+        return min([line.peek() if line else self._next, *line.out])
 
     def item(self, number: int) -> T | None:
         """An item that some branch wants."""
@@ -163,15 +154,15 @@ class Ledger(Generic[T]):
 
     def waiting(self, name: str) -> int:
         """Items of a branch that may be taken now."""
-        return len(self._branches[name].ready)
+        return len(self._branches[name].line)
 
     def figures(self) -> dict[str, dict[str, int]]:
         """Per branch: items and bytes pending, out, committed, skipped."""
         return {
             name or "main": {
-                "pending": len(branch.ready) + len(branch.out),
+                "pending": len(branch.line) + len(branch.line.out),
                 "pending_bytes": branch.pending_bytes,
-                "out": len(branch.out),
+                "out": len(branch.line.out),
                 "committed": branch.committed,
                 "skipped": branch.skipped,
             }
@@ -180,9 +171,7 @@ class Ledger(Generic[T]):
 
     def _skip(self, branch: _Branch, numbers: Sequence[int]) -> list[T]:
         gone = set(numbers)
-        branch.ready = [number for number in branch.ready if number not in gone]
-        heapify(branch.ready)
-        branch.out -= gone
+        branch.line.drop(lambda number: number in gone)
         branch.skipped += len(numbers)
         return self._done(branch, numbers)
 

@@ -8,12 +8,15 @@ from pydantic import Field
 
 from artimon.model.batch import NO_LANE
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.flows.channels.base import LedgerChannel
+from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
+from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel, parcel_bytes
-from pipeline.flows.numbering import Numbering
+from pipeline.flows.numbering import named
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
+from pipeline.numbering import Numbers
 
 
 class MemoryOptions(Options):
@@ -37,7 +40,7 @@ class MemoryChannel(LedgerChannel[Parcel]):
     ) -> None:
         super().__init__(branches, clock)
         self._options = options
-        self._numbering = Numbering(agent, source)
+        self._numbers, self._source = Numbers(agent), source
         self.lost = 0
         """Parcels that were in it when it stopped."""
 
@@ -74,14 +77,14 @@ class MemoryChannel(LedgerChannel[Parcel]):
 
     def _add(self, parcel: Parcel, size: int) -> None:
         """Under `_cond`."""
-        named = self._numbering.name(parcel)
         if parcel.id is not None and self._seen.had(parcel.id):
             self.repeats += 1
             return
-        self._ledger.add(named, size, since_ms=self._clock.now_ms())
-        if named.id is not None and named.id.lane != NO_LANE:
-            self._pending.add(named.id)
-            self._seen.add(named.id, self._clock.now_ms())
+        parcel = named(parcel, self._numbers, self._source)
+        self._ledger.add(parcel, size, since_ms=self._clock.now_ms())
+        if parcel.id is not None and parcel.id.lane != NO_LANE:
+            self._pending.add(parcel.id)
+            self._seen.add(parcel.id, self._clock.now_ms())
             self._seen.stay_small(self._clock.now_ms())
 
     def _read(self, items: Sequence[Parcel]) -> tuple[list[Parcel], list[int]]:
@@ -93,3 +96,10 @@ class MemoryChannel(LedgerChannel[Parcel]):
 
     def _limits(self) -> str:
         return f"room for {self._options.parcels} parcels and {self._options.bytes} bytes"
+
+
+def _build(options: MemoryOptions, context: Context) -> MemoryChannel:
+    return MemoryChannel(options, context.agent, context.flow, branches_of(context), context.clock)
+
+
+MEMORY = Component("memory", MemoryOptions, _build, durable=False, outside={})

@@ -16,14 +16,17 @@ from artimon.model.batch import NO_LANE, BatchId
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import parse_header
 from artimon.model.ranges import LaneId, LaneRanges
-from pipeline.flows.channels.base import LedgerChannel
+from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
-from pipeline.flows.channels.seen import Seen
+from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
-from pipeline.flows.numbering import Numbering
+from pipeline.flows.numbering import sealed
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component
+from pipeline.flows.seen import Seen
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
 from pipeline.log.files import SYSTEM_FILES, Lock, LogError, ensure_folder
+from pipeline.numbering import Numbers
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS parcels (n INTEGER PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL);
@@ -65,7 +68,7 @@ class SqlChannel(LedgerChannel[Row]):
     ) -> None:
         super().__init__(branches, clock)
         self._options, self._folder = options, folder
-        self._numbering = Numbering(agent, source)
+        self._numbers, self._source = Numbers(agent), source
         self._turn = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._lock_file: Lock | None = None
@@ -92,11 +95,11 @@ class SqlChannel(LedgerChannel[Row]):
         ends = self._clock.monotonic() + deadline_s
         self._wait_for_room(len(parcels), ends)
         with self._turn:
-            before = list(self._numbering.next)
+            before = self._numbers.copy()
             try:
                 rows = self._insert(self._fresh(parcels))
             except BaseException:
-                self._numbering.next = before
+                self._numbers = before
                 raise
             now_ms = self._clock.now_ms()
             with self._cond:
@@ -140,7 +143,7 @@ class SqlChannel(LedgerChannel[Row]):
             if parcel.id is not None and (self._seen.had(parcel.id) or parcel.id in mine):
                 self.repeats += 1
                 continue
-            fresh.append(self._numbering.seal(parcel, self._clock.now_ms()))
+            fresh.append(sealed(parcel, self._numbers, self._source, self._clock.now_ms()))
             if parcel.id is not None and parcel.id.lane != NO_LANE:  # announcements share one, and are never repeats
                 mine.add(parcel.id)
         return fresh
@@ -276,3 +279,11 @@ def _opened(path: Path, busy_s: float) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _build(options: SqlOptions, context: Context) -> SqlChannel:
+    folder = context.folder / "sql"
+    return SqlChannel(options, folder, context.agent, context.flow, branches_of(context), context.clock)
+
+
+SQL = Component("sql", SqlOptions, _build, outside={})

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from pipeline.delivery.modes import Delivery
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
-
-
-class Delivery(StrEnum):
-    """What a flow promises its source when a put returns."""
-
-    END_TO_END = "end-to-end"
-    """On the disk here until the sink has it for good."""
-    DISK_FAILOVER = "disk-failover"
-    """The sink has it, or the disk here."""
-    BEST_EFFORT = "best-effort"
-    """In memory."""
 
 
 class FlowOptions(Options):

@@ -11,7 +11,8 @@ from pydantic_core import InitErrorDetails
 
 from artimon.runtime.config_file import ConfigFile, Form, parse_config, read_config
 from artimon.runtime.config_model import Conversion, Section, built, fault, gather, refusal, refuse, repeated
-from pipeline.flows.config.model import BranchOptions, Chosen, Delivery, FlowConfig, FlowOptions, SinkChosen
+from pipeline.delivery.modes import Delivery
+from pipeline.flows.config.model import BranchOptions, Chosen, FlowConfig, FlowOptions, SinkChosen
 from pipeline.flows.registry import BrokenComponent, Component, Part, Registry, UnknownComponent
 
 MOST_FLOWS = 1_000

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import Field
 
 from artimon.model.clock import Clock
+from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.groups.standing import Standing, by_priority, in_turn, least_loaded
 from pipeline.flows.lifecycle import Member, State, stop_all
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component
 from pipeline.flows.spi import Figures, Sink, SinkFailed
 
 Order = Callable[[list[Standing], float, int], list[Standing]]
@@ -125,8 +127,19 @@ class ChoiceGroup:
         return "no sink took it: " + "; ".join(f"{name}: {why}" for name, why in {**reasons, **resting}.items())
 
 
-ORDERS: dict[str, Order] = {
-    "failover": lambda standings, now, _: by_priority(standings, now),
-    "round-robin": in_turn,
-    "least-loaded": least_loaded,
-}
+class FanOutOptions(Options):
+    """Each sink says itself whether it is `required` and how many `behind_bytes` it may be behind if not."""
+
+
+def _choice(order: Order) -> Callable[[ChoiceOptions, Context], Callable[[Mapping[str, Sink]], ChoiceGroup]]:
+    """Builder of a group: it returns a function from the sinks by name to the group."""
+    return lambda options, context: lambda sinks: ChoiceGroup(sinks, order, options, context.clock)
+
+
+FAILOVER = Component(
+    "failover", ChoiceOptions, _choice(lambda standings, now, _: by_priority(standings, now)), outside={}
+)
+ROUND_ROBIN = Component("round-robin", ChoiceOptions, _choice(in_turn), outside={})
+LEAST_LOADED = Component("least-loaded", ChoiceOptions, _choice(least_loaded), outside={})
+FAN_OUT = Component("fan-out", FanOutOptions, lambda options, _: options, outside={})
+"""Nothing is built: a fan-out is the business of the channel."""

@@ -1,0 +1,1 @@
+"""Interceptors: they change or drop events between source and channel. `base` is what all share."""

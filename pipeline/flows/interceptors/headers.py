@@ -10,6 +10,7 @@ from artimon.model.clock import Clock
 from pipeline.flows.event import Event
 from pipeline.flows.interceptors.base import PerEvent
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component
 
 
 class TimestampOptions(Options):
@@ -99,3 +100,11 @@ def _address() -> str:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
         return "127.0.0.1"
+
+
+TIMESTAMP = Component(
+    "timestamp", TimestampOptions, lambda options, context: Timestamp(options, context.clock), outside={}
+)
+HOST = Component("host", HostOptions, lambda options, _: Host(options), outside={})
+STATIC = Component("static", StaticOptions, lambda options, _: Static(options), outside={})
+DROP_HEADERS = Component("drop-headers", DropHeadersOptions, lambda options, _: DropHeaders(options), outside={})

@@ -10,6 +10,7 @@ from pydantic import AfterValidator
 from pipeline.flows.event import Event
 from pipeline.flows.interceptors.base import PerEvent
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component
 
 
 def _pattern(text: str) -> str:
@@ -71,3 +72,7 @@ class RegexExtract(PerEvent):
 
 def _text(event: Event, header: str | None) -> str:
     return event.headers.get(header, "") if header else event.body.decode("utf-8", "replace")
+
+
+FILTER = Component("regex-filter", FilterOptions, lambda options, _: RegexFilter(options), outside={})
+EXTRACT = Component("regex-extract", ExtractOptions, lambda options, _: RegexExtract(options), outside={})

@@ -6,33 +6,35 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from artimon.model.batch import BatchError, BatchId
+from artimon.model.batch import NO_LANE, BatchError, BatchId
 from artimon.model.codec import verify
-from bookkeeper.framed import CallTimeout
-from pipeline.collectors import Collectors, Endpoint
-from pipeline.connections import CALL_FAILURES, Connections
+from pipeline.collector_client import CollectorClient, NotSent
+from pipeline.collectors import Endpoint
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
-from pipeline.flows.hop import Discovery, parse_endpoint_text
+from pipeline.flows.hop import parse_endpoint_text
 from pipeline.flows.numbering import encoded
 from pipeline.flows.options import Options
-from pipeline.flows.spi import Figures, FlowError, SinkFailed
+from pipeline.flows.registry import Component, Outside
+from pipeline.flows.spi import Figures, SinkFailed
+from pipeline.link import CALL_COUNT, Link
 from pipeline.plane.groups import Followed
-from pipeline.timer import AdaptiveTimer
 
-CALL_BYTES = 4 * 1024 * 1024
-CALL_MESSAGES = 2_000
 _ASK_S = 0.05
 _ASK_MOST_S = 1.0
 
 
 class _Full(SinkFailed):
-    """The next agent has no room for all of a call."""
+    """The next agent has no room for all `messages` of a call."""
+
+    def __init__(self, reason: str, messages: int) -> None:
+        super().__init__(reason)
+        self.messages = messages
 
 
 class AgentSinkOptions(Options):
@@ -65,10 +67,8 @@ class AgentSink:
 
     def __init__(self, options: AgentSinkOptions, context: Context) -> None:
         self._options, self._context, self._clock = options, context, context.clock
-        self._agents = Collectors(context.agent)
-        self._timer = AdaptiveTimer(least=options.least_s, most=options.most_s)
-        self._connections = Connections()
-        self._discovery: Discovery | Followed | None = None
+        self._client = CollectorClient(Link.of(context.agent, options.least_s, options.most_s), context.clock)
+        self._members: Followed | None = None
         self._encoded: dict[BatchId, bytes] = {}
         """Bytes of parcels that came without and whose delivery has not ended: they must not change."""
         self._accepted: set[BatchId] = set()
@@ -80,40 +80,35 @@ class AgentSink:
     def start(self) -> None:
         """Raises FlowError for a group without ZooKeeper. Nobody need be reachable."""
         self._stop.clear()
-        if self._options.group:
-            address, groups = self._context.shared.get("zookeeper", ""), self._context.shared.get("groups")
-            if not address and groups is None:
-                raise FlowError(f"sink agent: group {self._options.group!r} needs ZooKeeper, and this agent has none")
+        if group := self._options.group:
             # the agent's own directory has the last known members on its disk, and one session for all sinks
-            self._discovery = groups.follow(self._options.group) if groups else Discovery(address, self._options.group)
-            self._discovery.start()
+            self._members = self._context.directory("sink agent", group).follow(group)
+            self._look_around()
         else:
-            self._agents.update({text: parse_endpoint_text(text) for text in self._options.to})
+            self._client.update({text: parse_endpoint_text(text) for text in self._options.to})
 
     def deliver(self, parcels: Sequence[Parcel]) -> None:
         parcels = self._with_bytes(parcels)
-        for portion in _portions([parcel for parcel in parcels if parcel.id not in self._accepted]):
-            self._send_all(portion)
+        self._send_all([parcel for parcel in parcels if parcel.id not in self._accepted])
         if self._options.ack == "terminal":
             self._await([parcel.id for parcel in parcels if parcel.id is not None])
         self._encoded.clear()
         self._accepted.clear()
 
     def stop(self, deadline_s: float) -> None:
+        del deadline_s  # closing connections waits for nothing
         self._stop.set()
-        if self._discovery is not None:
-            self._discovery.stop(deadline_s / 2)
-        self._connections.close()
+        self._client.close()
 
     def figures(self) -> Figures:
-        problem = self._discovery.problem if self._discovery else ""
+        problem, link = self._members.problem if self._members else "", self._client.link
         return {
             "sent": self.sent,
             "bytes": self.bytes,
-            "failures": dict(self.failures),
-            "agents": len(self._agents),
-            "agents_up": self._agents.up(),
-            "deadline_ms": round(self._timer.deadline() * 1000),
+            "failures": {**self.failures, **link.unanswered},
+            "agents": len(link.collectors),
+            "agents_up": link.collectors.up(),
+            "deadline_ms": round(link.timer.deadline() * 1000),
             "problems": [problem] if problem else [],
         }
 
@@ -132,36 +127,40 @@ class AgentSink:
             made.append(parcel)
         return made
 
-    def _send_all(self, parcels: list[Parcel]) -> None:
-        """In halves, if the next agent has no room for all of them at once."""
+    def _send_all(self, parcels: Sequence[Parcel]) -> None:
+        """In calls of half as many, if the next agent has no room for all of one at once."""
+        at, most = 0, CALL_COUNT
+        while at < len(parcels):
+            try:
+                at += self._send(parcels[at : at + most])
+            except _Full as full:
+                if full.messages == 1:
+                    raise
+                most = full.messages // 2
+
+    def _send(self, parcels: Sequence[Parcel]) -> int:
+        """One call; the number of parcels from the first on that the next agent has now."""
+        self._look_around()
         try:
-            self._send(parcels)
-        except _Full:
-            if len(parcels) == 1:
-                raise
-            half = len(parcels) // 2
-            self._send_all(parcels[:half])
-            self._send_all(parcels[half:])
-
-    def _send(self, parcels: list[Parcel]) -> None:
-        endpoint = self._pick()
-        answers = self._call(endpoint, "send", [parcel.data for parcel in parcels])
-        if len(answers) != len(parcels):
-            raise SinkFailed(f"{endpoint.host}:{endpoint.port}: {len(answers)} answers to {len(parcels)} messages")
-        for parcel, answer in zip(parcels, answers, strict=True):
-            if not answer.ok:
-                self._refused(endpoint, parcel, answer.reason or "no reason given")
-        self._accepted.update(parcel.id for parcel in parcels if parcel.id is not None)
+            endpoint, answers = self._client.send([parcel.data or b"" for parcel in parcels])
+        except NotSent as error:
+            raise self._unreached(error) from error
+        for parcel, answer in zip(parcels, answers, strict=False):
+            if answer.position is None:
+                self._refused(endpoint, parcel, answer.reason, len(answers))
+            if parcel.id is not None and parcel.id.lane != NO_LANE:  # announcements share an identity
+                self._accepted.add(parcel.id)
         self._context.progress()
-        self.sent += len(parcels)
-        self.bytes += sum(len(parcel.data or b"") for parcel in parcels)
+        self.sent += len(answers)
+        self.bytes += sum(len(parcel.data or b"") for parcel in parcels[: len(answers)])
+        return len(answers)
 
-    def _refused(self, endpoint: Endpoint, parcel: Parcel, reason: str) -> None:
+    def _refused(self, endpoint: Endpoint, parcel: Parcel, reason: str, messages: int) -> None:
         kind = reason.split(":", 1)[0]
         self.failures[kind] += 1
         text = f"{endpoint.host}:{endpoint.port} refuses {parcel.id}: {reason}"
         if kind == "full":
-            raise _Full(text)
+            raise _Full(text, messages)
         raise SinkFailed(text, retry=kind != "damaged" or _whole(parcel))
 
     def _await(self, ids: list[BatchId]) -> None:
@@ -170,7 +169,7 @@ class AgentSink:
         while missing:
             if self._stop.is_set():
                 raise SinkFailed("stopped before the end of the flow had them")
-            answers = self._call(self._pick(), "delivered", [str(id) for id in missing])
+            answers = self._delivered(missing)
             left = [id for id, fine in zip(missing, answers, strict=False) if not fine]
             now = self._clock.monotonic()
             last = now if len(left) < len(missing) else last
@@ -182,46 +181,24 @@ class AgentSink:
                 self._clock.wait(self._stop, wait)
                 wait = min(_ASK_MOST_S, wait * 1.5)
 
-    def _pick(self) -> Endpoint:
-        if self._discovery is not None:
-            self._agents.update(dict(self._discovery.found()))
-        endpoint = self._agents.pick(self._clock.monotonic())
-        if endpoint is None:
-            self.failures["nobody"] += 1
-            raise SinkFailed(
-                "no next agent can be reached" if len(self._agents) else "no next agent is known: is one registered?"
-            )
-        return endpoint
-
-    def _call(self, endpoint: Endpoint, method: str, argument: Sequence[Any]) -> Any:
-        client = self._connections.to(endpoint, self._agents.known)
-        began = self._clock.monotonic()
+    def _delivered(self, ids: list[BatchId]) -> list[bool]:
+        """Answers of the next agent: whether the end of the flow has each of these."""
+        self._look_around()
         try:
-            answers = client.call(method, argument, timeout=self._timer.deadline())
-        except CALL_FAILURES as error:
-            self.failures[type(error).__name__] += 1
-            self._agents.failed(endpoint, self._clock.monotonic())
-            if isinstance(error, CallTimeout):
-                self._timer.timed_out()
-            raise SinkFailed(f"{endpoint.host}:{endpoint.port}: {type(error).__name__}: {error}") from error
-        self._agents.worked(endpoint)
-        self._timer.answered(self._clock.monotonic() - began)
-        return answers
+            return list(self._client.ask("delivered", [str(id) for id in ids]))
+        except NotSent as error:
+            raise self._unreached(error) from error
 
+    def _look_around(self) -> None:
+        if self._members is not None:
+            self._client.update(self._members.found())
 
-def _portions(parcels: Sequence[Parcel]) -> Iterator[list[Parcel]]:
-    """What one call carries."""
-    portion: list[Parcel] = []
-    size = 0
-    for parcel in parcels:
-        more = len(parcel.data or b"")
-        if portion and (size + more > CALL_BYTES or len(portion) >= CALL_MESSAGES):
-            yield portion
-            portion, size = [], 0
-        portion.append(parcel)
-        size += more
-    if portion:
-        yield portion
+    def _unreached(self, error: NotSent) -> SinkFailed:
+        if error.endpoint is not None:
+            return SinkFailed(str(error))
+        self.failures["nobody"] += 1
+        known = len(self._client.link.collectors)
+        return SinkFailed("no next agent can be reached" if known else "no next agent is known: is one registered?")
 
 
 def _whole(parcel: Parcel) -> bool:
@@ -231,3 +208,6 @@ def _whole(parcel: Parcel) -> bool:
     except BatchError:
         return False
     return True
+
+
+AGENT = Component("agent", AgentSinkOptions, AgentSink, terminal=False, outside={"to": Outside.HOST})

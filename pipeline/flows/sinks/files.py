@@ -22,11 +22,11 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from artimon.model.batch import BatchError
-from pipeline.flows.channels.seen import Seen
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of
 from pipeline.flows.options import Options, is_below
-from pipeline.flows.registry import Part
+from pipeline.flows.registry import Component, Outside
+from pipeline.flows.seen import Seen
 from pipeline.flows.spi import Encoding, Figures, SinkFailed
 from pipeline.log.files import SystemFiles, read_whole, write_whole
 from pipeline.rolling.rolling_file import RollingFile, take_over
@@ -98,8 +98,7 @@ class FilesSink:
     def __init__(self, options: FilesOptions, context: Context) -> None:
         self._options, self._context, self._clock = options, context, context.clock
         self._store: Store = open_store(options.uri)
-        encoding = context.registry.find(Part.ENCODING, options.encoding)
-        self._encoding: Encoding = encoding.build(encoding.options(), context)
+        self._encoding: Encoding = context.encodings.encoding(options.encoding, context)
         self._ending = f".{options.encoding}" + (".gz" if options.compression == "gzip" else "")
         name = context.component or "files"
         self._path = context.folder / f"{_UNSAFE.sub('_', name)}.files.json"
@@ -365,3 +364,6 @@ def _safe(text: str) -> str:
     """A header as part of a path: nothing that leads elsewhere."""
     found = _UNSAFE.sub("_", text)[:100]
     return found if found.strip(".") else "_"
+
+
+FILES = Component("files", FilesOptions, FilesSink, outside={"uri": Outside.WRITE, "below": Outside.HOST})

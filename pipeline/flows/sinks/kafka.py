@@ -18,9 +18,11 @@ from pipeline.acks import Position
 from pipeline.broker import Broker, BrokerError, Message
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
-from pipeline.flows.numbering import Numbering
+from pipeline.flows.numbering import sealed
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component, Outside
 from pipeline.flows.spi import Figures, SinkFailed
+from pipeline.numbering import Numbers
 from pipeline.placing import message_for
 
 RELIED_ON = ("samples", "events")
@@ -41,7 +43,7 @@ class KafkaSink:
 
     def __init__(self, options: KafkaSinkOptions, context: Context) -> None:
         self._options, self._clock = options, context.clock
-        self._numbering = Numbering(context.agent, context.flow)
+        self._numbers, self._flow = Numbers(context.agent), context.flow
         self._broker: Broker | None = None
         self.counts: Counter[str] = Counter()
         self._sealed: dict[BatchId, bytes] = {}
@@ -105,9 +107,13 @@ class KafkaSink:
     def _message(self, broker: Broker, parcel: Parcel) -> Message:
         data = parcel.data or (self._sealed.get(parcel.id) if parcel.id is not None else None)
         if data is None:
-            data = self._numbering.seal(parcel, self._clock.now_ms()).data
+            data = sealed(parcel, self._numbers, self._flow, self._clock.now_ms()).data
             if data is None:
                 raise BatchError("a parcel without events and without bytes")
             if parcel.id is not None:
                 self._sealed[parcel.id] = data
         return message_for(broker, self._options.prefix, parse_header(data), data)
+
+
+OUTSIDE = {"bootstrap": Outside.HOST, "prefix": Outside.HOST}
+KAFKA = Component("kafka", KafkaSinkOptions, KafkaSink, outside=OUTSIDE)

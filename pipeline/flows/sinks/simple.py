@@ -9,6 +9,7 @@ from pydantic import Field
 
 from pipeline.flows.event import Parcel, events_of
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component
 from pipeline.flows.spi import Figures
 
 log = logging.getLogger(__name__)
@@ -72,3 +73,7 @@ class LogSink:
 
     def figures(self) -> Figures:
         return {"parcels": self.parcels, "left_out": self.left_out}
+
+
+LOG = Component("log", LogOptions, lambda options, context: LogSink(options, context.flow), outside={})
+NULL = Component("null", NullOptions, lambda options, _: NullSink(options), outside={})

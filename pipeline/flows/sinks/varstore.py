@@ -13,7 +13,8 @@ from pipeline.acks import Position
 from pipeline.broker import Message
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
-from pipeline.flows.sinks.kafka import KafkaSink, KafkaSinkOptions
+from pipeline.flows.registry import Component
+from pipeline.flows.sinks.kafka import OUTSIDE, KafkaSink, KafkaSinkOptions
 from pipeline.flows.spi import SinkFailed
 from pipeline.spark.shards import ShardDirectory, ShardsUnknown, Standings, groups
 
@@ -73,3 +74,6 @@ def reached(shards: Iterable[Standings | None], until: Mapping[int, int]) -> boo
     return bool(found) and all(
         shard is not None and all(at.get(p, 0) >= end for _, at in shard for p, end in until.items()) for shard in found
     )
+
+
+VARSTORE = Component("varstore", VarstoreOptions, VarstoreSink, outside=OUTSIDE)

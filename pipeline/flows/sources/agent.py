@@ -5,7 +5,6 @@ is known and dropped by the channel."""
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections import Counter
@@ -16,12 +15,14 @@ from pydantic import Field
 
 from artimon.model.batch import BatchError, BatchHeader, BatchId
 from artimon.model.codec import admit
-from artimon.model.registration import Registration, zookeeper_client
+from artimon.model.registration import Registration
 from bookkeeper.framed import FramedServer
+from pipeline.collectors import Endpoint
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
-from pipeline.flows.hop import FLOWS_PATH, parse_id
+from pipeline.flows.hop import parse_id
 from pipeline.flows.options import FramedOptions
+from pipeline.flows.registry import ADDRESS, Component
 from pipeline.flows.sources.listening import framed_server
 from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
 from pipeline.holding import Holding
@@ -52,7 +53,6 @@ class AgentSource:
         self.messages = self.bytes = 0
         self.nacks: Counter[str] = Counter()
         self._server: FramedServer | None = None
-        self._zookeeper: Any = None
         self._registration: Registration | None = None
 
     @property
@@ -72,8 +72,6 @@ class AgentSource:
     def stop(self, deadline_s: float) -> None:
         if self._registration is not None:
             self._registration.stop(deadline_s / 3)
-            self._zookeeper.stop()
-            self._zookeeper.close()
         if self._server is not None:
             self._server.stop(deadline_s / 2)
 
@@ -144,12 +142,10 @@ class AgentSource:
         return collector_idl().Answer(False, "", "", -1, -1, reason)
 
     def _register(self) -> None:
-        address = self._context.shared.get("zookeeper")
-        if not address:
-            raise FlowError(f"source agent: group {self._options.group!r} needs ZooKeeper, and this agent has none")
-        self._zookeeper = zookeeper_client(address)
-        data = json.dumps({"host": self._options.host, "port": self.port, "pid": os.getpid()}).encode()
-        path = f"{FLOWS_PATH}/{self._options.group}/{self._context.agent}.{self._context.flow}"
-        self._registration = Registration(self._zookeeper, path, data)
-        self._zookeeper.start_async()
-        self._registration.start()
+        group, endpoint = self._options.group, Endpoint(self._options.host, self.port)
+        name = f"{self._context.agent}.{self._context.flow}".replace("/", "_")
+        directory = self._context.directory("source agent", group)
+        self._registration = directory.serve(group, name, endpoint, pid=os.getpid())
+
+
+AGENT = Component("agent", AgentSourceOptions, AgentSource, outside=ADDRESS)

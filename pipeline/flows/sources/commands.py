@@ -17,6 +17,7 @@ from artimon.model.event import MAX_BODY
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component, Outside
 from pipeline.flows.sources.handing import Handing, Stopped
 from pipeline.flows.sources.lines import cut_lines
 from pipeline.flows.spi import Figures, Put
@@ -202,3 +203,6 @@ class ExecSource:
         if problem != self.problem:
             log.warning("exec: %s", problem)
         self.problem = problem
+
+
+EXEC = Component("exec", ExecOptions, ExecSource, outside={"command": Outside.HOST, "folder": Outside.HOST})

@@ -22,6 +22,7 @@ from pipeline.flows.context import Context
 from pipeline.flows.encodings import JsonLines, JsonOptions
 from pipeline.flows.event import Event
 from pipeline.flows.options import Server
+from pipeline.flows.registry import ADDRESS, Component
 from pipeline.flows.sources.handing import Handing
 from pipeline.flows.sources.lines import cut_lines
 from pipeline.flows.spi import Figures, Put
@@ -230,3 +231,6 @@ def _events(kind: str, data: bytes) -> Sequence[Event] | None:
 def _few(count: int) -> None:
     if count > MOST_EVENTS:
         raise ValueError(f"more than {MOST_EVENTS} events: send them in several requests")
+
+
+HTTP = Component("http", HttpOptions, HttpSource, outside=ADDRESS)

@@ -20,6 +20,7 @@ from artimon.model.kafka_access import client_options
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component, Outside
 from pipeline.flows.sources.journal import Intent, Journal
 from pipeline.flows.spi import ChannelFailed, Figures, Put
 
@@ -243,3 +244,6 @@ def _digest(records: list[Any]) -> str:
         digest.update(repr((record.offset, record.key, record.headers)).encode())
         digest.update(bytes(record.value or b""))
     return digest.hexdigest()
+
+
+KAFKA = Component("kafka", KafkaSourceOptions, KafkaSource, outside={"bootstrap": Outside.HOST, "topic": Outside.HOST})

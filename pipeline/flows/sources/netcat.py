@@ -8,6 +8,7 @@ from artimon.model.event import MAX_BODY
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event
 from pipeline.flows.options import Server
+from pipeline.flows.registry import ADDRESS, Component
 from pipeline.flows.sources.handing import Handing
 from pipeline.flows.sources.lines import cut_lines
 from pipeline.flows.sources.listening import ByteServer
@@ -63,3 +64,6 @@ class NetcatSource:
 
 READ_AHEAD = 64 * 1024
 """More than a line that may come in one read."""
+
+
+NETCAT = Component("netcat", NetcatOptions, NetcatSource, outside=ADDRESS)

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from pipeline.flows.event import Event, parcels_of
 from pipeline.flows.options import Options
+from pipeline.flows.registry import Component
 from pipeline.flows.spi import Figures, Put
 
 
@@ -92,3 +93,8 @@ class ApiSource:
 
     def figures(self) -> Figures:
         return {}
+
+
+API = Component("api", ApiOptions, lambda _, __: ApiSource(), outside={})
+LIST = Component("list", ListOptions, lambda options, _: ListSource(options), outside={})
+SEQUENCE = Component("sequence", SequenceOptions, lambda options, _: SequenceSource(options), outside={})

@@ -18,6 +18,7 @@ from artimon.model.exposure import family_of
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event
 from pipeline.flows.options import Server
+from pipeline.flows.registry import ADDRESS, Component
 from pipeline.flows.sources.handing import Handing
 from pipeline.flows.sources.listening import ByteServer
 from pipeline.flows.spi import Figures, Put
@@ -221,3 +222,6 @@ def _time(headers: dict[str, str]) -> None:
         headers["time_ms"] = str(round(datetime.fromisoformat(headers.get("time", "")).timestamp() * 1000))
     except ValueError:
         pass
+
+
+SYSLOG = Component("syslog", SyslogOptions, SyslogSource, outside=ADDRESS)

@@ -19,6 +19,7 @@ from artimon.model.event import MAX_BODY, MAX_EVENTS, RAW_BYTES, event_bytes
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event
 from pipeline.flows.options import Options, is_below
+from pipeline.flows.registry import Component, Outside
 from pipeline.flows.sources.journal import Intent, Journal
 from pipeline.flows.sources.lines import cut_lines
 from pipeline.flows.spi import Figures, Put
@@ -330,3 +331,6 @@ def _size(descriptor: int) -> int:
 
 def _digest(descriptor: int, length: int) -> str:
     return xxhash.xxh3_64_hexdigest(os.pread(descriptor, length, 0))
+
+
+TAIL = Component("tail", TailOptions, TailSource, outside={"paths": Outside.READ, "below": Outside.HOST})

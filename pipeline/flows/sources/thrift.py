@@ -17,6 +17,7 @@ from bookkeeper.framed import FramedServer
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, parcels_of
 from pipeline.flows.options import FramedOptions
+from pipeline.flows.registry import ADDRESS, Component
 from pipeline.flows.sources.calls import Calls
 from pipeline.flows.sources.listening import framed_server
 from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
@@ -124,3 +125,6 @@ def _digest(parcels: Sequence[Parcel]) -> int:
         hasher.update(b"%r %d:" % (sorted(event.headers.items()), len(event.body)))
         hasher.update(event.body)
     return hasher.intdigest()
+
+
+THRIFT = Component("thrift", ThriftOptions, ThriftSource, outside=ADDRESS)

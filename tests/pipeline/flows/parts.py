@@ -105,9 +105,8 @@ def context(folder: Path, sinks: Sinks, agent: str = "agent-1", shared: Mapping[
 
 def flow(text: str, folder: Path, sinks: Sinks, agent: str = "agent-1") -> Flow:
     """The one flow that `text` (TOML) describes."""
-    about = context(folder, sinks, agent)
-    (config,) = parse_flows(text, about.registry)
-    return Flow(config, about)
+    (config,) = parse_flows(text, registry(sinks))
+    return Flow(config, context(folder, sinks, agent))
 
 
 def until_full(put: Callable[[int], None]) -> int:

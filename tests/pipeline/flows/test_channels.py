@@ -13,7 +13,7 @@ from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.codec import encode_series
 from artimon.model.event_codec import encode_events
 from artimon.model.values import ValueType
-from pipeline.flows.channels import seen
+from pipeline.flows import seen
 from pipeline.flows.channels.file import FileChannel, FileOptions
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.channels.memory import MemoryChannel, MemoryOptions

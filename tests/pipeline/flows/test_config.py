@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from artimon.runtime.config_file import ConfigFileError, Form
+from pipeline.delivery.modes import Delivery
 from pipeline.flows.builtin import builtin
-from pipeline.flows.config.model import Delivery
 from pipeline.flows.config.read import parse_flows, read_flows
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Part, Registry

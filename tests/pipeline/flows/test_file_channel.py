@@ -12,8 +12,8 @@ from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
 from pipeline.flows.channels.file import FileChannel, FileOptions
 from pipeline.flows.channels.ledger import BranchPolicy
-from pipeline.flows.channels.seen import FORGET_MS, Seen
 from pipeline.flows.event import Parcel
+from pipeline.flows.seen import FORGET_MS, Seen
 from pipeline.flows.spi import ChannelFailed, ChannelFull, Take
 from pipeline.log.files import Files
 from pipeline.log.records import BadPayload, decode_cursor, encode_cursor

@@ -12,20 +12,22 @@ import pytest
 
 from artimon.model.batch import BatchId, Samples
 from artimon.model.codec import encode_samples
+from pipeline.flows import numbering
 from pipeline.flows.builtin import builtin
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel
-from pipeline.flows.numbering import Numbering
 from pipeline.flows.sinks.files import FilesOptions, FilesSink
 from pipeline.flows.spi import SinkFailed
+from pipeline.numbering import Numbers
 from pipeline.rolling.store import LocalStore, Store, StoreError, open_store
 from tests.waiting import eventually
 
-NUMBERING = Numbering("a", "f", 7)
+NUMBERS = Numbers("a", 7)
 
 
 def sealed(*bodies: str, **headers: str) -> Parcel:
-    return NUMBERING.seal(Parcel(tuple(Event(headers, body.encode()) for body in bodies)), 1_000)
+    events = tuple(Event(headers, body.encode()) for body in bodies)
+    return numbering.sealed(Parcel(events), NUMBERS, "f", 1_000)
 
 
 def sink(folder: Path, uri: str, **options: Any) -> FilesSink:

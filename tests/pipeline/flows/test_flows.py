@@ -22,7 +22,7 @@ from pipeline.flows.flows import Flows
 from pipeline.flows.spi import ChannelFull, FlowError
 from pipeline.plane.commands import Mode
 from pipeline.plane.runtime import Flows as PlaneFlows
-from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel
+from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel, registry
 from tests.waiting import eventually
 
 
@@ -38,8 +38,8 @@ def sinks() -> Sinks:
 @pytest.fixture
 def flows(tmp_path: Path, sinks: Sinks) -> Iterator[Flows]:
     about = context(tmp_path, sinks)
-    configs = parse_flows(json.dumps({"flow": [one("fixed", "fixed")]}), about.registry, "json")
-    made = Flows(configs, about)
+    known = registry(sinks)
+    made = Flows(parse_flows(json.dumps({"flow": [one("fixed", "fixed")]}), known, "json"), about, known)
     made.start()
     yield made
     for sink in sinks.values():

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from artimon.model.registration import zookeeper_client
+from artimon.model.watcher import Watcher
 from artimon.stack.topics import Topic, make_topics
 from pipeline.flows.config.read import parse_flows
+from pipeline.flows.context import GROUPS
 from pipeline.flows.flow import Flow
-from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel
+from pipeline.plane.groups import Directory
+from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel, registry
 from tests.pipeline.kafka_helpers import APPEND_TIME, collector, deduplicated, own_topics
 from tests.waiting import eventually
 
@@ -34,9 +39,32 @@ group = "{group}"
 """
 
 
-def started(text: str, folder: Path, sinks: Sinks, agent: str, zookeeper: str) -> Flow:
-    about = context(folder / agent, sinks, agent, {"zookeeper": zookeeper})
-    (config,) = parse_flows(text, about.registry)
+class Looking(Watcher):
+    """Asks ZooKeeper about the groups of a directory, as the control plane of an agent does."""
+
+    def __init__(self, zookeeper: str) -> None:
+        super().__init__(zookeeper_client(zookeeper), "groups", 0.2)
+        self._client.start()
+        self.directory = Directory(self._client)
+        self.directory.on_change = self.wake
+
+    def _look(self) -> None:
+        self.directory.refresh(self._on_event)
+
+
+@pytest.fixture
+def directory(zookeeper: str) -> Iterator[Directory]:
+    looking = Looking(zookeeper)
+    looking.start()
+    yield looking.directory
+    looking.stop()
+    looking._client.stop()
+    looking._client.close()
+
+
+def started(text: str, folder: Path, sinks: Sinks, agent: str, directory: Directory) -> Flow:
+    about = context(folder / agent, sinks, agent, {GROUPS: directory})
+    (config,) = parse_flows(text, registry(sinks))
     flow = Flow(config, about)
     flow.start()
     assert not flow.fault
@@ -44,11 +72,11 @@ def started(text: str, folder: Path, sinks: Sinks, agent: str, zookeeper: str) -
 
 
 @pytest.mark.stack
-def test_a_sender_finds_the_members_of_a_group_and_goes_on_with_another(tmp_path: Path, zookeeper: str) -> None:
+def test_a_sender_finds_the_members_of_a_group_and_goes_on_with_another(tmp_path: Path, directory: Directory) -> None:
     sinks = Sinks()
     names = ("agent-2", "agent-3")
-    receivers = {name: started(RECEIVER.format(agent=name), tmp_path, sinks, name, zookeeper) for name in names}
-    sender = started(SENDER.format(group="tier-2"), tmp_path, sinks, "agent-1", zookeeper)
+    receivers = {name: started(RECEIVER.format(agent=name), tmp_path, sinks, name, directory) for name in names}
+    sender = started(SENDER.format(group="tier-2"), tmp_path, sinks, "agent-1", directory)
     sender.put([parcel(1)])
     eventually(lambda: sender.waiting == 0, "delivered")
     eventually(lambda: sender.figures()["sinks"]["sink"]["agents"] == 2, "both are known")
@@ -62,12 +90,14 @@ def test_a_sender_finds_the_members_of_a_group_and_goes_on_with_another(tmp_path
 
 
 @pytest.mark.stack
-def test_events_go_to_kafka_through_the_collectors(tmp_path: Path, zookeeper: str, kafka: str) -> None:
+def test_events_go_to_kafka_through_the_collectors(
+    tmp_path: Path, zookeeper: str, kafka: str, directory: Directory
+) -> None:
     prefix = own_topics(kafka, 1)
     make_topics(kafka, (Topic(f"{prefix}.events", 2, APPEND_TIME),))
     sinks = Sinks()
     with collector(zookeeper, kafka, prefix):
-        sender = started(SENDER.format(group="collectors"), tmp_path, sinks, "agent-1", zookeeper)
+        sender = started(SENDER.format(group="collectors"), tmp_path, sinks, "agent-1", directory)
         for n in range(10):
             sender.put([parcel(n)])
         eventually(lambda: sender.waiting == 0, "all in Kafka")

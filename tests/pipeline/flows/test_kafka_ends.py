@@ -17,11 +17,12 @@ from artimon.stack.topics import Topic, make_topics
 from pipeline.flows.builtin import builtin
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of
-from pipeline.flows.numbering import Numbering
+from pipeline.flows.numbering import sealed
 from pipeline.flows.sinks.kafka import KafkaSink, KafkaSinkOptions
 from pipeline.flows.sinks.varstore import VarstoreOptions, VarstoreSink
 from pipeline.flows.sources.kafka import KafkaSource, KafkaSourceOptions
 from pipeline.flows.spi import ChannelFailed, ChannelFull, SinkFailed
+from pipeline.numbering import Numbers
 from pipeline.spark.shards import Group, Shard
 from tests.pipeline.kafka_helpers import APPEND_TIME, own_topics, read_topic
 from tests.waiting import eventually
@@ -116,8 +117,8 @@ def _delivered(sink: KafkaSink, parcels: Sequence[Parcel]) -> bool:
 def test_batches_keep_identity_and_bytes_from_sink_to_source(kafka: str, prefix: str, tmp_path: Path) -> None:
     sink = KafkaSink(KafkaSinkOptions(bootstrap=kafka, prefix=prefix), about(tmp_path))
     sink.start()
-    numbering = Numbering("agent", "flow", 7)
-    parcels = [numbering.seal(Parcel((Event({}, b"%d" % n),)), 1) for n in range(4)]
+    numbers = Numbers("agent", 7)
+    parcels = [sealed(Parcel((Event({}, b"%d" % n),)), numbers, "flow", 1) for n in range(4)]
     eventually(lambda: _delivered(sink, parcels[:2]), "the broker to lead its new partitions")
     sink.deliver(parcels[1:])  # the second comes twice: under one identity
     sink.stop(1)
@@ -143,7 +144,7 @@ def test_a_topic_or_a_broker_that_is_not_there(kafka: str, tmp_path: Path) -> No
     sink = KafkaSink(KafkaSinkOptions(bootstrap=kafka, prefix="no.such"), about(tmp_path))
     sink.start()
     with pytest.raises(SinkFailed, match=r"no\.such\.events"):
-        sink.deliver([Numbering("a", "f").seal(Parcel((Event({}, b"x"),)), 1)])
+        sink.deliver([sealed(Parcel((Event({}, b"x"),)), Numbers("a"), "f", 1)])
     sink.stop(1)
     source.stop(1)
 

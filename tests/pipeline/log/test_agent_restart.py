@@ -23,7 +23,7 @@ def fill(one: Agent, polls: int, first: int = 0) -> None:
 
 
 def waiting(one: Agent) -> list[BatchId]:
-    return [item.id for _, lane in one._tracker.lanes() for item in (*lane.ready, *lane.held)]
+    return [item.id for _, lane in one._tracker.lanes() for item in sorted((*lane.ready, *lane.held))]
 
 
 def test_old_before_new_and_everything_counted_once(tmp_path: Path) -> None:

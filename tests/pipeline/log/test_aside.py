@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from artimon.cli import app
 from artimon.model.batch import BatchId
 from pipeline.acks import Position
+from pipeline.answers import Answer
 from pipeline.intake import Intake
 from pipeline.log import aside
 from pipeline.log.audit import Audit, read_accepted
@@ -24,7 +25,7 @@ from pipeline.log.records import Place, encode_acked
 from pipeline.log.recovery import segment_path, segments_in
 from pipeline.log.states import State
 from pipeline.log.tool import NoLog, inspect, repair
-from pipeline.tracker import POISON_TRIES, Answer, Tracker
+from pipeline.tracker import POISON_TRIES, Tracker
 from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, entry, open_log, polled
 from tests.pipeline.test_tracker import header
 

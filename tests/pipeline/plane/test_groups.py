@@ -17,7 +17,6 @@ def test_members_are_found_and_remembered(tmp_path: Path, zookeeper: str) -> Non
     name, group, operator = new_name(), new_name(), Operator(zookeeper)
     with running(name, tmp_path, zookeeper) as agent:
         followed = agent.plane.directory.follow(group)
-        followed.start()
         assert followed.problem
         serving = agent.plane.directory.serve(group, "tier2-1", Endpoint("10.0.0.7", 4141))
         eventually(lambda: dict(followed.found()) == {"tier2-1": Endpoint("10.0.0.7", 4141)}, "the member is known")

@@ -13,11 +13,10 @@ from kazoo.client import KazooClient
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.ranges import LaneId, LaneRanges, RangeSet
 from pipeline.acks import Position, Verdict
-from pipeline.collectors import Endpoint
+from pipeline.answers import Answer
 from pipeline.sites.handing import Handing, Message, merge_offsets
-from pipeline.sites.handover import CALL_BYTES, HandoverConfig, TopicHandover
+from pipeline.sites.handover import HandoverConfig, TopicHandover
 from pipeline.sites.verify import UnionError, common, compare
-from pipeline.tracker import Answer
 
 
 def at(offset: int) -> Position:
@@ -40,26 +39,24 @@ class Record(NamedTuple):
 
 
 class Interrupted(TopicHandover):
-    """While its second call is on its way the other site says that it lost what the first one brought."""
+    """Takes one message a call. While its second call is on its way the other site says that it lost what the first
+    one brought."""
 
     calls = 0
 
-    def _call(self, endpoint: Endpoint, messages: list[bytes]) -> list[Answer]:
-        del endpoint
+    def _ask(self, messages: list[bytes]) -> list[Answer]:
         self.calls += 1
         if self.calls == 2:
             self.judged(Verdict(resend=((Message(0, 0), "lost"),)))
-        return [Answer(at(0)) for _ in messages]
+        return [Answer(at(0)) for _ in messages[:1]]
 
 
 def test_what_was_on_its_way_when_something_was_lost_is_read_again_too() -> None:
     """What is left of the poll must not move the hand-over beyond what it goes back to."""
     config = HandoverConfig("h", "127.0.0.1:1", "127.0.0.1:1", topic_prefix="t")
     running = Interrupted(config, "samples", KazooClient("127.0.0.1:1"), SYSTEM_CLOCK, False)
-    running.update_collectors({"c": Endpoint("127.0.0.1", 1)})
-    large = bytes(CALL_BYTES // 2 + 1)  # one a call
-    running._hand([Record(0, offset, large) for offset in range(4)], threading.Event())
-    assert running.calls == 3
+    running._hand([Record(0, offset, b"batch") for offset in range(4)], threading.Event())
+    assert running.calls == 2
     assert running.handing.next_offset(0) == 0
     assert running.handing.lost == 0
 

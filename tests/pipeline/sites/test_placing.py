@@ -13,11 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from artimon.model.batch import BatchHeader, BatchId, BatchKind
 from artimon.model.ranges import LaneId
 from pipeline.acks import Position, Verdict
+from pipeline.answers import Answer
 from pipeline.log.records import Place
 from pipeline.sites.binding import Move, SiteBinding
 from pipeline.sites.placing import Placing
 from pipeline.sites.record import LaneRecord, Record
-from pipeline.tracker import Answer, Group, Tracker
+from pipeline.tracker import Group, Tracker
 
 SITES = ("near", "far", "last")
 PATIENCE, RETURN = 10.0, 20.0
