@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.settings import SettingsError as BookkeeperSettingsError
 from bookkeeper.settings import digest
-from bookkeeper.settings import security as read_security
 
 if TYPE_CHECKING:  # set-up reads settings before anything is installed
     from bookkeeper.secure import Security
@@ -111,10 +110,10 @@ def parse_quota(text: str) -> int:
 def security() -> Security | None:
     """What this process shows to others and wants to be shown: certificates, tokens; None: nothing. docs/security.md.
     One for the whole process. Raises SettingsError."""
-    from bookkeeper.tls import BadSecurity
+    from bookkeeper.secure import BadSecurity, from_settings
 
     try:
-        return read_security()
+        return from_settings(os.environ)
     except BadSecurity as problem:
         raise SettingsError(str(problem)) from None
 

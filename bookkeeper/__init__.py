@@ -297,9 +297,9 @@ def write_dropin(name: str | None = None, folder: str | None = None) -> int:
 
     For a program that cannot be polled, once before it ends; `bookkeeper.dropin.Writer` can do more. DropinError if the
     file cannot be written."""
-    from bookkeeper import dropin  # not at the top: most programs never need it
+    from bookkeeper.export.dropin_file import DropinWriter  # not at the top: most programs never need it
 
-    return dropin.write(name, folder, book=_book)
+    return DropinWriter(name, folder, book=_book).write()
 
 
 def refusals() -> dict[str, int]:

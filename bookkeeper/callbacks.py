@@ -8,10 +8,10 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from bookkeeper.cells import BOOLEAN, COUNTER, DOUBLE, GAUGE, INT_MAX, INT_MIN, INTEGER, STRING
+from bookkeeper.cells import BOOLEAN, COUNTER, DOUBLE, GAUGE, INT_MAX, INT_MIN, INTEGER, STRING, AnyCell
 from bookkeeper.checks import STRING_BYTES, VariableRefused, finite, real, text, truth, whole, word
 from bookkeeper.labels import shown
-from bookkeeper.table import CALLBACK_ERRORS, AnyCell
+from bookkeeper.table import CALLBACK_ERRORS
 from bookkeeper.telling import LOG_EVERY_S, tell
 from bookkeeper.variables import KINDS, Variables
 

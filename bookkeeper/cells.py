@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from bookkeeper.checks import VariableRefused
-    from bookkeeper.table import Key
-    from bookkeeper.variables import Variables
+from bookkeeper.checks import VariableRefused
+from bookkeeper.labels import Key
 
 INTEGER, DOUBLE, BOOLEAN, STRING = 0, 1, 2, 3
 TYPE_NAMES = ("INTEGER", "DOUBLE", "BOOLEAN", "STRING")
@@ -37,6 +35,24 @@ LOCK_FREE = _lock_free()
 Value = TypeVar("Value", int, float, bool, str)
 
 
+class CellOwner(Protocol):
+    """Registry that a cell belongs to. It does what the short ways of a cell cannot do."""
+
+    def remove(self, cell: AnyCell) -> None: ...
+
+    def add_integer(self, cell: Integer, offset: int) -> int: ...
+
+    def set_integer(self, cell: Integer, value: int) -> None: ...
+
+    def add_double(self, cell: Double, offset: float) -> float: ...
+
+    def set_double(self, cell: Double, value: float) -> None: ...
+
+    def set_boolean(self, cell: Boolean, value: bool) -> None: ...
+
+    def set_string(self, cell: String, value: str) -> None: ...
+
+
 class Cell(Generic[Value]):
     """One variable of a process. Keep it and call it: that is the fastest way to count.
 
@@ -50,7 +66,7 @@ class Cell(Generic[Value]):
     """False if its value is made of something else (a histogram)."""
 
     def __init__(
-        self, variables: Variables, name: str, labels: Mapping[str, str], key: Key, refused: VariableRefused | None
+        self, variables: CellOwner, name: str, labels: Mapping[str, str], key: Key, refused: VariableRefused | None
     ) -> None:
         self._variables, self.name, self.key, self.refused = variables, name, key, refused
         self.labels: dict[str, str] = dict(labels)  # without empty values
@@ -78,6 +94,9 @@ class Cell(Generic[Value]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self.labels} = {self.value!r}>"
+
+
+AnyCell = Cell[Any]
 
 
 class Integer(Cell[int]):

@@ -14,7 +14,7 @@ from bookkeeper.functions import Functions
 
 if TYPE_CHECKING:
     from bookkeeper.endpoint import Endpoint
-    from bookkeeper.exposition import Server
+    from bookkeeper.export.metrics_server import Server
 
 FORK_WAIT_S = 5.0
 
@@ -140,10 +140,10 @@ class Bookkeeper(Functions):
             old.stop()
         if not address:
             return
-        from bookkeeper import exposition
+        from bookkeeper.export import metrics_server
 
         try:
-            self._shown = exposition.serve(address, self)
+            self._shown = metrics_server.serve(address, self)
         except (OSError, ValueError, RuntimeError) as error:
             self.note(VariableRefused("settings", f"no variables for Prometheus at {address!r:.80}: {error}"))
 
@@ -170,6 +170,13 @@ class Bookkeeper(Functions):
             self._show("")
         if old is not None:
             old.seal()
+
+    def go_offline(self) -> bool:
+        """As ARTIMON_DISABLED=1 from now on; False if the process can be polled already."""
+        if self._endpoint is not None:
+            return False
+        self.online = False
+        return True
 
     @property
     def endpoint(self) -> Endpoint | None:

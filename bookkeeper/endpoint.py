@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bookkeeper import addresses, instances
 from bookkeeper.clock import now_ms
-from bookkeeper.settings import FINAL_FOLDER, Settings, digest, security
+from bookkeeper.settings import FINAL_FOLDER, Settings, digest, environment
 from bookkeeper.variables import Variables
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Endpoint:
         return False
 
     def _serve(self) -> None:
-        from bookkeeper import framed, registration, service
+        from bookkeeper import framed, registration, secure, service
 
         settings = self._settings
         name = settings.instance or self._take_number()
@@ -202,7 +202,7 @@ class Endpoint:
         where = addresses.choose(settings.zookeeper, settings.advertise, settings.bind)
         if where.ignored:
             log.warning("%.80r cannot be advertised, it has no address: %s is", where.ignored, where.advertise)
-        shown = security() if settings.secure_polls else None
+        shown = secure.from_settings(environment()) if settings.secure_polls else None
         user = digest(settings.zookeeper_auth) if settings.zookeeper_auth else ""
         server = _listen(framed, service.idl().Bookkeeper, handler, where, shown)
         port = where.advertise_port or server.port
@@ -276,6 +276,7 @@ def _import_all() -> None:
     import bookkeeper.final
     import bookkeeper.framed
     import bookkeeper.registration
+    import bookkeeper.secure
     import bookkeeper.service
 
     bookkeeper.service.idl()

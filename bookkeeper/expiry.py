@@ -10,8 +10,8 @@ from __future__ import annotations
 from time import monotonic
 from typing import Any
 
-from bookkeeper.cells import UNKNOWN, Double, Integer, LockedDouble, LockedInteger
-from bookkeeper.table import AnyCell, Table
+from bookkeeper.cells import UNKNOWN, AnyCell, Double, Integer, LockedDouble, LockedInteger
+from bookkeeper.table import Table
 
 
 class Expiry:

@@ -15,6 +15,7 @@ from bookkeeper.cells import (
     INTEGER_CELL,
     STRING,
     UNKNOWN,
+    AnyCell,
     Boolean,
     Double,
     Integer,
@@ -24,8 +25,8 @@ from bookkeeper.cells import (
 )
 from bookkeeper.checks import VariableRefused, checked
 from bookkeeper.expiry import Expiry
-from bookkeeper.labels import shown
-from bookkeeper.table import AnyCell, Key, Table, key_of
+from bookkeeper.labels import Key, key_of, shown
+from bookkeeper.table import Table
 
 CELLS: dict[int, type[AnyCell]] = {INTEGER: INTEGER_CELL, DOUBLE: DOUBLE_CELL, BOOLEAN: Boolean, STRING: String}
 SLOW_CELLS: dict[int, type[AnyCell]] = {**CELLS, INTEGER: LockedInteger, DOUBLE: LockedDouble}

@@ -38,6 +38,10 @@ class Functions(Variables):
         self._histograms.forget()
         self._callbacks.forget()
 
+    def go_offline(self) -> bool:
+        """Never listen on the network. False if the process does so already."""
+        return True
+
     def add_to_integer_var(self, name: str, labels: Labels, offset: int = 1) -> int:
         """Adds, and returns the new value (0 if refused)."""
         return self.integer(name, labels).add(offset)

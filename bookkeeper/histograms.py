@@ -9,18 +9,24 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from bookkeeper.cells import FLOAT_MAX, LOCK_FREE, LockedDouble, LockedInteger
+from bookkeeper.cells import FLOAT_MAX, LOCK_FREE, CellOwner, LockedDouble, LockedInteger
 from bookkeeper.checks import VariableRefused
-from bookkeeper.table import Key, key_of
-
-if TYPE_CHECKING:
-    from bookkeeper.buckets import Histograms
-    from bookkeeper.variables import Variables
+from bookkeeper.labels import Key, key_of
 
 BUCKET, SUM, COUNT = ".bucket", ".sum", ".count"
 LE = "le"
+
+
+class HistogramOwner(Protocol):
+    """Registry that a histogram belongs to. It does what the short way of a histogram cannot do."""
+
+    def observe(self, histogram: Histogram, value: float) -> None: ...
+
+    def fold(self, histogram: Histogram) -> None: ...
+
+    def remove(self, histogram: Histogram) -> None: ...
 
 
 class Histogram:
@@ -47,7 +53,7 @@ class Histogram:
 
     def __init__(
         self,
-        book: Histograms,
+        book: HistogramOwner,
         name: str,
         labels: Mapping[str, str],
         bounds: tuple[float, ...],
@@ -140,7 +146,7 @@ class PartDouble(_Part, LockedDouble):
     __slots__ = ("histogram",)
 
 
-def parts_of(histogram: Histogram, variables: Variables) -> tuple[PartInteger | PartDouble, ...]:
+def parts_of(histogram: Histogram, variables: CellOwner) -> tuple[PartInteger | PartDouble, ...]:
     """The variables of a histogram: its buckets by bound, its sum, its count."""
     name, labels = histogram.name, histogram.labels
     refused = VariableRefused("type", f"{name} is a histogram: observe it, or use another name")

@@ -14,6 +14,9 @@ LABELS = 40
 VALUE_BYTES = 1024
 LABEL_NAME_BYTES = 255
 
+Key = tuple[str, ...]
+"""Label names and values in turn, see `key_of`."""
+
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:/\-]*")
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _PAIR = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"')
@@ -32,6 +35,15 @@ def shown(value: object) -> str:
     except Exception:
         text = f"<{type(value).__name__}>"
     return text[:80]
+
+
+def key_of(labels: Mapping[str, str]) -> Key:
+    """Label names and values in turn, sorted by name, without empty values: equal keys are equal labels."""
+    flat: list[str] = []
+    for label, value in sorted(labels.items()):
+        if value:
+            flat += (label, value)
+    return tuple(flat)
 
 
 def validate_name(name: str) -> str:

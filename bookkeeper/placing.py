@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from bookkeeper.cells import COUNTER, DOUBLE, INTEGER, TYPE_NAMES, UNKNOWN, Double, Integer
+from bookkeeper.cells import COUNTER, DOUBLE, INTEGER, TYPE_NAMES, UNKNOWN, AnyCell, Double, Integer
 from bookkeeper.checks import VariableRefused
 from bookkeeper.finding import Finding
-from bookkeeper.table import OVERFLOW, OVERFLOW_LABELS, OVERFLOWED, AnyCell, busiest_label
+from bookkeeper.table import OVERFLOW, OVERFLOW_LABELS, OVERFLOWED, busiest_label
 from bookkeeper.telling import tell
 
 MAX_NAMES = 10_000

@@ -6,12 +6,8 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from bookkeeper.table import SERIES, SERIES_PER_NAME
-
-if TYPE_CHECKING:
-    from bookkeeper.secure import Security
+from bookkeeper.limits import SERIES, SERIES_PER_NAME
 
 ZOOKEEPER = "127.0.0.1:2181"
 DROPIN = "/var/run/artimon"
@@ -116,12 +112,9 @@ def switches(environment: Mapping[str, str] | None = None) -> Switches:
     )
 
 
-def security(environment: Mapping[str, str] | None = None) -> Security | None:
-    """What ARTIMON_TLS_*, ARTIMON_TOKENS and ARTIMON_SECURITY say (bookkeeper/secure.py); None if nothing is set.
-    Raises BadSecurity."""
-    from bookkeeper.secure import from_settings
-
-    return from_settings(os.environ if environment is None else environment)
+def environment() -> Mapping[str, str]:
+    """Environment of the process, for parts that read variables of their own (bookkeeper/secure.py)."""
+    return os.environ
 
 
 def checked(what: str, name: str) -> str:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from bookkeeper.cells import BOOLEAN, DOUBLE, INTEGER, STRING
+from bookkeeper.cells import BOOLEAN, DOUBLE, INTEGER, STRING, AnyCell
 from bookkeeper.finding import Place
 from bookkeeper.labels import canonical_unchecked
-from bookkeeper.table import AnyCell
 from bookkeeper.variables import Variables
 
 ATTEMPTS = 5

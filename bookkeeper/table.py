@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bookkeeper.cells import Cell
+from bookkeeper.cells import AnyCell
+from bookkeeper.labels import Key
+from bookkeeper.limits import SERIES, SERIES_PER_NAME
 
-Key = tuple[str, ...]
-AnyCell = Cell[Any]
 Route = dict[str, dict[tuple[str, ...], Any]]
 
-SERIES = 100_000
-SERIES_PER_NAME = 1_000
 OVERFLOW_NAMES = 1_000
 """So many more variables than the process's limit: the overflow series of names that came after it."""
 REFUSED, OVERFLOWED, CALLBACK_ERRORS = "bookkeeper.refused", "bookkeeper.overflow", "bookkeeper.callback.errors"
@@ -25,15 +23,6 @@ OWN = frozenset((REFUSED, OVERFLOWED, CALLBACK_ERRORS))
 OVERFLOW_LABELS = {"overflow": "true"}
 OVERFLOW: Key = ("overflow", "true")
 ROUTES_PER_CELL = 8
-
-
-def key_of(labels: Mapping[str, str]) -> Key:
-    """Label names and values in turn, sorted by name, without empty values: equal keys are equal labels."""
-    flat: list[str] = []
-    for label, value in sorted(labels.items()):
-        if value:
-            flat += (label, value)
-    return tuple(flat)
 
 
 class Table:

@@ -19,6 +19,7 @@ from bookkeeper.cells import (
     INT_MIN,
     INTEGER,
     UNKNOWN,
+    AnyCell,
     Boolean,
     Double,
     Integer,
@@ -38,8 +39,9 @@ from bookkeeper.checks import (
     word,
 )
 from bookkeeper.labels import shown
+from bookkeeper.limits import SERIES, SERIES_PER_NAME
 from bookkeeper.placing import MAX_NAMES, Placing
-from bookkeeper.table import REFUSED, SERIES, SERIES_PER_NAME, AnyCell
+from bookkeeper.table import REFUSED
 from bookkeeper.telling import LOG_EVERY_S, keep_silent, tell
 
 Result = TypeVar("Result")

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper import Bookkeeper, exposition
-from bookkeeper.openmetrics import OPENMETRICS
+from bookkeeper.export import metrics_server
+from bookkeeper.export.openmetrics import OPENMETRICS
 from tests.bookkeeper.polling import application, end, hear, say
 from tests.integrations.reading import read_openmetrics
 from tests.sockets import to_end
@@ -60,7 +61,7 @@ def raw(port: int, data: bytes) -> bytes:
     ],
 )
 def test_addresses(text: str, where: tuple[str, int, int]) -> None:
-    assert exposition.parse(text) == where
+    assert metrics_server.parse(text) == where
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_addresses(text: str, where: tuple[str, int, int]) -> None:
 )
 def test_bad_addresses_say_what_is_wanted(text: str) -> None:
     with pytest.raises(ValueError, match=r"\[host:\]port"):
-        exposition.parse(text)
+        metrics_server.parse(text)
 
 
 def test_both_formats_and_compression(server: exposition.Server, book: Bookkeeper) -> None:
@@ -101,7 +102,7 @@ def test_a_request_that_is_too_long_or_half_is_dropped(
     server: exposition.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert raw(server.port, b"GET /metrics HTTP/1.1\r\n" + b"a: b\r\n" * 5000) == b""
-    monkeypatch.setattr(exposition, "REQUEST_S", 0.2)
+    monkeypatch.setattr(metrics_server, "REQUEST_S", 0.2)
     assert raw(server.port, b"GET /metr") == b""
     assert get(server.port)[1]
 
@@ -109,9 +110,9 @@ def test_a_request_that_is_too_long_or_half_is_dropped(
 def test_idle_connections_beyond_the_limit_are_turned_away_and_the_rest_ends(
     server: exposition.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exposition, "REQUEST_S", 1.0)
+    monkeypatch.setattr(metrics_server, "REQUEST_S", 1.0)
     idle = [socket.create_connection(("127.0.0.1", server.port), 10) for _ in range(40)]
-    eventually(lambda: server.refused >= 40 - exposition.CONNECTIONS)
+    eventually(lambda: server.refused >= 40 - metrics_server.CONNECTIONS)
     for sock in idle:
         sock.close()
 

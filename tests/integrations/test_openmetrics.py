@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper import Bookkeeper
-from bookkeeper.openmetrics import LEFT_OUT, OPENMETRICS, PLAIN, content_type, render
+from bookkeeper.export.openmetrics import LEFT_OUT, OPENMETRICS, PLAIN, content_type, render
 from bookkeeper.snapshot import Entry, VarType
 from tests.integrations.reading import read_openmetrics, read_plain
 

@@ -11,7 +11,7 @@ import pytest
 
 from artimon.settings import child_environment
 from bookkeeper import Bookkeeper, exposition
-from bookkeeper.openmetrics import render
+from bookkeeper.export.openmetrics import render
 from tests.programs import require
 from tests.sources.prometheus.exporters import Labels, prometheus
 from tests.waiting import eventually
