@@ -21,10 +21,9 @@ from typing import Any
 import xxhash
 
 from alerts.errors import AlertsError
-from alerts.evaluation import Known
-from alerts.notification import Letter, Notification
+from alerts.notification import MAIL, Letter, Notification
 from alerts.rule import Labels
-from alerts.state import Alert, Phase
+from alerts.state import Alert, Known, Phase
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +45,15 @@ CREATE TABLE outbox (
     attempts INTEGER NOT NULL DEFAULT 0, problem TEXT NOT NULL DEFAULT '') STRICT;
 CREATE INDEX waiting ON outbox (state, thread, seq);
 """
+_TARGET = "substr(thread, instr(thread, ':') + 1)"
+_KIND = f"CASE instr({_TARGET}, ':') WHEN 0 THEN '{MAIL}' ELSE substr({_TARGET}, 1, instr({_TARGET}, ':') - 1) END"
+"""Kind of receiver in the column `thread`, see Letter.thread and notification.split_target."""
+_DUE = f"""
+SELECT seq, letter, made_ms, attempts FROM outbox AS mine
+WHERE state = 'pending' AND next_ms <= ? AND (? IS NULL OR {_KIND} = ?) AND NOT EXISTS (
+    SELECT 1 FROM outbox AS other WHERE other.state = 'pending' AND other.thread = mine.thread AND other.seq < mine.seq)
+ORDER BY seq LIMIT ?
+"""  # noqa: S608
 
 
 class Damaged(Exception):
@@ -166,15 +174,7 @@ class Database:
         db.execute("DELETE FROM rules WHERE name NOT IN (SELECT rule FROM alerts)")
 
     def _put(self, db: sqlite3.Connection, commit: Commit) -> None:
-        rows = [
-            (
-                letter.key,
-                f"{letter.notification.thread}:{letter.address}",
-                _sealed(_letter_text(letter)),
-                commit.time_ms,
-            )
-            for letter in commit.letters
-        ]
+        rows = [(one.key, one.thread, _sealed(_letter_text(one)), commit.time_ms) for one in commit.letters]
         if not rows:
             return
         db.executemany("INSERT OR IGNORE INTO outbox (key, thread, letter, made_ms) VALUES (?, ?, ?, ?)", rows)
@@ -184,15 +184,11 @@ class Database:
 
     # ---- outbox
 
-    def due(self, now_ms: int, limit: int = 50) -> list[Waiting]:
-        """Letters whose time has come, oldest first; of one alert and address never a later one before an earlier."""
+    def due(self, now_ms: int, limit: int = 50, kind: str | None = None) -> list[Waiting]:
+        """Letters whose time has come, oldest first, to receivers of one kind or of all kinds. Of one alert and target
+        never a later one before an earlier one."""
         with self._lock:
-            rows = self._connection.execute(
-                "SELECT seq, letter, made_ms, attempts FROM outbox AS mine WHERE state = 'pending' AND next_ms <= ?"
-                " AND NOT EXISTS (SELECT 1 FROM outbox AS other WHERE other.state = 'pending'"
-                " AND other.thread = mine.thread AND other.seq < mine.seq) ORDER BY seq LIMIT ?",
-                (now_ms, limit),
-            ).fetchall()
+            rows = self._connection.execute(_DUE, (now_ms, kind, kind, limit)).fetchall()
         return [Waiting(seq, _letter_of(_opened(letter)), made, attempts) for seq, letter, made, attempts in rows]
 
     def sent(self, seq: int) -> None:
@@ -234,7 +230,7 @@ class Database:
 
 
 def _letter_text(letter: Letter) -> str:
-    return json.dumps({"notification": letter.notification.to_json(), "address": letter.address})
+    return json.dumps({"notification": letter.notification.to_json(), "address": letter.target})
 
 
 def _letter_of(text: str) -> Letter:

@@ -14,14 +14,13 @@ from time import perf_counter
 from typing import Any
 
 from alerts.database import Commit, Database, Memory, _nothing
-from alerts.display import encode_display, json_value
-from alerts.evaluation import STEP_MS, Evaluator, Judged, Known, is_lagging, leave, phases
-from alerts.message import Writer
-from alerts.notification import Letter, fingerprint, letters, notify, resolved_of
+from alerts.evaluation import STEP_MS, Evaluator, Judged, is_lagging, leave
+from alerts.notification import Letter, letters, notify, resolved_of
 from alerts.rule import Labels, Rule
 from alerts.rulebook import InForce, RuleBook
-from alerts.state import Alert, Change, Phase
+from alerts.state import Alert, Change, Known
 from alerts.verdicts import Step
+from alerts.view import View
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
 
@@ -35,12 +34,13 @@ Row = tuple[str, Labels, Alert | None, tuple[Letter, ...]]
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """`default`: addresses of rules that name no receiver; `settle_ms` after its end a bucket counts as settled."""
+    """`default`: targets of rules that name no receiver; `page`: address of the page for links; `settle_ms` after its
+    end a bucket counts as settled."""
 
     id: str
     rules: Path
     default: tuple[str, ...]
-    writer: Writer
+    page: str = ""
     settle_ms: int = 15_000
 
 
@@ -157,7 +157,7 @@ class Engine:
     def _row(self, name: str, rule: Rule | None, one: Step, told: list[Letter]) -> Row:
         before = self._memory.told.get((name, one.labels), ())
         if one.change is Change.FIRING and rule is not None and one.alert is not None:
-            before = tuple(letters(notify(rule, one.labels, one.alert, Change.FIRING), self._force.addresses(rule)))
+            before = tuple(letters(notify(rule, one.labels, one.alert, Change.FIRING), self._force.targets(rule)))
             told += before
         elif one.change is Change.RESOLVED and one.alert is not None:
             # those who were told that it fires are told that it ends, whoever the receivers are by now
@@ -167,8 +167,8 @@ class Engine:
                     if rule is not None
                     else resolved_of(letter.notification, one.alert)
                 )
-                told.append(Letter(ended, letter.address))
-        kept = one.alert is not None and one.alert.phase in (Phase.FIRING, Phase.RESOLVED)
+                told.append(Letter(ended, letter.target))
+        kept = one.alert is not None and one.alert.phase.notified
         return name, one.labels, one.alert, before if kept else ()
 
     def _commit(self, time_ms: int, missed: int, rows: list[Row], told: list[Letter]) -> None:
@@ -203,82 +203,24 @@ class Engine:
     # ---- telling
 
     def _take_snapshot(self, duration_ms: float, questions: int) -> None:
-        force, memory = self._force, self._memory
-        states = {"inactive": 0, "pending": 0, "firing": 0, "error": 0}
-        for name in force.rules:
-            states[self._rule_state(name)] += 1
-        counts = phases(alert for known in memory.known.values() for alert in known.alerts.values())
+        force, memory, view = self._force, self._memory, self.view()
+        states = view.rule_counts()
         errors = sorted({judged.error for judged in self._judged.values() if judged.error})
         self.snapshot = Snapshot(
             memory.time_ms,
             duration_ms,
             questions,
             states,
-            {phase.value: counts[phase] for phase in (Phase.PENDING, Phase.FIRING)},
+            view.alert_counts(),
             force.problems,
             f"{states['error']} of {len(force.rules)} rules have no answer: {errors[0]:.300}" if errors else "",
         )
 
-    def _rule_state(self, name: str) -> str:
-        if self._judged[name].error:
-            return "error"
-        known = self._memory.known.get(name)
-        found = phases(known.alerts.values()) if known else {}
-        return "firing" if found.get(Phase.FIRING) else "pending" if found.get(Phase.PENDING) else "inactive"
+    def view(self) -> View:
+        """What the engine shows now."""
+        config, memory = self._config, self._memory
+        return View(config.id, config.page, memory.time_ms, self._force, memory.known, memory.told, self._judged)
 
     def display(self, mail: Mapping[str, Any]) -> bytes:
-        """The JSON of the znode: what fires first, then errors, then what is pending; the rest by name."""
-        rank = {"firing": 0, "error": 1, "pending": 2, "inactive": 3}
-        names = sorted(self._force.rules, key=lambda name: (rank[self._rule_state(name)], name))
-        head = {
-            "id": self._config.id,
-            "time_ms": self._memory.time_ms,
-            "mail": mail,
-            "problems": list(self._force.problems),
-        }
-        return encode_display(head, map(self._shown_rule, names), self._shown_alerts())
-
-    def _shown_rule(self, name: str) -> dict[str, Any]:
-        rule, judged = self._force.rules[name], self._judged[name]
-        return {
-            "name": name,
-            "file": rule.file,
-            "line": rule.line,
-            "expr": rule.expr[:2000],
-            "threshold": rule.threshold.text,
-            "for_ms": rule.hold_ms,
-            "state": self._rule_state(name),
-            "error": judged.error[:500],
-            "duration_ms": round(judged.duration_ms, 3),
-            "receivers": list(rule.receivers),
-        }
-
-    def _shown_alerts(self) -> list[dict[str, Any]]:
-        order = {Phase.FIRING: 0, Phase.PENDING: 1, Phase.RESOLVED: 2}
-        found = [
-            (order[alert.phase], -max(alert.fired_ms, alert.since_ms), name, labels, alert)
-            for name, known in self._memory.known.items()
-            for labels, alert in known.alerts.items()
-            if alert.phase in order
-        ]
-        found.sort(key=lambda one: one[:4])
-        return [self._shown_alert(name, labels, alert) for _, _, name, labels, alert in found[:20_000]]
-
-    def _shown_alert(self, name: str, labels: Labels, alert: Alert) -> dict[str, Any]:
-        rule = self._force.rules.get(name)
-        told = self._memory.told.get((name, labels), ())
-        first = told[0].notification if told else None
-        summary = rule.text(labels, alert.value) if rule else first.summary if first else ""
-        return {
-            "rule": name,
-            "id": fingerprint(name, labels),
-            "labels": dict(labels),
-            "state": alert.phase.value,
-            "since_ms": alert.since_ms,
-            "fired_ms": alert.fired_ms,
-            "resolved_ms": alert.resolved_ms,
-            "value": json_value(alert.value),
-            "reason": alert.reason,
-            "summary": summary,
-            "link": self._config.writer.link_to(rule.expr if rule else first.expr if first else ""),
-        }
+        """The JSON of the znode."""
+        return self.view().encode(mail)

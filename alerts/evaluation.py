@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 
 from alerts.rule import Labels, Rule
 from alerts.sharing import Asked, SharedStore, popular_names
-from alerts.state import Alert, Phase
+from alerts.state import Alert, Known
 from alerts.verdicts import Newest, RuleFailed, Step, advance, answer_of, dismissed, newest_values
 from artimon.model.select import Buckets, SelectError, Store
 from query_dsl import NothingSelected, QueryError, evaluate
@@ -32,14 +32,6 @@ class Judged:
     steps: Sequence[Step] = ()
     error: str = ""
     duration_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is remembered of one rule between evaluations."""
-
-    digest: str
-    alerts: Mapping[Labels, Alert] = field(default_factory=dict)
 
 
 class Evaluator:
@@ -155,8 +147,3 @@ def leave(known: Mapping[str, Known], rules: Mapping[str, Rule], time_ms: int) -
 def is_lagging(newest_samples_ms: Iterable[int], time_ms: int) -> bool:
     """Whether a shard holds nothing of the bucket that ends at `time_ms`, yet was fed in the minutes before."""
     return any(time_ms - LAG_MS < newest <= time_ms - STEP_MS for newest in newest_samples_ms)
-
-
-def phases(alerts: Iterable[Alert]) -> Counter[Phase]:
-    """How many alerts are in each phase."""
-    return Counter(alert.phase for alert in alerts)

@@ -1,4 +1,4 @@
-"""What a person is to be told, as data: made by an evaluation, kept in the outbox, turned into a mail by message.py."""
+"""Notifications as data: made by an evaluation, kept in the outbox, written and delivered by a kind of receiver."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import quote
 
 from alerts.conditions import Value
 from alerts.rule import Labels, Rule
@@ -84,19 +85,44 @@ def resolved_of(firing: Notification, alert: Alert) -> Notification:
     )  # fmt: skip
 
 
+def page_link(page: str, expr: str) -> str:
+    """Address of the page with this question; "" without a page."""
+    return f"{page.rstrip('/')}/?q={quote(expr, safe='')}" if page and expr else ""
+
+
+MAIL = "mail"
+"""Kind of targets without a prefix: the outbox had mails only when its format was made."""
+
+
+def target_of(kind: str, address: str) -> str:
+    """Text that names a receiver's kind and address: `name@host` for mail, `kind:address` for every other kind."""
+    return address if kind == MAIL else f"{kind}:{address}"
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """Kind and address. A mail address has no colon."""
+    kind, colon, address = target.partition(":")
+    return (kind, address) if colon else (MAIL, target)
+
+
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A notification on its way to one address."""
+    """A notification on its way to one target."""
 
     notification: Notification
-    address: str
+    target: str
 
     @property
     def key(self) -> str:
         """Unique in the outbox: the same letter is never put there twice."""
-        return f"{self.notification.id}:{self.address}"
+        return f"{self.notification.id}:{self.target}"
+
+    @property
+    def thread(self) -> str:
+        """Letters of one thread are delivered in order."""
+        return f"{self.notification.thread}:{self.target}"
 
 
-def letters(notification: Notification, addresses: Iterable[str]) -> list[Letter]:
-    """One letter an address."""
-    return [Letter(notification, address) for address in dict.fromkeys(addresses)]
+def letters(notification: Notification, targets: Iterable[str]) -> list[Letter]:
+    """One letter for each target."""
+    return [Letter(notification, target) for target in dict.fromkeys(targets)]

@@ -6,9 +6,9 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,7 @@ from alerts.database import Database, _nothing, open_database
 from alerts.display import ALERTS_PATH
 from alerts.engine import Engine, EngineConfig
 from alerts.errors import AlertsError
-from alerts.message import Writer
-from alerts.sender import Sender
-from alerts.smtp import load_settings
+from alerts.sender import Senders
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.registration import Registration, zookeeper_client
@@ -34,18 +32,16 @@ STUCK_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class AlertsConfig:
-    """How one engine runs. `to`: addresses of rules that name no receiver. `smtp_settings`: a JSON file (mode 0600)
-    with starttls, ca, user, password, sender."""
+    """Settings of one engine. `to`: targets of rules that name no receiver. `receivers`: settings of the kinds of
+    receivers, by name, see alerts/receivers. `page`: address of the page for links."""
 
     zookeeper: str
     rules: Path
     data: Path
-    smtp: str
+    receivers: Mapping[str, Any] = field(default_factory=dict)
     id: str = "alerts"
-    link: str = ""
+    page: str = ""
     to: tuple[str, ...] = ("artimon@localhost",)
-    sender: str = "artimon@localhost"
-    smtp_settings: Path | None = None
     settle_ms: int = 15_000
     health: Path | None = None
 
@@ -59,20 +55,18 @@ def run_alerts(
     hook: Callable[[str], None] = _nothing,
 ) -> None:
     """Run the engine until `stop`. AlertsError if it cannot run as it is configured."""
-    settings = load_settings(config.smtp, config.sender, config.smtp_settings)
     with ExitStack() as closing:
         closing.callback(os.close, _take(config.data))
         database, memory, damage = open_database(config.data, clock.now_ms(), hook)
         closing.callback(database.close)
-        writer = Writer(settings.sender, config.link)
-        sender = Sender(database, settings, writer, clock, hook)
+        senders = Senders(database, config.receivers, config.page, clock, hook)
         client = zookeeper_client(config.zookeeper)
         client.start_async()
         closing.callback(client.close)
         closing.callback(client.stop)
         store = closing.enter_context(VarstoreClient(client, clock=clock))
         engine = Engine(
-            EngineConfig(config.id, config.rules, config.to, writer, config.settle_ms),
+            EngineConfig(config.id, config.rules, config.to, config.page, config.settle_ms),
             store,
             database,
             memory,
@@ -80,7 +74,7 @@ def run_alerts(
             newest_samples=lambda: _newest(store),
             hook=hook,
         )
-        running = AlertsProcess(engine, sender, database, clock, damage)
+        running = AlertsProcess(engine, senders, database, clock, damage)
         running.registration = Registration(client, f"{ALERTS_PATH}/{config.id}", engine.display(running.mail()))
         running.run(HealthFile(config.health, "alerts", clock, publish), stop)
 
@@ -109,8 +103,8 @@ class AlertsProcess:
 
     registration: Registration
 
-    def __init__(self, engine: Engine, sender: Sender, database: Database, clock: Clock, damage: str) -> None:
-        self._engine, self._sender, self._database, self._clock = engine, sender, database, clock
+    def __init__(self, engine: Engine, senders: Senders, database: Database, clock: Clock, damage: str) -> None:
+        self._engine, self._senders, self._database, self._clock = engine, senders, database, clock
         self._damage = damage
         self._failing = ""
         self._turned = self._shown = clock.monotonic()
@@ -121,14 +115,14 @@ class AlertsProcess:
     def run(self, health: HealthFile, stop: threading.Event) -> None:
         """Until `stop`; ends at most a few seconds after it, an evaluation under way is left undone."""
         self.registration.start()
-        self._sender.start()
+        self._senders.start()
         evaluating = threading.Thread(target=self._evaluate, args=(stop,), name="alert rules", daemon=True)
         evaluating.start()
         while not stop.is_set():
             self._say(health)
             self._show_mail()
             self._clock.wait(stop, HEALTH_S)
-        self._sender.stop(8.0)
+        self._senders.stop(8.0)
         evaluating.join(3.0)
         self.registration.stop(2.0)
 
@@ -137,7 +131,7 @@ class AlertsProcess:
         while not stop.is_set():
             try:
                 if engine.evaluate_due():
-                    self._sender.wake()
+                    self._senders.wake()
                     self._failing = ""
                     self._show()
             except Exception as error:  # a full disk, or a defect: say so, and try again, rather than end
@@ -160,13 +154,13 @@ class AlertsProcess:
 
     def mail(self) -> dict[str, Any]:
         """How it stands with mails, as the znode shows it."""
-        counts, figures = self._database.counts(), self._sender.figures
+        counts, figures = self._database.counts(), self._senders.figures
         problem = figures.problem or "; ".join(self._database.failures(1))
         return {"pending": counts["pending"], "sent": figures.sent, "failed": counts["failed"], "problem": problem}
 
     def figures(self) -> dict[str, Any]:
         """Counts since the start, and what holds now."""
-        engine, shot, sent = self._engine, self._engine.snapshot, self._sender.figures
+        engine, shot, sent = self._engine, self._engine.snapshot, self._senders.figures
         return {
             "rules": dict(shot.rules or {}),
             "alerts": dict(shot.alerts or {}),
@@ -188,9 +182,9 @@ class AlertsProcess:
 
     def _problems(self) -> list[str]:
         dropped = self._database.dropped
-        own = [self._damage, f"{dropped} mails dropped: too many wait" if dropped else "", self._sender.figures.problem]
-        own += [self._engine.snapshot.failing]
-        own += [f"mail not sent: {problem}" for problem in self._database.failures(3)]
+        too_many = f"{dropped} letters dropped: too many wait" if dropped else ""
+        own = [self._damage, too_many, self._senders.figures.problem, self._engine.snapshot.failing]
+        own += [f"letter not sent: {problem}" for problem in self._database.failures(3)]
         conflict = "another engine has the same id" if self.registration.conflict else ""
         return [*(problem for problem in (*own, conflict) if problem), *self._engine.snapshot.problems]
 

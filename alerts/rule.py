@@ -100,10 +100,10 @@ def value_text(value: Value | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Where mails go."""
+    """Named targets of notifications, see notification.target_of."""
 
     name: str
-    mail: tuple[str, ...]
+    targets: tuple[str, ...]
     line: int
     column: int
 

@@ -35,15 +35,15 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Rules by name, addresses by receiver, what is wrong, and the text of each file in force."""
+    """Rules by name, targets by receiver, what is wrong, and the text of each file in force."""
 
     rules: Mapping[str, Rule] = field(default_factory=dict)
     receivers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
 
-    def addresses(self, rule: Rule) -> tuple[str, ...]:
-        """Where mails about the rule go; the default receiver stands in for one that is unknown."""
+    def targets(self, rule: Rule) -> tuple[str, ...]:
+        """Targets of notifications about the rule; the default receiver stands in for one that is unknown."""
         default = self.receivers.get(DEFAULT_RECEIVER, ())
         names = rule.receivers or (DEFAULT_RECEIVER,)
         return tuple(dict.fromkeys(a for name in names for a in self.receivers.get(name, default)))
@@ -74,7 +74,7 @@ class RuleBook:
         chosen += [self._good[name] for name in sorted(kept)]
         pruned += [self._good[name] for name in sorted(kept)]
         self._good = {file.name: file for file in chosen}
-        receivers = {one.name: one.mail for file in pruned for one in file.receivers}
+        receivers = {one.name: one.targets for file in pruned for one in file.receivers}
         rules: dict[str, Rule] = {}
         for file in pruned:
             for rule in file.rules:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from alerts.conditions import Condition, ConditionError, parse_condition
 from alerts.errors import Problem, RuleFileError
+from alerts.notification import target_of
 from alerts.places import position_of
+from alerts.receivers.kind import ReceiverKind, receiver_kinds
 from alerts.rule import Labels, Missing, Receiver, Rule, RuleFile, TemplateError, check_template
 from alerts.yamltree import Fields, Items, Node, Text, read_tree
 from artimon.model.labels import LabelError, validate_labels
@@ -31,14 +33,8 @@ _NEEDED = ("name", "expr", "threshold", "missing")
 _RULE = (*_NEEDED, "for", "resolve", "labels", "receivers", "summary")
 _NAME = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.:/\-]{0,99}")
 _NO_TIME = re.compile(r"0(?:ms|[smhdw])?")
-_ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?=.{1,255}$)[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 T = TypeVar("T")
-
-
-def is_address(text: str) -> bool:
-    """A plain ASCII mail address, `name@host`."""
-    return _ADDRESS.fullmatch(text) is not None
 
 
 def parse_rules(text: str, file: str) -> RuleFile:
@@ -126,19 +122,26 @@ class _Reader:
         self._name(key, "a receiver")
         if name == DEFAULT_RECEIVER:
             raise self._fail(key, f"the receiver {DEFAULT_RECEIVER!r} is that of the command line: choose another name")
-        fields = self._fields(node, f"receiver {name!r}", ("mail",))
-        if "mail" not in fields.values:
-            raise self._fail(node, f"receiver {name!r} has no mail: write mail: [name@host]")
-        addresses = self._items(fields.values["mail"], f"mail of {name!r}", MAX_ADDRESSES)
-        if not addresses:
-            raise self._fail(fields.values["mail"], f"mail of {name!r} is empty: name an address at least")
-        read = [self._try(self._address, address) for address in addresses]
-        return Receiver(name, tuple(dict.fromkeys(one for one in read if one)), key.line, key.column)
+        kinds = receiver_kinds()
+        fields = self._fields(node, f"receiver {name!r}", kinds)
+        if not fields.values:
+            ways = " or ".join(f"{kind.name}: [{kind.example}]" for kind in kinds.values())
+            raise self._fail(node, f"receiver {name!r} has no {' or '.join(kinds)}: write {ways}")
+        named = [(kinds[kind], node) for kind, node in fields.values.items() if kind in kinds]
+        read = [self._try(self._targets, name, kind, addresses) or () for kind, addresses in named]
+        return Receiver(name, tuple(dict.fromkeys(one for some in read for one in some)), key.line, key.column)
 
-    def _address(self, node: Node) -> str:
+    def _targets(self, name: str, kind: ReceiverKind[Any], node: Node) -> list[str]:
+        addresses = self._items(node, f"{kind.name} of {name!r}", MAX_ADDRESSES)
+        if not addresses:
+            raise self._fail(node, f"{kind.name} of {name!r} is empty: name an address at least")
+        read = [self._try(self._address, kind, address) for address in addresses]
+        return [target_of(kind.name, one) for one in read if one]
+
+    def _address(self, kind: ReceiverKind[Any], node: Node) -> str:
         text = self._text(node, "an address")
-        if not is_address(text.value):
-            raise self._fail(node, f"{text.value!r:.100} is no mail address: write name@host in plain ASCII")
+        if not kind.accepts(text.value):
+            raise self._fail(node, f"{text.value!r:.100} is no {kind.noun}: write {kind.example} in plain ASCII")
         return text.value
 
     def _name(self, text: Text, what: str) -> str:

@@ -1,19 +1,20 @@
-"""Takes letters from the outbox to the SMTP server, in order for each alert and address, until each is sent or refused.
+"""Takes letters from the outbox to their receivers, in order for each alert and target, until each is sent or refused.
 
-A letter is marked as sent after the server's 250. A crash between the two sends it once more, with the same Message-ID:
-that window is the only one in which a mail can come twice.
+A letter is marked as sent after the server has taken it. A crash between the two sends it once more, with the same
+identity: that window is the only one in which a letter can come twice.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from alerts.database import Database, Waiting, _nothing
-from alerts.message import Writer
-from alerts.smtp import Conversation, Later, Refused, SmtpSettings, Unreachable
+from alerts.notification import split_target
+from alerts.receivers.kind import Delivery, Later, ReceiverKind, Refused, Unreachable, receiver_kinds
 from artimon.model.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -36,28 +37,24 @@ class SenderFigures:
 
 
 class Sender:
-    """One thread. `wake` tells it that there are letters."""
+    """Delivers the letters to receivers of one kind, in a thread of its own. `wake` tells it that there are letters."""
 
     def __init__(
         self,
         database: Database,
-        settings: SmtpSettings,
-        writer: Writer,
+        kind: ReceiverKind[Any],
+        settings: Any,
+        page: str,
         clock: Clock,
         hook: Callable[[str], None] = _nothing,
     ) -> None:
-        self._database, self._settings, self._writer, self._clock, self._hook = (
-            database,
-            settings,
-            writer,
-            clock,
-            hook,
-        )
+        self._database, self._kind, self._clock, self._hook = database, kind, clock, hook
+        self._settings, self._page = settings, page
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._failures = 0
         self.figures = SenderFigures()
-        self._thread = threading.Thread(target=self._run, name="alert mails", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"alerts by {kind.name}", daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -67,10 +64,14 @@ class Sender:
         """There may be letters."""
         self._wake.set()
 
-    def stop(self, timeout_s: float = 12.0) -> None:
+    def end(self) -> None:
         """End after the letter under way; letters that wait stay in the outbox."""
         self._stop.set()
         self._wake.set()
+
+    def stop(self, timeout_s: float = 12.0) -> None:
+        """`end`, and wait for it."""
+        self.end()
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -79,7 +80,7 @@ class Sender:
             try:
                 more, wait_s = self.round()
             except Exception as error:  # a defect must not end the thread: the letters would wait for ever
-                log.exception("sending mails")
+                log.exception("sending alerts by %s", self._kind.name)
                 self.figures.problem = f"{type(error).__name__}: {error}"
                 more, wait_s = False, LONGEST_WAIT_S
             if wait_s:
@@ -89,31 +90,30 @@ class Sender:
 
     def round(self) -> tuple[bool, float]:
         """Send what is due, at most a batch; returns whether there may be more, and how long to stay away (seconds)."""
-        due = self._database.due(self._clock.now_ms(), BATCH)
+        due = self._database.due(self._clock.now_ms(), BATCH, self._kind.name)
         if not due:
             return False, 0.0
         try:
-            with Conversation(self._settings) as conversation:
+            with self._kind.connect(self._settings, self._page) as delivery:
                 for waiting in due:
                     if self._stop.is_set():
                         return False, 0.0
-                    self._one(conversation, waiting)
+                    self._one(delivery, waiting)
         except Unreachable as problem:
             self._failures += 1
             wait_s = min(FIRST_WAIT_S * 2 ** min(self._failures - 1, 10), LONGEST_WAIT_S)
             if str(problem) != self.figures.problem:
-                log.warning("mails wait: %s", problem)
+                log.warning("letters by %s wait: %s", self._kind.name, problem)
             self.figures.problem = str(problem)
             return True, wait_s
         self._failures, self.figures.problem = 0, ""
         return True, 0.0
 
-    def _one(self, conversation: Conversation, waiting: Waiting) -> None:
-        letter = waiting.letter
+    def _one(self, delivery: Delivery, waiting: Waiting) -> None:
+        letter, now_ms = waiting.letter, self._clock.now_ms()
         try:
-            mail = self._writer.write(letter, self._clock.now_ms())
             self._hook("sending")
-            conversation.send(mail, letter.address)
+            delivery.send(letter.notification, split_target(letter.target)[1], now_ms)
         except Later as problem:
             self._put_off(waiting, str(problem), FIRST_LATER_S)
         except Refused as problem:
@@ -123,7 +123,7 @@ class Sender:
             self._put_off(waiting, str(problem), FIRST_WAIT_S)
             raise
         except (ValueError, LookupError, UnicodeError, TypeError) as problem:
-            self._give_up(waiting, f"the mail cannot be written: {type(problem).__name__}: {problem}")
+            self._give_up(waiting, f"the {self._kind.name} cannot be written: {type(problem).__name__}: {problem}")
         else:
             self._hook("accepted")
             self._database.sent(waiting.seq)
@@ -138,9 +138,50 @@ class Sender:
             return
         wait_s = min(first_s * 2 ** min(waiting.attempts, 20), LONGEST_LATER_S)
         self._database.later(waiting.seq, now_ms + int(wait_s * 1000), problem)
-        log.info("mail for %s waits: %s", waiting.letter.address, problem)
+        log.info("%s for %s waits: %s", self._kind.name, waiting.letter.target, problem)
 
     def _give_up(self, waiting: Waiting, problem: str) -> None:
-        log.error("mail about %s is not sent: %s", waiting.letter.notification.rule, problem)
+        log.error("%s about %s is not sent: %s", self._kind.name, waiting.letter.notification.rule, problem)
         self._database.failed(waiting.seq, problem)
         self.figures.failed += 1
+
+
+class Senders:
+    """One sender for each kind of receiver. `settings`: by kind; a kind that is not named has its default."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Mapping[str, Any],
+        page: str,
+        clock: Clock,
+        hook: Callable[[str], None] = _nothing,
+    ) -> None:
+        self._all = [
+            Sender(database, kind, settings.get(name, kind.default), page, clock, hook)
+            for name, kind in receiver_kinds().items()
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        for one in self._all:
+            one.start()
+
+    def wake(self) -> None:
+        """There may be letters."""
+        for one in self._all:
+            one.wake()
+
+    def stop(self, timeout_s: float) -> None:
+        """End after the letters under way; letters that wait stay in the outbox."""
+        for one in self._all:
+            one.end()
+        for one in self._all:
+            one.stop(timeout_s)
+
+    @property
+    def figures(self) -> SenderFigures:
+        """Counts of all kinds together."""
+        all_ = [one.figures for one in self._all]
+        problems = "; ".join(dict.fromkeys(one.problem for one in all_ if one.problem))
+        return SenderFigures(sum(one.sent for one in all_), sum(one.failed for one in all_), problems)

@@ -5,10 +5,12 @@ Times are ends of evaluated buckets, epoch milliseconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 
 from alerts.conditions import Value
+from alerts.rule import Labels
 
 GAP_MS = 3_600_000
 """A pending alert that was not seen to hold for longer than this begins to wait anew."""
@@ -17,16 +19,26 @@ SHOWN_MS = 900_000
 
 
 class Phase(StrEnum):
-    """Where an alert stands."""
+    """State of an alert, in the order in which alerts are shown."""
 
-    INACTIVE = "inactive"
-    PENDING = "pending"
     FIRING = "firing"
+    PENDING = "pending"
     RESOLVED = "resolved"
+    INACTIVE = "inactive"
+
+    @property
+    def active(self) -> bool:
+        """It gives its rule a state of this name."""
+        return self in (Phase.FIRING, Phase.PENDING)
+
+    @property
+    def notified(self) -> bool:
+        """Receivers were told that it fires, and will be told of its end."""
+        return self in (Phase.FIRING, Phase.RESOLVED)
 
 
 class Says(Enum):
-    """What one evaluation says of one alert."""
+    """Result of one evaluation for one alert."""
 
     TRUE = "the threshold is fulfilled"
     FALSE = "it is not"
@@ -35,7 +47,7 @@ class Says(Enum):
 
 
 class Change(StrEnum):
-    """What a person must be told of."""
+    """Change of an alert that receivers are notified of."""
 
     FIRING = "firing"
     RESOLVED = "resolved"
@@ -65,6 +77,14 @@ class Alert:
     fired_ms: int = 0
     resolved_ms: int = 0
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is remembered of one rule between evaluations."""
+
+    digest: str
+    alerts: Mapping[Labels, Alert] = field(default_factory=dict)
 
 
 def step(alert: Alert | None, verdict: Verdict, now_ms: int, hold_ms: int) -> tuple[Alert | None, Change | None]:

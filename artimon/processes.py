@@ -458,22 +458,21 @@ def alerts(
     """Run the alert engine until SIGTERM; 1 and a message if it cannot run as it is told to."""
     from alerts.errors import AlertsError
     from alerts.process import AlertsConfig, run_alerts
+    from alerts.receivers import mail
 
     stop = begin()
-    config = AlertsConfig(
-        zookeeper=zookeeper,
-        rules=rules,
-        data=data,
-        smtp=smtp,
-        id=identity,
-        link=link,
-        to=to,
-        sender=sender,
-        smtp_settings=smtp_settings,
-        settle_ms=duration_ms(settle),
-        health=health,
-    )
     try:
+        config = AlertsConfig(
+            zookeeper=zookeeper,
+            rules=rules,
+            data=data,
+            receivers={mail.RECEIVER.name: mail.load_settings(smtp, sender, smtp_settings)},
+            id=identity,
+            page=link,
+            to=to,
+            settle_ms=duration_ms(settle),
+            health=health,
+        )
         with publishing("alerts", identity, zookeeper, stop) as publish:
             run_alerts(config, stop, publish=publish)
     except AlertsError as problem:

@@ -19,7 +19,6 @@ from typing import Any
 
 from alerts.database import open_database
 from alerts.engine import Engine, EngineConfig
-from alerts.message import Writer
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.clock import ManualClock
 from artimon.model.feed import FeedEntry, FeedRange, join_samples
@@ -118,8 +117,8 @@ def measure(port: Connection, folder: Path) -> None:
     store = VarstoreClient(SimpleNamespace())  # the places are told, so no ZooKeeper is asked
     known = SimpleNamespace(read=lambda: Shards(Membership(("0",)), (place,)), forget=lambda: None, stale="")
     store._directory = known  # type: ignore[assignment]
-    writer = Writer("artimon@localhost", "http://127.0.0.1:8780")
-    engine = Engine(EngineConfig("bench", folder / "rules", ("a@localhost",), writer), store, database, memory, clock)
+    page = "http://127.0.0.1:8780"
+    engine = Engine(EngineConfig("bench", folder / "rules", ("a@localhost",), page), store, database, memory, clock)
     for minute in range(WARM):
         port.send((minute, False))
         port.recv()

@@ -44,7 +44,7 @@ def problems(text: str) -> list[str]:
 def test_a_good_file() -> None:
     file = parse_rules(GOOD, "f.yaml")
     (rule,) = file.rules
-    assert file.receivers[0].mail == ("ops@example.org", "night@example.org")
+    assert file.receivers[0].targets == ("ops@example.org", "night@example.org")
     assert (rule.name, rule.hold_ms, rule.missing, rule.line) == ("slow", 300_000, Missing.KEEP, 4)
     assert rule.labels == (("code", "010"), ("no", "no"), ("severity", "page"))
     assert (rule.threshold.op, rule.threshold.operand) == (">", 5)
