@@ -20,10 +20,10 @@ from typing import Any
 
 import xxhash
 
+from alerts.alert import Alert, Known, Phase
 from alerts.errors import AlertsError
 from alerts.notification import MAIL, Letter, Notification
 from alerts.rule import Labels
-from alerts.state import Alert, Known, Phase
 
 log = logging.getLogger(__name__)
 

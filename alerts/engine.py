@@ -13,12 +13,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from alerts.alert import Alert, Change, Known
 from alerts.database import Commit, Database, Memory, _nothing
-from alerts.evaluation import STEP_MS, Evaluator, Judged, is_lagging, leave
 from alerts.notification import Letter, letters, notify, resolved_of
 from alerts.rule import Labels, Rule
+from alerts.rule_evaluator import STEP_MS, Evaluator, Judged, is_lagging, leave
 from alerts.rulebook import InForce, RuleBook
-from alerts.state import Alert, Change, Known
 from alerts.verdicts import Step
 from alerts.view import View
 from artimon.model.clock import Clock

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
 
+from alerts.alert import Alert, Change
 from alerts.conditions import Value
 from alerts.rule import Labels, Rule
-from alerts.state import Alert, Change
 
 
 @dataclass(frozen=True, slots=True)

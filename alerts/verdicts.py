@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from alerts.alert import Alert, Change, Phase, Says, Verdict, step
 from alerts.conditions import ConditionError, Value
 from alerts.rule import Labels, Missing, Rule
-from alerts.state import Alert, Change, Phase, Says, Verdict, step
 from query_dsl import Matrix
 from query_dsl.results.cells import Key
 from query_dsl.tree.selector import series_text

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from alerts.alert import Alert, Known, Phase
 from alerts.display import encode_display, json_value
-from alerts.evaluation import Judged
 from alerts.notification import Letter, fingerprint, page_link
 from alerts.rule import Labels
+from alerts.rule_evaluator import Judged
 from alerts.rulebook import InForce
-from alerts.state import Alert, Known, Phase
 
 ERROR = "error"
 """State of a rule that has no answer."""

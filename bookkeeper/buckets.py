@@ -11,7 +11,7 @@ from bookkeeper.checks import VariableRefused, checked, finite, real
 from bookkeeper.histograms import BUCKET, HISTOGRAM, LE, Histogram, parts_of
 from bookkeeper.labels import Key, shown, validate_name
 from bookkeeper.table import OVERFLOW, OVERFLOW_LABELS
-from bookkeeper.variables import Variables
+from bookkeeper.variable_registry import Variables
 
 DEFAULT_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds, for requests and the like."""

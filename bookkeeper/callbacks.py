@@ -13,7 +13,7 @@ from bookkeeper.checks import STRING_BYTES, VariableRefused, finite, real, text,
 from bookkeeper.labels import shown
 from bookkeeper.table import CALLBACK_ERRORS
 from bookkeeper.telling import LOG_EVERY_S, tell
-from bookkeeper.variables import KINDS, Variables
+from bookkeeper.variable_registry import KINDS, Variables
 
 DEADLINE_S = 1.0
 MAX_DEADLINE_S = 10.0

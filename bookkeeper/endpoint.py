@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bookkeeper import addresses, instances
 from bookkeeper.clock import now_ms
 from bookkeeper.settings import FINAL_FOLDER, Settings, digest, environment
-from bookkeeper.variables import Variables
+from bookkeeper.variable_registry import Variables
 
 if TYPE_CHECKING:
     from bookkeeper.framed import FramedServer

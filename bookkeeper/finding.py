@@ -36,7 +36,7 @@ Place = tuple[str, Key]
 
 
 class Finding:
-    """The cells of a process, and what tells about them. `bookkeeper.variables.Variables` writes to them.
+    """The cells of a process, and what tells about them. `bookkeeper.variable_registry.Variables` writes to them.
 
     Locks: `lock` guards the table, the descriptions, `version`, and the steps of a cell from and to None. No I/O, no
     logging and no code of the application runs under it. Re-entrant, for signal handlers and `__del__`: what they may

@@ -12,7 +12,7 @@ from bookkeeper.checks import VariableRefused, whole, word
 from bookkeeper.histograms import Histogram
 from bookkeeper.labels import VALUE_BYTES, shown
 from bookkeeper.timers import InFlight, Timer
-from bookkeeper.variables import Variables
+from bookkeeper.variable_registry import Variables
 
 if TYPE_CHECKING:
     from bookkeeper.snapshot import Entry, Snapshots

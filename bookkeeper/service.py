@@ -14,7 +14,7 @@ import thriftpy2
 from bookkeeper.clock import now_ms
 from bookkeeper.snapshot import Layout, Snapshots
 from bookkeeper.turns import Turns
-from bookkeeper.variables import Variables
+from bookkeeper.variable_registry import Variables
 
 IDL = Path(__file__).with_name("bookkeeper.thrift")
 FIELDS = ("integer", "dbl", "truth", "str")

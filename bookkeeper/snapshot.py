@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from bookkeeper.cells import BOOLEAN, DOUBLE, INTEGER, STRING, AnyCell
 from bookkeeper.finding import Place
 from bookkeeper.labels import canonical_unchecked
-from bookkeeper.variables import Variables
+from bookkeeper.variable_registry import Variables
 
 ATTEMPTS = 5
 KIND_NAMES = ("unknown", "counter", "gauge")

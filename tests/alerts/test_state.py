@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.state import GAP_MS, SHOWN_MS, Alert, Change, Phase, Says, Verdict, step
+from alerts.alert import GAP_MS, SHOWN_MS, Alert, Change, Phase, Says, Verdict, step
 
 MINUTE = 60_000
 NOW = 100 * MINUTE

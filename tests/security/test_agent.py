@@ -14,7 +14,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from bookkeeper import service
 from bookkeeper.framed import FramedServer
 from bookkeeper.secure import Security
-from bookkeeper.variables import Variables
+from bookkeeper.variable_registry import Variables
 from sources.config import SourceConfig
 from sources.errors import PollError
 from sources.processes.poller import Poller

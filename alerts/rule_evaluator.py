@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
+from alerts.alert import Alert, Known
 from alerts.rule import Labels, Rule
 from alerts.sharing import Asked, SharedStore, popular_names
-from alerts.state import Alert, Known
 from alerts.verdicts import Newest, RuleFailed, Step, advance, answer_of, dismissed, newest_values
 from artimon.model.select import Buckets, SelectError, Store
 from query_dsl import NothingSelected, QueryError, evaluate
