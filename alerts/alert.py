@@ -18,7 +18,7 @@ SHOWN_MS = 900_000
 """A resolved alert stays on display for so long."""
 
 
-class Phase(StrEnum):
+class AlertPhase(StrEnum):
     """State of an alert, in the order in which alerts are shown."""
 
     FIRING = "firing"
@@ -29,12 +29,12 @@ class Phase(StrEnum):
     @property
     def active(self) -> bool:
         """It gives its rule a state of this name."""
-        return self in (Phase.FIRING, Phase.PENDING)
+        return self in (AlertPhase.FIRING, AlertPhase.PENDING)
 
     @property
     def notified(self) -> bool:
         """Receivers were told that it fires, and will be told of its end."""
-        return self in (Phase.FIRING, Phase.RESOLVED)
+        return self in (AlertPhase.FIRING, AlertPhase.RESOLVED)
 
 
 class Says(Enum):
@@ -54,7 +54,7 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AlertVerdict:
     """`value` None: there is no data. `reason`: why it is not the value that decided."""
 
     says: Says
@@ -69,7 +69,7 @@ class Alert:
     since: the first of the evaluations at which it held without a false one between; true: the last of them; data: the
     last at which there was a value. Invariant: since_ms <= fired_ms <= resolved_ms where they are not 0."""
 
-    phase: Phase
+    phase: AlertPhase
     since_ms: int
     true_ms: int
     data_ms: int
@@ -80,14 +80,14 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RuleMemory:
     """What is remembered of one rule between evaluations."""
 
     digest: str
     alerts: Mapping[Labels, Alert] = field(default_factory=dict)
 
 
-def step(alert: Alert | None, verdict: Verdict, now_ms: int, hold_ms: int) -> tuple[Alert | None, Change | None]:
+def step(alert: Alert | None, verdict: AlertVerdict, now_ms: int, hold_ms: int) -> tuple[Alert | None, Change | None]:
     """The alert after the evaluation at `now_ms` (None: there is none), and what is to be told.
 
     >>> bad, well = Verdict(Says.TRUE, 0), Verdict(Says.FALSE, 1)
@@ -100,24 +100,24 @@ def step(alert: Alert | None, verdict: Verdict, now_ms: int, hold_ms: int) -> tu
     >>> step(alert, well, 180_000, 60_000)[1]
     <Change.RESOLVED: 'resolved'>
     """
-    phase = alert.phase if alert else Phase.INACTIVE
+    phase = alert.phase if alert else AlertPhase.INACTIVE
     match phase, verdict.says:
-        case Phase.FIRING, Says.FALSE if alert:
+        case AlertPhase.FIRING, Says.FALSE if alert:
             value = alert.value if verdict.value is None else verdict.value
-            ended = replace(alert, phase=Phase.RESOLVED, resolved_ms=now_ms, value=value, reason=verdict.reason)
+            ended = replace(alert, phase=AlertPhase.RESOLVED, resolved_ms=now_ms, value=value, reason=verdict.reason)
             return ended, Change.RESOLVED
-        case Phase.FIRING, _ if alert:
+        case AlertPhase.FIRING, _ if alert:
             return _seen(alert, verdict, now_ms), None
-        case Phase.PENDING, Says.KEEP:
+        case AlertPhase.PENDING, Says.KEEP:
             return alert, None
-        case Phase.PENDING, Says.TRUE if alert:
+        case AlertPhase.PENDING, Says.TRUE if alert:
             since = now_ms if now_ms - alert.true_ms > GAP_MS else min(alert.since_ms, now_ms)
             return _held(replace(_seen(alert, verdict, now_ms), since_ms=since), now_ms, hold_ms)
         case _, Says.TRUE:
             data_ms = now_ms if verdict.value is not None else alert.data_ms if alert else 0
-            fresh = Alert(Phase.PENDING, now_ms, now_ms, data_ms, verdict.value, reason=verdict.reason)
+            fresh = Alert(AlertPhase.PENDING, now_ms, now_ms, data_ms, verdict.value, reason=verdict.reason)
             return _held(fresh, now_ms, hold_ms)
-        case Phase.RESOLVED, _ if alert and now_ms - alert.resolved_ms < SHOWN_MS:
+        case AlertPhase.RESOLVED, _ if alert and now_ms - alert.resolved_ms < SHOWN_MS:
             return alert, None
     return None, None
 
@@ -125,10 +125,10 @@ def step(alert: Alert | None, verdict: Verdict, now_ms: int, hold_ms: int) -> tu
 def _held(alert: Alert, now_ms: int, hold_ms: int) -> tuple[Alert, Change | None]:
     if now_ms - alert.since_ms < hold_ms:
         return alert, None
-    return replace(alert, phase=Phase.FIRING, fired_ms=now_ms), Change.FIRING
+    return replace(alert, phase=AlertPhase.FIRING, fired_ms=now_ms), Change.FIRING
 
 
-def _seen(alert: Alert, verdict: Verdict, now_ms: int) -> Alert:
+def _seen(alert: Alert, verdict: AlertVerdict, now_ms: int) -> Alert:
     """With what the newest evaluation brought: the last value stays while there is none."""
     true_ms = now_ms if verdict.says is Says.TRUE else alert.true_ms
     if verdict.value is None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import xxhash
 
-from alerts.alert import Alert, Known, Phase
+from alerts.alert import Alert, AlertPhase, RuleMemory
 from alerts.errors import AlertsError
 from alerts.notification import MAIL, Letter, Notification
 from alerts.rule import Labels
@@ -89,7 +89,7 @@ class Memory:
 
     time_ms: int = 0
     missed: int = 0
-    known: dict[str, Known] = field(default_factory=dict)
+    known: dict[str, RuleMemory] = field(default_factory=dict)
     told: dict[tuple[str, Labels], tuple[Letter, ...]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
 
@@ -246,10 +246,10 @@ def _read(db: sqlite3.Connection) -> Memory:
     for rule, labels_text, sealed in db.execute("SELECT rule, labels, alert FROM alerts"):
         body: dict[str, Any] = json.loads(_opened(sealed))
         labels: Labels = tuple((str(name), str(value)) for name, value in json.loads(labels_text))
-        found.setdefault(rule, {})[labels] = Alert(**{**body["alert"], "phase": Phase(body["alert"]["phase"])})
+        found.setdefault(rule, {})[labels] = Alert(**{**body["alert"], "phase": AlertPhase(body["alert"]["phase"])})
         if body["told"]:
             memory.told[rule, labels] = tuple(_letter_of(text) for text in body["told"])
-    memory.known = {rule: Known(digests.get(rule, ""), alerts) for rule, alerts in found.items()}
+    memory.known = {rule: RuleMemory(digests.get(rule, ""), alerts) for rule, alerts in found.items()}
     memory.files = {name: _opened(text) for name, text in db.execute("SELECT name, text FROM files")}
     for (letter,) in db.execute("SELECT letter FROM outbox WHERE state = 'pending'"):
         _letter_of(_opened(letter))

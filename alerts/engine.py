@@ -13,13 +13,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from alerts.alert import Alert, Change, Known
+from alerts.alert import Alert, Change, RuleMemory
 from alerts.database import Commit, Database, Memory, _nothing
 from alerts.notification import Letter, letters, notify, resolved_of
 from alerts.rule import Labels, Rule
 from alerts.rule_evaluator import STEP_MS, Evaluator, Judged, is_lagging, leave
 from alerts.rulebook import InForce, RuleBook
-from alerts.verdicts import Step
+from alerts.verdicts import AlertStep
 from alerts.view import View
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
@@ -143,7 +143,9 @@ class Engine:
         except SelectError:  # the rules will say so themselves
             return False
 
-    def _rows(self, gone: Mapping[str, list[Step]], judged: Mapping[str, Judged]) -> tuple[list[Row], list[Letter]]:
+    def _rows(
+        self, gone: Mapping[str, list[AlertStep]], judged: Mapping[str, Judged]
+    ) -> tuple[list[Row], list[Letter]]:
         """Alerts to write, and the letters about them; ends of old alerts before new ones."""
         rows: list[Row] = []
         told: list[Letter] = []
@@ -154,7 +156,7 @@ class Engine:
             rows += [self._row(name, rule, one, told) for one in found.steps]
         return rows, told
 
-    def _row(self, name: str, rule: Rule | None, one: Step, told: list[Letter]) -> Row:
+    def _row(self, name: str, rule: Rule | None, one: AlertStep, told: list[Letter]) -> Row:
         before = self._memory.told.get((name, one.labels), ())
         if one.change is Change.FIRING and rule is not None and one.alert is not None:
             before = tuple(letters(notify(rule, one.labels, one.alert, Change.FIRING), self._force.targets(rule)))
@@ -192,7 +194,7 @@ class Engine:
                 memory.told[name, labels] = letters_of
         old = memory.known
         memory.known = {
-            name: Known(digests.get(name) or old[name].digest, alerts) for name, alerts in known.items() if alerts
+            name: RuleMemory(digests.get(name) or old[name].digest, alerts) for name, alerts in known.items() if alerts
         }
 
     def _differs(self, row: Row) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from alerts.alert import Alert, Known
+from alerts.alert import Alert, RuleMemory
 from alerts.rule import Labels, Rule
 from alerts.sharing import Asked, SharedStore, popular_names
-from alerts.verdicts import Newest, RuleFailed, Step, advance, answer_of, dismissed, newest_values
+from alerts.verdicts import AlertStep, Newest, RuleFailed, advance, answer_of, dismissed, newest_values
 from artimon.model.select import Buckets, SelectError, Store
 from query_dsl import NothingSelected, QueryError, evaluate
 from query_dsl.evaluation.planner import SETTLE_MS
@@ -29,7 +29,7 @@ Alerts = Mapping[str, Mapping[Labels, Alert]]
 class Judged:
     """What one evaluation found of one rule. `error` not "": nothing was decided."""
 
-    steps: Sequence[Step] = ()
+    steps: Sequence[AlertStep] = ()
     error: str = ""
     duration_ms: float = 0.0
 
@@ -66,7 +66,7 @@ class Evaluator:
             return Judged(error=error, duration_ms=(perf_counter() - began) * 1000)
         return Judged(steps, "", (perf_counter() - began) * 1000)
 
-    def _steps(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> list[Step]:
+    def _steps(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> list[AlertStep]:
         newest, error, asked = self._ask(rule)
         if error:
             raise RuleFailed(error)
@@ -132,15 +132,15 @@ class _Endings:
         return rows
 
 
-def leave(known: Mapping[str, Known], rules: Mapping[str, Rule], time_ms: int) -> dict[str, list[Step]]:
+def leave(known: Mapping[str, RuleMemory], rules: Mapping[str, Rule], time_ms: int) -> dict[str, list[AlertStep]]:
     """What becomes of the alerts of rules that are no more, or ask something else than when they began."""
-    gone: dict[str, list[Step]] = {}
+    gone: dict[str, list[AlertStep]] = {}
     for name, before in known.items():
         rule = rules.get(name)
         if rule is not None and rule.digest == before.digest:
             continue
         reason = "the rule was removed" if rule is None else "the rule was changed"
-        gone[name] = [Step(labels, *dismissed(alert, time_ms, reason)) for labels, alert in before.alerts.items()]
+        gone[name] = [AlertStep(labels, *dismissed(alert, time_ms, reason)) for labels, alert in before.alerts.items()]
     return gone
 
 

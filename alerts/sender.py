@@ -14,7 +14,7 @@ from typing import Any
 
 from alerts.database import Database, Waiting, _nothing
 from alerts.notification import split_target
-from alerts.receivers.kind import Delivery, Later, ReceiverKind, Refused, Unreachable, receiver_kinds
+from alerts.receivers.kind import Later, LetterDelivery, ReceiverKind, Refused, Unreachable, receiver_kinds
 from artimon.model.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class Sender:
         self._failures, self.figures.problem = 0, ""
         return True, 0.0
 
-    def _one(self, delivery: Delivery, waiting: Waiting) -> None:
+    def _one(self, delivery: LetterDelivery, waiting: Waiting) -> None:
         letter, now_ms = waiting.letter, self._clock.now_ms()
         try:
             self._hook("sending")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from alerts.alert import Alert, Change, Phase, Says, Verdict, step
+from alerts.alert import Alert, AlertPhase, AlertVerdict, Change, Says, step
 from alerts.conditions import ConditionError, Value
 from alerts.rule import Labels, Missing, Rule
 from query_dsl import Matrix
@@ -28,7 +28,7 @@ class RuleFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AlertStep:
     """One alert that is there after the evaluation, or (None) is no more."""
 
     labels: Labels
@@ -61,34 +61,34 @@ def answer_of(rule: Rule, newest: Newest) -> dict[Labels, Value]:
     return found
 
 
-def judge(rule: Rule, value: Value) -> Verdict:
+def judge(rule: Rule, value: Value) -> AlertVerdict:
     """What a value says; RuleFailed if the condition cannot judge it."""
     try:
         if rule.threshold.holds(value):
-            return Verdict(Says.TRUE, value)
+            return AlertVerdict(Says.TRUE, value)
         if rule.resolve is not None and not rule.resolve.holds(value):
-            return Verdict(Says.BETWEEN, value)
+            return AlertVerdict(Says.BETWEEN, value)
     except ConditionError as problem:
         raise RuleFailed(str(problem)) from None
-    return Verdict(Says.FALSE, value)
+    return AlertVerdict(Says.FALSE, value)
 
 
-def without_data(rule: Rule, alert: Alert, now_ms: int, *, ended: bool, lagging: bool) -> Verdict:
+def without_data(rule: Rule, alert: Alert, now_ms: int, *, ended: bool, lagging: bool) -> AlertVerdict:
     """What it means that an alert's series has no value in the newest bucket."""
     if ended:
-        return Verdict(Says.FALSE, reason="the source says that the series ended")
+        return AlertVerdict(Says.FALSE, reason="the source says that the series ended")
     if now_ms - (alert.data_ms or alert.since_ms) > MISSING_MS:
-        return Verdict(Says.FALSE, reason=f"no data for {format_duration(MISSING_MS)}")
+        return AlertVerdict(Says.FALSE, reason=f"no data for {format_duration(MISSING_MS)}")
     if lagging or rule.missing is Missing.KEEP:
-        return Verdict(Says.KEEP, reason="no data")
+        return AlertVerdict(Says.KEEP, reason="no data")
     if rule.missing is Missing.FIRE:
-        return Verdict(Says.TRUE, reason="no data")
-    return Verdict(Says.FALSE, reason="no data")
+        return AlertVerdict(Says.TRUE, reason="no data")
+    return AlertVerdict(Says.FALSE, reason="no data")
 
 
 def advance(
     rule: Rule, alerts: Mapping[Labels, Alert], answer: Answer, now_ms: int, ended: Ended, lagging: bool = False
-) -> list[Step]:
+) -> list[AlertStep]:
     """Every alert of the rule after the evaluation at `now_ms`; what was not and is not is left out.
 
     `alerts`: what there was. `ended`: whether the source of these labels said goodbye. RuleFailed: nothing changed."""
@@ -99,8 +99,8 @@ def advance(
             continue
         alert, change = step(known, verdict, now_ms, rule.hold_ms)
         if alert is None and rule.missing is Missing.FIRE:  # remembered, so that its silence is noticed
-            alert = Alert(Phase.INACTIVE, 0, 0, now_ms, value)
-        steps.append(Step(labels, alert, change))
+            alert = Alert(AlertPhase.INACTIVE, 0, 0, now_ms, value)
+        steps.append(AlertStep(labels, alert, change))
     for labels, known in alerts.items():
         if labels not in answer:
             steps.append(_silent(rule, labels, known, now_ms, ended(labels), lagging))
@@ -109,14 +109,14 @@ def advance(
     return steps
 
 
-def _silent(rule: Rule, labels: Labels, known: Alert, now_ms: int, ended: bool, lagging: bool) -> Step:
+def _silent(rule: Rule, labels: Labels, known: Alert, now_ms: int, ended: bool, lagging: bool) -> AlertStep:
     verdict = without_data(rule, known, now_ms, ended=ended, lagging=lagging)
     alert, change = step(known, verdict, now_ms, rule.hold_ms)
-    if known.phase is Phase.INACTIVE and verdict.says is Says.KEEP:
+    if known.phase is AlertPhase.INACTIVE and verdict.says is Says.KEEP:
         alert = known
-    return Step(labels, alert, change)
+    return AlertStep(labels, alert, change)
 
 
 def dismissed(alert: Alert, now_ms: int, reason: str) -> tuple[Alert | None, Change | None]:
     """An alert whose rule is no more, or asks something else now."""
-    return step(alert, Verdict(Says.FALSE, reason=reason), now_ms, 0)
+    return step(alert, AlertVerdict(Says.FALSE, reason=reason), now_ms, 0)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from alerts.alert import Alert, Known, Phase
+from alerts.alert import Alert, AlertPhase, RuleMemory
 from alerts.display import encode_display, json_value
 from alerts.notification import Letter, fingerprint, page_link
 from alerts.rule import Labels
@@ -16,10 +16,10 @@ from alerts.rulebook import InForce
 
 ERROR = "error"
 """State of a rule that has no answer."""
-ACTIVE = tuple(phase for phase in Phase if phase.active)
-RULE_STATES = (ACTIVE[0].value, ERROR, *(phase.value for phase in ACTIVE[1:]), Phase.INACTIVE.value)
+ACTIVE = tuple(phase for phase in AlertPhase if phase.active)
+RULE_STATES = (ACTIVE[0].value, ERROR, *(phase.value for phase in ACTIVE[1:]), AlertPhase.INACTIVE.value)
 """States of rules in the order in which rules are shown."""
-SHOWN = tuple(phase for phase in Phase if phase is not Phase.INACTIVE)
+SHOWN = tuple(phase for phase in AlertPhase if phase is not AlertPhase.INACTIVE)
 MOST = 20_000
 
 
@@ -31,7 +31,7 @@ class View:
     page: str
     time_ms: int
     force: InForce
-    known: Mapping[str, Known]
+    known: Mapping[str, RuleMemory]
     told: Mapping[tuple[str, Labels], tuple[Letter, ...]]
     judged: Mapping[str, Judged]
 
@@ -48,7 +48,7 @@ class View:
             return ERROR
         known = self.known.get(name)
         found = {alert.phase for alert in known.alerts.values()} if known else set()
-        return next((phase.value for phase in ACTIVE if phase in found), Phase.INACTIVE.value)
+        return next((phase.value for phase in ACTIVE if phase in found), AlertPhase.INACTIVE.value)
 
     def rule_counts(self) -> dict[str, int]:
         """Rules by state."""

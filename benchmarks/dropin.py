@@ -21,7 +21,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks.common import CountingSink, Line, line, show
 from sources.dropin.folder import DropinFolder
 from sources.series.store import SeriesStore
-from sources.shared.delivery import Delivery
+from sources.shared.delivery import ReadingDelivery
 from sources.shared.figures import Figures
 from sources.shared.owners import Owners
 
@@ -58,7 +58,7 @@ class Reading:
         self.folder.mkdir(parents=True)
         self.sink = CountingSink()
         store = SeriesStore(place / "state", 1_000_000)
-        self.delivery = Delivery(self.sink, store, Figures(), SYSTEM_CLOCK)
+        self.delivery = ReadingDelivery(self.sink, store, Figures(), SYSTEM_CLOCK)
         self.fresh()
 
     def fresh(self) -> None:

@@ -27,7 +27,7 @@ class VariableRefused(ValueError):
         return self.text
 
 
-class Named(Protocol):
+class NamedVariable(Protocol):
     """What a refusal can tell of: a variable or a histogram."""
 
     @property
@@ -37,7 +37,7 @@ class Named(Protocol):
     def labels(self) -> Mapping[str, str]: ...
 
 
-def told_of(named: Named, error: VariableRefused) -> VariableRefused:
+def told_of(named: NamedVariable, error: VariableRefused) -> VariableRefused:
     """A refused value with the variable that it was for."""
     if error.reason != "value":
         return error

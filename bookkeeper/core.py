@@ -10,16 +10,16 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.checks import VariableRefused
-from bookkeeper.functions import Functions
+from bookkeeper.functions import ProcessVariables
 
 if TYPE_CHECKING:
     from bookkeeper.endpoint import Endpoint
-    from bookkeeper.export.metrics_server import Server
+    from bookkeeper.export.metrics_server import MetricsServer
 
 FORK_WAIT_S = 5.0
 
 
-class Bookkeeper(Functions):
+class Bookkeeper(ProcessVariables):
     """Counts things in this process and serves them to Artimon. Most programs use the module's functions instead,
     which go to one default object; a second object would be a second endpoint.
 
@@ -56,7 +56,7 @@ class Bookkeeper(Functions):
         }
         self.online = online
         self._endpoint: Endpoint | None = None
-        self._shown: Server | None = None  # to Prometheus; of a parent, in a forked child, which has closed it
+        self._shown: MetricsServer | None = None  # to Prometheus; of a parent, in a forked child, which has closed it
         self._switch = threading.RLock()  # guards _endpoint and _given; never taken while `lock` is held
         self._uuid = b""
         self._forks: dict[int, list[Any]] = {}  # what each thread that is forking holds

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import bookkeeper
-from bookkeeper.export.metrics_server import LOOPBACK, Server
+from bookkeeper.export.metrics_server import LOOPBACK, MetricsServer
 from bookkeeper.export.metrics_server import serve as serve_book
 
-__all__ = ["Server", "serve"]
+__all__ = ["MetricsServer", "serve"]
 
 
-def serve(address: str = f"{LOOPBACK}:0", book: bookkeeper.Bookkeeper | None = None) -> Server:
+def serve(address: str = f"{LOOPBACK}:0", book: bookkeeper.Bookkeeper | None = None) -> MetricsServer:
     """Shows the variables of `book` (default: the default one) at http://address/metrics; the server that does it.
 
     ValueError for an address that cannot be read, OSError if no port is free. It ends with the process, and is not

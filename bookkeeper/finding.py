@@ -35,7 +35,7 @@ SLOW_CELLS: dict[int, type[AnyCell]] = {**CELLS, INTEGER: LockedInteger, DOUBLE:
 Place = tuple[str, Key]
 
 
-class Finding:
+class Lookup:
     """The cells of a process, and what tells about them. `bookkeeper.variable_registry.Variables` writes to them.
 
     Locks: `lock` guards the table, the descriptions, `version`, and the steps of a cell from and to None. No I/O, no

@@ -23,7 +23,7 @@ from bookkeeper.wire import (
     HEADER,
     FramedError,
     FrameError,
-    Message,
+    MessageHead,
     decode_reply,
     decode_struct,
     encode_call,
@@ -230,7 +230,7 @@ class FramedServer:
         message.frame = b""  # the arguments are copies: a call is in memory once while its handler runs
         return message.method, self._reply(message, args)
 
-    def _reply(self, message: Message, args: Any) -> bytes | None:
+    def _reply(self, message: MessageHead, args: Any) -> bytes | None:
         result = getattr(self.service, message.method + "_result")()
         try:
             self._call(message, args, result)
@@ -247,7 +247,7 @@ class FramedServer:
             return _failure(message, TApplicationException.INTERNAL_ERROR, text)
         return reply
 
-    def _call(self, message: Message, args: Any, result: Any) -> None:
+    def _call(self, message: MessageHead, args: Any, result: Any) -> None:
         values = [getattr(args, spec[1]) for spec in args.thrift_spec.values()]
         try:
             value = getattr(self.handler, message.method)(*values)
@@ -406,7 +406,7 @@ def _peek(sock: socket.socket, deadline: float) -> bytes:
     return sock.recv(1, socket.MSG_PEEK)
 
 
-def _failure(message: Message, code: int, text: str) -> bytes | None:
+def _failure(message: MessageHead, code: int, text: str) -> bytes | None:
     if message.kind == TMessageType.ONEWAY:
         return None
     error = TApplicationException(code, text)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Labels = Mapping[str, str]
 
 
-class Functions(Variables):
+class ProcessVariables(Variables):
     """Variables, histograms, timers and callbacks of one process, without any network."""
 
     def __init__(

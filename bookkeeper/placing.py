@@ -7,14 +7,14 @@ from typing import cast
 
 from bookkeeper.cells import COUNTER, DOUBLE, INTEGER, TYPE_NAMES, UNKNOWN, AnyCell, Double, Integer
 from bookkeeper.checks import VariableRefused
-from bookkeeper.finding import Finding
+from bookkeeper.finding import Lookup
 from bookkeeper.table import OVERFLOW, OVERFLOW_LABELS, OVERFLOWED, busiest_label
 from bookkeeper.telling import tell
 
 MAX_NAMES = 10_000
 
 
-class Placing(Finding):
+class Allocation(Lookup):
     """Puts cells into the table and takes them out; all under the lock, but for `warn`."""
 
     def __init__(self) -> None:

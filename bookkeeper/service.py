@@ -12,7 +12,7 @@ from typing import Any
 import thriftpy2
 
 from bookkeeper.clock import now_ms
-from bookkeeper.snapshot import Layout, Snapshots
+from bookkeeper.snapshot import Snapshots, VariableLayout
 from bookkeeper.turns import Turns
 from bookkeeper.variable_registry import Variables
 
@@ -117,7 +117,7 @@ class Service:
         uid = os.geteuid() if hasattr(os, "geteuid") else None
         return self._idl.Endpoint(who.uuid, who.birth_ms, who.context, who.instance, now_ms(), 1, uid)
 
-    def _schema(self, layout: Layout) -> Any:
+    def _schema(self, layout: VariableLayout) -> Any:
         cells = layout.cells
         return self._idl.Schema(
             [cell.name for cell in cells],
@@ -128,7 +128,7 @@ class Service:
             layout.units,
         )
 
-    def _variable(self, layout: Layout, i: int, value: Any) -> Any:
+    def _variable(self, layout: VariableLayout, i: int, value: Any) -> Any:
         name, type_ = layout.cells[i].name, layout.types[i]
         return self._idl.Variable(
             name,

@@ -51,7 +51,7 @@ class Gone(Exception):
 
 
 @dataclass(frozen=True)
-class Layout:
+class VariableLayout:
     """The variables at one `version`, by type (INTEGER, DOUBLE, BOOLEAN, STRING), then by name and labels.
 
     `types` and `kinds` have one byte for each cell. `schema_id` is a digest of all the rest and its order."""
@@ -77,13 +77,13 @@ class Snapshots:
     def __init__(self, variables: Variables, *, ends: bool = True) -> None:
         self._variables, self._ends = variables, ends
         self._lock = threading.RLock()
-        self._layout: Layout | None = None
+        self._layout: VariableLayout | None = None
 
-    def columns(self) -> tuple[Layout, bytes, list[str]]:
+    def columns(self) -> tuple[VariableLayout, bytes, list[str]]:
         """The layout, one cell of 8 bytes for each variable, and the strings that STRING cells index."""
         return self._whole(lambda layout: (layout, *pack(layout)))
 
-    def rows(self) -> tuple[Layout, list[Any]]:
+    def rows(self) -> tuple[VariableLayout, list[Any]]:
         """The layout, and the value of each variable."""
         return self._whole(lambda layout: (layout, present(layout)))
 
@@ -93,7 +93,7 @@ class Snapshots:
         found = [_entry(layout, *one) for one in zip(layout.cells, values)]  # noqa: B905 - since Python 3.10
         return sorted(found, key=lambda entry: (entry.name, sorted(entry.labels.items())))
 
-    def _whole(self, read: Callable[[Layout], Result]) -> Result:
+    def _whole(self, read: Callable[[VariableLayout], Result]) -> Result:
         """What `read` makes of a layout all of whose variables still have values."""
         self._variables.prepare(ends=self._ends)
         skip: set[Place] | None = set() if self._ends else None
@@ -108,7 +108,7 @@ class Snapshots:
             fixed = [copy.copy(cell) for cell in cells]
             return read(make_layout(version, [cell for cell in fixed if cell.value is not None], told))
 
-    def layout(self, skip: set[Place] | None = None) -> Layout:
+    def layout(self, skip: set[Place] | None = None) -> VariableLayout:
         """The layout of this moment, for `skip` see Variables.listed."""
         with self._lock:
             if self._layout is None or self._layout.version != self._variables.version:
@@ -116,7 +116,7 @@ class Snapshots:
             return self._layout
 
 
-def make_layout(version: int, cells: list[AnyCell], descriptions: dict[str, tuple[str, str, int]]) -> Layout:
+def make_layout(version: int, cells: list[AnyCell], descriptions: dict[str, tuple[str, str, int]]) -> VariableLayout:
     """The layout of `cells`, all of which have a value."""
     cells = sorted(cells, key=lambda cell: (cell.type, cell.name, cell.key))
     groups = tuple([cell for cell in cells if cell.type == type_] for type_ in (INTEGER, DOUBLE, BOOLEAN, STRING))
@@ -126,7 +126,7 @@ def make_layout(version: int, cells: list[AnyCell], descriptions: dict[str, tupl
     units = {name: one[1] for name, one in told.items() if one[1]}
     packers = tuple(struct.Struct(f"<{len(group)}{'d' if i == DOUBLE else 'q'}") for i, group in enumerate(groups))
     schema_id = digest(cells, types, kinds, help, units)
-    return Layout(version, cells, types, kinds, help, units, schema_id, groups, packers)
+    return VariableLayout(version, cells, types, kinds, help, units, schema_id, groups, packers)
 
 
 def digest(cells: list[AnyCell], types: bytes, kinds: bytes, help: dict[str, str], units: dict[str, str]) -> bytes:
@@ -139,13 +139,13 @@ def digest(cells: list[AnyCell], types: bytes, kinds: bytes, help: dict[str, str
     return state.digest()
 
 
-def _entry(layout: Layout, cell: AnyCell, value: Any) -> Entry:
+def _entry(layout: VariableLayout, cell: AnyCell, value: Any) -> Entry:
     kind = KIND_NAMES[cell.kind] if cell.writable else "histogram"
     help, unit = layout.help.get(cell.name, ""), layout.units.get(cell.name, "")
     return Entry(cell.name, dict(cell.labels), VarType(cell.type), value, kind, help, unit, cell.family)
 
 
-def present(layout: Layout) -> list[Any]:
+def present(layout: VariableLayout) -> list[Any]:
     """The values in the layout's order. Gone if one has none any more."""
     values = [cell.value for cell in layout.cells]
     if None in values:
@@ -153,7 +153,7 @@ def present(layout: Layout) -> list[Any]:
     return values
 
 
-def pack(layout: Layout) -> tuple[bytes, list[str]]:
+def pack(layout: VariableLayout) -> tuple[bytes, list[str]]:
     """The values in the layout's order, packed, and the strings they index. Gone if one has none any more."""
     integers, doubles, booleans, strings = layout.groups
     packers = layout.packers

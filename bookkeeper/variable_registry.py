@@ -27,7 +27,7 @@ from bookkeeper.cells import (
 )
 from bookkeeper.checks import (
     STRING_BYTES,
-    Named,
+    NamedVariable,
     VariableRefused,
     checked,
     finite,
@@ -40,7 +40,7 @@ from bookkeeper.checks import (
 )
 from bookkeeper.labels import shown
 from bookkeeper.limits import SERIES, SERIES_PER_NAME
-from bookkeeper.placing import MAX_NAMES, Placing
+from bookkeeper.placing import MAX_NAMES, Allocation
 from bookkeeper.table import REFUSED
 from bookkeeper.telling import LOG_EVERY_S, keep_silent, tell
 
@@ -50,7 +50,7 @@ HELP_BYTES = 1024
 KINDS = {"": UNKNOWN, "counter": COUNTER, "gauge": GAUGE}
 
 
-class Variables(Placing):
+class Variables(Allocation):
     """All variables of a process: writing, ending and describing them. `strict`, `max_variables` and `max_per_name`
     None: what the environment says at the first write."""
 
@@ -118,7 +118,7 @@ class Variables(Placing):
         """Sets a STRING."""
         self.write(lambda: self.store(cell, text(value, STRING_BYTES, "value")), None, cell)
 
-    def write(self, action: Callable[[], Result], otherwise: Result, of: Named) -> Result:
+    def write(self, action: Callable[[], Result], otherwise: Result, of: NamedVariable) -> Result:
         """What `action`, a write of the variable `of`, returns; `otherwise` if it was refused or nothing counts in this
         process. Raises only in strict mode."""
         if not self._resolved:

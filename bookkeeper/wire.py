@@ -36,7 +36,7 @@ class FrameError(FramedError):
     """Bytes that are no well-formed message: cut off, too long, of another protocol, or with impossible lengths."""
 
 
-class Message:
+class MessageHead:
     """The head of a checked message: `method`, `kind` (CALL, REPLY, EXCEPTION, ONEWAY), `seqid`, and where its
     struct begins in `frame`."""
 
@@ -119,7 +119,7 @@ def _unpack(service: Any, method: str, result: Any) -> Any:
     return result.success
 
 
-def read_message(frame: bytes) -> Message:
+def read_message(frame: bytes) -> MessageHead:
     """The head of a message; FrameError unless it is strict binary protocol. Its struct is not checked yet."""
     if len(frame) < 12:
         raise FrameError(f"a frame of {len(frame)} bytes holds no message")
@@ -133,10 +133,10 @@ def read_message(frame: bytes) -> Message:
         method = bytes(frame[8 : 8 + size]).decode("utf-8")
     except UnicodeDecodeError:
         raise FrameError("a method name that is not UTF-8") from None
-    return Message(frame, method, version & 0xFF, _I32.unpack_from(frame, 8 + size)[0], 12 + size)
+    return MessageHead(frame, method, version & 0xFF, _I32.unpack_from(frame, 8 + size)[0], 12 + size)
 
 
-def decode_struct(message: Message, into: Any, max_items: int = MAX_ITEMS) -> Any:
+def decode_struct(message: MessageHead, into: Any, max_items: int = MAX_ITEMS) -> Any:
     """Fills the struct `into` from a message and returns it; FrameError if the bytes are not exactly one struct."""
     end = check_struct(message.frame, message.start, into.thrift_spec, max_items)
     if end != len(message.frame):

@@ -29,14 +29,14 @@ from sources.series.keeping import Keeping
 from sources.series.reading import ReadingMaker, Variable
 from sources.series.relabel import RuleBook
 from sources.series.store import SeriesStore
-from sources.shared.delivery import Delivery
+from sources.shared.delivery import ReadingDelivery
 from sources.shared.figures import Figures
 from sources.shared.gathering import Gathering
-from sources.shared.limits import Limits, raise_limit
+from sources.shared.limits import PollLimits, raise_limit
 from sources.shared.owners import Owners
 from sources.shared.placement import Placement
 from sources.shared.placement_rules import read_rules
-from sources.shared.shared import Shared
+from sources.shared.shared import PollContext
 from sources.shared.status import Statuses
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class ArtimonSource:
             config.folder / "names.json", rules, clock, hostname=hostname or socket.gethostname()
         )
         self._statuses = Statuses(config.folder / "vanished.json", config.vanished_ms)
-        self._delivery = Delivery(
+        self._delivery = ReadingDelivery(
             Gathering(sink), self._store, self._figures, clock, RuleBook(named.rules), Keeping(config.keep)
         )
         self._session = Session(config.zookeeper, config.session_s)
@@ -74,10 +74,10 @@ class ArtimonSource:
             grace_s=config.takeover_s,
             reconcile_s=config.reconcile_s,
         )
-        self._shared = Shared(
+        self._shared = PollContext(
             config,
             clock,
-            Limits(config.concurrency, raise_limit()),
+            PollLimits(config.concurrency, raise_limit()),
             self._delivery,
             self._placement,
             Owners(),

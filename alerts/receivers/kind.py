@@ -28,7 +28,7 @@ class Refused(Exception):
     """The server will never take this letter."""
 
 
-class Delivery(Protocol):
+class LetterDelivery(Protocol):
     """Open connection to a server that takes letters."""
 
     def send(self, told: Notification, address: str, now_ms: int) -> None:
@@ -51,7 +51,7 @@ class ReceiverKind(ABC, Generic[Settings]):
         """Return whether `address` can be delivered to, as far as its form goes."""
 
     @abstractmethod
-    def connect(self, settings: Settings, page: str) -> AbstractContextManager[Delivery]:
+    def connect(self, settings: Settings, page: str) -> AbstractContextManager[LetterDelivery]:
         """Connect for some letters. `page`: address of the page for links. Raises Unreachable."""
 
 

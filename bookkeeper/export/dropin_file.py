@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from bookkeeper import clock, settings
 from bookkeeper.cells import COUNTER, GAUGE
-from bookkeeper.functions import Functions
+from bookkeeper.functions import ProcessVariables
 from bookkeeper.labels import canonical_unchecked, validate_labels
-from bookkeeper.snapshot import Layout, Snapshots
+from bookkeeper.snapshot import Snapshots, VariableLayout
 
 SUFFIX = ".artimon"
 PERIOD_S = 60.0
@@ -25,7 +25,7 @@ STEP_BACK_MS = 1_000
 _KINDS = {COUNTER: "counter", GAUGE: "gauge"}
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
-_BIRTHS: weakref.WeakKeyDictionary[Functions, tuple[int, int]] = weakref.WeakKeyDictionary()
+_BIRTHS: weakref.WeakKeyDictionary[ProcessVariables, tuple[int, int]] = weakref.WeakKeyDictionary()
 
 Self = TypeVar("Self", bound="DropinWriter")
 
@@ -46,7 +46,7 @@ class DropinWriter:
         name: str | None,
         folder: str | os.PathLike[str] | None,
         *,
-        book: Functions,
+        book: ProcessVariables,
         labels: Mapping[str, str] | None = None,
         mode: int = 0o644,
         sync: bool = False,
@@ -125,7 +125,7 @@ class DropinWriter:
             log.warning("%s", error)
 
 
-def render(layout: Layout, values: list[Any], labels: Mapping[str, str], birth_ms: int, time_ms: int) -> str:
+def render(layout: VariableLayout, values: list[Any], labels: Mapping[str, str], birth_ms: int, time_ms: int) -> str:
     """The text of a drop-in file: docs/sources.md "Drop-in files"."""
     lines = [f"# birth {birth_ms}"]
     told: dict[str, set[int]] = {}
@@ -151,7 +151,7 @@ def _value(value: Any) -> str:
     return repr(value)
 
 
-def _birth_of(book: Functions) -> int:
+def _birth_of(book: ProcessVariables) -> int:
     """When the first Writer of a book was made in this process: all of them go on with the same counts."""
     pid, birth_ms = _BIRTHS.get(book, (0, 0))
     if pid != os.getpid():

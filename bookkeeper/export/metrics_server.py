@@ -17,7 +17,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from bookkeeper.export.openmetrics import content_type, render
-from bookkeeper.functions import Functions
+from bookkeeper.functions import ProcessVariables
 
 LOOPBACK = "127.0.0.1"
 MAX_PORTS = 1000
@@ -51,13 +51,13 @@ def parse(text: str) -> Where:
     return where
 
 
-class Server:
+class MetricsServer:
     """Answers `GET /metrics`. One request a connection, a thread each, at most 8 at once, 5 s for a request of at most
     8 KiB; what is beyond is turned away. A forked child closes its copy of the port.
 
     Locks: `_lock` guards `_busy`."""
 
-    def __init__(self, book: Functions, where: Where) -> None:
+    def __init__(self, book: ProcessVariables, where: Where) -> None:
         self._book, self._where = book, where
         self.host, self.port = where.host, 0
         self.answered = self.refused = 0
@@ -159,9 +159,9 @@ class Server:
         return _message(200, data, more, body=method == "GET")
 
 
-def serve(address: str, book: Functions) -> Server:
+def serve(address: str, book: ProcessVariables) -> MetricsServer:
     """Start a server for `book`; see bookkeeper.exposition.serve."""
-    server = Server(book, parse(address))
+    server = MetricsServer(book, parse(address))
     server.start()
     return server
 
@@ -214,7 +214,7 @@ def _message(status: int, data: bytes, headers: Iterable[str] = (), *, body: boo
     return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + (data if body else b"")
 
 
-_LIVE: weakref.WeakSet[Server] = weakref.WeakSet()
+_LIVE: weakref.WeakSet[MetricsServer] = weakref.WeakSet()
 
 
 def _in_child() -> None:

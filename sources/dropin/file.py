@@ -18,7 +18,7 @@ from sources.dropin.births import Lines, Past
 from sources.dropin.disk import FileLimits, OpenFile, Signature, Written
 from sources.dropin.owners import SeriesOwners
 from sources.dropin.reader import Columns, Described, LineReader, Refusals
-from sources.series.binding import Column
+from sources.series.binding import BoundColumn
 from sources.series.births import Flags, Ints
 from sources.series.relabel import Rules
 from sources.series.series import SourceSeries, Taken
@@ -251,7 +251,7 @@ class DropinFile:
         held[held] = self.series.rows.state["fingerprint"][self._row_of[held]] == self._prints[held]
         return held
 
-    def _columns(self, wanted: Iterable[int], type_: npt.NDArray[np.uint8], told: Described) -> Iterator[Column]:
+    def _columns(self, wanted: Iterable[int], type_: npt.NDArray[np.uint8], told: Described) -> Iterator[BoundColumn]:
         rows, reader = self.series.rows, self._reader
         for at in wanted:
             name, print_, value_type = reader.names[at], reader.prints[at], ValueType(int(type_[at]))
@@ -259,11 +259,11 @@ class DropinFile:
             if row is not None and value_type == ValueType.INTEGER and rows.state["type"][row] == ValueType.DOUBLE:
                 value_type = ValueType.DOUBLE  # 7 may be 7.0
             kind = told.kinds.get(name, Kind.UNKNOWN)
-            yield Column(
+            yield BoundColumn(
                 at, reader.texts[at], print_, value_type, kind, told.help.get(name, ""), told.units.get(name, "")
             )
 
-    def _why(self, reason: str, column: Column) -> str:
+    def _why(self, reason: str, column: BoundColumn) -> str:
         if reason == "too many series":
             return f"more than {self.series.max_series:,} series in a file: {column.text:.200}"
         if reason == "type change":

@@ -20,7 +20,7 @@ from sources.errors import FileRefused
 from sources.schedule import Pace, next_tick, until
 from sources.series.reading import Variable
 from sources.series.series import SourceSeries
-from sources.shared.delivery import Delivery
+from sources.shared.delivery import ReadingDelivery
 from sources.shared.file_thread import FileThread, Hanging
 from sources.shared.owners import Owners
 
@@ -43,7 +43,7 @@ class DropinFolder:
     def __init__(
         self,
         folder: Path,
-        delivery: Delivery,
+        delivery: ReadingDelivery,
         owners: Owners,
         labels: Mapping[str, str],
         limits: FileLimits | None = None,

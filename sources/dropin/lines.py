@@ -43,7 +43,7 @@ class Line(NamedTuple):
     value: Value
 
 
-class Told(NamedTuple):
+class CommentMetadata(NamedTuple):
     """A comment that tells something: `what` is kind, unit, help or birth; the last has no name."""
 
     what: str
@@ -112,17 +112,17 @@ def parse_value(value: bytes) -> Value:
     return _text(value)
 
 
-def parse_told(line: bytes) -> Told | None:
+def parse_told(line: bytes) -> CommentMetadata | None:
     """What a comment tells, None if it is one for people."""
     words = line.strip(SPACE).lstrip(b"#").split(None, 2)
     if len(words) == 2 and words[0] == b"birth" and len(words[1]) <= 18 and words[1].isdigit():
-        return Told("birth", "", int(words[1]))
+        return CommentMetadata("birth", "", int(words[1]))
     if len(words) < 3 or words[0] not in (b"kind", b"unit", b"help"):
         return None
     what, name, value = words[0].decode("ascii"), words[1].decode("utf-8", "replace"), words[2].strip()
     if what != "kind":
-        return Told(what, name, value[:MAX_TOLD].decode("utf-8", "replace"))
-    return Told(what, name, _KINDS[value]) if value in _KINDS else None
+        return CommentMetadata(what, name, value[:MAX_TOLD].decode("utf-8", "replace"))
+    return CommentMetadata(what, name, _KINDS[value]) if value in _KINDS else None
 
 
 def _text(quoted: bytes) -> str:

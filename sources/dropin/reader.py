@@ -16,7 +16,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import LabelError
 from artimon.model.values import Kind, Value, double_to_cell, type_of
 from sources.dropin.disk import FileLimits, Pieces, Readable
-from sources.dropin.lines import Told, parse_line, parse_told, parse_value
+from sources.dropin.lines import CommentMetadata, parse_line, parse_told, parse_value
 from sources.errors import LineError
 from sources.lines import SPACE
 from sources.series.binding import ruled, text_of
@@ -110,7 +110,7 @@ class LineReader:
         if len(self._known) > _MAX_KNOWN:
             self.generation += 1
             self._forget()
-        made = _Rows()
+        made = _LineColumns()
         pieces = Pieces(file, self._limits)
         before = 0
         for lines in pieces:
@@ -123,7 +123,7 @@ class LineReader:
         complete = not pieces.cut and not pieces.half and file.unchanged()
         return self._columns(made, complete)
 
-    def _columns(self, made: _Rows, complete: bool) -> Columns:
+    def _columns(self, made: _LineColumns, complete: bool) -> Columns:
         if made.told != self._told:
             self._told, self._described = made.told, _described(made.told)
         return Columns(
@@ -138,7 +138,7 @@ class LineReader:
             complete,
         )
 
-    def _take(self, lines: Iterable[bytes], before: int, made: _Rows) -> None:
+    def _take(self, lines: Iterable[bytes], before: int, made: _LineColumns) -> None:
         """The short way is for a series whose bytes are known, and a number without sign and point."""
         known, other = self._known, self._other
         column, times, types, cells, numbers = made.column, made.time_ms, made.type, made.cell, made.line
@@ -170,7 +170,7 @@ class LineReader:
             times.append(time_ms)
             numbers.append(number)
 
-    def _other(self, line: bytes, number: int, made: _Rows) -> None:
+    def _other(self, line: bytes, number: int, made: _LineColumns) -> None:
         """Any line: a comment, a blank one, a series seen for the first time, a bad one."""
         stripped = line.strip(SPACE)
         if not stripped:
@@ -217,7 +217,7 @@ class LineReader:
         return ruled(name, labels, self._automatic, self._rules, self.acted)
 
 
-class _Rows:
+class _LineColumns:
     """Columns in the making."""
 
     def __init__(self) -> None:
@@ -245,7 +245,7 @@ def _described(lines: Iterable[bytes]) -> Described:
     told = [one for line in lines if (one := parse_told(line)) is not None]
     births = [one.value for one in told if one.what == "birth" and isinstance(one.value, int)]
 
-    def of(what: str) -> list[Told]:
+    def of(what: str) -> list[CommentMetadata]:
         return [one for one in told if one.what == what]
 
     return Described(

@@ -10,7 +10,7 @@ from sources.dropin.file import DropinFile, Look
 from sources.dropin.owners import SeriesOwners
 from sources.dropin.reader import Columns
 from sources.series.series import Taken
-from sources.shared.delivery import Delivery
+from sources.shared.delivery import ReadingDelivery
 
 Result = TypeVar("Result")
 
@@ -25,7 +25,7 @@ async def take(
     file: DropinFile,
     look: Look,
     columns: Columns,
-    delivery: Delivery,
+    delivery: ReadingDelivery,
     owners: SeriesOwners,
     in_thread: InThread,
     tell: Callable[[Columns], None],
@@ -44,6 +44,6 @@ async def take(
     return samples
 
 
-async def deliver(file: DropinFile, taken: Taken, delivery: Delivery, now_ms: int) -> int:
+async def deliver(file: DropinFile, taken: Taken, delivery: ReadingDelivery, now_ms: int) -> int:
     """Samples accepted. SinkRefused: none."""
     return await delivery.take(file.series, lambda: file.series.prepare_taken(taken, now_ms))

@@ -27,8 +27,8 @@ from sources.prometheus.target import PrometheusTarget
 from sources.script.source import LineScript, PageScript
 from sources.script.target import Script
 from sources.series.reading import Variable
-from sources.series.relabel import Rule
-from sources.shared.shared import Shared
+from sources.series.relabel import RelabelRule
+from sources.shared.shared import PollContext
 from sources.targets.source import Pool, TargetSource
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class SourcesConfig:
             self._read(path)
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[RelabelRule, ...]:
         """For all sources: those that stood there at the start."""
         return self.content.rules
 
@@ -95,7 +95,7 @@ class _Running:
 class Foreign:
     """Event loop only, but for reading files."""
 
-    def __init__(self, shared: Shared, config: SourcesConfig) -> None:
+    def __init__(self, shared: PollContext, config: SourcesConfig) -> None:
         self._shared, self._file = shared, config
         self._own_rules = load_rules(shared.config)
         self._files, self._owners = TargetFiles(), SeriesOwners()

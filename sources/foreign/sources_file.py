@@ -21,7 +21,7 @@ from sources.jmx.rule_file import RULE_SETS
 from sources.jmx.target import JmxTarget, JolokiaTarget, parse_target
 from sources.prometheus.target import Job, PrometheusTarget, check_job_name, hidden, parse_address
 from sources.script.target import Format, Script
-from sources.series.relabel import MAX_RULES, Rule, RuleError, make_rule
+from sources.series.relabel import MAX_RULES, RelabelRule, RuleError, make_rule
 from sources.yaml_nodes import compose, read_text
 
 MAX_TARGETS = 2_000
@@ -53,7 +53,7 @@ class SourcesFile:
     jmx: tuple[JmxTarget, ...] = ()
     jolokia: tuple[JolokiaTarget, ...] = ()
     scripts: tuple[Script, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RelabelRule, ...] = ()
 
 
 def read_sources(path: Path) -> SourcesFile:
@@ -228,12 +228,12 @@ class _Reader(SettingsReader):
 
     # --- rules
 
-    def _rules(self, node: yaml.Node | None, where: str) -> tuple[Rule, ...]:
+    def _rules(self, node: yaml.Node | None, where: str) -> tuple[RelabelRule, ...]:
         return tuple(
             self._rule(one, f"{where}[{i}]") for i, one in enumerate(self._limited(node, MAX_RULES, "rules"), 1)
         )
 
-    def _rule(self, node: yaml.Node, name: str) -> Rule:
+    def _rule(self, node: yaml.Node, name: str) -> RelabelRule:
         keys = self._mapping(node, RULE, ())
         name = self._text(keys["name"]) if "name" in keys else name
         self._unique(keys.get("name", node), f"rule {name}")

@@ -14,19 +14,19 @@ Bean = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BeanAnswer:
     """The beans of one poll by their names, in the order in which they came."""
 
     beans: dict[str, Bean]
     faults: Faults = field(default_factory=Faults)
 
 
-def parse_answers(answers: Sequence[bytes]) -> Answer:
+def parse_answers(answers: Sequence[bytes]) -> BeanAnswer:
     """The beans of all answers of one poll. PollError `garbage` if one is no answer of a bean server at all.
 
     Java writes a number that is none as a bare NaN, which is not JSON but read here. A bean without a name, or one that
     stands in its answer twice, is left out and counted; a server that heeds no query says all of them each time."""
-    answer = Answer({})
+    answer = BeanAnswer({})
     for data in answers:
         here: set[str] = set()
         for bean in _beans(data, answer.faults):
@@ -56,7 +56,7 @@ def _repeated(pairs: list[tuple[str, Any]]) -> str:
     return counts.most_common(1)[0][0]
 
 
-def _keep(answer: Answer, here: set[str], bean: Any) -> None:
+def _keep(answer: BeanAnswer, here: set[str], bean: Any) -> None:
     name = bean.get("name") if isinstance(bean, dict) else None
     if not isinstance(name, str):
         answer.faults.add("bad bean", f"a bean without a name: {bean!r:.80}")
@@ -75,7 +75,7 @@ class Start:
     name: str
 
 
-def start_of(answer: Answer) -> Start | None:
+def start_of(answer: BeanAnswer) -> Start | None:
     """None, and a fault, if the server does not say it."""
     runtime = answer.beans.get("java.lang:type=Runtime", {})
     time_ms, name = runtime.get("StartTime"), runtime.get("Name")

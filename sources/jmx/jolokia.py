@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sources.errors import PollError
-from sources.jmx.answer import Answer
+from sources.jmx.answer import BeanAnswer
 from sources.jmx.names import BeanPattern, Pattern
 from sources.jmx.rules import BeanRule
 
@@ -89,9 +89,9 @@ def _starred(pattern: Pattern) -> str:
     return pattern.text if pattern.literal else "*".join(pattern.pieces)
 
 
-def parse_bulk(data: bytes, asked: Sequence[Read]) -> Answer:
+def parse_bulk(data: bytes, asked: Sequence[Read]) -> BeanAnswer:
     """The beans of an answer to a POST of all questions. PollError `garbage` if it is none, `unauthorized`."""
-    answer = Answer({})
+    answer = BeanAnswer({})
     content = _json(data)
     if not isinstance(content, list) or len(content) != len(asked):
         _whole_error(content)
@@ -102,9 +102,9 @@ def parse_bulk(data: bytes, asked: Sequence[Read]) -> Answer:
     return answer
 
 
-def parse_singles(answers: Sequence[bytes], asked: Sequence[Read]) -> Answer:
+def parse_singles(answers: Sequence[bytes], asked: Sequence[Read]) -> BeanAnswer:
     """As `parse_bulk`, of an answer for each question."""
-    answer = Answer({})
+    answer = BeanAnswer({})
     for data, read in zip(answers, asked, strict=True):
         one = _json(data)
         if len(read.attributes) == 1 and not read.pattern and isinstance(one, dict) and "value" in one:
@@ -133,7 +133,7 @@ def _said(one: Mapping[str, Any]) -> tuple[str, str]:
     return reason, f"{status!r:.20}: {str(one.get('error', 'no reason given'))[:150]}"
 
 
-def _take(answer: Answer, one: Any, read: Read) -> None:
+def _take(answer: BeanAnswer, one: Any, read: Read) -> None:
     """The beans of one answer. A bean that the server does not have is no error."""
     if not isinstance(one, dict) or not isinstance(one.get("status"), int):
         answer.faults.add("bad bean", f"{read.mbean}: no status in {one!r:.80}")
@@ -156,7 +156,7 @@ def _take(answer: Answer, one: Any, read: Read) -> None:
             answer.faults.add("bad bean", f"{name}: no attributes in {attributes!r:.80}")
 
 
-def _good(name: str, attributes: Mapping[str, Any], answer: Answer) -> dict[str, Any]:
+def _good(name: str, attributes: Mapping[str, Any], answer: BeanAnswer) -> dict[str, Any]:
     """The attributes that have values; of an attribute that could not be read the server says why."""
     good: dict[str, Any] = {}
     for attribute, value in attributes.items():
@@ -168,7 +168,7 @@ def _good(name: str, attributes: Mapping[str, Any], answer: Answer) -> dict[str,
     return good
 
 
-def _sure(answer: Answer, asked: int) -> None:
+def _sure(answer: BeanAnswer, asked: int) -> None:
     """PollError if every question was refused: an agent whose policy forbids reading is no server that has nothing."""
     refused = sum(answer.faults.counts[reason] for reason in ("unauthorized", "jolokia status", "bad bean"))
     if not answer.beans and refused >= asked:

@@ -11,7 +11,7 @@ from typing import Any
 
 from artimon.model.values import INT64_MAX, INT64_MIN, Value, ValueType
 from sources.errors import Faults
-from sources.jmx.answer import Answer, Bean
+from sources.jmx.answer import Bean, BeanAnswer
 from sources.jmx.names import Pattern, split_bean_name
 from sources.jmx.rules import BeanRule, VariableRule
 from sources.series.reading import Variable
@@ -44,7 +44,7 @@ class Compiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class MappedName:
     """A bean's name, worked out; right while its tags are these."""
 
     tags: Mapping[str, str]
@@ -56,12 +56,12 @@ class Mapper:
 
     def __init__(self, rules: Sequence[BeanRule], max_variables: int) -> None:
         self._rules, self._max = tuple(rules), max_variables
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, MappedName] = {}
 
-    def variables(self, answer: Answer) -> list[Variable]:
+    def variables(self, answer: BeanAnswer) -> list[Variable]:
         """At most `max_variables`; never raises for what a server sent: faults go to `answer.faults`."""
         made: list[Variable] = []
-        known: dict[str, Known] = {}
+        known: dict[str, MappedName] = {}
         for name, bean in answer.beans.items():
             entry = self._known.get(name)
             if entry is None or entry.tags != _tags(bean, entry.tags):
@@ -76,11 +76,11 @@ class Mapper:
             del made[self._max :]
         return made
 
-    def _compile(self, name: str, bean: Bean, faults: Faults) -> Known:
+    def _compile(self, name: str, bean: Bean, faults: Faults) -> MappedName:
         split = split_bean_name(name)
         if split is None:
             faults.add("bad bean", f"{name!r:.80} is no name of a bean")
-            return Known({}, ())
+            return MappedName({}, ())
         tags: dict[str, str] = {}
         compiled: list[Compiled] = []
         for rule in self._rules:
@@ -91,7 +91,7 @@ class Mapper:
             compiled.extend(
                 Compiled(one, {**found, **tags}, all(step.literal for step in one.path), {}) for one in rule.variables
             )
-        return Known(tags, tuple(compiled))
+        return MappedName(tags, tuple(compiled))
 
 
 def _tags(bean: Bean, names: Mapping[str, str] | frozenset[str]) -> dict[str, str]:

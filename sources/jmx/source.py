@@ -13,15 +13,15 @@ from urllib.parse import quote
 import xxhash
 
 from sources.errors import Faults
-from sources.jmx.answer import Answer, Start, parse_answers, start_of
+from sources.jmx.answer import BeanAnswer, Start, parse_answers, start_of
 from sources.jmx.jolokia import parse_bulk, parse_singles, reads
 from sources.jmx.mapper import Mapper
 from sources.jmx.rules import BeanRule, queries
 from sources.jmx.target import BeanTarget, JmxTarget, JolokiaTarget
 from sources.series.reading import Reading, ReadingMaker, Variable
 from sources.series.series import SourceSeries
-from sources.shared.shared import Shared
-from sources.targets.http import Question, ask
+from sources.shared.shared import PollContext
+from sources.targets.http import HttpRequest, ask
 from sources.targets.source import Pool, ReadingSource
 
 _JSON = "application/json"
@@ -48,13 +48,13 @@ class Beans:
 class BeanSource(ReadingSource[Beans]):
     """A bean server, however it is asked."""
 
-    def __init__(self, target: BeanTarget, shared: Shared, pool: Pool, rules: Sequence[BeanRule]) -> None:
+    def __init__(self, target: BeanTarget, shared: PollContext, pool: Pool, rules: Sequence[BeanRule]) -> None:
         super().__init__(target, shared, pool)
         self._mapper = Mapper(rules, shared.config.max_bean_series)
         self._process: Process | None = None
 
     @abstractmethod
-    def parse(self, raw: Any) -> Answer:
+    def parse(self, raw: Any) -> BeanAnswer:
         """The beans of an answer. PollError `garbage` if it is none."""
 
     def read(self, raw: Any) -> Beans:
@@ -94,24 +94,24 @@ class BeanSource(ReadingSource[Beans]):
 class JmxSource(BeanSource):
     """A server of Hadoop's kind: asked by GET, once for each domain that has rules."""
 
-    def __init__(self, target: JmxTarget, shared: Shared, pool: Pool, rules: Sequence[BeanRule]) -> None:
+    def __init__(self, target: JmxTarget, shared: PollContext, pool: Pool, rules: Sequence[BeanRule]) -> None:
         super().__init__(target, shared, pool, rules)
         asked = (f"{target.path}?qry={quote(query, safe='*:,=')}" for query in queries(rules))
         paths = [target.path] if "?" in target.path else asked
-        self._jmx, self._questions = target, [Question(target.address, path, _JSON) for path in paths]
+        self._jmx, self._questions = target, [HttpRequest(target.address, path, _JSON) for path in paths]
 
     async def fetch(self, ip: str) -> list[bytes]:
         port, limit = self._jmx.port, self.shared.config.max_frame
         return [(await ask(question, ip, port, limit)).body for question in self._questions]
 
-    def parse(self, raw: list[bytes]) -> Answer:
+    def parse(self, raw: list[bytes]) -> BeanAnswer:
         return parse_answers(raw)
 
 
 class JolokiaSource(BeanSource):
     """A Jolokia agent: asked for what the rules name, and for nothing else."""
 
-    def __init__(self, target: JolokiaTarget, shared: Shared, pool: Pool, rules: Sequence[BeanRule]) -> None:
+    def __init__(self, target: JolokiaTarget, shared: PollContext, pool: Pool, rules: Sequence[BeanRule]) -> None:
         super().__init__(target, shared, pool, rules)
         self._jolokia, self._reads = target, reads(rules)
         self._body = json.dumps([one.body() for one in self._reads]).encode()
@@ -120,12 +120,12 @@ class JolokiaSource(BeanSource):
         target = self._jolokia
         shown = await asyncio.to_thread(target.access.shown, target.scheme)
         if target.bulk:
-            questions = [Question(target.address, f"{target.path}/", _JSON, self._body, shown.headers)]
+            questions = [HttpRequest(target.address, f"{target.path}/", _JSON, self._body, shown.headers)]
         else:
             paths = (one.path(target.path) for one in self._reads)
-            questions = [Question(target.address, path, _JSON, headers=shown.headers) for path in paths]
+            questions = [HttpRequest(target.address, path, _JSON, headers=shown.headers) for path in paths]
         name, limit = target.access.server_name or target.host, self.shared.config.max_frame
         return [(await ask(one, ip, target.port, limit, shown.tls, name)).body for one in questions]
 
-    def parse(self, raw: list[bytes]) -> Answer:
+    def parse(self, raw: list[bytes]) -> BeanAnswer:
         return parse_bulk(raw[0], self._reads) if self._jolokia.bulk else parse_singles(raw, self._reads)

@@ -10,7 +10,7 @@ from artimon.model.protocols import SinkRefused
 from sources.schedule import Pace, next_tick, until
 from sources.series.reading import ReadingMaker, Variable
 from sources.series.series import Placed, SourceSeries
-from sources.shared.delivery import Delivery
+from sources.shared.delivery import ReadingDelivery
 
 log = logging.getLogger(__name__)
 Read = Callable[[], Awaitable[Sequence[Variable]]]
@@ -22,7 +22,7 @@ class LocalSource:
     def __init__(
         self,
         series: SourceSeries,
-        delivery: Delivery,
+        delivery: ReadingDelivery,
         maker: ReadingMaker,
         read: Read,
         labels: Mapping[str, str],

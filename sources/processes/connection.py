@@ -9,13 +9,13 @@ from bookkeeper.secure import Security, Unauthorized
 from bookkeeper.tokens import frame_size, hello_steps
 from bookkeeper.wire import FramedError
 from sources.errors import PollError
-from sources.registry.address import Endpoint
+from sources.registry.address import EndpointAddress
 
 _LENGTH = struct.calcsize(">I")
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def open_connection(endpoint: Endpoint, security: Security | None) -> Streams:
+async def open_connection(endpoint: EndpointAddress, security: Security | None) -> Streams:
     """A connection over which questions may go. The caller has a deadline for it. Raises PollError, OSError."""
     if security is None or security.mode == "accept":
         return await asyncio.open_connection(endpoint.ip, endpoint.port)
@@ -35,7 +35,7 @@ async def open_connection(endpoint: Endpoint, security: Security | None) -> Stre
     return streams
 
 
-async def _encrypted(endpoint: Endpoint, security: Security) -> Streams:
+async def _encrypted(endpoint: EndpointAddress, security: Security) -> Streams:
     import ssl
 
     tls = security.tls

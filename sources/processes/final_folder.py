@@ -23,7 +23,7 @@ from sources.series.reading import Variable
 from sources.series.series import SourceSeries
 from sources.shared.file_thread import FileThread, Hanging
 from sources.shared.placement import source_of
-from sources.shared.shared import Shared
+from sources.shared.shared import PollContext
 
 log = logging.getLogger(__name__)
 WAITING = ("future", "unreadable", "foreign folder")
@@ -42,7 +42,7 @@ class FinalFolder:
     def __init__(
         self,
         dropin: Path,
-        shared: Shared,
+        shared: PollContext,
         networks: Callable[[], frozenset[Network]],
         limits: FinalLimits | None = None,
     ) -> None:

@@ -10,7 +10,7 @@ from artimon.model.batch import Samples
 from artimon.model.values import ValueType
 from sources.processes.final_snapshot import FinalSnapshot
 from sources.processes.memo import decode
-from sources.series.births import Ints, Known, Seen, births, remembered
+from sources.series.births import Ints, KnownSeries, PolledSeries, births, remembered
 from sources.series.finals import alive_at_end, polled_ms
 from sources.series.reading import Reading
 from sources.series.series import Placed, Prepared, SourceSeries
@@ -70,14 +70,14 @@ def _time_of(series: SourceSeries, reading: Reading) -> int:
     return reading.time_ms
 
 
-def _known(series: SourceSeries, placed: Placed) -> Known:
+def _known(series: SourceSeries, placed: Placed) -> KnownSeries:
     state = series.rows.state
     row = placed.row
-    return Known(state["cell"][row], state["birth_ms"][row], alive_at_end(state)[row])
+    return KnownSeries(state["cell"][row], state["birth_ms"][row], alive_at_end(state)[row])
 
 
-def _seen(reading: Reading, placed: Placed) -> Seen:
-    return Seen(reading.cells[placed.at], placed.type, placed.kind)
+def _seen(reading: Reading, placed: Placed) -> PolledSeries:
+    return PolledSeries(reading.cells[placed.at], placed.type, placed.kind)
 
 
 def _samples(series: SourceSeries, reading: Reading, placed: Placed, time_ms: int, born: Ints) -> Samples:

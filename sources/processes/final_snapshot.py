@@ -9,7 +9,7 @@ from artimon.model.clock import Clock
 from bookkeeper.final import payload_of
 from bookkeeper.service import idl
 from bookkeeper.settings import SettingsError, checked
-from bookkeeper.wire import FrameError, Message, decode_struct
+from bookkeeper.wire import FrameError, MessageHead, decode_struct
 from sources.errors import FileRefused, PollError
 from sources.processes.wire import check_columns
 from sources.series.finals import MAX_AGE_MS
@@ -31,7 +31,7 @@ class FinalSnapshot:
 def decode_final(data: bytes, owner: int, max_series: int, clock: Clock) -> FinalSnapshot:
     """The final snapshot in the bytes of a file of the user `owner`. FileRefused with the reason."""
     try:
-        final = decode_struct(Message(payload_of(data), "final", 0, 0, 0), idl().Final())
+        final = decode_struct(MessageHead(payload_of(data), "final", 0, 0, 0), idl().Final())
         answer = check_columns(final.columns, None, max_series)
         context, instance = checked("context", answer.context), checked("instance", answer.instance)
         address = str(ipaddress.ip_address(final.address))

@@ -10,12 +10,12 @@ from artimon.model.protocols import SinkRefused
 from sources.errors import GaveWay, PollError
 from sources.processes import memo
 from sources.processes.poller import Poller
-from sources.registry.address import Endpoint
+from sources.registry.address import EndpointAddress
 from sources.schedule import LONGEST_S, missed_ticks, next_tick, periods_until_next, phase_ms, wait_s
 from sources.series.reading import NO_PROCESS, Reading
 from sources.series.series import PORT, Placed, SourceSeries
 from sources.shared.placement import source_of
-from sources.shared.shared import Shared
+from sources.shared.shared import PollContext
 
 log = logging.getLogger(__name__)
 _RETRY_S = 1.0
@@ -26,7 +26,7 @@ _SESSION_MS = 2_000
 """The znode of a process that is killed stays for longer than this, until its session has timed out."""
 
 
-class Follower:
+class ProcessFollower:
     """One endpoint. `registered` says whether its znode is there; without it a poll that fails means that it has gone.
 
     One that is known from an earlier run of the agent counts as `met` once its znode was seen or it answered. How one
@@ -34,7 +34,7 @@ class Follower:
 
     `_busy` is held during a poll, so that one asked for by a rival does not meet the scheduled one."""
 
-    def __init__(self, endpoint: Endpoint, shared: Shared, series: SourceSeries | None = None) -> None:
+    def __init__(self, endpoint: EndpointAddress, shared: PollContext, series: SourceSeries | None = None) -> None:
         self.endpoint, self._shared = endpoint, shared
         self.registered = True
         self.series = series
@@ -168,7 +168,7 @@ class Follower:
 
     def _waits_for_predecessor(self) -> bool:
         owner = self._shared.owners.get(self._refused_as) if self._refused_as else None
-        return isinstance(owner, Follower) and not owner.registered
+        return isinstance(owner, ProcessFollower) and not owner.registered
 
     async def _until(self, time_ms: int) -> None:
         """Wait for the wall clock to reach `time_ms`, or to be set back; or for the znode to come or go."""
@@ -283,7 +283,7 @@ class Follower:
 
     def _refuse(self, name: str) -> None:
         owner = self._shared.owners.get(name)
-        other = owner.endpoint if isinstance(owner, Follower) else "another process"
+        other = owner.endpoint if isinstance(owner, ProcessFollower) else "another process"
         text = f"{self.endpoint} refused: {other} already speaks for {name}; give one of the two another instance"
         if self._refused_as != name:
             log.warning("%s", text)

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
 
-from sources.processes.follower import Follower
-from sources.registry.address import Endpoint
+from sources.processes.follower import ProcessFollower
+from sources.registry.address import EndpointAddress
 from sources.registry.discovery import Listing
-from sources.registry.groups import Group, group_of
+from sources.registry.groups import HostGroup, group_of
 from sources.series.series import PORT, SourceSeries
-from sources.shared.shared import Shared
+from sources.shared.shared import PollContext
 
 log = logging.getLogger(__name__)
 MAX_ENDPOINTS = 20_000
@@ -28,9 +28,9 @@ MANY = 10
 class Leaseholder(Protocol):
     """What agrees with other agents on who polls what (sources.registry.leases)."""
 
-    def want(self, registered: frozenset[Group], kept: frozenset[Group]) -> None: ...
+    def want(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None: ...
 
-    def released(self, group: Group) -> None: ...
+    def released(self, group: HostGroup) -> None: ...
 
 
 class Following:
@@ -39,14 +39,14 @@ class Following:
     What an earlier run of the agent followed is followed before the leases have spoken, in doubt: the process itself
     then says whether another agent polls it."""
 
-    def __init__(self, shared: Shared, leases: Leaseholder) -> None:
+    def __init__(self, shared: PollContext, leases: Leaseholder) -> None:
         self._shared, self._leases = shared, leases
-        self._followers: dict[Endpoint, tuple[Follower, asyncio.Task[None]]] = {}
-        self._standing_down: dict[Endpoint, asyncio.Task[None]] = {}
-        self._registered: dict[str, frozenset[Endpoint]] = {}
-        self._mine: frozenset[Group] | None = None
+        self._followers: dict[EndpointAddress, tuple[ProcessFollower, asyncio.Task[None]]] = {}
+        self._standing_down: dict[EndpointAddress, asyncio.Task[None]] = {}
+        self._registered: dict[str, frozenset[EndpointAddress]] = {}
+        self._mine: frozenset[HostGroup] | None = None
         """The groups to poll; None until the leases have spoken."""
-        self._leaving: frozenset[Group] = frozenset()
+        self._leaving: frozenset[HostGroup] = frozenset()
         self._telling = self._releasing = False
         self.stopping = False
 
@@ -55,16 +55,16 @@ class Following:
         for series in sources:
             meta = series.meta
             if PORT in meta and series.live and not meta.get("elsewhere"):
-                self._follow(Endpoint(meta["context"], meta["ip"], meta[PORT], series.uuid), series)
+                self._follow(EndpointAddress(meta["context"], meta["ip"], meta[PORT], series.uuid), series)
         self._tell_now()  # before the leases can speak: they would not name what they were not told of
 
-    def followed(self) -> list[Endpoint]:
+    def followed(self) -> list[EndpointAddress]:
         """The processes that are polled here."""
         return list(self._followers)
 
     # --- what discovery says
 
-    def heard(self, context: str, endpoints: frozenset[Endpoint]) -> None:
+    def heard(self, context: str, endpoints: frozenset[EndpointAddress]) -> None:
         """All registered processes of one context."""
         self._registered[context] = endpoints
         self._compare([endpoint for endpoint in self._followers if endpoint.context == context], endpoints)
@@ -74,7 +74,7 @@ class Following:
         self._registered = dict(listing)
         self._compare(list(self._followers), frozenset().union(*listing.values()))
 
-    def _compare(self, known: list[Endpoint], registered: frozenset[Endpoint]) -> None:
+    def _compare(self, known: list[EndpointAddress], registered: frozenset[EndpointAddress]) -> None:
         gone = []
         for endpoint in known:
             follower = self._followers[endpoint][0]
@@ -94,7 +94,7 @@ class Following:
     def _wiped_s(self) -> float:
         return self._shared.config.wiped_s
 
-    def _believe(self, gone: Iterable[Endpoint]) -> None:
+    def _believe(self, gone: Iterable[EndpointAddress]) -> None:
         """These have left, unless they have come back meanwhile."""
         for endpoint in gone:
             if endpoint in self._followers and endpoint not in self._registered.get(endpoint.context, ()):
@@ -114,7 +114,7 @@ class Following:
 
     # --- what the leases say
 
-    def settled(self, mine: frozenset[Group], leaving: frozenset[Group]) -> None:
+    def settled(self, mine: frozenset[HostGroup], leaving: frozenset[HostGroup]) -> None:
         """Follow what is of groups in `mine`, and nothing else; of `leaving` ones say when that is so."""
         self._mine, self._leaving = mine, leaving
         for endpoint in [one for one in self._followers if group_of(one) not in mine]:
@@ -123,21 +123,21 @@ class Following:
             self._follow_mine(endpoints)
         self._release()
 
-    def _follow_mine(self, endpoints: Iterable[Endpoint]) -> None:
+    def _follow_mine(self, endpoints: Iterable[EndpointAddress]) -> None:
         mine = self._mine or frozenset()
         new = [one for one in endpoints if one not in self._followers and group_of(one) in mine]
         for endpoint in sorted(new):
             if endpoint not in self._standing_down:
                 self._follow(endpoint, None)
 
-    def _stand_down(self, endpoint: Endpoint) -> None:
+    def _stand_down(self, endpoint: EndpointAddress) -> None:
         follower, task = self._followers.pop(endpoint)
         log.info("%s: another agent polls it", endpoint)
         standing = asyncio.create_task(follower.stand_down(task), name=f"{endpoint} stands down")
         self._standing_down[endpoint] = standing
         standing.add_done_callback(lambda done: self._stood_down(endpoint, done))
 
-    def _stood_down(self, endpoint: Endpoint, task: asyncio.Task[None]) -> None:
+    def _stood_down(self, endpoint: EndpointAddress, task: asyncio.Task[None]) -> None:
         del self._standing_down[endpoint]
         if not task.cancelled() and task.exception() is not None:
             log.error("%s", task.get_name(), exc_info=task.exception())
@@ -160,19 +160,19 @@ class Following:
 
     # --- begin and end
 
-    def _follow(self, endpoint: Endpoint, series: SourceSeries | None) -> None:
+    def _follow(self, endpoint: EndpointAddress, series: SourceSeries | None) -> None:
         if len(self._followers) >= MAX_ENDPOINTS:
             text = f"more than {MAX_ENDPOINTS} endpoints: the others are not polled"
             self._shared.figures.problem("endpoints", text)
             return
-        follower = Follower(endpoint, self._shared, series)
+        follower = ProcessFollower(endpoint, self._shared, series)
         if series is not None:
             self._shared.owners.hold(series.name, follower)
         task = asyncio.create_task(follower.run(), name=str(endpoint))
         self._followers[endpoint] = (follower, task)
         task.add_done_callback(lambda done: self._unfollow(endpoint, done))
 
-    def _unfollow(self, endpoint: Endpoint, task: asyncio.Task[None]) -> None:
+    def _unfollow(self, endpoint: EndpointAddress, task: asyncio.Task[None]) -> None:
         if self._followers.get(endpoint, (None, None))[1] is task:
             del self._followers[endpoint]
         self._shared.figures.refuse(str(endpoint), Counter())  # a rival may have asked it when it had gone

@@ -10,10 +10,10 @@ from artimon.model.clock import Clock
 from sources.config import SourceConfig
 from sources.errors import GaveWay, PollError
 from sources.processes.connection import open_connection
-from sources.processes.wire import Answer, decode_answer, encode_question, number
-from sources.registry.address import Endpoint
+from sources.processes.wire import PollAnswer, decode_answer, encode_question, number
+from sources.registry.address import EndpointAddress
 from sources.series.reading import Reading, Schema
-from sources.shared.limits import Limits
+from sources.shared.limits import PollLimits
 
 _LENGTH = struct.Struct(">I")
 _LARGE = 1 << 18
@@ -30,9 +30,9 @@ class Poller:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: EndpointAddress,
         config: SourceConfig,
-        limits: Limits,
+        limits: PollLimits,
         clock: Clock,
         sure: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -169,13 +169,13 @@ class Poller:
         async with self._limits.large:
             return await reader.readexactly(size)
 
-    async def _decode(self, frame: bytes) -> Answer:
+    async def _decode(self, frame: bytes) -> PollAnswer:
         arguments = (frame, self._seqid, self._schema, self._config.max_series, self._config.agent)
         if len(frame) > _LARGE // 8:
             return await asyncio.to_thread(decode_answer, *arguments)
         return decode_answer(*arguments)
 
-    def _reading(self, answer: Answer, time_ms: int) -> Reading:
+    def _reading(self, answer: PollAnswer, time_ms: int) -> Reading:
         self._check_uuid(answer.uuid)
         if answer.context != self._endpoint.context:
             raise PollError("wrong context", f"answers as {answer.context!r}")

@@ -25,7 +25,7 @@ _SEQID_AT = 4 + 4 + 4 + len(METHOD)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PollAnswer:
     """A checked answer; `schema` is None where the poller's own is still right."""
 
     uuid: bytes
@@ -58,7 +58,7 @@ def number(question: bytearray, seqid: int) -> bytes:
     return bytes(question)
 
 
-def decode_answer(frame: bytes, seqid: int, known: Schema | None, max_series: int, name: str = "") -> Answer:
+def decode_answer(frame: bytes, seqid: int, known: Schema | None, max_series: int, name: str = "") -> PollAnswer:
     """The answer in `frame` (without its length) to the agent `name`. GaveWay; PollError `garbage`, `crc`,
     `application` or `too many series`."""
     try:
@@ -75,7 +75,7 @@ def decode_answer(frame: bytes, seqid: int, known: Schema | None, max_series: in
         raise PollError("garbage", f"{type(error).__name__}: {error}") from error
 
 
-def check_columns(columns: Any, known: Schema | None, max_series: int) -> Answer:
+def check_columns(columns: Any, known: Schema | None, max_series: int) -> PollAnswer:
     """The answer in a struct `Columns`. TypeError, ValueError, AttributeError or PollError if it is none."""
     endpoint = columns.endpoint
     if len(endpoint.uuid) != UUID_BYTES:
@@ -93,7 +93,7 @@ def check_columns(columns: Any, known: Schema | None, max_series: int) -> Answer
     strings = tuple(columns.strings or ())
     _check_cells(schema, cells, strings)
     birth_ms = _int(endpoint.birth_ms)
-    return Answer(
+    return PollAnswer(
         endpoint.uuid,
         birth_ms,
         endpoint.context,

@@ -13,8 +13,8 @@ from sources.prometheus.target import PrometheusTarget
 from sources.series.reading import Reading
 from sources.series.relabel import Rules
 from sources.series.series import SourceSeries
-from sources.shared.shared import Shared
-from sources.targets.http import HttpAnswer, Question, ask
+from sources.shared.shared import PollContext
+from sources.targets.http import HttpAnswer, HttpRequest, ask
 from sources.targets.source import Pool, ReadingSource
 from sources.targets.target import Target
 
@@ -27,7 +27,9 @@ class PageSource(ReadingSource[Page]):
     """What yields a Prometheus page, however it is had. The process behind a page cannot be told: its series go on
     until one falls, or tells of another birth."""
 
-    def __init__(self, target: Target, shared: Shared, pool: Pool, reader: PageReader, rules: Rules | None) -> None:
+    def __init__(
+        self, target: Target, shared: PollContext, pool: Pool, reader: PageReader, rules: Rules | None
+    ) -> None:
         super().__init__(target, shared, pool, rules)
         self._reader = reader
         self.timestamps = self.exemplars = 0
@@ -57,7 +59,7 @@ class PageSource(ReadingSource[Page]):
 class PrometheusSource(PageSource):
     """A page that is had by HTTP."""
 
-    def __init__(self, target: PrometheusTarget, shared: Shared, pool: Pool) -> None:
+    def __init__(self, target: PrometheusTarget, shared: PollContext, pool: Pool) -> None:
         job = target.job
         own = frozenset() if job.honor_labels else frozenset({"job", "instance", *job.labels, *target.own})
         reader = PageReader(own, PageLimits(job.max_series))
@@ -76,7 +78,7 @@ class PrometheusSource(PageSource):
         job = self._job
         shown = await asyncio.to_thread(job.access.shown, self._page.scheme)
         headers = {**shown.headers, "X-Prometheus-Scrape-Timeout-Seconds": f"{self.deadline_s:g}"}
-        question = Question(self._page.address, self._page.path, ACCEPT, headers=headers)
+        question = HttpRequest(self._page.address, self._page.path, ACCEPT, headers=headers)
         name = job.access.server_name or self._page.host
         return await ask(question, ip, self._page.port, job.max_bytes, shown.tls, name)
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from artimon.model.labels import LabelError, validate_labels
 from sources.errors import TargetError
-from sources.series.relabel import Rule
+from sources.series.relabel import RelabelRule
 from sources.targets.access import Access
 from sources.targets.target import HttpTarget, joined
 
@@ -35,7 +35,7 @@ class Job:
     max_bytes: int = 16 << 20
     max_series: int = 50_000
     deadline_s: float | None = None
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RelabelRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

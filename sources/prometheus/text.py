@@ -51,7 +51,7 @@ class Sample(NamedTuple):
     exemplar: bool
 
 
-class Told(NamedTuple):
+class Metadata(NamedTuple):
     """A line of metadata: `what` is HELP, TYPE or UNIT."""
 
     what: str
@@ -96,15 +96,15 @@ def parse_value(text: bytes) -> float:
         raise LineError(f"value {shown(text)}: want a number, NaN, +Inf or -Inf") from None
 
 
-def parse_told(line: bytes) -> Told | None:
+def parse_told(line: bytes) -> Metadata | None:
     """What a line that begins with # tells, None if it is a comment for people."""
     found = _META.fullmatch(line.strip(SPACE))
     if found is None:
         return None
     what, name, rest = found[1].decode("ascii"), found[2].decode("ascii"), found[3] or b""
     if what != "HELP":
-        return Told(what, name, rest.strip(SPACE).decode("utf-8", "replace")[:100])
-    return Told(what, name, _unescaped(rest[:MAX_TOLD].decode("utf-8", "ignore"), _HELP_ESCAPE))
+        return Metadata(what, name, rest.strip(SPACE).decode("utf-8", "replace")[:100])
+    return Metadata(what, name, _unescaped(rest[:MAX_TOLD].decode("utf-8", "ignore"), _HELP_ESCAPE))
 
 
 def _unescaped(text: str, escape: re.Pattern[str]) -> str:

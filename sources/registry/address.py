@@ -10,7 +10,7 @@ from bookkeeper.addresses import bracketed
 from sources.errors import AddressError
 
 
-class Endpoint(NamedTuple):
+class EndpointAddress(NamedTuple):
     """One process as ZooKeeper names it."""
 
     context: str
@@ -29,7 +29,7 @@ class Endpoint(NamedTuple):
         return f"{self.context} at {self.address} ({uuid.UUID(bytes=self.uuid)})"
 
 
-def parse_endpoint(context: str, node: str) -> Endpoint:
+def parse_endpoint(context: str, node: str) -> EndpointAddress:
     """The endpoint that a znode under `context` names; AddressError says what is wrong with it."""
     parts = node.rsplit(":", 2)
     if len(parts) != 3:
@@ -49,4 +49,4 @@ def parse_endpoint(context: str, node: str) -> Endpoint:
         raise AddressError(f"znode {node!r} of {context}: {ip} cannot belong to a single process and is not polled")
     if not 0 < number < 65_536:
         raise AddressError(f"znode {node!r} of {context}: port {number} is not in 1..65535")
-    return Endpoint(context, str(ip), number, process)
+    return EndpointAddress(context, str(ip), number, process)

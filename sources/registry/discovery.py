@@ -17,14 +17,14 @@ from kazoo.recipe.watchers import ChildrenWatch
 
 from artimon.model.watcher import LOST
 from sources.errors import AddressError
-from sources.registry.address import Endpoint, parse_endpoint
+from sources.registry.address import EndpointAddress, parse_endpoint
 from sources.registry.session import Session
 
 log = logging.getLogger(__name__)
 CONTEXTS = "/artimon/contexts"
 MAX_CONTEXTS = 10_000
 STOP_S = 1.0
-Listing = Mapping[str, frozenset[Endpoint]]
+Listing = Mapping[str, frozenset[EndpointAddress]]
 
 
 class Discovery:
@@ -37,7 +37,7 @@ class Discovery:
         self,
         session: Session,
         reconcile_s: float,
-        heard: Callable[[str, frozenset[Endpoint]], None],
+        heard: Callable[[str, frozenset[EndpointAddress]], None],
         listed: Callable[[Listing], None],
     ) -> None:
         self._session, self._reconcile_s, self._heard, self._listed = session, reconcile_s, heard, listed
@@ -46,7 +46,7 @@ class Discovery:
         self._stop, self._again = threading.Event(), threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="discovery", daemon=True)
-        self._parsed: dict[str, dict[str, Endpoint]] = {}
+        self._parsed: dict[str, dict[str, EndpointAddress]] = {}
         """By context, what its nodes mean: one that changes among 10,000 costs no more than one."""
         self.bad_nodes: dict[str, str] = {}
         """Znode -> what is wrong with its name, of those that are there now."""
@@ -121,9 +121,9 @@ class Discovery:
             for key in set(self._watches) - keep:
                 self._watches.pop(key)._stopped = True
 
-    def _parse(self, context: str, nodes: Sequence[str]) -> frozenset[Endpoint]:
+    def _parse(self, context: str, nodes: Sequence[str]) -> frozenset[EndpointAddress]:
         prefix, bad = f"{context}/", {}
-        before, now = self._parsed.get(context, {}), dict[str, Endpoint]()
+        before, now = self._parsed.get(context, {}), dict[str, EndpointAddress]()
         for node in nodes:
             try:
                 now[node] = before.get(node) or parse_endpoint(context, node)

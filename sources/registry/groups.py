@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import xxhash
 
-from sources.registry.address import Endpoint
+from sources.registry.address import EndpointAddress
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Group(NamedTuple):
+class HostGroup(NamedTuple):
     """What one lease is for."""
 
     context: str
@@ -30,12 +30,12 @@ class Group(NamedTuple):
         return f"{self.ip},{self.context}"
 
 
-def group_of(endpoint: Endpoint) -> Group:
-    return Group(endpoint.context, endpoint.ip)
+def group_of(endpoint: EndpointAddress) -> HostGroup:
+    return HostGroup(endpoint.context, endpoint.ip)
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class GroupMembers:
     """The agents there are, by name; of each the addresses and networks of its own host."""
 
     networks: Mapping[str, frozenset[Network]]
@@ -53,7 +53,7 @@ class Members:
 class Sharing:
     """Answers which agent should poll a group; remembers what is near an address."""
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: GroupMembers) -> None:
         self.members = members
         self._near: dict[str, list[str]] = {}
 
@@ -63,12 +63,12 @@ class Sharing:
             self._near[ip] = self.members.near(ip)
         return self._near[ip]
 
-    def poller(self, group: Group) -> str:
+    def poller(self, group: HostGroup) -> str:
         """An agent on its host, if there is one, else any; of several the one whose hash with the group is greatest, so
         that an agent that comes or goes moves no other's groups. "" if there are none."""
         able: Iterable[str] = self.near(group.ip) or self.members.networks
         return max(able, key=lambda name: (_weight(name, group), name), default="")
 
 
-def _weight(name: str, group: Group) -> int:
+def _weight(name: str, group: HostGroup) -> int:
     return int(xxhash.xxh3_64_intdigest(f"{name}\n{group.key}".encode()))

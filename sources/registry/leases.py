@@ -21,7 +21,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.watcher import LOST
 from artimon.model.znode import read_table
-from sources.registry.groups import Group, Members, Network, Sharing
+from sources.registry.groups import GroupMembers, HostGroup, Network, Sharing
 from sources.registry.session import Session
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ DOUBT = 0.8
 """A session that was not shown to be alive for this part of its time may be over."""
 PAUSE_S = 0.05
 """What changes within so short a time is looked at together."""
-Settled = Callable[[frozenset[Group], frozenset[Group]], None]
+Settled = Callable[[frozenset[HostGroup], frozenset[HostGroup]], None]
 
 
 class Leases:
@@ -63,15 +63,15 @@ class Leases:
         self._grace_s, self._reconcile_s = grace_s, reconcile_s
         self._wake, self._stop = threading.Event(), threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._wanted: tuple[frozenset[Group], frozenset[Group]] = frozenset(), frozenset()
+        self._wanted: tuple[frozenset[HostGroup], frozenset[HostGroup]] = frozenset(), frozenset()
         self._lives = -1
-        self._held: set[Group] = set()
-        self._leaving: set[Group] = set()
-        self._elsewhere: set[Group] = set()
+        self._held: set[HostGroup] = set()
+        self._leaving: set[HostGroup] = set()
+        self._elsewhere: set[HostGroup] = set()
         """Wanted, but another agent has them; a watch tells when that is over."""
-        self._released: deque[Group] = deque()
-        self._freed: deque[Group] = deque()
-        self._sharing = Sharing(Members({}))
+        self._released: deque[HostGroup] = deque()
+        self._freed: deque[HostGroup] = deque()
+        self._sharing = Sharing(GroupMembers({}))
         self._members: dict[str, frozenset[Network]] = {}
         self._departed: dict[str, tuple[frozenset[Network], float]] = {}
         self._stale = True
@@ -101,18 +101,18 @@ class Leases:
         if self._thread.is_alive():
             self._thread.join(STOP_S)
 
-    def want(self, registered: frozenset[Group], kept: frozenset[Group]) -> None:
+    def want(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None:
         """Groups that have a registered process, and those with one that is polled though it is not registered: nobody
         else would find it, so these stay here."""
         self._wanted = registered, kept
         self._wake.set()
 
-    def released(self, group: Group) -> None:
+    def released(self, group: HostGroup) -> None:
         """Nothing of a group that is leaving is polled any more."""
         self._released.append(group)
         self._wake.set()
 
-    def sure(self, group: Group) -> bool:
+    def sure(self, group: HostGroup) -> bool:
         """Whether the lease is ours beyond doubt."""
         session = self._session
         alive = session.connected and self._lives == session.lives
@@ -178,7 +178,7 @@ class Leases:
         registered, kept = self._wanted
         present = self._present()
         if present != self._sharing.members.networks:
-            self._sharing = Sharing(Members(present))
+            self._sharing = Sharing(GroupMembers(present))
         ours = {group for group in registered if self._should(group)} | kept
         self._elsewhere = (self._elsewhere & ours) - set(_drained(self._freed))
         self._leaving |= self._held - ours
@@ -227,13 +227,13 @@ class Leases:
         }
         return {**{name: gone[0] for name, gone in self._departed.items()}, **self._members}
 
-    def _should(self, group: Group) -> bool:
+    def _should(self, group: HostGroup) -> bool:
         if self._sharing.poller(group) != self._name:
             return False
         settled = monotonic() >= self._joined + self._grace_s
         return settled or group in self._held or self._name in self._sharing.near(group.ip)
 
-    def _claim(self, client: Any, groups: Iterable[Group]) -> set[Group]:
+    def _claim(self, client: Any, groups: Iterable[HostGroup]) -> set[HostGroup]:
         """Take these leases; those of which it could not be learned whether another agent has them."""
         open_ = set(groups)
         for _ in range(ATTEMPTS):
@@ -242,7 +242,7 @@ class Leases:
             self._wake.set()
         return open_
 
-    def _claim_once(self, client: Any, groups: Iterable[Group]) -> set[Group]:
+    def _claim_once(self, client: Any, groups: Iterable[HostGroup]) -> set[HostGroup]:
         data = self._name.encode()
         taken = []
         calls = self._results(groups, lambda group: client.create_async(_path(group), data, ephemeral=True))
@@ -255,7 +255,7 @@ class Leases:
         held = self._results(taken, lambda group: client.get_async(_path(group), watch=self._told_of(group)))
         return {group for group, result in held if not self._settle(client, group, result)}
 
-    def _settle(self, client: Any, group: Group, look: Callable[[], Any]) -> bool:
+    def _settle(self, client: Any, group: HostGroup, look: Callable[[], Any]) -> bool:
         """Whose the lease is that was there already; False if it is free now."""
         try:
             data, stat = look()
@@ -278,7 +278,7 @@ class Leases:
             self._held.discard(group)
             self._leaving.discard(group)
 
-    def _tell(self, mine: frozenset[Group], leaving: frozenset[Group]) -> None:
+    def _tell(self, mine: frozenset[HostGroup], leaving: frozenset[HostGroup]) -> None:
         if self._loop is None or self._stop.is_set():
             return
         try:
@@ -310,7 +310,7 @@ class Leases:
         self._stale = True
         self._wake.set()
 
-    def _told_of(self, group: Group) -> Callable[[object], None]:
+    def _told_of(self, group: HostGroup) -> Callable[[object], None]:
         def freed(_event: object) -> None:
             self._freed.append(group)
             self._wake.set()
@@ -318,13 +318,13 @@ class Leases:
         return freed
 
 
-def _drained(queue: deque[Group]) -> Iterator[Group]:
+def _drained(queue: deque[HostGroup]) -> Iterator[HostGroup]:
     """What other threads put there until now."""
     while queue:
         yield queue.popleft()
 
 
-def _path(group: Group) -> str:
+def _path(group: HostGroup) -> str:
     return f"{LEASES}/{group.key}"
 
 

@@ -16,7 +16,7 @@ from sources.prometheus.source import PageSource
 from sources.script.run import run_script
 from sources.script.target import Script
 from sources.series.series import SourceSeries
-from sources.shared.shared import Shared
+from sources.shared.shared import PollContext
 from sources.targets.source import Pool, TargetSource
 
 
@@ -24,7 +24,7 @@ class _Running:
     """What every source is that runs a script: a part of a TargetSource."""
 
     eager = False
-    shared: Shared
+    shared: PollContext
     _script: Script
 
     @property
@@ -42,7 +42,7 @@ class _Running:
 class PageScript(_Running, PageSource):
     """A script that writes a Prometheus page."""
 
-    def __init__(self, script: Script, shared: Shared, pool: Pool) -> None:
+    def __init__(self, script: Script, shared: PollContext, pool: Pool) -> None:
         super().__init__(script, shared, pool, PageReader(), None)
         self._script = script
 
@@ -53,7 +53,7 @@ class PageScript(_Running, PageSource):
 class LineScript(_Running, TargetSource[Look]):
     """A script that writes the lines of drop-in files, with times of their own: each counts once."""
 
-    def __init__(self, script: Script, shared: Shared, pool: Pool, owners: SeriesOwners) -> None:
+    def __init__(self, script: Script, shared: PollContext, pool: Pool, owners: SeriesOwners) -> None:
         super().__init__(script, shared, pool)
         self._script, self._owners = script, owners
         self._file: DropinFile | None = None

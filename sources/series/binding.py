@@ -18,7 +18,7 @@ from sources.series.relabel import Rules
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class BoundColumn:
     """One usable column of a schema: which series it is, and what an announcement says of it."""
 
     at: int
@@ -35,7 +35,7 @@ class Bound:
     """A schema whose columns have become series; what is left out is counted by reason, with an example of each."""
 
     schema: Schema
-    columns: tuple[Column, ...]
+    columns: tuple[BoundColumn, ...]
     refused: Mapping[str, int] = field(default_factory=dict)
     examples: Mapping[str, str] = field(default_factory=dict)
     acted: Mapping[str, int] = field(default_factory=dict)
@@ -46,12 +46,12 @@ def bind(schema: Schema, automatic: Mapping[str, str], rules: Rules | None = Non
     """The series of a schema; `automatic` labels (context, instance, placement) give way to the application's.
 
     What `rules` drop is no refusal."""
-    columns: list[Column] = []
+    columns: list[BoundColumn] = []
     refused: Counter[str] = Counter()
     examples: dict[str, str] = {}
     acted: Counter[str] = Counter()
     seen: set[str] = set()
-    texts = _Texts(automatic)
+    texts = _TextCache(automatic)
     for at, (name, labels) in enumerate(zip(schema.names, schema.labels, strict=True)):
         try:
             text = texts.of(name, labels) if rules is None else ruled(name, labels, automatic, rules, acted)
@@ -87,7 +87,7 @@ def text_of(name: str, labels: Mapping[str, str], automatic: Mapping[str, str]) 
     return canonical(name, both)
 
 
-class _Texts:
+class _TextCache:
     """`text_of` for many variables: most of them share their labels with others, which are checked and written once."""
 
     def __init__(self, automatic: Mapping[str, str]) -> None:
@@ -108,13 +108,13 @@ def _validate_count(labels: Mapping[str, str], both: Mapping[str, str]) -> None:
         raise LabelError(f"{own} labels and {total - own} added: at most {LABELS} in all")
 
 
-def fingerprints(columns: tuple[Column, ...]) -> npt.NDArray[np.uint64]:
+def fingerprints(columns: tuple[BoundColumn, ...]) -> npt.NDArray[np.uint64]:
     return np.array([column.fingerprint for column in columns], np.uint64)
 
 
-def _column(schema: Schema, at: int, name: str, text: str) -> Column:
+def _column(schema: Schema, at: int, name: str, text: str) -> BoundColumn:
     value_type, kind = ValueType(int(schema.types[at])), Kind(int(schema.kinds[at]))
     if value_type == ValueType.ENDED:
         raise ValueError(f"{name}: {int(value_type)} is no type of a variable")
     help_, unit = schema.help.get(name, ""), schema.units.get(name, "")
-    return Column(at, text, fingerprint(text), value_type, kind, help_, unit)
+    return BoundColumn(at, text, fingerprint(text), value_type, kind, help_, unit)

@@ -19,7 +19,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownSeries:
     """What is known of the n series of a poll from the poll before; `cell` has the type that the series has now."""
 
     cell: Ints
@@ -29,7 +29,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PolledSeries:
     """What a poll read: n cells with their types and kinds."""
 
     cell: Ints
@@ -38,7 +38,7 @@ class Seen:
 
 
 def births(
-    known: Known, seen: Seen, process_ms: int, poll_before_ms: int | None, appeared_ms: int | None = None
+    known: KnownSeries, seen: PolledSeries, process_ms: int, poll_before_ms: int | None, appeared_ms: int | None = None
 ) -> Ints:
     """Birth of each of n samples.
 
@@ -52,14 +52,14 @@ def births(
     return np.where(known.live, born, np.int64(poll_before_ms if appeared_ms is None else appeared_ms))
 
 
-def told(born: Ints, known: Known, created_ms: Ints, last_ms: Ints, time_ms: int) -> Ints:
+def told(born: Ints, known: KnownSeries, created_ms: Ints, last_ms: Ints, time_ms: int) -> Ints:
     """`born`, or the birth that the process tells of: of what is new any; of what goes on only one that lies between
     its sample before (`last_ms`) and this one, so that a wrong clock begins no new life."""
     sane = (created_ms > 0) & (created_ms <= time_ms)
     return np.where(sane & (~known.live | (created_ms > last_ms)), created_ms, born)
 
 
-def remembered(known: Known, seen: Seen) -> Ints:
+def remembered(known: KnownSeries, seen: PolledSeries) -> Ints:
     """The cells to compare with next time."""
     return numbers(seen.type, seen.cell, known.cell, known.live)
 

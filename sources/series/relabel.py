@@ -98,7 +98,7 @@ def _group(setting: str, name: str, pattern: re2._Regexp[str]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RelabelRule:
     """One rule, checked: make it with `make_rule`. `name` is how it is counted; `sources`: it is for sources whose
     whole name this matches, "" for all. Equal if all that was written is."""
 
@@ -129,7 +129,7 @@ def make_rule(
     target_label: str = "",
     replacement: str = "$1",
     sources: str = "",
-) -> Rule:
+) -> RelabelRule:
     """A rule with the settings, and the defaults, of Prometheus. RuleError says which setting is wrong."""
     chosen = next((one for one in ACTIONS if one == action.lower()), None)
     if chosen is None:
@@ -146,7 +146,7 @@ def make_rule(
     if (chosen == "hashmod") != (modulus > 0):
         raise RuleError("modulus", "action hashmod, and no other, needs a `modulus:` above 0")
     pattern = compile_regex(regex)
-    return Rule(
+    return RelabelRule(
         name,
         chosen,
         tuple(source_labels),
@@ -164,7 +164,7 @@ def make_rule(
 class Rules:
     """Rules in their order, for one source. `acted` counts the series that each dropped or changed."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[RelabelRule]) -> None:
         self.rules = tuple(rules)
 
     def __bool__(self) -> bool:
@@ -185,7 +185,7 @@ class Rules:
         return found.get(NAME, ""), {label: value for label, value in found.items() if not label.startswith("__")}
 
 
-def _apply(rule: Rule, labels: dict[str, str]) -> dict[str, str] | None:
+def _apply(rule: RelabelRule, labels: dict[str, str]) -> dict[str, str] | None:
     match rule.action:
         case "labelmap":
             return _mapped(rule, labels)
@@ -212,7 +212,7 @@ def _apply(rule: Rule, labels: dict[str, str]) -> dict[str, str] | None:
     return _replaced(rule, labels, value)
 
 
-def _replaced(rule: Rule, labels: dict[str, str], value: str) -> dict[str, str]:
+def _replaced(rule: RelabelRule, labels: dict[str, str], value: str) -> dict[str, str]:
     found = rule.regex.fullmatch(value)
     if found is None:
         return labels
@@ -223,7 +223,7 @@ def _replaced(rule: Rule, labels: dict[str, str], value: str) -> dict[str, str]:
     return _with(labels, target, rule.replacement.expand(groups))
 
 
-def _mapped(rule: Rule, labels: dict[str, str]) -> dict[str, str]:
+def _mapped(rule: RelabelRule, labels: dict[str, str]) -> dict[str, str]:
     """Labels whose names fit get a copy under the name that the replacement makes."""
     copies = {
         target: value
@@ -257,7 +257,7 @@ def _hash(value: str) -> int:
 class RuleBook:
     """The rules for all sources of an agent, and how many series each acts on now. Event loop only."""
 
-    def __init__(self, rules: Sequence[Rule] = ()) -> None:
+    def __init__(self, rules: Sequence[RelabelRule] = ()) -> None:
         self._rules = tuple(rules)
         self._acted: dict[str, Counter[str]] = {}
         self._own: dict[str, tuple[str, ...]] = {}

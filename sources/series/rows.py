@@ -34,7 +34,7 @@ class Description:
     first_seen_ms: int
 
 
-class Rows:
+class SeriesRows:
     """Row -> state and description; fingerprint -> row. The block of a row is row // 1000."""
 
     def __init__(self) -> None:

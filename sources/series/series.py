@@ -19,11 +19,11 @@ from artimon.model.batch import MAX_BLOCK, MAX_SAMPLES, Polled, Samples, SeriesB
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import ValueType, double_to_cell, may_become
 from sources.schedule import announce_day
-from sources.series.binding import Bound, Column
-from sources.series.births import Known, Seen, births, remembered, told
+from sources.series.binding import Bound, BoundColumn
+from sources.series.births import KnownSeries, PolledSeries, births, remembered, told
 from sources.series.finals import Finals, is_final, past_of
 from sources.series.reading import NO_PROCESS, Reading
-from sources.series.rows import Description, Rows, block_of
+from sources.series.rows import Description, SeriesRows, block_of
 
 FORGET_MS = 4 * 86_400_000
 """A series that ended so long ago gives way to a new one when the source is full; no bucket is kept for longer."""
@@ -91,7 +91,7 @@ class SourceSeries:
 
     def __init__(self, name: str, max_series: int = 100_000) -> None:
         self.name, self.max_series = name, max_series
-        self.rows = Rows()
+        self.rows = SeriesRows()
         self.uuid = NO_PROCESS
         self.uid: int | None = None
         """User of the process, None where it is not known."""
@@ -119,7 +119,7 @@ class SourceSeries:
         """Find or make a row for every column; what cannot have one is refused and counted."""
         refused = Counter(bound.refused)
         problems = [f"{self.name}: {reason}: {text}" for reason, text in bound.examples.items()]
-        kept: list[tuple[int, Column]] = []
+        kept: list[tuple[int, BoundColumn]] = []
         for column, row, reason in self.settle(bound.columns, now_ms, now_ms):
             if reason:
                 refused[reason] += 1
@@ -129,7 +129,9 @@ class SourceSeries:
             kept.append((row, column))
         return _placed(bound, kept, refused, problems)
 
-    def settle(self, columns: Iterable[Column], now_ms: int, last_ms: int) -> Iterator[tuple[Column, int, str]]:
+    def settle(
+        self, columns: Iterable[BoundColumn], now_ms: int, last_ms: int
+    ) -> Iterator[tuple[BoundColumn, int, str]]:
         """The row of each column, found or made, or -1 and the reason why it has none; a new one was last seen at
         `last_ms`."""
         spare: list[int] | None = None
@@ -140,7 +142,7 @@ class SourceSeries:
             reason = self._add(column, now_ms, last_ms, spare) if row is None else self._meet(row, column)
             yield column, -1 if reason else self.rows.by_fingerprint[column.fingerprint], reason
 
-    def _add(self, column: Column, now_ms: int, last_ms: int, spare: list[int] | None) -> str:
+    def _add(self, column: BoundColumn, now_ms: int, last_ms: int, spare: list[int] | None) -> str:
         """Make a row for a series seen for the first time; the answer is the reason for a refusal."""
         description = Description(column.text, column.kind, column.help, column.unit, now_ms)
         if spare is None:
@@ -155,7 +157,7 @@ class SourceSeries:
         self._touch(row)
         return ""
 
-    def _meet(self, row: int, column: Column) -> str:
+    def _meet(self, row: int, column: BoundColumn) -> str:
         """Bring a known series up to date with what the process now says of it."""
         known = self.rows.described[row]
         if known.text != column.text:
@@ -188,8 +190,8 @@ class SourceSeries:
         live = state["live"][row]
         if reading.resumes:
             live = live | (state["birth_ms"][row] >= reading.birth_ms)
-        known = Known(state["cell"][row], state["birth_ms"][row], live)
-        seen = Seen(cell, placed.type, placed.kind)
+        known = KnownSeries(state["cell"][row], state["birth_ms"][row], live)
+        seen = PolledSeries(cell, placed.type, placed.kind)
         same = self.uuid == reading.uuid
         born = births(known, seen, reading.birth_ms, self.last_poll_ms if same else None, reading.appeared_ms)
         if reading.created_ms is not None:
@@ -390,7 +392,9 @@ class SourceSeries:
             state["type"][row], state["cell"][row] = type_, cell
 
 
-def _placed(bound: Bound, kept: Sequence[tuple[int, Column]], refused: Counter[str], problems: Sequence[str]) -> Placed:
+def _placed(
+    bound: Bound, kept: Sequence[tuple[int, BoundColumn]], refused: Counter[str], problems: Sequence[str]
+) -> Placed:
     at = np.array([column.at for _, column in kept], np.int64)
     return Placed(
         bound.schema.id,

@@ -21,7 +21,7 @@ from sources.shared.gathering import Accepting
 log = logging.getLogger(__name__)
 
 
-class Delivery:
+class ReadingDelivery:
     """What all pollers of an agent share on the way to the log."""
 
     def __init__(

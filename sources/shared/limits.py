@@ -10,7 +10,7 @@ SPARE = 512
 """For everything but kept connections: the log, the state, polls under way, threads of clients."""
 
 
-class Limits:
+class PollLimits:
     """What all polls of a source share: places for polls under way, for large answers in memory, and for connections
     that are kept from one poll to the next (`most_kept`; beyond that each poll makes one)."""
 

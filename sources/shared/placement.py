@@ -13,7 +13,7 @@ from pathlib import Path
 
 from artimon.model.clock import Clock
 from sources.series.state import write
-from sources.shared.placement_rules import Rule, labels_by_rule, labels_of_name
+from sources.shared.placement_rules import PlacementRule, labels_by_rule, labels_of_name
 
 log = logging.getLogger(__name__)
 REFRESH_MS = 86_400_000
@@ -41,7 +41,7 @@ class Placement:
     def __init__(
         self,
         cache: Path,
-        rules: tuple[Rule, ...],
+        rules: tuple[PlacementRule, ...],
         clock: Clock,
         *,
         hostname: str | None = None,

@@ -25,14 +25,14 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PlacementRule:
     """Addresses in `net` get `labels`; of several that fit, the narrower range has the say, label by label."""
 
     net: _Network
     labels: Mapping[str, str]
 
 
-def read_rules(path: Path) -> tuple[Rule, ...]:
+def read_rules(path: Path) -> tuple[PlacementRule, ...]:
     """Rules of a JSON or TOML file: a list `rules` of {"net": "10.1.0.0/16", "labels": {…}} (in JSON, or the list)."""
     try:
         text = path.read_text()
@@ -46,18 +46,18 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
     return tuple(sorted(rules, key=lambda rule: rule.net.prefixlen))
 
 
-def _rule(path: Path, number: int, entry: Any) -> Rule:
+def _rule(path: Path, number: int, entry: Any) -> PlacementRule:
     where = f"placement rules {path}, entry {number}"
     if not isinstance(entry, dict) or set(entry) != {"net", "labels"} or not isinstance(entry["labels"], dict):
         raise RulesError(f'{where}: want {{"net": "10.1.0.0/16", "labels": {{"dc": "jb"}}}}, found {entry!r:.200}')
     try:
         validate_labels(entry["labels"])
-        return Rule(ipaddress.ip_network(entry["net"]), dict(entry["labels"]))
+        return PlacementRule(ipaddress.ip_network(entry["net"]), dict(entry["labels"]))
     except (LabelError, ValueError) as error:
         raise RulesError(f"{where}: {error}") from error
 
 
-def labels_by_rule(rules: tuple[Rule, ...], ip: str) -> dict[str, str]:
+def labels_by_rule(rules: tuple[PlacementRule, ...], ip: str) -> dict[str, str]:
     """What the rules say of an address."""
     address = ipaddress.ip_address(ip)
     labels: dict[str, str] = {}

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from artimon.model.clock import Clock
 from sources.config import SourceConfig
-from sources.registry.address import Endpoint
-from sources.shared.delivery import Delivery
+from sources.registry.address import EndpointAddress
+from sources.shared.delivery import ReadingDelivery
 from sources.shared.figures import Figures
-from sources.shared.limits import Limits
+from sources.shared.limits import PollLimits
 from sources.shared.owners import Owners
 from sources.shared.placement import Placement
 from sources.shared.status import Statuses
@@ -21,18 +21,18 @@ async def _nothing(_: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class PollContext:
     """One for each agent."""
 
     config: SourceConfig
     clock: Clock
-    limits: Limits
-    delivery: Delivery
+    limits: PollLimits
+    delivery: ReadingDelivery
     placement: Placement
     owners: Owners
     statuses: Statuses
     figures: Figures
-    sure: Callable[[Endpoint], bool] = lambda _: True
+    sure: Callable[[EndpointAddress], bool] = lambda _: True
     """Whether this agent polls an endpoint beyond doubt."""
     take_final: Callable[[bytes], Awaitable[None]] = _nothing
     """Takes the final snapshot of a process that has ended, if it left one (processes.final_folder)."""

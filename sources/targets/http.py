@@ -20,7 +20,7 @@ _HEX = re.compile(rb"[0-9A-Fa-f]{1,15}")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class HttpRequest:
     """What is asked. `address` is the Host header, `headers` are added; with a `body` it is a POST."""
 
     address: str
@@ -56,7 +56,7 @@ class HttpAnswer:
 
 
 async def ask(
-    question: Question, ip: str, port: int, limit: int, tls: ssl.SSLContext | None = None, server_name: str = ""
+    question: HttpRequest, ip: str, port: int, limit: int, tls: ssl.SSLContext | None = None, server_name: str = ""
 ) -> HttpAnswer:
     """The answer with status 200, `limit` bytes at most. PollError with the reason; the caller has the deadline."""
     try:

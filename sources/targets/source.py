@@ -19,8 +19,8 @@ from sources.schedule import missed_ticks, next_tick, phase_ms, until
 from sources.series.reading import Reading
 from sources.series.relabel import Rules
 from sources.series.series import Placed, SourceSeries
-from sources.shared.limits import Limits
-from sources.shared.shared import Shared
+from sources.shared.limits import PollLimits
+from sources.shared.shared import PollContext
 from sources.targets.target import Target
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _EARLY_TRIES = 12
 """In a period, until the first answer."""
 
 
-class Found(Protocol):
+class TargetReading(Protocol):
     """What one poll found."""
 
     @property
@@ -38,7 +38,7 @@ class Found(Protocol):
 
 
 Content = TypeVar("Content")
-FoundContent = TypeVar("FoundContent", bound=Found)
+FoundContent = TypeVar("FoundContent", bound=TargetReading)
 
 
 class Pool:
@@ -46,7 +46,7 @@ class Pool:
     last time in a quarter as many places of their own. `parsing` is held while an answer is parsed: one at a time."""
 
     def __init__(self, concurrency: int = 32) -> None:
-        self.limits = Limits(concurrency)
+        self.limits = PollLimits(concurrency)
         self.parsing = asyncio.Lock()
 
 
@@ -56,7 +56,7 @@ class TargetSource(ABC, Generic[Content]):
     eager: ClassVar[bool] = True
     """Until its first answer it is asked several times a period: it may be starting."""
 
-    def __init__(self, target: Target, shared: Shared, pool: Pool) -> None:
+    def __init__(self, target: Target, shared: PollContext, pool: Pool) -> None:
         self.target, self.shared, self._pool = target, shared, pool
         self.series: SourceSeries | None = self._series_before()
         """The source, once it is known where the server stands."""
@@ -259,7 +259,7 @@ class TargetSource(ABC, Generic[Content]):
 class ReadingSource(TargetSource[FoundContent]):
     """A server whose answers become readings: every series that it has, at the time of the poll."""
 
-    def __init__(self, target: Target, shared: Shared, pool: Pool, rules: Rules | None = None) -> None:
+    def __init__(self, target: Target, shared: PollContext, pool: Pool, rules: Rules | None = None) -> None:
         super().__init__(target, shared, pool)
         self._rules = rules
         self._placed: Placed | None = None

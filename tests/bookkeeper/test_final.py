@@ -12,7 +12,7 @@ import pytest
 from bookkeeper import final
 from bookkeeper.final import FinalError, leave, payload_of
 from bookkeeper.service import idl
-from bookkeeper.wire import FrameError, Message, decode_struct
+from bookkeeper.wire import FrameError, MessageHead, decode_struct
 from tests.bookkeeper.polling import REPOSITORY, application, end, hear, nodes, say, unpack
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "final" / "shop.final"
@@ -21,7 +21,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 def decoded(data: bytes) -> Any:
-    return decode_struct(Message(payload_of(data), "final", 0, 0, 0), idl().Final())
+    return decode_struct(MessageHead(payload_of(data), "final", 0, 0, 0), idl().Final())
 
 
 def golden() -> Any:

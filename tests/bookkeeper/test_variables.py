@@ -276,8 +276,8 @@ def test_a_snapshot_while_variables_are_removed_all_the_time(book: Bookkeeper, m
         bookkeeper.set_string_var("s", {"i": str(i)}, "x")
     gone = iter(range(30))
 
-    def removing(read: Callable[[snapshot.Layout], Any]) -> Callable[[snapshot.Layout], Any]:
-        def after_one_more(layout: snapshot.Layout) -> Any:
+    def removing(read: Callable[[snapshot.VariableLayout], Any]) -> Callable[[snapshot.VariableLayout], Any]:
+        def after_one_more(layout: snapshot.VariableLayout) -> Any:
             i = str(next(gone))
             bookkeeper.remove_integer_var("n", {"i": i})
             bookkeeper.remove_string_var("s", {"i": i})

@@ -30,7 +30,7 @@ def book() -> Bookkeeper:
 
 
 @pytest.fixture
-def server(book: Bookkeeper) -> Iterator[exposition.Server]:
+def server(book: Bookkeeper) -> Iterator[exposition.MetricsServer]:
     book.add_to_integer_var("http.requests", {"route": "/ü"}, 3)
     made = exposition.serve(book=book)
     yield made
@@ -72,7 +72,7 @@ def test_bad_addresses_say_what_is_wanted(text: str) -> None:
         metrics_server.parse(text)
 
 
-def test_both_formats_and_compression(server: exposition.Server, book: Bookkeeper) -> None:
+def test_both_formats_and_compression(server: exposition.MetricsServer, book: Bookkeeper) -> None:
     assert server.host == "127.0.0.1"
     kind, body = get(server.port, Accept="application/openmetrics-text; version=1.0.0")
     assert kind == OPENMETRICS
@@ -87,7 +87,7 @@ def test_both_formats_and_compression(server: exposition.Server, book: Bookkeepe
     assert len(packed) < 1000
 
 
-def test_what_it_does_not_serve(server: exposition.Server) -> None:
+def test_what_it_does_not_serve(server: exposition.MetricsServer) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(server.port, "/else")
     assert b"/metrics" in get(server.port, "/")[1]
@@ -99,7 +99,7 @@ def test_what_it_does_not_serve(server: exposition.Server) -> None:
 
 
 def test_a_request_that_is_too_long_or_half_is_dropped(
-    server: exposition.Server, monkeypatch: pytest.MonkeyPatch
+    server: exposition.MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert raw(server.port, b"GET /metrics HTTP/1.1\r\n" + b"a: b\r\n" * 5000) == b""
     monkeypatch.setattr(metrics_server, "REQUEST_S", 0.2)
@@ -108,7 +108,7 @@ def test_a_request_that_is_too_long_or_half_is_dropped(
 
 
 def test_idle_connections_beyond_the_limit_are_turned_away_and_the_rest_ends(
-    server: exposition.Server, monkeypatch: pytest.MonkeyPatch
+    server: exposition.MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_server, "REQUEST_S", 1.0)
     idle = [socket.create_connection(("127.0.0.1", server.port), 10) for _ in range(40)]

@@ -37,7 +37,7 @@ def book() -> Bookkeeper:
 
 
 @pytest.fixture
-def server(book: Bookkeeper) -> Iterator[exposition.Server]:
+def server(book: Bookkeeper) -> Iterator[exposition.MetricsServer]:
     made = exposition.serve(book=book)
     yield made
     made.stop()
@@ -63,7 +63,7 @@ def expected(port: int) -> dict[tuple[str, Labels], float]:
     )
 
 
-def test_a_real_prometheus_reads_equal_values(server: exposition.Server, tmp_path: Path) -> None:
+def test_a_real_prometheus_reads_equal_values(server: exposition.MetricsServer, tmp_path: Path) -> None:
     target = f"127.0.0.1:{server.port}"
     jobs: list[dict[str, Any]] = [{"job_name": "ours", "static_configs": [{"targets": [target]}]}]
     with prometheus(tmp_path, {"scrape_configs": jobs}) as peer:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.loads.endpoints import endpoints
-from sources.registry.address import Endpoint
+from sources.registry.address import EndpointAddress
 from tests.bookkeeper.polling import REPOSITORY
 from tests.sources.helpers import registry
 from tests.waiting import eventually
@@ -46,7 +46,7 @@ class Polling:
         return max(list(self.sources.values()), default=0)
 
 
-def announce(tree: str, found: Sequence[Endpoint]) -> None:
+def announce(tree: str, found: Sequence[EndpointAddress]) -> None:
     with registry(tree) as client:
         client.ensure_path("/artimon/contexts/bench")
         nodes = [f"/artimon/contexts/bench/{one.address}:{one.uuid.hex()}" for one in found]
