@@ -4,9 +4,9 @@ one when it resolves. Start reading at engine.py; the decisions are in state.py 
 
 from __future__ import annotations
 
-from alerts.display import read_alerts
-from alerts.errors import AlertsError, Problem, RuleFileError
-from alerts.process import AlertsConfig, run_alerts
-from alerts.rulebook import check_files
+from alerts.engine_process import AlertsConfig, run_alerts
+from alerts.rules.rulebook import check_files
+from alerts.state.errors import AlertsError, Problem, RuleFileError
+from alerts.state.publication import read_alerts
 
 __all__ = ["AlertsConfig", "AlertsError", "Problem", "RuleFileError", "check_files", "read_alerts", "run_alerts"]

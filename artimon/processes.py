@@ -162,9 +162,9 @@ def agent(
     from pipeline.flows.context import INSECURE
     from pipeline.sites.links import parse_sites
     from sources.artimon_source import ArtimonSource
-    from sources.config import SourceConfig
-    from sources.jmx.target import parse_target
-    from sources.series.keeping import parse_keep_rules
+    from sources.delivery.source_config import SourceConfig
+    from sources.state.keep_rules import parse_keep_rules
+    from sources.targets.bean_target import parse_target
 
     stop = begin()
     places = parse_sites(sites)
@@ -405,7 +405,7 @@ def api(
     """Run the API, HTTP and Thrift, over the memory shards until SIGTERM; its status is of the stack on `data`, if one
     runs. `limits` are changes of artimon/api/limits.py; `hdfs` is where the history is, read in this process; `names`:
     by which people reach it besides `host`."""
-    from alerts.display import read_alerts
+    from alerts.state.publication import read_alerts
     from artimon.api.app import make_app, served_hosts
     from artimon.api.latest import Latest
     from artimon.api.limits import Limits
@@ -456,9 +456,9 @@ def alerts(
     health: Path | None,
 ) -> None:
     """Run the alert engine until SIGTERM; 1 and a message if it cannot run as it is told to."""
-    from alerts.errors import AlertsError
-    from alerts.process import AlertsConfig, run_alerts
+    from alerts.engine_process import AlertsConfig, run_alerts
     from alerts.receivers import mail
+    from alerts.state.errors import AlertsError
 
     stop = begin()
     try:

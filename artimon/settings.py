@@ -11,11 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.settings import SettingsError as BookkeeperSettingsError
-from bookkeeper.settings import digest
+from bookkeeper.runtime.settings import SettingsError as BookkeeperSettingsError
+from bookkeeper.runtime.settings import digest
 
 if TYPE_CHECKING:  # set-up reads settings before anything is installed
-    from bookkeeper.secure import Security
+    from bookkeeper.rpc.security import Security
 
 DEFAULT_ZOOKEEPER = "127.0.0.1:2181"
 DEFAULT_KAFKA = "127.0.0.1:9092"
@@ -110,7 +110,7 @@ def parse_quota(text: str) -> int:
 def security() -> Security | None:
     """What this process shows to others and wants to be shown: certificates, tokens; None: nothing. docs/security.md.
     One for the whole process. Raises SettingsError."""
-    from bookkeeper.secure import BadSecurity, from_settings
+    from bookkeeper.rpc.security import BadSecurity, from_settings
 
     try:
         return from_settings(os.environ)

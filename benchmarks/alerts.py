@@ -17,8 +17,8 @@ from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
-from alerts.database import open_database
-from alerts.engine import Engine, EngineConfig
+from alerts.evaluation.alert_engine import Engine, EngineConfig
+from alerts.state.database import open_database
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.clock import ManualClock
 from artimon.model.feed import FeedEntry, FeedRange, join_samples
@@ -26,7 +26,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import EVERY
 from benchmarks.common import emit
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from varstore.cluster.client import VarstoreClient
 from varstore.cluster.directory import Place, Shards
 from varstore.cluster.membership import Membership

@@ -22,18 +22,18 @@ from benchmarks.common import Parts, emit
 from benchmarks.loads.endpoints import AGENT, endpoints
 from pipeline.intake import Intake
 from pipeline.log.log import Log
-from sources.config import SourceConfig
-from sources.processes.follower import ProcessFollower
-from sources.registry.address import EndpointAddress
-from sources.series.store import SeriesStore
-from sources.shared.delivery import ReadingDelivery
-from sources.shared.figures import Figures
-from sources.shared.gathering import Gathering
-from sources.shared.limits import PollLimits
-from sources.shared.owners import Owners
-from sources.shared.placement import Placement
-from sources.shared.shared import PollContext
-from sources.shared.status import Statuses
+from sources.base.endpoint_address import EndpointAddress
+from sources.delivery.commit_group import Gathering
+from sources.delivery.endpoint_status import Statuses
+from sources.delivery.figures import Figures
+from sources.delivery.placement import Placement
+from sources.delivery.poll_context import PollContext
+from sources.delivery.poll_limits import PollLimits
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.delivery.source_config import SourceConfig
+from sources.delivery.source_owners import Owners
+from sources.poll.follower import ProcessFollower
+from sources.state.state_store import SeriesStore
 
 ROUNDS = 5
 LANES = 4

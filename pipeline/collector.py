@@ -18,7 +18,7 @@ from artimon.model.partition_counts import pins_of
 from artimon.model.registration import zookeeper_client
 from artimon.model.topic_check import TopicCheck, relied_on
 from artimon.settings import security
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.acks import Position
 from pipeline.broker import Broker, BrokerError, Message, Writes
 from pipeline.credits import Shares

@@ -8,7 +8,7 @@ from typing import Any
 from thriftpy2.thrift import TException
 
 from artimon.settings import security
-from bookkeeper.framed import FramedClient, FramedError
+from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from pipeline.acks import Position
 from pipeline.collectors import Endpoint
 from pipeline.credits import NOT_TOLD

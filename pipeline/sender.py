@@ -10,7 +10,7 @@ from typing import Any
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
 from artimon.model.ranges import LaneId
-from bookkeeper.framed import CallTimeout, FramedClient
+from bookkeeper.rpc.framed_server import CallTimeout, FramedClient
 from pipeline.acks import Verdict
 from pipeline.collectors import Endpoint, Mode
 from pipeline.connections import CALL_FAILURES, Connections, send

@@ -24,7 +24,7 @@ from artimon.model.registration import Registration, zookeeper_client
 from artimon.model.topic_check import TopicCheck, relied_on
 from artimon.model.vshards import union
 from artimon.settings import security
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from varstore.answers.answer import ANSWER_BYTES
 from varstore.buckets import DEFAULT_CAPACITY
 from varstore.cluster.directory import Directory, Place, Shards

@@ -11,7 +11,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from alerts.notification import Notification
+from alerts.state.notification import Notification
 
 Settings = TypeVar("Settings")
 

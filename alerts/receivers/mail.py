@@ -22,11 +22,11 @@ from email.utils import format_datetime
 from pathlib import Path
 from types import TracebackType
 
-from alerts.alert import Change
-from alerts.errors import AlertsError
-from alerts.notification import Notification, page_link
 from alerts.receivers.kind import Later, ReceiverKind, Refused, Unreachable
-from alerts.rule import value_text
+from alerts.state.alert import Change
+from alerts.state.errors import AlertsError
+from alerts.state.notification import Notification, page_link
+from alerts.state.rule import value_text
 from query_dsl.tree.timing import format_duration, format_time
 
 TIMEOUT_S = 10.0

@@ -30,7 +30,7 @@ def keep_days(text: str) -> str:
 
 def keep_rules(texts: list[str] | None) -> list[str]:
     """Refuses at the command line what is no rule of retention."""
-    from sources.series.keeping import KeepRuleError, parse_keep_rules
+    from sources.state.keep_rules import KeepRuleError, parse_keep_rules
 
     try:
         parse_keep_rules(texts or ())

@@ -29,8 +29,8 @@ app = typer.Typer()
 
 def _bean_servers(texts: list[str] | None) -> list[str]:
     """Refuses at the command line what names no bean server."""
-    from sources.errors import TargetError
-    from sources.jmx.target import parse_target
+    from sources.base.errors import TargetError
+    from sources.targets.bean_target import parse_target
 
     try:
         for text in texts or ():
@@ -42,8 +42,8 @@ def _bean_servers(texts: list[str] | None) -> list[str]:
 
 def _mapping_rules(paths: list[Path] | None) -> list[Path]:
     """Refuses at the command line what is no file of mapping rules, with line and column."""
-    from sources.errors import JmxRulesError
-    from sources.jmx.rule_file import read_rules
+    from sources.base.errors import JmxRulesError
+    from sources.scrape.jmx.mapping_file import read_rules
 
     try:
         for path in paths or ():
@@ -56,8 +56,8 @@ def _mapping_rules(paths: list[Path] | None) -> list[Path]:
 def _sources_file(path: Path | None) -> Path | None:
     """Refuses at the command line a file of sources that cannot be used, with line and column; one that does not exist
     may come."""
-    from sources.errors import SourcesFileError
-    from sources.foreign.sources_file import read_sources
+    from sources.base.errors import SourcesFileError
+    from sources.scrape.sources_file import read_sources
 
     try:
         if path is not None:

@@ -18,9 +18,9 @@ from typing import Any, cast
 import numpy as np
 
 from artimon.model.clock import SYSTEM_CLOCK
-from bookkeeper.service import idl
-from bookkeeper.wire import encode_message
-from sources.registry.address import EndpointAddress
+from bookkeeper.rpc.poll_service import idl
+from bookkeeper.rpc.thrift_messages import encode_message
+from sources.base.endpoint_address import EndpointAddress
 
 PROCESSES = 4
 CONTEXT, AGENT = "bench", "bench"

@@ -13,11 +13,12 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from bookkeeper import clock, settings
-from bookkeeper.cells import COUNTER, GAUGE
-from bookkeeper.functions import ProcessVariables
-from bookkeeper.labels import canonical_unchecked, validate_labels
-from bookkeeper.snapshot import Snapshots, VariableLayout
+from bookkeeper.runtime import settings
+from bookkeeper.runtime.wall_clock import now_ms
+from bookkeeper.variables.canonical import canonical_unchecked, validate_labels
+from bookkeeper.variables.cell import COUNTER, GAUGE
+from bookkeeper.variables.process_variables import ProcessVariables
+from bookkeeper.variables.snapshot import Snapshots, VariableLayout
 
 SUFFIX = ".artimon"
 PERIOD_S = 60.0
@@ -74,7 +75,7 @@ class DropinWriter:
             raise DropinError(f"{self.path}: written by process {self._pid}: make a Writer with another name here")
         with self._lock:
             layout, values = self._snapshots.rows()
-            self._last_ms = _after(self._last_ms, clock.now_ms())
+            self._last_ms = _after(self._last_ms, now_ms())
             text = render(layout, values, self.labels, self._birth_ms, self._last_ms)
             try:
                 _replace(self.path, text.encode("utf-8"), self._mode, self._sync)
@@ -155,7 +156,7 @@ def _birth_of(book: ProcessVariables) -> int:
     """When the first Writer of a book was made in this process: all of them go on with the same counts."""
     pid, birth_ms = _BIRTHS.get(book, (0, 0))
     if pid != os.getpid():
-        birth_ms = clock.now_ms()
+        birth_ms = now_ms()
         _BIRTHS[book] = (os.getpid(), birth_ms)
     return birth_ms
 

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from bookkeeper.export.openmetrics import content_type, render
-from bookkeeper.functions import ProcessVariables
+from bookkeeper.variables.process_variables import ProcessVariables
 
 LOOPBACK = "127.0.0.1"
 MAX_PORTS = 1000

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
-from bookkeeper.cells import STRING
-from bookkeeper.snapshot import Entry
+from bookkeeper.variables.cell import STRING
+from bookkeeper.variables.snapshot import Entry
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"

@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.settings import zookeeper_auth
-from bookkeeper.registration import access
+from bookkeeper.process.ephemeral_node import access
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.job import Probe, no_probe

@@ -12,7 +12,7 @@ from typing import Any
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
 from artimon.model.registration import zookeeper_client
-from bookkeeper.framed import FramedClient
+from bookkeeper.rpc.framed_server import FramedClient
 from pipeline.collectors import Endpoint, Mode
 from pipeline.connections import CALL_FAILURES
 from pipeline.control import Control

@@ -15,7 +15,7 @@ from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.supervise import Retry, Supervised
 from artimon.model.topic_check import TopicCheck, relied_on
 from artimon.settings import zookeeper_auth
-from bookkeeper.registration import access
+from bookkeeper.process.ephemeral_node import access
 from pipeline.series.keeper import SeriesKeeper
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.buckets import BucketsQuery

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from sources.dropin.file import DropinFile, Look
-from sources.dropin.owners import SeriesOwners
-from sources.dropin.reader import Columns
-from sources.series.series import Taken
-from sources.shared.delivery import ReadingDelivery
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.dropin.file_parser import Columns
+from sources.dropin.file_source import DropinFile, Look
+from sources.dropin.series_owners import SeriesOwners
+from sources.state.series_memory import Taken
 
 Result = TypeVar("Result")
 

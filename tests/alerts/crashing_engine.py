@@ -11,10 +11,10 @@ import signal
 import sys
 from pathlib import Path
 
-from alerts.database import open_database
-from alerts.engine import Engine, EngineConfig
+from alerts.evaluation.alert_engine import Engine, EngineConfig
+from alerts.receivers.letter_sender import Sender
 from alerts.receivers.mail import RECEIVER, load_settings
-from alerts.sender import Sender
+from alerts.state.database import open_database
 from artimon.model.clock import ManualClock
 from tests.alerts.worlds import MINUTE, START, rule_text
 from tests.query_dsl.plain_store import PlainStore

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from alerts.database import FILE
-from alerts.errors import AlertsError
-from alerts.verdicts import MISSING_MS
+from alerts.evaluation.verdicts import MISSING_MS
+from alerts.state.database import FILE
+from alerts.state.errors import AlertsError
 from artimon.model.select import Buckets, SelectRequest
 from tests.alerts.worlds import MINUTE, World, rule_text
 from tests.query_dsl.plain_store import PlainStore, RawSeries

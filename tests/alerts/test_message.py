@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alerts.alert import Change
-from alerts.notification import Notification, letters
 from alerts.receivers.mail import MailWriter
+from alerts.state.alert import Change
+from alerts.state.notification import Notification, letters
 
 NASTY = '"><script>alert(1)</script>\r\nBcc: evil@example.org\r\n\r\n.\r\nMAIL FROM:<x@y.z>\x00\u202e'
 WRITER = MailWriter("artimon@example.org", "http://127.0.0.1:8780/")

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import alerts
-from alerts.display import read_alerts
-from alerts.errors import AlertsError
-from alerts.examples import seed_rules
-from alerts.process import AlertsConfig, run_alerts
+from alerts.engine_process import AlertsConfig, run_alerts
 from alerts.receivers.mail import MailSettings, load_settings
+from alerts.rules.shipped import seed_rules
+from alerts.state.errors import AlertsError
+from alerts.state.publication import read_alerts
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.fingerprint import fingerprint

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from alerts.notification import Notification, split_target, target_of
 from alerts.receivers import kind as kinds
 from alerts.receivers.kind import ReceiverKind, Unreachable, receiver_kinds
-from alerts.rulefile import parse_rules
-from alerts.sender import Sender
+from alerts.receivers.letter_sender import Sender
+from alerts.rules.rulefile import parse_rules
+from alerts.state.notification import Notification, split_target, target_of
 from tests.alerts.worlds import World, rule_text
 from tests.bookkeeper.polling import REPOSITORY
 

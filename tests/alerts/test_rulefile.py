@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alerts
-from alerts.conditions import ConditionError, parse_condition
-from alerts.errors import RuleFileError
-from alerts.rule import Missing, check_template, fill
-from alerts.rulefile import asked_now, parse_rules
-from alerts.yamltree import MAX_BYTES
+from alerts.rules.rulefile import asked_now, parse_rules
+from alerts.rules.yamltree import MAX_BYTES
+from alerts.state.conditions import ConditionError, parse_condition
+from alerts.state.errors import RuleFileError
+from alerts.state.rule import Missing, check_template, fill
 from query_dsl import parse
 from tests.cli.test_misuse import artimon
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.alert import GAP_MS, SHOWN_MS, Alert, AlertPhase, AlertVerdict, Change, Says, step
+from alerts.state.alert import GAP_MS, SHOWN_MS, Alert, AlertPhase, AlertVerdict, Change, Says, step
 
 MINUTE = 60_000
 NOW = 100 * MINUTE

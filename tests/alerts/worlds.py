@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from alerts.database import Database, open_database
-from alerts.engine import Engine, EngineConfig
-from alerts.notification import Letter
+from alerts.evaluation.alert_engine import Engine, EngineConfig
+from alerts.receivers.letter_sender import Sender
 from alerts.receivers.mail import RECEIVER, load_settings
-from alerts.sender import Sender
+from alerts.state.database import Database, open_database
+from alerts.state.notification import Letter
 from artimon.model.clock import ManualClock
 from artimon.model.values import Value
 from tests.query_dsl.plain_store import PlainStore, RawSeries, Sample

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import bookkeeper
-from bookkeeper import settings
-from bookkeeper.labels import canonical
+from bookkeeper.runtime import settings
+from bookkeeper.variables.canonical import canonical
 from query_dsl import offline
 from tests.bookkeeper.books import replaced
 from tests.bookkeeper.polling import REPOSITORY
@@ -57,7 +57,7 @@ def test_every_reason_is_named() -> None:
 
 
 def test_every_setting_is_named() -> None:
-    """Each variable of the environment that bookkeeper/settings.py reads stands in the page, or where it sends one."""
+    """Each variable of the environment that the settings read stands in the page, or where it sends one."""
     names = set(re.findall(r'"(ARTIMON_[A-Z_]+)"', Path(settings.__file__).read_text()))
     others = {"ARTIMON_SECURE_POLLS", "ARTIMON_ZOOKEEPER_AUTH", "ARTIMON_"}
     assert {name for name in names - others if f"`{name}`" not in TEXT} == set()

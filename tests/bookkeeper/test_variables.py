@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import bookkeeper
-from bookkeeper import Bookkeeper, VariableRefused, snapshot
-from bookkeeper.cells import COUNTER, GAUGE, INT_MAX, INT_MIN, UNKNOWN
+from bookkeeper import Bookkeeper, VariableRefused
+from bookkeeper.variables import snapshot
+from bookkeeper.variables.cell import COUNTER, GAUGE, INT_MAX, INT_MIN, UNKNOWN
 
 
 @pytest.fixture

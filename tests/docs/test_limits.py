@@ -17,8 +17,8 @@ from pipeline.spark import pace
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.state import FORGET_MS
 from query_dsl.stores.history import question
-from sources.config import SourceConfig
-from sources.series.keeping import MAX_CLASSES
+from sources.delivery.source_config import SourceConfig
+from sources.state.keep_rules import MAX_CLASSES
 from tests.docs.test_architecture import ROOT
 from varstore.buckets import DEFAULT_CAPACITY
 from varstore.series import limits

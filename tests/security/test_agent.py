@@ -11,15 +11,15 @@ import pytest
 
 from artimon import settings
 from artimon.model.clock import SYSTEM_CLOCK
-from bookkeeper import service
-from bookkeeper.framed import FramedServer
-from bookkeeper.secure import Security
-from bookkeeper.variable_registry import Variables
-from sources.config import SourceConfig
-from sources.errors import PollError
-from sources.processes.poller import Poller
-from sources.registry.address import EndpointAddress
-from sources.shared.limits import PollLimits
+from bookkeeper.rpc import poll_service as service
+from bookkeeper.rpc.framed_server import FramedServer
+from bookkeeper.rpc.security import Security
+from bookkeeper.variables.variable_registry import Variables
+from sources.base.endpoint_address import EndpointAddress
+from sources.base.errors import PollError
+from sources.delivery.poll_limits import PollLimits
+from sources.delivery.source_config import SourceConfig
+from sources.poll.poller import Poller
 from tests.pipeline.helpers import polled
 from tests.pipeline.plane.world import Operator, new_name, running, serving
 from tests.security.certificates import Authority, Pair

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, Value, ValueType, double_to_cell
-from sources.series.binding import bind
-from sources.series.births import KnownSeries, PolledSeries, births
-from sources.series.reading import Reading, Schema
-from sources.series.series import SourceSeries
+from sources.state.reading import Reading, Schema
+from sources.state.schema_binding import bind
+from sources.state.series_births import KnownSeries, PolledSeries, births
+from sources.state.series_memory import SourceSeries
 
 
 @dataclass

@@ -12,21 +12,21 @@ from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from bookkeeper import Bookkeeper
-from bookkeeper.framed import FramedServer
-from bookkeeper.service import Identity, Service, idl
-from sources.config import SourceConfig
-from sources.processes.follower import ProcessFollower
-from sources.processes.following import Following
-from sources.registry.address import EndpointAddress
-from sources.registry.groups import HostGroup, group_of
-from sources.series.store import SeriesStore
-from sources.shared.delivery import ReadingDelivery
-from sources.shared.figures import Figures
-from sources.shared.limits import PollLimits
-from sources.shared.owners import Owners
-from sources.shared.placement import Placement
-from sources.shared.shared import PollContext
-from sources.shared.status import Statuses
+from bookkeeper.rpc.framed_server import FramedServer
+from bookkeeper.rpc.poll_service import Identity, Service, idl
+from sources.base.endpoint_address import EndpointAddress
+from sources.delivery.endpoint_status import Statuses
+from sources.delivery.figures import Figures
+from sources.delivery.placement import Placement
+from sources.delivery.poll_context import PollContext
+from sources.delivery.poll_limits import PollLimits
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.delivery.source_config import SourceConfig
+from sources.delivery.source_owners import Owners
+from sources.poll.followed_processes import Following
+from sources.poll.follower import ProcessFollower
+from sources.poll.host_groups import HostGroup, group_of
+from sources.state.state_store import SeriesStore
 from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint
 from tests.waiting import until
 

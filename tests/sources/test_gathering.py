@@ -9,9 +9,9 @@ import pytest
 
 from artimon.model.batch import Polled, Samples
 from artimon.model.protocols import SinkRefused
-from sources.processes.poller import Poller
-from sources.shared.gathering import MOST_SAMPLES, Gathering
-from sources.shared.limits import PollLimits
+from sources.delivery.commit_group import MOST_SAMPLES, Gathering
+from sources.delivery.poll_limits import PollLimits
+from sources.poll.poller import Poller
 from tests.sources.helpers import answering, columns, endpoint
 from tests.sources.test_poller import UUID, VALUES, poller
 

@@ -13,11 +13,11 @@ from artimon.model.batch import MAX_SAMPLES, BatchId, BatchKind, Polled, Samples
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import decode_samples, encode_samples
 from artimon.model.values import Value
-from sources.series.keeping import MAX_CLASSES, Keeping, KeepRuleError, parse_keep_rules
-from sources.series.reading import Reading, ReadingMaker, Variable
-from sources.series.store import SeriesStore
-from sources.shared.delivery import ReadingDelivery
-from sources.shared.figures import Figures
+from sources.delivery.figures import Figures
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.state.keep_rules import MAX_CLASSES, Keeping, KeepRuleError, parse_keep_rules
+from sources.state.reading import Reading, ReadingMaker, Variable
+from sources.state.state_store import SeriesStore
 from tests.pipeline.test_intake import open_intake
 from tests.sources.helpers import HOST, KeepingSink, running
 from tests.waiting import until

@@ -11,9 +11,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from sources.registry.groups import HostGroup, Network
-from sources.registry.leases import AGENTS, LEASES, Leases
-from sources.registry.session import Session
+from sources.poll.group_leases import AGENTS, LEASES, Leases
+from sources.poll.host_groups import HostGroup, Network
+from sources.poll.zookeeper_session import Session
 from tests.sources.helpers import registry, wipe
 from tests.waiting import until
 

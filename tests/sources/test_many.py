@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.loads.endpoints import endpoints
-from sources.registry.address import EndpointAddress
+from sources.base.endpoint_address import EndpointAddress
 from tests.bookkeeper.polling import REPOSITORY
 from tests.sources.helpers import registry
 from tests.waiting import eventually

@@ -12,10 +12,10 @@ from typing import TypeVar
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK, ManualClock
-from sources.errors import AddressError, RulesError
-from sources.registry.address import parse_endpoint
-from sources.shared.placement import RETRY_MS, Placement
-from sources.shared.placement_rules import PlacementRule, labels_by_rule, labels_of_name, read_rules
+from sources.base.endpoint_address import parse_endpoint
+from sources.base.errors import AddressError, RulesError
+from sources.delivery.placement import RETRY_MS, Placement
+from sources.delivery.placement_rules import PlacementRule, labels_by_rule, labels_of_name, read_rules
 
 T = TypeVar("T")
 UUID = "01234567-89ab-cdef-0123-456789abcdef"

@@ -12,11 +12,11 @@ import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Value
-from sources.config import SourceConfig
-from sources.errors import PollError
-from sources.processes.poller import Poller
-from sources.registry.address import EndpointAddress
-from sources.shared.limits import PollLimits
+from sources.base.endpoint_address import EndpointAddress
+from sources.base.errors import PollError
+from sources.delivery.poll_limits import PollLimits
+from sources.delivery.source_config import SourceConfig
+from sources.poll.poller import Poller
 from tests.sources.helpers import Behaviour, answering, columns, endpoint, reply
 from tests.waiting import LIMIT_S
 

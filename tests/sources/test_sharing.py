@@ -12,13 +12,13 @@ import pytest
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import ValueType
-from bookkeeper.turns import MAX_MEMO
-from sources.processes import memo
-from sources.registry.groups import GroupMembers, HostGroup, Network, Sharing
-from sources.registry.interfaces import own_networks
-from sources.series.binding import bind
-from sources.series.reading import Reading, Schema
-from sources.series.series import Placed, SourceSeries
+from bookkeeper.rpc.turns import MAX_MEMO
+from sources.poll import memo
+from sources.poll.host_groups import GroupMembers, HostGroup, Network, Sharing
+from sources.poll.interfaces import own_networks
+from sources.state.reading import Reading, Schema
+from sources.state.schema_binding import bind
+from sources.state.series_memory import Placed, SourceSeries
 
 
 def nets(*texts: str) -> frozenset[Network]:

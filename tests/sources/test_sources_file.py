@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from artimon.cli import app
-from sources.errors import SourcesFileError, TargetError
-from sources.foreign.sources_file import JOB, RULE, SCRIPT, SourcesFile, parse_sources, parse_targets, read_sources
-from sources.prometheus.target import Job, parse_address
+from sources.base.errors import SourcesFileError, TargetError
+from sources.scrape.sources_file import JOB, RULE, SCRIPT, SourcesFile, parse_sources, parse_targets, read_sources
+from sources.targets.page_target import Job, parse_address
 
 GOOD = """\
 prometheus:

@@ -24,7 +24,7 @@ from benchmarks.loads.world import WrongCounts
 from pipeline.compaction.digest import digest
 from pipeline.spark import rows
 from pipeline.spark.state import RawState
-from sources.schedule import FIRST, LAST
+from sources.base.schedule import FIRST, LAST
 from varstore.shard import Shard
 
 NOW = 1_795_000_000_000

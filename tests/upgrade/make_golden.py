@@ -30,9 +30,9 @@ from pipeline.spark import rows
 from pipeline.spark import state as states
 from pipeline.spark.state import RawState, Step, Totals
 from pipeline.spark.table import DataFile, RawTable, SourcesTable, folder
-from sources.series import state as source_state
-from sources.series.rows import Description
-from sources.series.series import SourceSeries
+from sources.state import state_files as source_state
+from sources.state.series_memory import SourceSeries
+from sources.state.series_rows import Description
 
 HOUR_MS = 3_600_000
 START_MS = 1_795_273_200_000

@@ -10,7 +10,7 @@ from artimon.model.batch import BatchId, Samples
 from artimon.model.codec import encode_samples
 from artimon.model.routing import partition_of
 from artimon.model.select import Buckets, SelectRequest
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.spark.buckets import Life
 from pipeline.spark.feeding import FeedPlan, FeedResult, feed_records
 from pipeline.spark.shards import Shard as Live

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.codec import verify
-from bookkeeper.framed import CallTimeout
+from bookkeeper.rpc.framed_server import CallTimeout
 from pipeline.collectors import Collectors, Endpoint
 from pipeline.connections import CALL_FAILURES, Connections
 from pipeline.flows.context import Context

@@ -17,7 +17,7 @@ from pydantic import Field
 from artimon.model.batch import BatchError, BatchHeader, BatchId
 from artimon.model.codec import admit
 from artimon.model.registration import Registration, zookeeper_client
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.hop import FLOWS_PATH, parse_id

@@ -17,7 +17,7 @@ from artimon.model.batch import BatchError, BatchId
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.event_codec import encode_events
 from artimon.settings import security
-from bookkeeper.framed import FramedClient, FramedError, FramedServer
+from bookkeeper.rpc.framed_server import FramedClient, FramedError, FramedServer
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, parcels_of
 from pipeline.flows.options import FramedOptions

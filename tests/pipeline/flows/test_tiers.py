@@ -14,7 +14,7 @@ import pytest
 
 from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
-from bookkeeper.framed import FramedClient
+from bookkeeper.rpc.framed_server import FramedClient
 from pipeline.direct.store import open_store
 from pipeline.flows.encodings import Arrow, JsonOptions
 from pipeline.flows.event import Parcel

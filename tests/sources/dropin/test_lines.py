@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from artimon.model.labels import canonical
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, Value
-from sources.dropin.lines import CommentMetadata, parse_line, parse_told, parse_value
-from sources.errors import LineError
+from sources.base.errors import LineError
+from sources.dropin.line_grammar import CommentMetadata, parse_line, parse_told, parse_value
 
 LABELS: list[tuple[bytes, dict[str, str]]] = [
     (b"", {}),
