@@ -193,7 +193,6 @@ class Endpoint:
 
     def _serve(self) -> None:
         from bookkeeper.process.ephemeral_node import Registration
-        from bookkeeper.rpc.framed_server import FramedServer
         from bookkeeper.rpc.poll_service import Identity, Service, idl
         from bookkeeper.rpc.security import from_settings
 
@@ -207,7 +206,7 @@ class Endpoint:
             log.warning("%.80r cannot be advertised, it has no address: %s is", where.ignored, where.advertise)
         shown = from_settings(environment()) if settings.secure_polls else None
         user = digest(settings.zookeeper_auth) if settings.zookeeper_auth else ""
-        server = _listen(FramedServer, idl().Bookkeeper, handler, where, shown)
+        server = _listen(idl().Bookkeeper, handler, where, shown)
         port = where.advertise_port or server.port
         path = f"{CONTEXTS}/{settings.context}/{addresses.bracketed(where.advertise)}:{port}:{dashed(self.uuid)}"
         data = {"instance": name, "birth_ms": identity.birth_ms, "pid": os.getpid(), "version": 1}
@@ -244,10 +243,12 @@ class Endpoint:
             number.close()
 
 
-def _listen(make: Any, service: Any, handler: Any, where: addresses.Addresses, security: Any = None) -> Any:
+def _listen(service: Any, handler: Any, where: addresses.Addresses, security: Any = None) -> FramedServer:
+    from bookkeeper.rpc.framed_server import FramedServer
+
     problem: OSError | None = None
     for host in where.bind:
-        server = make(
+        server = FramedServer(
             service,
             handler,
             host,
