@@ -40,7 +40,7 @@ class Polling:
 
     def since(self, time_ms: int) -> set[str]:
         """What it polled after that time."""
-        return {source for source, at in list(self.sources.items()) if at > time_ms}
+        return {source for source, at in self.sources.copy().items() if at > time_ms}
 
     def newest_ms(self) -> int:
         return max(list(self.sources.values()), default=0)
