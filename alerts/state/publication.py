@@ -1,4 +1,4 @@
-"""What the engine shows: one ephemeral znode an engine, for the page and the API. The truth is in its database."""
+"""Publication of rules and alerts: one ephemeral znode an engine, read by the API. The truth is in its database."""
 
 from __future__ import annotations
 

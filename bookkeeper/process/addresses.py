@@ -1,4 +1,4 @@
-"""Which address to listen on and which one to tell ZooKeeper."""
+"""Choice of the address to listen on and of the one to advertise in ZooKeeper."""
 
 from __future__ import annotations
 

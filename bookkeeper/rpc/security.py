@@ -1,4 +1,4 @@
-"""Who may connect: certificates, tokens, both or neither, on the server's and the client's side of framed Thrift.
+"""Authentication of connections: certificates, tokens, both or neither, for servers and clients.
 
 `Security` is made once from settings and shared by all servers and clients of a process. Without it (None) everything
 is as open as the addresses that servers bind, which is 127.0.0.1 unless told otherwise.

@@ -1,4 +1,4 @@
-"""Whose turn it is to poll this process: one agent's at a time, whatever agents believe of each other."""
+"""Turns of pollers: one agent at a time polls this process, whatever agents believe of each other."""
 
 from __future__ import annotations
 

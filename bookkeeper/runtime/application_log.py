@@ -1,4 +1,4 @@
-"""What bookkeeper tells the application's log: little, and never at the cost of an exception."""
+"""Messages to the application's log: few, and never at the cost of an exception."""
 
 from __future__ import annotations
 

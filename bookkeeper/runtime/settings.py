@@ -1,4 +1,4 @@
-"""What the environment and `configure` say. The only place of this package that reads the environment."""
+"""Settings from the environment and from `configure`. The only place of this package that reads the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cell a write goes to: the variable's own, one that takes its place, or the overflow series of its name."""
+"""Allocation of the cell that takes a write: the own one, its substitute, or the overflow series of its name."""
 
 from __future__ import annotations
 

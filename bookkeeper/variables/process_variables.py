@@ -1,4 +1,4 @@
-"""What the functions of the module do, as methods of one object."""
+"""The functions of the module as methods of one object, without any network."""
 
 from __future__ import annotations
 

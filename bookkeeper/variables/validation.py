@@ -1,4 +1,4 @@
-"""What may be written: each function gives a plain value of Python, or raises VariableRefused.
+"""Validation of what is written: each function gives a plain value of Python, or raises VariableRefused.
 
 Foreign numbers (NumPy's, bool, Decimal) are taken for what they mean; nothing that their methods raise gets out.
 """

@@ -1,4 +1,4 @@
-"""What the lines of drop-in files and of Prometheus pages have in common. Pure."""
+"""Text of lines, in drop-in files and in Prometheus pages alike. Pure."""
 
 from __future__ import annotations
 

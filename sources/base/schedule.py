@@ -1,4 +1,4 @@
-"""When a source is polled: at a phase of its own early in each period, so that each bucket gets exactly one sample.
+"""Schedule of polls: each source at a phase of its own early in each period, so that a bucket gets exactly one sample.
 
 Functions of epoch milliseconds, pure but for `until`. A bucket of `period` that ends at e covers (e - period, e].
 """

@@ -1,4 +1,4 @@
-"""How each endpoint is doing, as variables of the agent: a process that vanishes keeps saying up = 0 for an hour."""
+"""Status of each endpoint, as variables of the agent: a process that vanishes keeps saying up = 0 for an hour."""
 
 from __future__ import annotations
 

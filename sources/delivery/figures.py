@@ -1,4 +1,4 @@
-"""What the source counts and names for `artimon status`."""
+"""Counts and problems of the source for `artimon status`."""
 
 from __future__ import annotations
 

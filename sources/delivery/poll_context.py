@@ -1,4 +1,4 @@
-"""What all that polls in an agent has in common, whatever it polls."""
+"""Context of every poll of an agent, whatever is polled."""
 
 from __future__ import annotations
 

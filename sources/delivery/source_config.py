@@ -1,4 +1,4 @@
-"""What an Artimon source is told: where to look, how often, and its limits."""
+"""Settings of the source of an agent: places, periods and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which process speaks for a source. Two live processes of equal context, host and instance are never merged."""
+"""Owners of sources. Two live processes of equal context, host and instance are never merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which samples of a drop-in file are new, and when their counts began: docs/sources.md "Drop-in files". Pure numpy.
+"""New samples of a drop-in file, and the births of their series: docs/sources.md "Drop-in files". Pure numpy.
 
 A sample counts once for each series and time. What has been taken of a series is known by its newest time alone, so the
 samples of a series are taken in the order of their times; one that comes after a newer one is refused, not guessed.

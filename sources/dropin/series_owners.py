@@ -1,4 +1,4 @@
-"""Which drop-in file a series comes from. Two files that write one series would be counted twice and mixed up."""
+"""Owners of series: the drop-in file of each. What two files write would be counted twice and mixed up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Linux tells in /proc, as variables. Every function takes the text of a file, so that odd files can be tested."""
+"""Readers of Linux's /proc. Every function takes the text of a file, so that odd files can be tested."""
 
 from __future__ import annotations
 

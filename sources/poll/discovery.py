@@ -1,4 +1,4 @@
-"""Which endpoints are registered: watches on ZooKeeper, and a listing of everything now and then.
+"""Discovery of registered endpoints: watches on ZooKeeper, and a listing of everything now and then.
 
 What is known outlives ZooKeeper: a listing that fails changes nothing, and what an empty one takes away is only
 *unregistered*; whether a process is gone is for its own poll to say.

@@ -1,4 +1,4 @@
-"""Which processes an agent follows: those that are registered, of the groups whose lease it holds."""
+"""Processes that an agent follows: those that are registered, of the groups whose lease it holds."""
 
 from __future__ import annotations
 

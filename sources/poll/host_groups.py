@@ -1,4 +1,4 @@
-"""Which agent polls which processes, as far as it can be computed: pure. Who really does is for a lease to say.
+"""Sharing of processes among agents, as far as it can be computed: pure. Who really does is for a lease to say.
 
 A *group* is the processes of one context at one address. They stay together, so that the poller sees when two of them
 have the same name, and a restarted one goes on with what is remembered of its predecessor.

@@ -1,4 +1,4 @@
-"""What a poller leaves with a process for the poller that comes next: births that the process itself does not know.
+"""Memo of a poller, left with a process for the poller that comes next: births that the process itself does not know.
 
 16 bytes a series, little-endian: fingerprint u64, birth i64. Only of series that did not begin with the process.
 """

@@ -1,4 +1,4 @@
-"""How long samples are to be kept: rules that give series their class of retention by name, and polls that are divided
+"""Retention of samples: rules that give series their class of retention by name, and polls that are divided
 by it, because a batch is of one class. What a class means in days, the compactor is told (docs/operations.md)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one poll read, whatever it was read from: a process, the host, the agent itself."""
+"""Reading of one poll, whatever it was read from: a process, the host, the agent itself."""
 
 from __future__ import annotations
 

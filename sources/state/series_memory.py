@@ -1,4 +1,4 @@
-"""What a source remembers of its series from poll to poll, and how one poll becomes batches.
+"""Memory of a source of its series from poll to poll, and the batches of one poll.
 
 A poll is prepared without changing what is remembered, handed to the sink, and committed once the sink has it on disk:
 whatever fails in between, the next poll compares with the last one that was accepted.

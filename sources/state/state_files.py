@@ -1,4 +1,4 @@
-"""What is remembered of a source, as two files: docs/sources.md "State".
+"""State of a source as two files: docs/sources.md "State".
 
 `<key>.series` (JSON): name, where the process was, and text, kind, help, unit and first sight of every series; written
 when they change. `<key>.values`: a line of JSON, then a fixed-width row a series; written after every accepted poll.

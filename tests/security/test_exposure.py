@@ -308,7 +308,7 @@ ELSEWHERE = {
     "artimon/stack/smtp.py": "a constant: loopback",
     "bookkeeper/rpc/framed_server.py": "the server that the others are made of",
     "bookkeeper/process/endpoint.py": "applications must be reached by agents: docs/security.md",
-    "bookkeeper/export/metrics_server.py": "off unless the application asks for it, on loopback unless it says otherwise",
+    "bookkeeper/export/metrics_server.py": "off unless the application asks for it, on loopback by default",
 }
 
 

@@ -1,4 +1,4 @@
-"""What the metadata of a Prometheus page says of its samples: kind, unit and help of each name. Pure."""
+"""Metadata of a Prometheus page by family: kind, unit and help of each name. Pure."""
 
 from __future__ import annotations
 

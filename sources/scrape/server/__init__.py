@@ -1,1 +1,1 @@
-"""What sources of foreign servers have in common: an HTTP client, and a source that asks one target again and again."""
+"""Base of the sources of foreign servers: an HTTP client, and a source that asks one target again and again."""
