@@ -19,7 +19,7 @@ from artimon.running import begin
 from artimon.settings import secure_polls, security
 
 if TYPE_CHECKING:
-    from alerts.process import AlertsConfig
+    from alerts.engine_process import AlertsConfig
     from artimon.api.limits import ApiConfig
     from artimon.stack.smtp import SmtpConfig
     from pipeline.agent import Agent, AgentConfig
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pipeline.sites.handover import HandoverConfig
     from pipeline.spark.config import SparkConfig
     from sources.artimon_source import ArtimonSource
-    from sources.config import SourceConfig
+    from sources.delivery.source_config import SourceConfig
     from varstore.server import ShardConfig
 
 log = logging.getLogger("artimon")
@@ -222,7 +222,7 @@ def compactor(config: CompactorConfig) -> None:
 
 def api(config: ApiConfig) -> None:
     """Run the API, HTTP and Thrift, over the memory shards until SIGTERM. The history is read in this process."""
-    from alerts.display import read_alerts
+    from alerts.state.publication import read_alerts
     from artimon.api.app import make_app, served_hosts
     from artimon.api.latest import Latest
     from artimon.api.server import run_server
@@ -265,11 +265,14 @@ def smtp(config: SmtpConfig) -> None:
 
 def alerts(config: AlertsConfig) -> None:
     """Run the alert engine until SIGTERM; 1 and a message if it cannot run as it is told to."""
-    from alerts.errors import AlertsError
-    from alerts.process import run_alerts
+    from alerts.engine_process import run_alerts
+    from alerts.receivers import mail
+    from alerts.state.errors import AlertsError
 
     stop = begin()
     try:
+        mails = mail.load_settings(config.smtp, config.sender, config.smtp_settings)
+        config = replace(config, receivers={mail.RECEIVER.name: mails})
         with publishing("alerts", config.id, config.zookeeper, stop) as publish:
             run_alerts(config, stop, publish=publish)
     except AlertsError as problem:

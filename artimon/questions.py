@@ -31,7 +31,7 @@ def mail(data: Path, *, count: int, as_json: bool, full: bool) -> int:
 
 def check_rules(paths: Sequence[Path]) -> int:
     """Print everything that is wrong with rule files, `file:line:column: text`; 1 if anything is."""
-    from alerts.rulebook import check_files
+    from alerts.rules.rulebook import check_files
 
     try:
         problems = check_files(paths)

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from artimon.runtime.text import parse_size
-from bookkeeper.settings import SettingsError as BookkeeperSettingsError
-from bookkeeper.settings import digest
-from bookkeeper.settings import security as read_security
+from bookkeeper.runtime.settings import SettingsError as BookkeeperSettingsError
+from bookkeeper.runtime.settings import digest
 
 if TYPE_CHECKING:  # set-up reads settings before anything is installed
-    from bookkeeper.secure import Security
+    from bookkeeper.rpc.security import Security
 
 DEFAULT_ZOOKEEPER = "127.0.0.1:2181"
 DEFAULT_KAFKA = "127.0.0.1:9092"
@@ -112,10 +111,10 @@ def parse_quota(text: str) -> int:
 def security() -> Security | None:
     """What this process shows to others and wants to be shown: certificates, tokens; None: nothing. docs/security.md.
     One for the whole process. Raises SettingsError."""
-    from bookkeeper.tls import BadSecurity
+    from bookkeeper.rpc.security import BadSecurity, from_settings
 
     try:
-        return read_security()
+        return from_settings(os.environ)
     except BadSecurity as problem:
         raise SettingsError(str(problem)) from None
 

@@ -17,9 +17,8 @@ from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
-from alerts.database import open_database
-from alerts.engine import Engine, EngineConfig
-from alerts.message import Writer
+from alerts.evaluation.alert_engine import Engine, EngineConfig
+from alerts.state.database import open_database
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.clock import ManualClock
 from artimon.model.feed import FeedEntry, FeedRange, join_samples
@@ -27,7 +26,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import EVERY
 from benchmarks.common import emit
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from varstore.cluster.client import VarstoreClient
 from varstore.cluster.directory import Place, Shards
 from varstore.cluster.membership import Membership
@@ -118,8 +117,8 @@ def measure(port: Connection, folder: Path) -> None:
     store = VarstoreClient(SimpleNamespace())  # the places are told, so no ZooKeeper is asked
     known = SimpleNamespace(read=lambda: Shards(Membership(("0",)), (place,)), forget=lambda: None, stale="")
     store._directory = known  # type: ignore[assignment]
-    writer = Writer("artimon@localhost", "http://127.0.0.1:8780")
-    engine = Engine(EngineConfig("bench", folder / "rules", ("a@localhost",), writer), store, database, memory, clock)
+    page = "http://127.0.0.1:8780"
+    engine = Engine(EngineConfig("bench", folder / "rules", ("a@localhost",), page), store, database, memory, clock)
     for minute in range(WARM):
         port.send((minute, False))
         port.recv()

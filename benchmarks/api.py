@@ -25,7 +25,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
 from benchmarks.common import emit, interleaved
-from bookkeeper.framed import FramedClient
+from bookkeeper.rpc.framed_server import FramedClient
 from varstore.shard import Shard
 
 SERIES, BUCKETS, MINUTE = 10_000, 60, 60_000

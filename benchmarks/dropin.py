@@ -19,11 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks.common import CountingSink, Line, line, show
+from sources.delivery.figures import Figures
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.delivery.source_owners import Owners
 from sources.dropin.folder import DropinFolder
-from sources.series.store import SeriesStore
-from sources.shared.delivery import Delivery
-from sources.shared.figures import Figures
-from sources.shared.owners import Owners
+from sources.state.state_store import SeriesStore
 
 LINES = 100_000
 ROUNDS = 5
@@ -58,7 +58,7 @@ class Reading:
         self.folder.mkdir(parents=True)
         self.sink = CountingSink()
         store = SeriesStore(place / "state", 1_000_000)
-        self.delivery = Delivery(self.sink, store, Figures(), SYSTEM_CLOCK)
+        self.delivery = ReadingDelivery(self.sink, store, Figures(), SYSTEM_CLOCK)
         self.fresh()
 
     def fresh(self) -> None:

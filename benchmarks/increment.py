@@ -28,7 +28,7 @@ import bookkeeper
 from benchmarks.common import Line, interleaved, line, show
 from benchmarks.counting import web
 from benchmarks.counting.stress import stress
-from bookkeeper.snapshot import Snapshots
+from bookkeeper.variables.snapshot import Snapshots
 
 ROUNDS = 15
 LOOPS = 50_000

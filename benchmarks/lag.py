@@ -1,8 +1,8 @@
 """How old a sample is when the table on HDFS shows it: every source is polled once a minute at its phase, its samples
 go through the agent's log, the collector, Kafka and the raw query, while the shards are fed and the compactor runs.
 
-Phases are those of the product (`sources.schedule.phase_ms`): all polls of a minute fall into its first ten seconds, so
-1.5 million samples a minute are bursts of some 165,000 samples a second.
+Phases are those of the product (`sources.base.schedule.phase_ms`): all polls of a minute fall into its first ten
+seconds, so 1.5 million samples a minute are bursts of some 165,000 samples a second.
 
 The lag of a sample is the moment at which a reader of the table sees its commit, less the poll time in the header of
 its batch; percentiles are over all samples of the run, the first minute with a cold start included. Before the run one
@@ -38,7 +38,7 @@ from benchmarks.loads.hours import fill_hours
 from benchmarks.loads.samples import SERIES_A_SOURCE, Source, capacity_of_two
 from benchmarks.loads.visible import Visible
 from pipeline.agent import Agent, AgentConfig
-from sources.schedule import phase_ms
+from sources.base.schedule import phase_ms
 
 BASE = ("zookeeper", "kafka", "hdfs", "shards", "collector-0")
 REST = ("spark", "compactor")

@@ -22,18 +22,18 @@ from benchmarks.common import Parts, emit
 from benchmarks.loads.endpoints import AGENT, endpoints
 from pipeline.intake import Intake
 from pipeline.log.log import Log
-from sources.config import SourceConfig
-from sources.processes.follower import Follower
-from sources.registry.address import Endpoint
-from sources.series.store import SeriesStore
-from sources.shared.delivery import Delivery
-from sources.shared.figures import Figures
-from sources.shared.gathering import Gathering
-from sources.shared.limits import Limits
-from sources.shared.owners import Owners
-from sources.shared.placement import Placement
-from sources.shared.shared import Shared
-from sources.shared.status import Statuses
+from sources.base.endpoint_address import EndpointAddress
+from sources.delivery.commit_group import Gathering
+from sources.delivery.endpoint_status import Statuses
+from sources.delivery.figures import Figures
+from sources.delivery.placement import Placement
+from sources.delivery.poll_context import PollContext
+from sources.delivery.poll_limits import PollLimits
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.delivery.source_config import SourceConfig
+from sources.delivery.source_owners import Owners
+from sources.poll.follower import ProcessFollower
+from sources.state.state_store import SeriesStore
 
 ROUNDS = 5
 LANES = 4
@@ -47,13 +47,13 @@ class Round(NamedTuple):
     cpu: float
 
 
-async def measure(found: list[Endpoint], variables: int, data: Path) -> list[Round]:
+async def measure(found: list[EndpointAddress], variables: int, data: Path) -> list[Round]:
     """The first poll of all, with schemas, and those after it. Raises RuntimeError unless the log has every sample."""
     log = Log(data / "log", AGENT, LANES, lambda _placed: None)
     intake = Intake(log, AGENT, data / "log")
     shared = _shared(data, intake)
     shared.delivery.store.load([], 0)
-    followers = [Follower(one, shared) for one in found]
+    followers = [ProcessFollower(one, shared) for one in found]
     writer = asyncio.create_task(shared.delivery.store.write_forever())
     rounds = []
     for _ in range(ROUNDS + 1):
@@ -69,14 +69,14 @@ async def measure(found: list[Endpoint], variables: int, data: Path) -> list[Rou
     return rounds
 
 
-def _shared(data: Path, intake: Intake) -> Shared:
+def _shared(data: Path, intake: Intake) -> PollContext:
     clock, figures = SYSTEM_CLOCK, Figures()
     config = SourceConfig(AGENT, "", data, deadline_s=60)
     store = SeriesStore(config.folder, config.max_series)
-    delivery = Delivery(Gathering(intake), store, figures, clock)
+    delivery = ReadingDelivery(Gathering(intake), store, figures, clock)
     placement = Placement(data / "names.json", (), clock)
     statuses = Statuses(data / "vanished.json", config.vanished_ms)
-    return Shared(config, clock, Limits(config.concurrency), delivery, placement, Owners(), statuses, figures)
+    return PollContext(config, clock, PollLimits(config.concurrency), delivery, placement, Owners(), statuses, figures)
 
 
 def run(count: int, variables: int) -> None:

@@ -16,17 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bookkeeper.buckets import DEFAULT_BOUNDS
-from bookkeeper.callbacks import DEADLINE_S, Callback
-from bookkeeper.cells import LOCK_FREE, Boolean, Double, Integer, String
-from bookkeeper.checks import VariableRefused
-from bookkeeper.core import Bookkeeper
-from bookkeeper.histograms import Histogram
-from bookkeeper.labels import LabelError
-from bookkeeper.timers import InFlight, Timer
+from bookkeeper.process.bookkeeper import Bookkeeper
+from bookkeeper.variables.callbacks import DEADLINE_S, Callback
+from bookkeeper.variables.canonical import LabelError
+from bookkeeper.variables.cell import LOCK_FREE, Boolean, Double, Integer, String
+from bookkeeper.variables.histogram import Histogram
+from bookkeeper.variables.histograms import DEFAULT_BOUNDS
+from bookkeeper.variables.timers import InFlight, Timer
+from bookkeeper.variables.validation import VariableRefused
 
 if TYPE_CHECKING:
-    from bookkeeper.snapshot import Entry
+    from bookkeeper.variables.snapshot import Entry
 
 __version__ = "0.1.0"
 __all__ = [
@@ -297,9 +297,9 @@ def write_dropin(name: str | None = None, folder: str | None = None) -> int:
 
     For a program that cannot be polled, once before it ends; `bookkeeper.dropin.Writer` can do more. DropinError if the
     file cannot be written."""
-    from bookkeeper import dropin  # not at the top: most programs never need it
+    from bookkeeper.export.dropin_file import DropinWriter  # not at the top: most programs never need it
 
-    return dropin.write(name, folder, book=_book)
+    return DropinWriter(name, folder, book=_book).write()
 
 
 def refusals() -> dict[str, int]:

@@ -6,44 +6,21 @@
         bookkeeper.add_to_integer_var("backup.files", {"volume": "/home"}, 1)
 
 At the end of the block all variables stand in `/var/run/artimon/nightly.artimon` (ARTIMON_DROPIN), from where the agent
-of the host takes them. The file is replaced whole, by rename: nobody ever sees half of one.
+of the host takes them.
 """
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import logging
 import os
-import threading
-import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
-from bookkeeper import clock
-from bookkeeper.cells import COUNTER, GAUGE
-from bookkeeper.labels import canonical_unchecked, validate_labels
+import bookkeeper
+from bookkeeper.export.dropin_file import DropinError, DropinWriter
 
-if TYPE_CHECKING:
-    from bookkeeper.core import Bookkeeper
-    from bookkeeper.snapshot import Layout
-
-SUFFIX = ".artimon"
-PERIOD_S = 60.0
-STEP_BACK_MS = 1_000
-_KINDS = {COUNTER: "counter", GAUGE: "gauge"}
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-
-_BIRTHS: weakref.WeakKeyDictionary[Bookkeeper, tuple[int, int]] = weakref.WeakKeyDictionary()
-
-log = logging.getLogger("bookkeeper")
+__all__ = ["DropinError", "Writer", "write"]
 
 
-class DropinError(RuntimeError):
-    """A drop-in file that cannot be written. The text names the file and says what to do."""
-
-
-class Writer:
+class Writer(DropinWriter):
     """Writes the variables of this process into the drop-in file `<folder>/<name>.artimon`.
 
     `name`: default the context (ARTIMON_CONTEXT, else the program's name); it becomes the label `context` unless
@@ -54,9 +31,7 @@ class Writer:
 
     Use it in a `with` block, which ends with a last write also if it ends with an exception; or call `write`; or
     `start` it, to write every `period_s` in the background and at exit. One process only writes a name: a forked child
-    must make a Writer with another name. Raises DropinError, never anything of the operating system.
-
-    Locks: `_lock` is held during a write, so that the times of a file only grow."""
+    must make a Writer with another name. Raises DropinError, never anything of the operating system."""
 
     def __init__(
         self,
@@ -64,172 +39,16 @@ class Writer:
         folder: str | os.PathLike[str] | None = None,
         *,
         labels: Mapping[str, str] | None = None,
-        book: Bookkeeper | None = None,
+        book: bookkeeper.Bookkeeper | None = None,
         mode: int = 0o644,
         sync: bool = False,
     ) -> None:
-        import bookkeeper  # not at the top: it is importing this module
-        from bookkeeper import settings, snapshot  # not at the top: `import bookkeeper` costs what counting needs
-
-        self._book = bookkeeper.default() if book is None else book
-        if self._book.endpoint is not None:
-            raise DropinError(
-                "this process can be polled already, and its values would come twice: make the Writer before the first "
-                "write of a variable, set ARTIMON_DISABLED=1, or give the Writer a `book` of its own"
-            )
-        self._book.online = False
-        self.path = os.path.join(settings.dropin_folder(folder), _checked(name) + SUFFIX)
-        self.labels = dict(validate_labels(labels or {}))
-        self._mode, self._sync = mode, sync
-        self._snapshots = snapshot.Snapshots(self._book)
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self._birth_ms = _birth_of(self._book)
-        self._last_ms = 0
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def write(self) -> int:
-        """Replace the file by the variables of this moment; how many there are."""
-        if os.getpid() != self._pid:
-            raise DropinError(f"{self.path}: written by process {self._pid}: make a Writer with another name here")
-        with self._lock:
-            layout, values = self._snapshots.rows()
-            self._last_ms = _after(self._last_ms, clock.now_ms())
-            text = render(layout, values, self.labels, self._birth_ms, self._last_ms)
-            try:
-                _replace(self.path, text.encode("utf-8"), self._mode, self._sync)
-            except OSError as error:
-                raise DropinError(_advice(self.path, error)) from error
-        return len(values)
-
-    def start(self, period_s: float = PERIOD_S) -> Writer:
-        """Write now, then every `period_s` in the background, and once more at exit; what fails is logged."""
-        if self._thread is None and not self._closed.is_set():
-            self._thread = threading.Thread(target=self._run, args=(period_s,), name="bookkeeper-dropin", daemon=True)
-            self._thread.start()
-            atexit.register(self._leave)
-        return self
-
-    def close(self) -> None:
-        """End the background thread and write a last time. In a forked child, and the second time: nothing."""
-        if os.getpid() != self._pid or self._closed.is_set():
-            return
-        self._closed.set()
-        atexit.unregister(self._leave)
-        if self._thread is not None:
-            self._thread.join(5.0)
-        self.write()
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._leave()  # the program's own exception is the one to be seen
-
-    def _run(self, period_s: float) -> None:
-        while True:
-            try:
-                self.write()
-            except DropinError as error:
-                log.warning("%s", error)
-            if self._closed.wait(period_s):
-                return
-
-    def _leave(self) -> None:
-        try:
-            self.close()
-        except DropinError as error:
-            log.warning("%s", error)
+        chosen = bookkeeper.default() if book is None else book
+        super().__init__(name, folder, book=chosen, labels=labels, mode=mode, sync=sync)
 
 
 def write(
-    name: str | None = None, folder: str | os.PathLike[str] | None = None, *, book: Bookkeeper | None = None
+    name: str | None = None, folder: str | os.PathLike[str] | None = None, *, book: bookkeeper.Bookkeeper | None = None
 ) -> int:
     """Write the variables of this process into a drop-in file once: how many there were."""
     return Writer(name, folder, book=book).write()
-
-
-def render(layout: Layout, values: list[Any], labels: Mapping[str, str], birth_ms: int, time_ms: int) -> str:
-    """The text of a drop-in file: docs/sources.md "Drop-in files"."""
-    lines = [f"# birth {birth_ms}"]
-    told: dict[str, set[int]] = {}
-    for cell in layout.cells:
-        told.setdefault(cell.name, set()).add(cell.kind)
-    for name, kinds in told.items():
-        kind = _KINDS.get(min(kinds)) if len(kinds) == 1 else None
-        if kind:
-            lines.append(f"# kind {name} {kind}")
-    for what, by_name in (("unit", layout.units), ("help", layout.help)):
-        lines.extend(f"# {what} {name} {' '.join(text.split())}" for name, text in by_name.items())
-    for cell, value in zip(layout.cells, values):  # noqa: B905 - `strict` came with Python 3.10
-        own = {**labels, **cell.labels} if labels else cell.labels
-        lines.append(f"{time_ms} {canonical_unchecked(cell.name, own)} {_value(value)}")
-    return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f'"{value.translate(_ESCAPES)}"'
-    return repr(value)
-
-
-def _birth_of(book: Bookkeeper) -> int:
-    """When the first Writer of a book was made in this process: all of them go on with the same counts."""
-    pid, birth_ms = _BIRTHS.get(book, (0, 0))
-    if pid != os.getpid():
-        birth_ms = clock.now_ms()
-        _BIRTHS[book] = (os.getpid(), birth_ms)
-    return birth_ms
-
-
-def _after(last_ms: int, now_ms: int) -> int:
-    """Times grow, unless the clock was set back by much."""
-    return last_ms + 1 if 0 <= last_ms - now_ms < STEP_BACK_MS else now_ms
-
-
-def _checked(name: str | None) -> str:
-    from bookkeeper import settings
-
-    try:
-        checked = settings.read({}).context if name is None else settings.checked("drop-in file", name)
-    except settings.SettingsError as error:
-        raise DropinError(str(error)) from error
-    if checked.startswith(".") or len(checked.encode()) + len(SUFFIX) + 20 > settings.NAME_BYTES:
-        raise DropinError(f"drop-in file {checked!r:.80}: do not begin with a dot, use at most 220 bytes")
-    return checked
-
-
-def _replace(path: str, data: bytes, mode: int, sync: bool) -> None:
-    folder, base = os.path.split(path)
-    scratch = os.path.join(folder, f".{base[: -len(SUFFIX)]}.{os.getpid()}.tmp")
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(scratch)  # of a process of the same number that was killed
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-    fd = os.open(scratch, flags, 0o600)
-    try:
-        with open(fd, "wb") as file:
-            file.write(data)
-            os.chmod(scratch, mode)
-            if sync:
-                file.flush()
-                os.fsync(fd)
-        os.replace(scratch, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(scratch)
-        raise
-
-
-def _advice(path: str, error: OSError) -> str:
-    folder = os.path.dirname(path)
-    if isinstance(error, FileNotFoundError):
-        return f"{path}: there is no folder {folder}: create it, or name another one with ARTIMON_DROPIN"
-    if isinstance(error, PermissionError):
-        return f"{path}: no permission to write in {folder}: allow it, or name another folder with ARTIMON_DROPIN"
-    return f"{path}: {error.strerror or error}: the file is as it was before"

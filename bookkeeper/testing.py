@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import bookkeeper
-from bookkeeper.labels import canonical
+from bookkeeper.variables.canonical import canonical
 
 if TYPE_CHECKING:
     Value = int | float | bool | str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from bookkeeper.framed import FramedError
+from bookkeeper.rpc.framed_server import FramedError
 from pipeline.acks import Position
 from pipeline.credits import NOT_TOLD
 

@@ -27,7 +27,7 @@ from artimon.runtime.process_options import (
     process_name,
 )
 from artimon.settings import security
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.acks import Position
 from pipeline.broker import Broker, BrokerError, Message, Writes
 from pipeline.credits import Shares

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from artimon.model.clock import Clock
-from bookkeeper.framed import CallTimeout
+from bookkeeper.rpc.framed_server import CallTimeout
 from pipeline.answers import Answer, answers_of, granted_by, is_useful
 from pipeline.collectors import Endpoint
 from pipeline.connections import CALL_FAILURES, Connections

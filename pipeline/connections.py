@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from thriftpy2.thrift import TException
 
 from artimon.settings import security
-from bookkeeper.framed import FramedClient, FramedError
+from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from pipeline.collectors import Endpoint
 from pipeline.idl import collector_idl
 

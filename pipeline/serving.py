@@ -17,7 +17,7 @@ from artimon.model.exposure import require_protection
 from artimon.model.health import HealthFile, Publish
 from artimon.model.registration import Registration, close_client
 from artimon.settings import security
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.collectors import COLLECTORS_PATH
 
 log = logging.getLogger(__name__)

@@ -12,32 +12,32 @@ from typing import Any
 
 from artimon.model.clock import Clock
 from artimon.model.protocols import Sink
-from sources.config import SourceConfig
+from sources.base.schedule import Pace, phase_ms
+from sources.delivery.commit_group import Gathering
+from sources.delivery.endpoint_status import Statuses
+from sources.delivery.figures import Figures
+from sources.delivery.placement import Placement
+from sources.delivery.placement_rules import read_rules
+from sources.delivery.poll_context import PollContext
+from sources.delivery.poll_limits import PollLimits, raise_limit
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.delivery.source_config import SourceConfig
+from sources.delivery.source_owners import Owners
 from sources.dropin.folder import DropinFolder
-from sources.foreign.foreign import Foreign, SourcesConfig
-from sources.local.host import Host
-from sources.local.source import LocalSource
-from sources.processes.final_folder import FinalFolder
-from sources.processes.following import Following
-from sources.registry.discovery import Discovery
-from sources.registry.groups import Network, group_of
-from sources.registry.interfaces import own_networks
-from sources.registry.leases import Leases
-from sources.registry.session import Session
-from sources.schedule import Pace, phase_ms
-from sources.series.keeping import Keeping
-from sources.series.reading import ReadingMaker, Variable
-from sources.series.relabel import RuleBook
-from sources.series.store import SeriesStore
-from sources.shared.delivery import Delivery
-from sources.shared.figures import Figures
-from sources.shared.gathering import Gathering
-from sources.shared.limits import Limits, raise_limit
-from sources.shared.owners import Owners
-from sources.shared.placement import Placement
-from sources.shared.placement_rules import read_rules
-from sources.shared.shared import Shared
-from sources.shared.status import Statuses
+from sources.host.host_source import Host
+from sources.host.local_source import LocalSource
+from sources.poll.discovery import Discovery
+from sources.poll.final_folder import FinalFolder
+from sources.poll.followed_processes import Following
+from sources.poll.group_leases import Leases
+from sources.poll.host_groups import Network, group_of
+from sources.poll.interfaces import own_networks
+from sources.poll.zookeeper_session import Session
+from sources.scrape.foreign_sources import Foreign, SourcesConfig
+from sources.state.keep_rules import Keeping
+from sources.state.reading import ReadingMaker, Variable
+from sources.state.relabel import RuleBook
+from sources.state.state_store import SeriesStore
 
 log = logging.getLogger(__name__)
 _SELF_PHASE = 0.25
@@ -62,7 +62,7 @@ class ArtimonSource:
             config.folder / "names.json", rules, clock, hostname=hostname or socket.gethostname()
         )
         self._statuses = Statuses(config.folder / "vanished.json", config.vanished_ms)
-        self._delivery = Delivery(
+        self._delivery = ReadingDelivery(
             Gathering(sink), self._store, self._figures, clock, RuleBook(named.rules), Keeping(config.keep)
         )
         self._session = Session(config.zookeeper, config.session_s)
@@ -74,10 +74,10 @@ class ArtimonSource:
             grace_s=config.takeover_s,
             reconcile_s=config.reconcile_s,
         )
-        self._shared = Shared(
+        self._shared = PollContext(
             config,
             clock,
-            Limits(config.concurrency, raise_limit()),
+            PollLimits(config.concurrency, raise_limit()),
             self._delivery,
             self._placement,
             Owners(),

@@ -36,7 +36,7 @@ from artimon.runtime.process_options import (
 )
 from artimon.runtime.text import parse_process_names
 from artimon.settings import security
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from varstore.answers.answer import ANSWER_BYTES
 from varstore.cluster.directory import Directory, Place, Shards
 from varstore.cluster.freshness import Freshness, standings_of

@@ -19,7 +19,7 @@ from artimon.model.batch import BatchError
 from artimon.model.feed import decode_range
 from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series, encode_buckets
 from artimon.model.vshards import from_hex, to_hex
-from bookkeeper.framed import caller_is_gone
+from bookkeeper.rpc.framed_server import caller_is_gone
 from varstore.answers.waiting import Cancelled, DeadlinePassed
 from varstore.groups import Partition
 from varstore.images.capture import CaptureClosed

@@ -19,7 +19,7 @@ from artimon.api.question import TIME_MAX_MS, Question
 from artimon.model.exposure import KEEP_LOCAL, require_protection
 from artimon.model.labels import LabelError, validate_labels, validate_name
 from artimon.model.values import ValueType
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from query_dsl import Expr, Matrix, fetch
 from query_dsl.tree.selector import quote
 

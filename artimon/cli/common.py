@@ -58,7 +58,7 @@ def _keep_days(text: str) -> object:
 
 
 def _keep_rules(texts: list[str]) -> object:
-    from sources.series.keeping import parse_keep_rules
+    from sources.state.keep_rules import parse_keep_rules
 
     return parse_keep_rules(texts)
 

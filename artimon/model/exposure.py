@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from artimon.settings import SettingsError
 
 if TYPE_CHECKING:
-    from bookkeeper.secure import Security
+    from bookkeeper.rpc.security import Security
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import bookkeeper
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.own import Publisher
 from artimon.model.own_tables import TABLES
-from bookkeeper.settings import fitting
+from bookkeeper.runtime.settings import fitting
 
 CONTEXT = "artimon"
 LAST_POLL_S = 1.0

@@ -11,7 +11,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from artimon.model.watcher import Watcher
 from artimon.settings import zookeeper_auth
-from bookkeeper.registration import access, outlive_data
+from bookkeeper.process.ephemeral_node import access, outlive_data
 
 log = logging.getLogger(__name__)
 

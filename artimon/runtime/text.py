@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from decimal import Decimal
 
-from bookkeeper.addresses import split
+from bookkeeper.process.addresses import split
 
 UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _PART = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(min|ms|[wdhms])")

@@ -197,7 +197,7 @@ class Alerts(OwnPart):
     memory_mb = 768
 
     def prepare(self, context: Context) -> list[Command]:
-        from alerts.examples import seed_rules
+        from alerts.rules.shipped import seed_rules
 
         seed_rules(context.folder(self.name) / "rules")
         return super().prepare(context)

@@ -25,7 +25,7 @@ from benchmarks.lag import AGENTS, BASE, MINUTE_S, LagError, Poller, Waiting, ne
 from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source, capacity_of_two
 from benchmarks.loads.visible import Visible
 from pipeline.agent import Agent, AgentConfig
-from sources.schedule import phase_ms
+from sources.base.schedule import phase_ms
 
 AGO_MS = 300_000
 """The backlog ends so long before now, so that it is told from what is live by its age."""

@@ -122,7 +122,7 @@ def main() -> int:
     """Prints what was found; 1 if anything is wrong."""
     if "--locked" in sys.argv:  # as an interpreter without a GIL would have it
         sys._is_gil_enabled = lambda: False  # type: ignore[attr-defined]
-    from bookkeeper.cells import LOCK_FREE
+    from bookkeeper.variables.cell import LOCK_FREE
 
     way = "without a lock" if LOCK_FREE else "with a lock"
     wrong = stress(ADDS if LOCK_FREE else ADDS // 4)  # a lock that eight threads want takes its time

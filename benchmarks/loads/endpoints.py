@@ -18,9 +18,9 @@ from typing import Any, cast
 import numpy as np
 
 from artimon.model.clock import SYSTEM_CLOCK
-from bookkeeper.service import idl
-from bookkeeper.wire import encode_message
-from sources.registry.address import Endpoint
+from bookkeeper.rpc.poll_service import idl
+from bookkeeper.rpc.thrift_messages import encode_message
+from sources.base.endpoint_address import EndpointAddress
 
 PROCESSES = 4
 CONTEXT, AGENT = "bench", "bench"
@@ -94,7 +94,7 @@ def serve(
             ready.append(bytearray(answers.later(process, number, counts)))
         begin = partial(answers.first, process, number, counts - 10**6)
         waiting.register(listener, selectors.EVENT_READ, (begin, ready))
-        found.append(Endpoint(CONTEXT, ip, listener.getsockname()[1], process))
+        found.append(EndpointAddress(CONTEXT, ip, listener.getsockname()[1], process))
     pipe.send(found)
     while True:
         for key, _ in waiting.select():
@@ -131,7 +131,7 @@ def _answer(sock: socket.socket, rest: Iterator[Any]) -> bool:
 @contextmanager
 def endpoints(
     count: int, variables: int, rounds: int, hosts: int = 1, poller: str | None = AGENT
-) -> Iterator[list[Endpoint]]:
+) -> Iterator[list[EndpointAddress]]:
     """So many endpoints at `hosts` loopback addresses, which answer one poll of a connection with a schema and `rounds`
     without, in processes that end with this context. `poller`: who polls them, as they say; None: they do not say."""
     context = multiprocessing.get_context("spawn")

@@ -24,7 +24,7 @@ from artimon.settings import load as load_settings
 from artimon.stack import jars
 from artimon.stack.java import find_java
 from benchmarks.peers.series import PeerFailed
-from bookkeeper.wire import HEADER, decode_reply, encode_call
+from bookkeeper.rpc.thrift_messages import HEADER, decode_reply, encode_call
 
 HEAP_MB = 1024
 START_S = 60.0

@@ -17,7 +17,7 @@ from artimon.model.codec import encode_samples
 from benchmarks.carrying.bodies import Bodies, samples_in
 from benchmarks.peers.flume import Result, frame, idl, wait_written, written
 from benchmarks.peers.series import PeerFailed
-from bookkeeper.wire import HEADER, decode_reply
+from bookkeeper.rpc.thrift_messages import HEADER, decode_reply
 
 GROUP = 32
 """Batches in a call: as many as an agent hands over to its log at once."""

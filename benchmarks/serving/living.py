@@ -11,7 +11,7 @@ from artimon.model.clock import ManualClock
 from artimon.model.feed import FeedRange
 from artimon.model.vshards import EVERY
 from benchmarks.loads.racks import MINUTE_MS
-from sources.schedule import phase_ms
+from sources.base.schedule import phase_ms
 
 TURN_S = 1.0
 """Interval of feeds, as that of the buckets query."""

@@ -36,7 +36,7 @@ from artimon.stack.stack import Stack
 from benchmarks.loads.racks import MINUTE_MS, NAME, RackWorld, loaded_shard
 from benchmarks.peers.series import Peer, plain_name
 from benchmarks.serving.living import Living, WorldClock
-from bookkeeper.framed import FramedClient, FramedServer
+from bookkeeper.rpc.framed_server import FramedClient, FramedServer
 from varstore.cluster.client import VarstoreClient
 from varstore.cluster.directory import Place
 from varstore.cluster.membership import SHARDS_PATH, VARSTORE_PATH, Membership

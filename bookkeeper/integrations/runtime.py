@@ -1,4 +1,4 @@
-"""What the process and the interpreter say of themselves, read at each poll and at no other time.
+"""Figures of the process and of the interpreter, read at each poll and at no other time.
 
     from bookkeeper.integrations import runtime
 

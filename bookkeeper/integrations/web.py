@@ -1,4 +1,4 @@
-"""What the middleware of all web frameworks counts, under one set of names.
+"""Counters of the middleware of all web frameworks, under one set of names.
 
 | variable | labels | kind |
 | --- | --- | --- |

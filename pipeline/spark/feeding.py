@@ -20,7 +20,7 @@ from artimon.model.codec import samples_of
 from artimon.model.feed import GROUP_CHANGED, FeedEntry, FeedRange, encode_range, join_samples
 from artimon.model.routing import virtual_shard
 from artimon.settings import security
-from bookkeeper.framed import FramedClient, FramedError
+from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from pipeline.spark import messages
 from pipeline.spark.shards import Group, Shard, Standings, groups, rewind, service
 from pipeline.spark.tasks import Decode, Record, records_of

@@ -20,7 +20,7 @@ import artimon.model
 from artimon.model.vshards import from_hex
 from artimon.model.znode import read_table
 from artimon.settings import security
-from bookkeeper.framed import FramedClient, FramedError
+from bookkeeper.rpc.framed_server import FramedClient, FramedError
 
 SHARDS_PATH = "/artimon/shards"
 ZOOKEEPER_TIMEOUT_S = 3.0

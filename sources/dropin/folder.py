@@ -11,18 +11,18 @@ from pathlib import Path
 from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefused
 from artimon.model.values import Kind
-from sources.dropin.disk import FileLimits, list_folder, stem_of
-from sources.dropin.file import DropinFile, Look, nothing, refusals
-from sources.dropin.owners import META, SeriesOwners
-from sources.dropin.reader import MAX_NAMED, Columns, Refusals
+from sources.base.errors import FileRefused
+from sources.base.schedule import Pace, next_tick, until
+from sources.delivery.file_thread import FileThread, Hanging
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.delivery.source_owners import Owners
+from sources.dropin.file_parser import MAX_NAMED, Columns, Refusals
+from sources.dropin.file_source import DropinFile, Look, nothing, refusals
+from sources.dropin.folder_files import FileLimits, list_folder, stem_of
+from sources.dropin.series_owners import META, SeriesOwners
 from sources.dropin.take import deliver, take
-from sources.errors import FileRefused
-from sources.schedule import Pace, next_tick, until
-from sources.series.reading import Variable
-from sources.series.series import SourceSeries
-from sources.shared.delivery import Delivery
-from sources.shared.file_thread import FileThread, Hanging
-from sources.shared.owners import Owners
+from sources.state.reading import Variable
+from sources.state.series_memory import SourceSeries
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class DropinFolder:
     def __init__(
         self,
         folder: Path,
-        delivery: Delivery,
+        delivery: ReadingDelivery,
         owners: Owners,
         labels: Mapping[str, str],
         limits: FileLimits | None = None,

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from sources.dropin.file import DropinFile, Look
-from sources.dropin.owners import SeriesOwners
-from sources.dropin.reader import Columns
-from sources.series.series import Taken
-from sources.shared.delivery import Delivery
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.dropin.file_parser import Columns
+from sources.dropin.file_source import DropinFile, Look
+from sources.dropin.series_owners import SeriesOwners
+from sources.state.series_memory import Taken
 
 Result = TypeVar("Result")
 
@@ -25,7 +25,7 @@ async def take(
     file: DropinFile,
     look: Look,
     columns: Columns,
-    delivery: Delivery,
+    delivery: ReadingDelivery,
     owners: SeriesOwners,
     in_thread: InThread,
     tell: Callable[[Columns], None],
@@ -44,6 +44,6 @@ async def take(
     return samples
 
 
-async def deliver(file: DropinFile, taken: Taken, delivery: Delivery, now_ms: int) -> int:
+async def deliver(file: DropinFile, taken: Taken, delivery: ReadingDelivery, now_ms: int) -> int:
     """Samples accepted. SinkRefused: none."""
     return await delivery.take(file.series, lambda: file.series.prepare_taken(taken, now_ms))

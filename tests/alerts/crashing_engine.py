@@ -11,11 +11,10 @@ import signal
 import sys
 from pathlib import Path
 
-from alerts.database import open_database
-from alerts.engine import Engine, EngineConfig
-from alerts.message import Writer
-from alerts.sender import Sender
-from alerts.smtp import load_settings
+from alerts.evaluation.alert_engine import Engine, EngineConfig
+from alerts.receivers.letter_sender import Sender
+from alerts.receivers.mail import RECEIVER, load_settings
+from alerts.state.database import open_database
 from artimon.model.clock import ManualClock
 from tests.alerts.worlds import MINUTE, START, rule_text
 from tests.query_dsl.plain_store import PlainStore
@@ -48,10 +47,9 @@ def main(folder: Path, address: str, deadly: str, number: int) -> None:
     database, memory, damage = open_database(folder / "data", clock.now_ms(), hook)
     assert not damage, damage
     clock.advance(max(0, memory.time_ms - START))
-    writer = Writer("artimon@example.org")
-    config = EngineConfig("test", rules, ("ops@example.org",), writer)
+    config = EngineConfig("test", rules, ("ops@example.org",))
     engine = Engine(config, store(), database, memory, clock, hook=hook)
-    sender = Sender(database, load_settings(address, "artimon@example.org"), writer, clock, hook)
+    sender = Sender(database, RECEIVER, load_settings(address, "artimon@example.org"), "", clock, hook)
     while True:
         engine.evaluate_due()
         while sender.round()[0]:

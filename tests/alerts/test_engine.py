@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from alerts.database import FILE
-from alerts.errors import AlertsError
-from alerts.verdicts import MISSING_MS
+from alerts.evaluation.verdicts import MISSING_MS
+from alerts.state.database import FILE
+from alerts.state.errors import AlertsError
 from artimon.model.select import Buckets, SelectRequest
 from tests.alerts.worlds import MINUTE, World, rule_text
 from tests.query_dsl.plain_store import PlainStore, RawSeries
@@ -75,7 +75,7 @@ def test_a_series_that_ended_resolves_whatever_the_policy(world: World, missing:
     world.tick({"c": 1})
     assert world.letters()[0].notification.kind == "firing"
     assert world.told() == ["firing a", "resolved a"]
-    assert world.engine._shown_alerts()[0]["reason"] == "the source says that the series ended"
+    assert world.engine.view().alerts()[0]["reason"] == "the source says that the series ended"
 
 
 def test_an_end_is_seen_behind_a_reduction(world: World) -> None:
@@ -87,10 +87,10 @@ def test_an_end_is_seen_behind_a_reduction(world: World) -> None:
     world.tick()
     world.store.series[0].ended = world.time + 5_000
     world.tick()
-    assert world.engine._shown_alerts()[0]["state"] == "firing"
+    assert world.engine.view().alerts()[0]["state"] == "firing"
     world.store.series[1].ended = world.time + 5_000
     world.tick()
-    assert world.engine._shown_alerts()[0]["state"] == "resolved"
+    assert world.engine.view().alerts()[0]["state"] == "resolved"
 
 
 def test_no_policy_holds_an_alert_for_ever(world: World) -> None:
@@ -202,7 +202,7 @@ def test_receivers_of_all_files_are_known_to_all(world: World) -> None:
     world.write("receivers: {night: {mail: [n1@example.org, n2@example.org]}}", "receivers.yaml")
     world.write(rule_text().replace("summary", "receivers: [night, default]\n    summary"))
     world.tick({"a": 0})
-    assert [letter.address for letter in world.letters()] == ["n1@example.org", "n2@example.org", "ops@example.org"]
+    assert [letter.target for letter in world.letters()] == ["n1@example.org", "n2@example.org", "ops@example.org"]
     (world.rules / "rules.yaml").write_text(rule_text())
     world.tick({"a": 1})  # those who were told of it hear of its end
     assert len(world.told()) == 6

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alerts.message import Writer
-from alerts.notification import Letter, Notification, letters
-from alerts.state import Change
+from alerts.receivers.mail import MailWriter
+from alerts.state.alert import Change
+from alerts.state.notification import Notification, letters
 
 NASTY = '"><script>alert(1)</script>\r\nBcc: evil@example.org\r\n\r\n.\r\nMAIL FROM:<x@y.z>\x00\u202e'
-WRITER = Writer("artimon@example.org", "http://127.0.0.1:8780/")
+WRITER = MailWriter("artimon@example.org", "http://127.0.0.1:8780/")
 NOW = 1_800_000_000_000
 
 
@@ -32,8 +32,8 @@ def note(kind: Change = Change.FIRING, **changes: Any) -> Notification:
     return Notification(**{**base, **changes})
 
 
-def read_back(told: Notification, writer: Writer = WRITER) -> EmailMessage:
-    parsed = email.message_from_bytes(writer.write(Letter(told, "ops@example.org"), NOW).as_bytes(), policy=default)
+def read_back(told: Notification, writer: MailWriter = WRITER) -> EmailMessage:
+    parsed = email.message_from_bytes(writer.write(told, "ops@example.org", NOW).as_bytes(), policy=default)
     assert isinstance(parsed, EmailMessage)
     return parsed
 
@@ -84,7 +84,7 @@ def test_the_id_depends_on_the_alert_and_when_it_fired_only() -> None:
 def test_nothing_smuggled_gets_into_headers_or_html(field: str) -> None:
     changes: dict[str, Any] = {field: ((NASTY, NASTY),) if field == "labels" else NASTY}
     told = note(Change.FIRING, **changes)
-    raw = WRITER.write(Letter(told, "ops@example.org"), NOW).as_bytes()
+    raw = WRITER.write(told, "ops@example.org", NOW).as_bytes()
     mail = read_back(told)
     assert mail["Bcc"] is None
     assert {name.lower() for name in mail} == {
@@ -123,10 +123,10 @@ def test_any_label_and_value_can_be_mailed(label: str, summary: str, value: floa
 
 def test_mails_stay_small() -> None:
     labels = tuple((f"l{i}", "é" * 1024) for i in range(200))
-    raw = WRITER.write(Letter(note(labels=labels, expr="x" * 100_000), "ops@example.org"), NOW).as_bytes()
+    raw = WRITER.write(note(labels=labels, expr="x" * 100_000), "ops@example.org", NOW).as_bytes()
     assert len(raw) < 1_000_000
     assert "and 140 more labels" in bodies(read_back(note(labels=labels)))[0]
 
 
 def test_without_a_page_there_is_no_link() -> None:
-    assert "http" not in "".join(bodies(read_back(note(), Writer("artimon@example.org"))))
+    assert "http" not in "".join(bodies(read_back(note(), MailWriter("artimon@example.org"))))

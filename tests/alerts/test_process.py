@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import alerts
-from alerts.display import read_alerts
-from alerts.errors import AlertsError
-from alerts.examples import seed_rules
-from alerts.process import AlertsConfig, run_alerts
+from alerts.engine_process import AlertsConfig, run_alerts
+from alerts.receivers.mail import MailSettings, load_settings
+from alerts.rules.shipped import seed_rules
+from alerts.state.errors import AlertsError
+from alerts.state.publication import read_alerts
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.fingerprint import fingerprint
@@ -61,6 +62,11 @@ def running(config: AlertsConfig, clock: Clock) -> Iterator[None]:
         assert not thread.is_alive()
 
 
+def mail_by(address: str) -> dict[str, MailSettings]:
+    """Settings of receivers: mail by this server."""
+    return {"mail": load_settings(address, "artimon@localhost")}
+
+
 def health_of(config: AlertsConfig) -> Health:
     assert config.health is not None
     found = read_health(config.health)
@@ -80,7 +86,7 @@ def test_an_endpoint_goes_down_and_comes_back(
     base = clock.now_ms() // MINUTE * MINUTE
     clock.shift_ms = base + 20_000 - SYSTEM_CLOCK.now_ms()
     config = AlertsConfig(
-        cluster.zookeeper, tmp_path / "rules", tmp_path / "data", mails.address, link="http://page",
+        cluster.zookeeper, tmp_path / "rules", tmp_path / "data", mail_by(mails.address), page="http://page",
         health=tmp_path / "health" / "alerts.json",
     )  # fmt: skip
     log: list[TestBatch] = []
@@ -133,7 +139,7 @@ def test_without_zookeeper_and_mail_it_runs_and_says_what_is_wrong(tmp_path: Pat
     seed_rules(tmp_path / "rules")
     (tmp_path / "rules" / "bad.yaml").write_text("rules:\n- nam: x\n")
     config = AlertsConfig(
-        "127.0.0.1:1", tmp_path / "rules", tmp_path / "data", f"127.0.0.1:{free_port()}",
+        "127.0.0.1:1", tmp_path / "rules", tmp_path / "data", mail_by(f"127.0.0.1:{free_port()}"),
         health=tmp_path / "alerts.json",
     )  # fmt: skip
     with running(config, SYSTEM_CLOCK):

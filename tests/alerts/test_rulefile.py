@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alerts
-from alerts.conditions import ConditionError, parse_condition
-from alerts.rule import Missing, check_template, fill
-from alerts.rulefile import asked_now, parse_rules
+from alerts.rules.rulefile import asked_now, parse_rules
+from alerts.state.conditions import ConditionError, parse_condition
+from alerts.state.rule import Missing, check_template, fill
 from artimon.runtime.config_file import MAX_BYTES, ConfigFileError
 from query_dsl import parse
 from tests.cli.test_misuse import artimon
@@ -43,7 +43,7 @@ def problems(text: str) -> list[str]:
 def test_a_good_file() -> None:
     file = parse_rules(GOOD, "f.yaml")
     (rule,) = file.rules
-    assert file.receivers[0].mail == ("ops@example.org", "night@example.org")
+    assert file.receivers[0].targets == ("ops@example.org", "night@example.org")
     assert (rule.name, rule.hold_ms, rule.missing, rule.line) == ("slow", 300_000, Missing.KEEP, 4)
     assert rule.labels == (("code", "010"), ("no", "no"), ("severity", "page"))
     assert (rule.threshold.op, rule.threshold.operand) == (">", 5)
@@ -175,8 +175,8 @@ def test_a_question_that_says_its_time_is_left_alone() -> None:
 
 def test_the_shipped_rules_are_good() -> None:
     folder = Path(alerts.__file__).parent / "rules"
-    assert sorted(path.name for path in folder.iterdir()) == ["endpoint-down.yaml", "kafka-gap.yaml"]
-    assert alerts.check_files(folder.iterdir()) == []
+    assert sorted(path.name for path in folder.glob("*.yaml")) == ["endpoint-down.yaml", "kafka-gap.yaml"]
+    assert alerts.check_files(folder.glob("*.yaml")) == []
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:

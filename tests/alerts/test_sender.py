@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from alerts import database as database_module
-from alerts import smtp
-from alerts.errors import AlertsError
-from alerts.smtp import load_settings
+from alerts.receivers import mail
+from alerts.receivers.mail import load_settings
+from alerts.state import database as database_module
+from alerts.state.errors import AlertsError
 from tests.alerts.mailboxes import Mailbox, crooked, free_port, mailbox
 from tests.alerts.worlds import MINUTE, World, rule_text
 from tests.waiting import eventually
@@ -149,7 +149,7 @@ def test_a_server_that_breaks_costs_no_letter(
     world: World, script: list[bytes | None], told: str, monkeypatch: pytest.MonkeyPatch, mails: Mailbox
 ) -> None:
     """The letter stays, and reaches a good server under the same Message-ID, once."""
-    monkeypatch.setattr(smtp, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(mail, "TIMEOUT_S", 0.5)
     firing(world, "a")
     crook = Scripted(script)
     with crooked(crook.serve) as address:
@@ -168,7 +168,7 @@ def test_a_server_that_breaks_costs_no_letter(
 
 
 def test_a_server_that_trickles_is_cut_off(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smtp, "LETTER_S", 0.5)
+    monkeypatch.setattr(mail, "LETTER_S", 0.5)
     ended = threading.Event()
 
     def serve(sock: socket.socket) -> None:

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.state import GAP_MS, SHOWN_MS, Alert, Change, Phase, Says, Verdict, step
+from alerts.state.alert import GAP_MS, SHOWN_MS, Alert, AlertPhase, AlertVerdict, Change, Says, step
 
 MINUTE = 60_000
 NOW = 100 * MINUTE
-BAD, WELL = Verdict(Says.TRUE, 0), Verdict(Says.FALSE, 1)
-BETWEEN, KEEP = Verdict(Says.BETWEEN, 1), Verdict(Says.KEEP)
-PENDING = Alert(Phase.PENDING, NOW - MINUTE, NOW - MINUTE, NOW - MINUTE, 0)
-FIRING = Alert(Phase.FIRING, NOW - 2 * MINUTE, NOW - MINUTE, NOW - MINUTE, 0, fired_ms=NOW - MINUTE)
-RESOLVED = Alert(Phase.RESOLVED, 1, 1, 1, 1, fired_ms=2, resolved_ms=NOW - MINUTE)
+BAD, WELL = AlertVerdict(Says.TRUE, 0), AlertVerdict(Says.FALSE, 1)
+BETWEEN, KEEP = AlertVerdict(Says.BETWEEN, 1), AlertVerdict(Says.KEEP)
+PENDING = Alert(AlertPhase.PENDING, NOW - MINUTE, NOW - MINUTE, NOW - MINUTE, 0)
+FIRING = Alert(AlertPhase.FIRING, NOW - 2 * MINUTE, NOW - MINUTE, NOW - MINUTE, 0, fired_ms=NOW - MINUTE)
+RESOLVED = Alert(AlertPhase.RESOLVED, 1, 1, 1, 1, fired_ms=2, resolved_ms=NOW - MINUTE)
 
 
 @pytest.mark.parametrize(
@@ -25,24 +25,24 @@ RESOLVED = Alert(Phase.RESOLVED, 1, 1, 1, 1, fired_ms=2, resolved_ms=NOW - MINUT
         pytest.param(None, WELL, 0, None, None, id="well_stays_well"),
         pytest.param(None, KEEP, 0, None, None, id="nothing_known_of_nothing"),
         pytest.param(None, BETWEEN, 0, None, None, id="between_does_not_begin"),
-        pytest.param(None, BAD, MINUTE, Phase.PENDING, None, id="first_true_waits"),
-        pytest.param(None, BAD, 0, Phase.FIRING, Change.FIRING, id="without_for_it_fires_at_once"),
-        pytest.param(PENDING, BAD, MINUTE, Phase.FIRING, Change.FIRING, id="held_long_enough"),
-        pytest.param(PENDING, BAD, MINUTE + 1, Phase.PENDING, None, id="not_yet"),
+        pytest.param(None, BAD, MINUTE, AlertPhase.PENDING, None, id="first_true_waits"),
+        pytest.param(None, BAD, 0, AlertPhase.FIRING, Change.FIRING, id="without_for_it_fires_at_once"),
+        pytest.param(PENDING, BAD, MINUTE, AlertPhase.FIRING, Change.FIRING, id="held_long_enough"),
+        pytest.param(PENDING, BAD, MINUTE + 1, AlertPhase.PENDING, None, id="not_yet"),
         pytest.param(PENDING, WELL, MINUTE, None, None, id="one_false_deletes_pending"),
         pytest.param(PENDING, BETWEEN, MINUTE, None, None, id="between_deletes_pending"),
-        pytest.param(PENDING, KEEP, 0, Phase.PENDING, None, id="without_data_pending_never_fires"),
-        pytest.param(FIRING, BAD, 0, Phase.FIRING, None, id="fires_on_without_a_word"),
-        pytest.param(FIRING, BETWEEN, 0, Phase.FIRING, None, id="not_recovered_yet"),
-        pytest.param(FIRING, KEEP, 0, Phase.FIRING, None, id="kept"),
-        pytest.param(FIRING, WELL, 0, Phase.RESOLVED, Change.RESOLVED, id="resolves"),
-        pytest.param(RESOLVED, WELL, 0, Phase.RESOLVED, None, id="shown_for_a_while"),
-        pytest.param(RESOLVED, BAD, 0, Phase.FIRING, Change.FIRING, id="fires_anew"),
-        pytest.param(RESOLVED, BAD, MINUTE, Phase.PENDING, None, id="waits_anew"),
+        pytest.param(PENDING, KEEP, 0, AlertPhase.PENDING, None, id="without_data_pending_never_fires"),
+        pytest.param(FIRING, BAD, 0, AlertPhase.FIRING, None, id="fires_on_without_a_word"),
+        pytest.param(FIRING, BETWEEN, 0, AlertPhase.FIRING, None, id="not_recovered_yet"),
+        pytest.param(FIRING, KEEP, 0, AlertPhase.FIRING, None, id="kept"),
+        pytest.param(FIRING, WELL, 0, AlertPhase.RESOLVED, Change.RESOLVED, id="resolves"),
+        pytest.param(RESOLVED, WELL, 0, AlertPhase.RESOLVED, None, id="shown_for_a_while"),
+        pytest.param(RESOLVED, BAD, 0, AlertPhase.FIRING, Change.FIRING, id="fires_anew"),
+        pytest.param(RESOLVED, BAD, MINUTE, AlertPhase.PENDING, None, id="waits_anew"),
     ],
 )
 def test_one_step(
-    before: Alert | None, verdict: Verdict, hold: int, phase: Phase | None, change: Change | None
+    before: Alert | None, verdict: AlertVerdict, hold: int, phase: AlertPhase | None, change: Change | None
 ) -> None:
     after, told = step(before, verdict, NOW, hold)
     assert (after.phase if after else None, told) == (phase, change)
@@ -69,16 +69,16 @@ def test_a_clock_that_went_back_makes_nothing_negative() -> None:
 
 
 def test_times_and_values_of_a_life() -> None:
-    alert, _ = step(None, Verdict(Says.TRUE, 3), 10 * MINUTE, 2 * MINUTE)
-    alert, _ = step(alert, Verdict(Says.TRUE, 4), 11 * MINUTE, 2 * MINUTE)
-    alert, change = step(alert, Verdict(Says.TRUE, 5), 12 * MINUTE, 2 * MINUTE)
+    alert, _ = step(None, AlertVerdict(Says.TRUE, 3), 10 * MINUTE, 2 * MINUTE)
+    alert, _ = step(alert, AlertVerdict(Says.TRUE, 4), 11 * MINUTE, 2 * MINUTE)
+    alert, change = step(alert, AlertVerdict(Says.TRUE, 5), 12 * MINUTE, 2 * MINUTE)
     assert change is Change.FIRING
     assert alert is not None
     assert (alert.since_ms, alert.fired_ms, alert.value) == (10 * MINUTE, 12 * MINUTE, 5)
     alert, _ = step(alert, KEEP, 13 * MINUTE, 0)
     assert alert is not None
     assert (alert.value, alert.data_ms) == (5, 12 * MINUTE)
-    alert, change = step(alert, Verdict(Says.FALSE, 9, ""), 14 * MINUTE, 0)
+    alert, change = step(alert, AlertVerdict(Says.FALSE, 9, ""), 14 * MINUTE, 0)
     assert alert is not None
     assert (change, alert.resolved_ms, alert.value) == (Change.RESOLVED, 14 * MINUTE, 9)
 
@@ -109,8 +109,8 @@ def test_random_histories_change_as_the_reference_does(history: list[Says], hold
     plain = Plain()
     told = []
     for minute, says in enumerate(history, 1):
-        alert, change = step(alert, Verdict(says, 1), minute * MINUTE, hold_minutes * MINUTE)
+        alert, change = step(alert, AlertVerdict(says, 1), minute * MINUTE, hold_minutes * MINUTE)
         assert (change or "") == plain.feed(says, minute * MINUTE, hold_minutes * MINUTE)
-        assert (alert is not None and alert.phase is Phase.FIRING) == plain.firing
+        assert (alert is not None and alert.phase is AlertPhase.FIRING) == plain.firing
         told += [change] if change else []
     assert told == [Change.FIRING, Change.RESOLVED] * (len(told) // 2) + [Change.FIRING] * (len(told) % 2)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from alerts.database import Database, open_database
-from alerts.engine import Engine, EngineConfig
-from alerts.message import Writer
-from alerts.notification import Letter
-from alerts.sender import Sender
-from alerts.smtp import load_settings
+from alerts.evaluation.alert_engine import Engine, EngineConfig
+from alerts.receivers.letter_sender import Sender
+from alerts.receivers.mail import RECEIVER, load_settings
+from alerts.state.database import Database, open_database
+from alerts.state.notification import Letter
 from artimon.model.clock import ManualClock
 from artimon.model.values import Value
 from tests.query_dsl.plain_store import PlainStore, RawSeries, Sample
@@ -52,7 +51,7 @@ class World:
         self.time = START
         self._database: Database | None = None
         self.damage = ""
-        self.writer = Writer("artimon@example.org", "http://127.0.0.1:8780")
+        self.page = "http://127.0.0.1:8780"
 
     @property
     def engine(self) -> Engine:
@@ -70,7 +69,7 @@ class World:
         """As after a start of the process."""
         self.close()
         self._database, memory, self.damage = open_database(self.folder / "data", self.clock.now_ms(), self.hook)
-        config = EngineConfig("test", self.rules, self.to, self.writer)
+        config = EngineConfig("test", self.rules, self.to, self.page)
         self._engine = Engine(
             config, self.store, self._database, memory, self.clock, newest_samples=lambda: self.newest, hook=self.hook
         )
@@ -120,11 +119,12 @@ class World:
 
     def states(self) -> dict[str, str]:
         """host -> state of its alert."""
-        return {shown["labels"].get("host", ""): shown["state"] for shown in self.engine._shown_alerts()}
+        return {shown["labels"].get("host", ""): shown["state"] for shown in self.engine.view().alerts()}
 
     def error(self, name: str = "down") -> str:
         return self.engine._judged[name].error
 
     def sender(self, address: str) -> Sender:
         """A sender whose rounds the test makes."""
-        return Sender(self.database, load_settings(address, "artimon@example.org"), self.writer, self.clock, self.hook)
+        settings = load_settings(address, "artimon@example.org")
+        return Sender(self.database, RECEIVER, settings, self.page, self.clock, self.hook)

@@ -14,8 +14,8 @@ from artimon.api.limits import Limits
 from artimon.api.matrix_service import answer_size, idl, to_thrift
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import ValueType
-from bookkeeper.framed import FramedClient
-from bookkeeper.wire import encode_call, encode_message
+from bookkeeper.rpc.framed_server import FramedClient
+from bookkeeper.rpc.thrift_messages import encode_call, encode_message
 from query_dsl import Matrix, evaluate, parse
 from tests.api import memcached
 from tests.api.serving import NOW, Client, served

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
 
-from bookkeeper.framed import FramedClient
-from bookkeeper.service import idl
+from bookkeeper.rpc.framed_server import FramedClient
+from bookkeeper.rpc.poll_service import idl
 
 CONTEXTS = "/artimon/contexts"
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from bookkeeper import addresses
-from bookkeeper.addresses import Addresses, address_of, choose, hosts, source_address, split
+from bookkeeper.process import addresses
+from bookkeeper.process.addresses import Addresses, address_of, choose, hosts, source_address, split
 
 HERE = "127.0.0.1:2181"
 LOCAL = ["127.0.0.1", "127.0.0.1"]

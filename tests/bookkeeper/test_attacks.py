@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from bookkeeper import Bookkeeper
-from bookkeeper.endpoint import MAX_CONNECTIONS
-from bookkeeper.framed import FramedClient, FramedError, FramedServer, _Pace
-from bookkeeper.service import idl
+from bookkeeper.process.endpoint import MAX_CONNECTIONS
+from bookkeeper.rpc.framed_server import FramedClient, FramedError, FramedServer, _Pace
+from bookkeeper.rpc.poll_service import idl
 from tests.bookkeeper.polling import application, connect, hear, say
 from tests.waiting import eventually
 

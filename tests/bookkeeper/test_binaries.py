@@ -9,7 +9,7 @@ import pytest
 import thriftpy2
 from thriftpy2.thrift import TMessageType
 
-from bookkeeper.wire import decode_struct, encode_call, encode_message, read_message
+from bookkeeper.rpc.thrift_messages import decode_struct, encode_call, encode_message, read_message
 
 
 @pytest.fixture(scope="module")

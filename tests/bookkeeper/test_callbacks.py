@@ -16,8 +16,8 @@ import pytest
 
 import bookkeeper
 from bookkeeper import Bookkeeper
-from bookkeeper.callbacks import FAILURES
-from bookkeeper.snapshot import Snapshots
+from bookkeeper.variables.callbacks import FAILURES
+from bookkeeper.variables.snapshot import Snapshots
 from tests.bookkeeper.books import replaced, shown
 from tests.waiting import eventually
 

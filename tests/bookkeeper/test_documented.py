@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import bookkeeper
-from bookkeeper.labels import canonical
+from bookkeeper.runtime import settings
+from bookkeeper.variables.canonical import canonical
 from query_dsl import offline
 from tests.bookkeeper.books import replaced
 from tests.bookkeeper.polling import REPOSITORY
@@ -48,7 +49,7 @@ def test_the_query_reads_the_histogram() -> None:
 
 def test_every_reason_is_named() -> None:
     """In the table, and nothing else is."""
-    code = "\n".join(path.read_text() for path in FOLDER.glob("*.py"))
+    code = "\n".join(path.read_text() for path in FOLDER.rglob("*.py"))
     reasons = set(re.findall(r'VariableRefused\(\s*"(\w+)"', code))
     section = TEXT[TEXT.index("## What is refused") : TEXT.index("## Looking at them")]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
@@ -56,7 +57,7 @@ def test_every_reason_is_named() -> None:
 
 
 def test_every_setting_is_named() -> None:
-    """Each variable of the environment that bookkeeper/settings.py reads stands in the page, or where it sends one."""
-    names = set(re.findall(r'"(ARTIMON_[A-Z_]+)"', (FOLDER / "settings.py").read_text()))
+    """Each variable of the environment that the settings read stands in the page, or where it sends one."""
+    names = set(re.findall(r'"(ARTIMON_[A-Z_]+)"', Path(settings.__file__).read_text()))
     others = {"ARTIMON_SECURE_POLLS", "ARTIMON_ZOOKEEPER_AUTH", "ARTIMON_"}
     assert {name for name in names - others if f"`{name}`" not in TEXT} == set()

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 import bookkeeper
-from bookkeeper import Bookkeeper, dropin, settings
+from bookkeeper import Bookkeeper, dropin
 from bookkeeper.dropin import DropinError, Writer
+from bookkeeper.runtime import settings
 from tests.bookkeeper.polling import REPOSITORY
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import bookkeeper
-from bookkeeper import Bookkeeper, buckets, expiry
-from bookkeeper.snapshot import Snapshots
+from bookkeeper import Bookkeeper
+from bookkeeper.variables import expiry
+from bookkeeper.variables import histograms as buckets
+from bookkeeper.variables.snapshot import Snapshots
 from tests.bookkeeper.books import replaced, shown
 
 

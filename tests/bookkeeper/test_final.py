@@ -1,4 +1,4 @@
-"""bookkeeper.final: the bytes of docs/formats/final.md, the folder they go to, and programs that leave them."""
+"""bookkeeper.export.final: the bytes of docs/formats/final.md, the folder they go to, and programs that leave them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bookkeeper import final
-from bookkeeper.final import FinalError, leave, payload_of
-from bookkeeper.service import idl
-from bookkeeper.wire import FrameError, Message, decode_struct
+from bookkeeper.export import final
+from bookkeeper.export.final import FinalError, leave, payload_of
+from bookkeeper.rpc.poll_service import idl
+from bookkeeper.rpc.thrift_messages import FrameError, MessageHead, decode_struct
 from tests.bookkeeper.polling import REPOSITORY, application, end, hear, nodes, say, unpack
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "final" / "shop.final"
@@ -21,7 +21,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 def decoded(data: bytes) -> Any:
-    return decode_struct(Message(payload_of(data), "final", 0, 0, 0), idl().Final())
+    return decode_struct(MessageHead(payload_of(data), "final", 0, 0, 0), idl().Final())
 
 
 def golden() -> Any:
@@ -140,7 +140,7 @@ def test_a_folder_where_others_may_replace_files(dropin: Path) -> None:
 
 PATIENT = """
 import bookkeeper
-from bookkeeper import endpoint
+from bookkeeper.process import endpoint
 endpoint.REGISTER_S = endpoint.LEAVE_S = 60.0
 """
 PROGRAM = (
@@ -195,7 +195,7 @@ def test_only_an_agent_takes_the_last_values(
     zookeeper: str, zk: Any, context: str, tmp_path: Path, dropin: Path, agent: str | None, left: int
 ) -> None:
     """A caller without a name keeps nothing."""
-    from bookkeeper.framed import FramedClient
+    from bookkeeper.rpc.framed_server import FramedClient
     from tests.waiting import eventually
 
     script = PROGRAM + 'print("up", flush=True)\ninput()\n'

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thriftpy2.thrift import TApplicationException
 
-from bookkeeper.framed import (
+from bookkeeper.rpc.framed_server import (
     CallTimeout,
     ConnectionLost,
     FramedClient,
@@ -26,7 +26,7 @@ from bookkeeper.framed import (
     decode_reply,
     encode_call,
 )
-from bookkeeper.wire import HEADER, encode_message, read_message
+from bookkeeper.rpc.thrift_messages import HEADER, encode_message, read_message
 from tests.waiting import eventually
 
 IDL = """

@@ -13,10 +13,10 @@ from prometheus_client import Histogram as PrometheusHistogram
 
 import bookkeeper
 from bookkeeper import DEFAULT_BOUNDS, Bookkeeper
-from bookkeeper.buckets import checked_bounds
-from bookkeeper.cells import COUNTER, GAUGE
-from bookkeeper.labels import canonical
-from bookkeeper.snapshot import Snapshots
+from bookkeeper.variables.canonical import canonical
+from bookkeeper.variables.cell import COUNTER, GAUGE
+from bookkeeper.variables.histograms import checked_bounds
+from bookkeeper.variables.snapshot import Snapshots
 from query_dsl import offline
 from tests.bookkeeper.books import replaced, shown
 from tests.seeds import fixed_and_drawn

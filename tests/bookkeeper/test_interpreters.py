@@ -18,7 +18,7 @@ pytestmark = pytest.mark.programs
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 SUPPORTED = [(3, minor) for minor in range(9, 14)]
-"""What bookkeeper/pyproject.toml allows and bookkeeper/cells.py knows."""
+"""What bookkeeper/pyproject.toml allows and bookkeeper/variables/cell.py knows."""
 
 
 def interpreters() -> dict[str, str]:

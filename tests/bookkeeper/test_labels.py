@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.labels import (
+from bookkeeper.variables.canonical import (
     LABELS,
     NAME_BYTES,
     VALUE_BYTES,

@@ -9,8 +9,9 @@ import pytest
 
 import bookkeeper
 from bookkeeper import Bookkeeper, VariableRefused
-from bookkeeper.settings import MAX_SERIES, switches
-from bookkeeper.table import OVERFLOW_NAMES, SERIES, SERIES_PER_NAME
+from bookkeeper.runtime.limits import SERIES, SERIES_PER_NAME
+from bookkeeper.runtime.settings import MAX_SERIES, switches
+from bookkeeper.variables.cell_table import OVERFLOW_NAMES
 from tests.bookkeeper.books import replaced, shown
 
 OVER = ("overflow", "true")

@@ -15,7 +15,10 @@ FOLDER = Path(bookkeeper.__file__).parent
 ALLOWED = {"bookkeeper", "thriftpy2", "kazoo"}
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
+MODULES = sorted(path for path in FOLDER.rglob("*.py") if path.parent.name != "integrations")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_every_module_is_python_3_9_and_imports_little(path: Path) -> None:
     """Applications are older than platforms; and they do not want our dependencies."""
     import sys

@@ -13,7 +13,7 @@ import pytest
 import thriftpy2.rpc
 
 from bookkeeper import Bookkeeper
-from bookkeeper.service import idl
+from bookkeeper.rpc.poll_service import idl
 from tests.bookkeeper.polling import columns, connect, rows, unpack
 from tests.waiting import eventually
 

@@ -10,9 +10,9 @@ from time import perf_counter
 
 import pytest
 
-from bookkeeper import instances
-from bookkeeper.addresses import bracketed, choose, hosts
-from bookkeeper.settings import SettingsError, checked, fitting, program_name, read
+from bookkeeper.process import instances
+from bookkeeper.process.addresses import bracketed, choose, hosts
+from bookkeeper.runtime.settings import SettingsError, checked, fitting, program_name, read
 from tests.bookkeeper.polling import REPOSITORY, application, end, hear, rows, say
 
 NOWHERE = "127.0.0.1:1"
@@ -294,7 +294,7 @@ def test_numbers_are_the_lowest_free_ones(tmp_path: Path) -> None:
 def test_a_number_is_held_until_its_process_is_gone(tmp_path: Path) -> None:
     """kill -9 frees it; a restart gets it back."""
     script = (
-        "import sys; from bookkeeper import instances; held = instances.take(sys.argv[1], 'c');"
+        "import sys; from bookkeeper.process import instances; held = instances.take(sys.argv[1], 'c');"
         "print(held.name, flush=True); input()"
     )
 

@@ -18,7 +18,7 @@ from kazoo.exceptions import KazooException
 
 from artimon.stack.stack import Stack
 from bookkeeper import Bookkeeper
-from bookkeeper.registration import EndpointRegistration
+from bookkeeper.process.ephemeral_node import EndpointRegistration
 from tests.bookkeeper.polling import CONTEXTS, Node, application, end, hear, nodes, rows, say
 from tests.waiting import eventually
 

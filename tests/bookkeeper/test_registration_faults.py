@@ -18,7 +18,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.stack.stack import Stack
-from bookkeeper.registration import EndpointRegistration
+from bookkeeper.process.ephemeral_node import EndpointRegistration
 from tests.bookkeeper.polling import CONTEXTS, REPOSITORY, connect, nodes
 from tests.faults.network import Network, forwarder, network
 from tests.waiting import eventually

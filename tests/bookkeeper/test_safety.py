@@ -14,7 +14,7 @@ import pytest
 
 import bookkeeper
 from bookkeeper import Bookkeeper, VariableRefused
-from bookkeeper.snapshot import Snapshots
+from bookkeeper.variables.snapshot import Snapshots
 from tests.bookkeeper.books import replaced, shown
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import bookkeeper
 from bookkeeper import Bookkeeper
-from bookkeeper.snapshot import Snapshots
+from bookkeeper.variables.snapshot import Snapshots
 
 THREADS, ADDS = 8, 20_000
 

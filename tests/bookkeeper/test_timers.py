@@ -12,8 +12,8 @@ import pytest
 
 import bookkeeper
 from bookkeeper import Bookkeeper, Timer
-from bookkeeper import timers as module
-from bookkeeper.cells import GAUGE
+from bookkeeper.variables import timers as module
+from bookkeeper.variables.cell import GAUGE
 from tests.bookkeeper.books import replaced
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bookkeeper import Bookkeeper
-from bookkeeper.framed import FramedClient
-from bookkeeper.service import idl
-from bookkeeper.turns import MAX_MEMO, Turns
+from bookkeeper.rpc.framed_server import FramedClient
+from bookkeeper.rpc.poll_service import idl
+from bookkeeper.rpc.turns import MAX_MEMO, Turns
 from tests.bookkeeper.polling import connect, unpack
 from tests.waiting import eventually
 

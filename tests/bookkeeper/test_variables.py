@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import bookkeeper
-from bookkeeper import Bookkeeper, VariableRefused, snapshot
-from bookkeeper.cells import COUNTER, GAUGE, INT_MAX, INT_MIN, UNKNOWN
+from bookkeeper import Bookkeeper, VariableRefused
+from bookkeeper.variables import snapshot
+from bookkeeper.variables.cell import COUNTER, GAUGE, INT_MAX, INT_MIN, UNKNOWN
 
 
 @pytest.fixture
@@ -276,8 +277,8 @@ def test_a_snapshot_while_variables_are_removed_all_the_time(book: Bookkeeper, m
         bookkeeper.set_string_var("s", {"i": str(i)}, "x")
     gone = iter(range(30))
 
-    def removing(read: Callable[[snapshot.Layout], Any]) -> Callable[[snapshot.Layout], Any]:
-        def after_one_more(layout: snapshot.Layout) -> Any:
+    def removing(read: Callable[[snapshot.VariableLayout], Any]) -> Callable[[snapshot.VariableLayout], Any]:
+        def after_one_more(layout: snapshot.VariableLayout) -> Any:
             i = str(next(gone))
             bookkeeper.remove_integer_var("n", {"i": i})
             bookkeeper.remove_string_var("s", {"i": i})

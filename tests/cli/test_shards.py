@@ -16,7 +16,7 @@ from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.registration import zookeeper_client
 from artimon.model.values import ValueType
 from artimon.model.vshards import EVERY
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.spark.shards import ShardDirectory
 from varstore.cluster.directory import Place
 from varstore.cluster.membership import SHARDS_PATH, Membership, propose

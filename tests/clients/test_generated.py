@@ -11,7 +11,7 @@ import pytest
 
 from artimon import settings
 from bookkeeper import Bookkeeper
-from bookkeeper.labels import canonical
+from bookkeeper.variables.canonical import canonical
 from tests.clients.conftest import ROOT, Built, Generate
 from tests.programs import require
 from tests.waiting import eventually

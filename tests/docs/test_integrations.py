@@ -28,7 +28,7 @@ exec(before, {})
 from prometheus_client import REGISTRY
 from prometheus_client.openmetrics.exposition import generate_latest
 import bookkeeper
-from bookkeeper.openmetrics import render
+from bookkeeper.export.openmetrics import render
 exec(after, {})
 print(json.dumps([generate_latest(REGISTRY).decode(), render(bookkeeper.collect())]))
 """

@@ -17,8 +17,8 @@ from pipeline.log.core import QUOTA_BYTES
 from pipeline.spark import pace
 from pipeline.spark.config import SparkConfig
 from query_dsl.stores.history import question
-from sources.config import SourceConfig
-from sources.series.keeping import MAX_CLASSES
+from sources.delivery.source_config import SourceConfig
+from sources.state.keep_rules import MAX_CLASSES
 from tests.docs.test_architecture import ROOT
 from varstore.series import limits
 from varstore.series.limits import DEFAULT_CAPACITY

@@ -9,8 +9,8 @@ from pathlib import Path
 from artimon.model.own import PROCESS
 from artimon.model.own_tables import TABLES
 from artimon.stack import lag
-from sources.foreign.foreign import RULE_SERIES
-from sources.shared.status import POLL_MS, POLL_SAMPLES, UP
+from sources.delivery.endpoint_status import POLL_MS, POLL_SAMPLES, UP
+from sources.scrape.foreign_sources import RULE_SERIES
 from tests.sources.dropin.world import LABELS, T, World
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "variables.md"

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 import bookkeeper
-from bookkeeper.labels import canonical
+from bookkeeper.variables.canonical import canonical
 
 COUNT = 50
 BIG = 2**53

@@ -8,8 +8,8 @@ from pathlib import Path
 from artimon import processes
 from artimon.runtime.text import parse_duration
 from pipeline.agent import AgentConfig
-from sources.config import SourceConfig
-from sources.jmx.target import parse_target
+from sources.delivery.source_config import SourceConfig
+from sources.targets.bean_target import parse_target
 from tests.e2e.ledger import LedgerSink
 
 

@@ -15,7 +15,7 @@ from artimon.model.registration import zookeeper_client
 from artimon.model.routing import owners, virtual_shard
 from artimon.model.select import Buckets, Matcher, SelectRequest, decode_buckets
 from artimon.stack.topics import TOPICS
-from bookkeeper.framed import FramedClient
+from bookkeeper.rpc.framed_server import FramedClient
 from tests.faults.batches import NAME
 from tests.faults.buckets import differences, grid_of, read_rows, recompute
 from tests.faults.conftest import Scale

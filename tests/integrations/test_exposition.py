@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper import Bookkeeper, exposition
-from bookkeeper.openmetrics import OPENMETRICS
+from bookkeeper.export import metrics_server
+from bookkeeper.export.openmetrics import OPENMETRICS
 from tests.bookkeeper.polling import application, end, hear, say
 from tests.integrations.reading import read_openmetrics
 from tests.sockets import to_end
@@ -29,7 +30,7 @@ def book() -> Bookkeeper:
 
 
 @pytest.fixture
-def server(book: Bookkeeper) -> Iterator[exposition.Server]:
+def server(book: Bookkeeper) -> Iterator[exposition.MetricsServer]:
     book.add_to_integer_var("http.requests", {"route": "/ü"}, 3)
     made = exposition.serve(book=book)
     yield made
@@ -60,7 +61,7 @@ def raw(port: int, data: bytes) -> bytes:
     ],
 )
 def test_addresses(text: str, where: tuple[str, int, int]) -> None:
-    assert exposition.parse(text) == where
+    assert metrics_server.parse(text) == where
 
 
 @pytest.mark.parametrize(
@@ -68,10 +69,10 @@ def test_addresses(text: str, where: tuple[str, int, int]) -> None:
 )
 def test_bad_addresses_say_what_is_wanted(text: str) -> None:
     with pytest.raises(ValueError, match=r"\[host:\]port"):
-        exposition.parse(text)
+        metrics_server.parse(text)
 
 
-def test_both_formats_and_compression(server: exposition.Server, book: Bookkeeper) -> None:
+def test_both_formats_and_compression(server: exposition.MetricsServer, book: Bookkeeper) -> None:
     assert server.host == "127.0.0.1"
     kind, body = get(server.port, Accept="application/openmetrics-text; version=1.0.0")
     assert kind == OPENMETRICS
@@ -86,7 +87,7 @@ def test_both_formats_and_compression(server: exposition.Server, book: Bookkeepe
     assert len(packed) < 1000
 
 
-def test_what_it_does_not_serve(server: exposition.Server) -> None:
+def test_what_it_does_not_serve(server: exposition.MetricsServer) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(server.port, "/else")
     assert b"/metrics" in get(server.port, "/")[1]
@@ -98,20 +99,20 @@ def test_what_it_does_not_serve(server: exposition.Server) -> None:
 
 
 def test_a_request_that_is_too_long_or_half_is_dropped(
-    server: exposition.Server, monkeypatch: pytest.MonkeyPatch
+    server: exposition.MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert raw(server.port, b"GET /metrics HTTP/1.1\r\n" + b"a: b\r\n" * 5000) == b""
-    monkeypatch.setattr(exposition, "REQUEST_S", 0.2)
+    monkeypatch.setattr(metrics_server, "REQUEST_S", 0.2)
     assert raw(server.port, b"GET /metr") == b""
     assert get(server.port)[1]
 
 
 def test_idle_connections_beyond_the_limit_are_turned_away_and_the_rest_ends(
-    server: exposition.Server, monkeypatch: pytest.MonkeyPatch
+    server: exposition.MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exposition, "REQUEST_S", 1.0)
+    monkeypatch.setattr(metrics_server, "REQUEST_S", 1.0)
     idle = [socket.create_connection(("127.0.0.1", server.port), 10) for _ in range(40)]
-    eventually(lambda: server.refused >= 40 - exposition.CONNECTIONS)
+    eventually(lambda: server.refused >= 40 - metrics_server.CONNECTIONS)
     for sock in idle:
         sock.close()
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper import Bookkeeper
-from bookkeeper.openmetrics import LEFT_OUT, OPENMETRICS, PLAIN, content_type, render
-from bookkeeper.snapshot import Entry, VarType
+from bookkeeper.export.openmetrics import LEFT_OUT, OPENMETRICS, PLAIN, content_type, render
+from bookkeeper.variables.snapshot import Entry, VarType
 from tests.integrations.reading import read_openmetrics, read_plain
 
 INT, DOUBLE, BOOL, TEXT = VarType.INTEGER, VarType.DOUBLE, VarType.BOOLEAN, VarType.STRING

@@ -11,7 +11,7 @@ import pytest
 
 from artimon.settings import child_environment
 from bookkeeper import Bookkeeper, exposition
-from bookkeeper.openmetrics import render
+from bookkeeper.export.openmetrics import render
 from tests.programs import require
 from tests.sources.prometheus.exporters import Labels, prometheus
 from tests.waiting import eventually
@@ -37,7 +37,7 @@ def book() -> Bookkeeper:
 
 
 @pytest.fixture
-def server(book: Bookkeeper) -> Iterator[exposition.Server]:
+def server(book: Bookkeeper) -> Iterator[exposition.MetricsServer]:
     made = exposition.serve(book=book)
     yield made
     made.stop()
@@ -63,7 +63,7 @@ def expected(port: int) -> dict[tuple[str, Labels], float]:
     )
 
 
-def test_a_real_prometheus_reads_equal_values(server: exposition.Server, tmp_path: Path) -> None:
+def test_a_real_prometheus_reads_equal_values(server: exposition.MetricsServer, tmp_path: Path) -> None:
     target = f"127.0.0.1:{server.port}"
     jobs: list[dict[str, Any]] = [{"job_name": "ours", "static_configs": [{"targets": [target]}]}]
     with prometheus(tmp_path, {"scrape_configs": jobs}) as peer:

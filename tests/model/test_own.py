@@ -16,8 +16,8 @@ from artimon.model.own import MAX_SERIES, PROCESS, Own, Publisher, Shape, dig, p
 from artimon.model.own_process import instance_of
 from artimon.model.own_tables import TABLES
 from bookkeeper import Bookkeeper
-from bookkeeper.cells import COUNTER, GAUGE
-from bookkeeper.labels import validate_labels, validate_name
+from bookkeeper.variables.canonical import validate_labels, validate_name
+from bookkeeper.variables.cell import COUNTER, GAUGE
 
 TABLE = (
     Own("t.sent", "mail.sent", "Sent", counter=True),

@@ -21,7 +21,7 @@ from artimon.model.codec import encode_samples, encode_series, verify
 from artimon.model.health import read_health
 from artimon.model.routing import partition_of
 from artimon.model.values import ValueType
-from bookkeeper.framed import FramedClient, FramedError
+from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from pipeline.broker import Broker
 from pipeline.collector import FRAME_BYTES, HELD_BYTES, MAX_MESSAGES, Collector, CollectorConfig, run_collector
 from pipeline.collectors import COLLECTORS_PATH

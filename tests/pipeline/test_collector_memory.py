@@ -14,8 +14,8 @@ import pytest
 
 from artimon.model.batch import BatchId, BatchKind, Samples
 from artimon.model.codec import encode_samples, parse_header, seal
-from bookkeeper.framed import FramedClient, FramedError
-from bookkeeper.wire import encode_call
+from bookkeeper.rpc.framed_server import FramedClient, FramedError
+from bookkeeper.rpc.thrift_messages import encode_call
 from pipeline.collector import HELD_BYTES
 from pipeline.credits import LEAST
 from pipeline.idl import collector_idl

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
-from bookkeeper.framed import FramedServer
-from bookkeeper.secure import Security
+from bookkeeper.rpc.framed_server import FramedServer
+from bookkeeper.rpc.security import Security
 from pipeline import connections
 from pipeline.collector import Collector
 from pipeline.collector_client import CollectorClient, NotSent, Reply

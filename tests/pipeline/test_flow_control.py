@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from artimon.model.batch import MAX_BYTES, BatchHeader
 from artimon.model.codec import parse_header
-from bookkeeper.budget import Budget
+from bookkeeper.rpc.budget import Budget
 from pipeline.acks import Position
 from pipeline.ages import MOST_SOURCES, OTHER, Ages, Waits
 from pipeline.answers import Answer

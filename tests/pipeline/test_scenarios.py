@@ -12,7 +12,7 @@ import pytest
 from artimon.model.batch import BatchHeader, BatchId, Samples
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import encode_samples, parse_header
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.acks import Position, Verdict
 from pipeline.agent import Agent, AgentConfig
 from pipeline.answers import Answer

@@ -40,14 +40,14 @@ from artimon.model.select import Buckets, decode_buckets, encode_buckets
 from artimon.model.series import Series
 from artimon.model.values import Kind, Value, ValueType
 from artimon.rawtable.series_rows import rows_of
-from bookkeeper.wire import FrameError, decode_struct, encode_call, read_message
+from bookkeeper.rpc.thrift_messages import FrameError, decode_struct, encode_call, read_message
 from pipeline.direct import container
 from pipeline.idl import collector_idl
 from pipeline.log import framing, records
 from pipeline.spark import feeding, messages, trial
 from query_dsl.stores.wire import decode_piece
-from sources.errors import PollError
-from sources.processes.wire import decode_answer
+from sources.base.errors import PollError
+from sources.poll.poll_codec import decode_answer
 from tests.security.attacks import bomb
 from tests.sources.helpers import columns, reply
 from tests.varstore.worlds import TOPIC, TestBatch, announce, range_of

@@ -13,10 +13,10 @@ from typing import Any
 
 import thriftpy2
 
-from bookkeeper.framed import FramedClient, FramedServer
-from bookkeeper.secure import Security
-from bookkeeper.tls import Tls, TlsFiles
-from bookkeeper.tokens import Tokens
+from bookkeeper.rpc.framed_server import FramedClient, FramedServer
+from bookkeeper.rpc.security import Security
+from bookkeeper.rpc.tls import Tls, TlsFiles
+from bookkeeper.rpc.tokens import Tokens
 from tests.security.certificates import Authority, Pair
 
 IDL = "service Echo { binary blob(1: i32 size), i32 length(1: binary data), void nothing(), i32 wait(1: i32 ms) }"

@@ -15,7 +15,7 @@ from artimon.model.batch import BatchError, BatchId, Samples
 from artimon.model.codec import encode_samples
 from artimon.model.feed import encode_range
 from artimon.model.vshards import EVERY
-from bookkeeper.framed import FramedClient, FramedServer
+from bookkeeper.rpc.framed_server import FramedClient, FramedServer
 from pipeline.acks import Position
 from pipeline.broker import TopicInfo
 from pipeline.collector import Collector, server_of

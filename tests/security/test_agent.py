@@ -11,15 +11,15 @@ import pytest
 
 from artimon import settings
 from artimon.model.clock import SYSTEM_CLOCK
-from bookkeeper import service
-from bookkeeper.framed import FramedServer
-from bookkeeper.secure import Security
-from bookkeeper.variables import Variables
-from sources.config import SourceConfig
-from sources.errors import PollError
-from sources.processes.poller import Poller
-from sources.registry.address import Endpoint
-from sources.shared.limits import Limits
+from bookkeeper.rpc import poll_service as service
+from bookkeeper.rpc.framed_server import FramedServer
+from bookkeeper.rpc.security import Security
+from bookkeeper.variables.variable_registry import Variables
+from sources.base.endpoint_address import EndpointAddress
+from sources.base.errors import PollError
+from sources.delivery.poll_limits import PollLimits
+from sources.delivery.source_config import SourceConfig
+from sources.poll.poller import Poller
 from tests.pipeline.helpers import polled
 from tests.pipeline.plane.world import Operator, new_name, running, serving
 from tests.security.certificates import Authority, Pair
@@ -105,7 +105,7 @@ def test_endpoints_are_polled_by_who_may(
 async def poll(port: int, process: bytes, security: Security | None) -> int:
     """Variables that the endpoint answers with, by two polls of one connection."""
     config = SourceConfig("agent", "127.0.0.1:1", Path("unused"), deadline_s=5.0, security=security)
-    poller = Poller(Endpoint("shop", "127.0.0.1", port, process), config, Limits(4), SYSTEM_CLOCK)
+    poller = Poller(EndpointAddress("shop", "127.0.0.1", port, process), config, PollLimits(4), SYSTEM_CLOCK)
     try:
         await poller.poll()
         reading = await poller.poll()

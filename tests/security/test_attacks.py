@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.framed import FramedServer
-from bookkeeper.secure import Security
-from bookkeeper.wire import HEADER
+from bookkeeper.rpc.framed_server import FramedServer
+from bookkeeper.rpc.security import Security
+from bookkeeper.rpc.thrift_messages import HEADER
 from tests.security.certificates import Authority, Pair
 from tests.security.serving import caller, certificates, raw, serving, tokens
 from tests.waiting import eventually

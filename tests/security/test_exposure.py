@@ -24,7 +24,7 @@ from artimon.model.health import read_health, unpublished
 from artimon.model.registration import zookeeper_client
 from artimon.stack.stack import Stack
 from artimon.stack.state import read_state
-from bookkeeper.secure import Security
+from bookkeeper.rpc.security import Security
 from pipeline.collector import Collector, CollectorConfig, server_of
 from pipeline.direct.service import DirectConfig, run_direct_collector
 from pipeline.flows.builtin import builtin
@@ -306,9 +306,9 @@ ELSEWHERE = {
     "pipeline/flows/sources/syslog.py": "as http.py",
     "artimon/stack/ports.py": "looks whether a port of loopback is free",
     "artimon/stack/smtp.py": "a constant: loopback",
-    "bookkeeper/framed.py": "the server that the others are made of",
-    "bookkeeper/endpoint.py": "applications must be reached by agents: docs/security.md",
-    "bookkeeper/exposition.py": "off unless the application asks for it, on loopback unless it says otherwise",
+    "bookkeeper/rpc/framed_server.py": "the server that the others are made of",
+    "bookkeeper/process/endpoint.py": "applications must be reached by agents: docs/security.md",
+    "bookkeeper/export/metrics_server.py": "off unless the application asks for it, on loopback by default",
 }
 
 

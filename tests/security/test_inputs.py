@@ -14,7 +14,7 @@ import xxhash
 from kazoo.client import KazooClient
 from typer.testing import CliRunner
 
-from alerts.display import ALERTS_PATH, read_alerts
+from alerts.state.publication import ALERTS_PATH, read_alerts
 from artimon import settings
 from artimon.cli import app
 from artimon.model import files
@@ -33,9 +33,9 @@ from pipeline.plane.groups import Directory
 from pipeline.plane.tree import Tree
 from pipeline.sites.handover import OffsetsNode
 from pipeline.spark.shards import SHARDS_PATH, ShardDirectory
-from sources.errors import AddressError
-from sources.registry.address import parse_endpoint
-from sources.registry.leases import _networks
+from sources.base.endpoint_address import parse_endpoint
+from sources.base.errors import AddressError
+from sources.poll.group_leases import _networks
 from tests.pipeline.plane.world import KEYS, Operator, new_name, running
 from tests.varstore.test_image_format import MANIFEST
 from tests.waiting import eventually

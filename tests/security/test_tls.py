@@ -13,10 +13,10 @@ from time import perf_counter
 
 import pytest
 
-from bookkeeper import tls
-from bookkeeper.framed import CallTimeout, ConnectionLost, FramedError
-from bookkeeper.secure import BadSecurity, Security, Unauthorized, from_settings
-from bookkeeper.tls import Tls, TlsFiles
+from bookkeeper.rpc import tls
+from bookkeeper.rpc.framed_server import CallTimeout, ConnectionLost, FramedError
+from bookkeeper.rpc.security import BadSecurity, Security, Unauthorized, from_settings
+from bookkeeper.rpc.tls import Tls, TlsFiles
 from tests.security.certificates import Authority, Pair
 from tests.security.serving import caller, certificates, raw, serving
 from tests.waiting import eventually
@@ -179,7 +179,7 @@ def test_a_slow_handshake_is_closed_at_its_deadline(authority: Authority, server
 def test_a_client_does_not_wait_longer_than_it_was_told(authority: Authority, agent_pair: Pair) -> None:
     """For a server that takes connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        from bookkeeper.framed import FramedClient
+        from bookkeeper.rpc.framed_server import FramedClient
         from tests.security.serving import idl
 
         security = certificates(authority, agent_pair)

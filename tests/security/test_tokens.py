@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from thriftpy2.thrift import TApplicationException
 
-from bookkeeper import tokens as module
-from bookkeeper.framed import ConnectionLost, FramedClient, FramedError, encode_call
-from bookkeeper.secure import BadSecurity, Security, Unauthorized
-from bookkeeper.tokens import Greeting, Tokens
+from bookkeeper.rpc import tokens as module
+from bookkeeper.rpc.framed_server import ConnectionLost, FramedClient, FramedError, encode_call
+from bookkeeper.rpc.security import BadSecurity, Security, Unauthorized
+from bookkeeper.rpc.tokens import Greeting, Tokens
 from tests.security.certificates import Authority, Pair
 from tests.security.serving import caller, certificates, idl, raw, serving, tokens, write_tokens
 from tests.waiting import eventually

@@ -13,9 +13,9 @@ from kazoo.exceptions import NoAuthError
 from typer.testing import CliRunner
 
 from artimon.cli import app
-from bookkeeper.endpoint import Endpoint
-from bookkeeper.settings import Settings, SettingsError, digest
-from bookkeeper.variables import Variables
+from bookkeeper.process.endpoint import Endpoint
+from bookkeeper.runtime.settings import Settings, SettingsError, digest
+from bookkeeper.variables.variable_registry import Variables
 from pipeline.plane.access import open_nodes
 from tests.pipeline.plane.world import Operator, new_name, running
 from tests.waiting import eventually

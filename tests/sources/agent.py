@@ -15,7 +15,7 @@ from artimon.model.batch import Polled
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.protocols import Since
 from sources.artimon_source import ArtimonSource
-from sources.config import SourceConfig
+from sources.delivery.source_config import SourceConfig
 from tests.sources.helpers import HOST
 
 

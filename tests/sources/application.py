@@ -9,7 +9,7 @@ import os
 import sys
 
 import bookkeeper
-from bookkeeper import endpoint
+from bookkeeper.process import endpoint
 
 
 def main() -> None:

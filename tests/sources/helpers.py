@@ -22,10 +22,10 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.fingerprint import fingerprint
 from artimon.model.protocols import Since, SinkRefused
 from artimon.model.values import Kind, Value, double_to_cell, type_of
-from bookkeeper.service import idl
-from bookkeeper.wire import HEADER, encode_message
+from bookkeeper.rpc.poll_service import idl
+from bookkeeper.rpc.thrift_messages import HEADER, encode_message
 from sources.artimon_source import ArtimonSource
-from sources.config import SourceConfig
+from sources.delivery.source_config import SourceConfig
 from tests.waiting import LIMIT_S
 
 REPLY = 2

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, Value, ValueType, double_to_cell
-from sources.series.binding import bind
-from sources.series.births import Known, Seen, births
-from sources.series.reading import Reading, Schema
-from sources.series.series import SourceSeries
+from sources.state.reading import Reading, Schema
+from sources.state.schema_binding import bind
+from sources.state.series_births import KnownSeries, PolledSeries, births
+from sources.state.series_memory import SourceSeries
 
 
 @dataclass
@@ -151,8 +151,8 @@ def test_a_birth_is_never_after_its_sample() -> None:
 def test_one_process_has_one_birth_whatever_the_arrays() -> None:
     n = 1_500
     zeros = np.zeros(n, np.int64)
-    known = Known(zeros, zeros, np.zeros(n, np.bool_))
-    seen = Seen(zeros, np.zeros(n, np.uint8), np.ones(n, np.uint8))
+    known = KnownSeries(zeros, zeros, np.zeros(n, np.bool_))
+    seen = PolledSeries(zeros, np.zeros(n, np.uint8), np.ones(n, np.uint8))
     assert births(known, seen, 7, None).tolist() == [7] * n
     assert births(known, seen, 7, 99).tolist() == [99] * n
 

@@ -12,26 +12,26 @@ from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from bookkeeper import Bookkeeper
-from bookkeeper.framed import FramedServer
-from bookkeeper.service import Identity, Service, idl
-from sources.config import SourceConfig
-from sources.processes.follower import Follower
-from sources.processes.following import Following
-from sources.registry.address import Endpoint
-from sources.registry.groups import Group, group_of
-from sources.series.store import SeriesStore
-from sources.shared.delivery import Delivery
-from sources.shared.figures import Figures
-from sources.shared.limits import Limits
-from sources.shared.owners import Owners
-from sources.shared.placement import Placement
-from sources.shared.shared import Shared
-from sources.shared.status import Statuses
+from bookkeeper.rpc.framed_server import FramedServer
+from bookkeeper.rpc.poll_service import Identity, Service, idl
+from sources.base.endpoint_address import EndpointAddress
+from sources.delivery.endpoint_status import Statuses
+from sources.delivery.figures import Figures
+from sources.delivery.placement import Placement
+from sources.delivery.poll_context import PollContext
+from sources.delivery.poll_limits import PollLimits
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.delivery.source_config import SourceConfig
+from sources.delivery.source_owners import Owners
+from sources.poll.followed_processes import Following
+from sources.poll.follower import ProcessFollower
+from sources.poll.host_groups import HostGroup, group_of
+from sources.state.state_store import SeriesStore
 from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint
 from tests.waiting import until
 
 UUID = bytes(range(16))
-GROUP = Group("shop", "127.0.0.1")
+GROUP = HostGroup("shop", "127.0.0.1")
 
 
 class JumpingClock:
@@ -50,35 +50,35 @@ class JumpingClock:
         return SYSTEM_CLOCK.wait(stop, seconds)
 
 
-def shared(data: Path, sink: KeepingSink, clock: Clock = SYSTEM_CLOCK, **settings: Any) -> Shared:
+def shared(data: Path, sink: KeepingSink, clock: Clock = SYSTEM_CLOCK, **settings: Any) -> PollContext:
     """What followers have in common."""
     chosen: dict[str, Any] = {"agent": "agent1", "period_ms": 300, "deadline_s": 1.0, "goodbye_s": 0.1, **settings}
     config = SourceConfig(zookeeper="", data=data, **chosen)
     config.folder.mkdir(parents=True, exist_ok=True)
     figures = Figures()
-    delivery = Delivery(sink, SeriesStore(config.folder, config.max_series), figures, clock)
+    delivery = ReadingDelivery(sink, SeriesStore(config.folder, config.max_series), figures, clock)
     placement = Placement(data / "names.json", (), clock, hostname=HOST)
     statuses = Statuses(data / "vanished.json", config.vanished_ms)
-    return Shared(config, clock, Limits(16), delivery, placement, Owners(), statuses, figures)
+    return PollContext(config, clock, PollLimits(16), delivery, placement, Owners(), statuses, figures)
 
 
 class Told:
     """Remembers what the leases are told."""
 
     def __init__(self) -> None:
-        self.wanted: list[tuple[frozenset[Group], frozenset[Group]]] = []
-        self.given: list[Group] = []
+        self.wanted: list[tuple[frozenset[HostGroup], frozenset[HostGroup]]] = []
+        self.given: list[HostGroup] = []
 
-    def want(self, registered: frozenset[Group], kept: frozenset[Group]) -> None:
+    def want(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None:
         self.wanted.append((registered, kept))
 
-    def released(self, group: Group) -> None:
+    def released(self, group: HostGroup) -> None:
         self.given.append(group)
 
 
-def dead(count: int) -> frozenset[Endpoint]:
+def dead(count: int) -> frozenset[EndpointAddress]:
     """Endpoints where nobody listens."""
-    return frozenset(Endpoint("shop", "127.0.0.1", 1, bytes([i]) * 16) for i in range(count))
+    return frozenset(EndpointAddress("shop", "127.0.0.1", 1, bytes([i]) * 16) for i in range(count))
 
 
 def test_znodes_that_go_all_at_once_are_not_believed_at_once(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_only_groups_that_are_ours_are_followed(tmp_path: Path) -> None:
         sink, told = KeepingSink(), Told()
         following = Following(shared(tmp_path, sink), told)
         async with endpoint(answering(lambda: columns(UUID, {"a": 1}))) as port:
-            one = Endpoint("shop", "127.0.0.1", port, UUID)
+            one = EndpointAddress("shop", "127.0.0.1", port, UUID)
             following.listed({"shop": frozenset([one])})
             await until(lambda: told.wanted, "the leases to be asked")
             assert told.wanted[-1] == (frozenset([GROUP]), frozenset())
@@ -150,7 +150,7 @@ def test_a_wall_clock_that_jumps_holds_up_no_poll(tmp_path: Path) -> None:
     async def run() -> None:
         sink, clock = KeepingSink(), JumpingClock()
         async with endpoint(answering(lambda: columns(UUID, {"a": 1}))) as port:
-            follower = Follower(Endpoint("shop", "127.0.0.1", port, UUID), shared(tmp_path, sink, clock))
+            follower = ProcessFollower(EndpointAddress("shop", "127.0.0.1", port, UUID), shared(tmp_path, sink, clock))
             task = asyncio.create_task(follower.run())
             for ahead_ms in (0, -3_600_000, 86_400_000, 0):
                 clock.ahead_ms = ahead_ms
@@ -178,7 +178,9 @@ def test_whoever_does_not_answer_is_asked_less_often(tmp_path: Path) -> None:
                 writer.close()
 
         async with endpoint(behave) as port:
-            follower = Follower(Endpoint("shop", "127.0.0.1", port, UUID), shared(tmp_path, sink, period_ms=100))
+            follower = ProcessFollower(
+                EndpointAddress("shop", "127.0.0.1", port, UUID), shared(tmp_path, sink, period_ms=100)
+            )
             task = asyncio.create_task(follower.run())
             await until(lambda: len(asked) >= 7, "seven failed polls")
             waits = [b - a for a, b in itertools.pairwise(asked)]
@@ -201,11 +203,11 @@ def test_an_agent_in_doubt_gives_way_to_the_one_that_polls(tmp_path: Path) -> No
         book.add_to_integer_var("orders", {}, 1)
         service = Service(book, Identity(process, 1_000, "shop", "0"))
         server = FramedServer(idl().Bookkeeper, service, on_reply=service.replied)
-        one = Endpoint("shop", "127.0.0.1", server.start(), process)
+        one = EndpointAddress("shop", "127.0.0.1", server.start(), process)
         sinks = [KeepingSink(), KeepingSink()]
         certain = shared(tmp_path / "a", sinks[0])
         doubtful = replace(shared(tmp_path / "b", sinks[1], agent="agent2"), sure=lambda _: False)
-        tasks = [asyncio.create_task(Follower(one, who).run()) for who in (certain, doubtful)]
+        tasks = [asyncio.create_task(ProcessFollower(one, who).run()) for who in (certain, doubtful)]
         try:
             await until(lambda: doubtful.figures.gave_way > 2, "the agent in doubt to give way")
             await until(lambda: len(sinks[0].samples()) > 3, "polls of the other")

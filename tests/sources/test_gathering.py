@@ -9,9 +9,9 @@ import pytest
 
 from artimon.model.batch import Polled, Samples
 from artimon.model.protocols import SinkRefused
-from sources.processes.poller import Poller
-from sources.shared.gathering import MOST_SAMPLES, Gathering
-from sources.shared.limits import Limits
+from sources.delivery.commit_group import MOST_SAMPLES, Gathering
+from sources.delivery.poll_limits import PollLimits
+from sources.poll.poller import Poller
 from tests.sources.helpers import answering, columns, endpoint
 from tests.sources.test_poller import UUID, VALUES, poller
 
@@ -96,7 +96,7 @@ def test_connections_beyond_the_limit_are_not_kept(most: int, kept: int) -> None
     async def run() -> None:
         async with endpoint(answering(lambda: columns(UUID, VALUES))) as port:
             pollers: list[Poller] = [poller(port), poller(port)]
-            limits = Limits(4, most)
+            limits = PollLimits(4, most)
             for one in pollers:
                 one._limits = limits
                 await one.poll()

@@ -13,11 +13,11 @@ from artimon.model.batch import MAX_SAMPLES, BatchId, BatchKind, Polled, Samples
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import decode_samples, encode_samples
 from artimon.model.values import Value
-from sources.series.keeping import MAX_CLASSES, Keeping, KeepRuleError, parse_keep_rules
-from sources.series.reading import Reading, ReadingMaker, Variable
-from sources.series.store import SeriesStore
-from sources.shared.delivery import Delivery
-from sources.shared.figures import Figures
+from sources.delivery.figures import Figures
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.state.keep_rules import MAX_CLASSES, Keeping, KeepRuleError, parse_keep_rules
+from sources.state.reading import Reading, ReadingMaker, Variable
+from sources.state.state_store import SeriesStore
 from tests.pipeline.test_intake import open_intake
 from tests.sources.helpers import HOST, KeepingSink, running
 from tests.waiting import until
@@ -25,13 +25,13 @@ from tests.waiting import until
 RULES = (r"debug\..*important=default", r"debug\..*=debug", "trace|.*[.]trace=short")
 
 
-def delivery(folder: Path, sink: KeepingSink, *rules: str) -> Delivery:
+def delivery(folder: Path, sink: KeepingSink, *rules: str) -> ReadingDelivery:
     folder.mkdir(exist_ok=True)
     keeping = Keeping(parse_keep_rules(rules))
-    return Delivery(sink, SeriesStore(folder, 100_000), Figures(), SYSTEM_CLOCK, keeping=keeping)
+    return ReadingDelivery(sink, SeriesStore(folder, 100_000), Figures(), SYSTEM_CLOCK, keeping=keeping)
 
 
-def deliver(to: Delivery, *readings: Reading, end: bool = False) -> None:
+def deliver(to: ReadingDelivery, *readings: Reading, end: bool = False) -> None:
     """Each as a poll of one source; then its end."""
 
     async def run() -> None:
@@ -113,7 +113,9 @@ def test_texts_stay_with_their_rows(tmp_path: Path) -> None:
 def test_the_log_of_an_agent_holds_batches_of_each_class(tmp_path: Path) -> None:
     """Numbered without gaps in the one lane of their source; a replay tells the source of them all."""
     log, intake, told = open_intake(tmp_path / "log")
-    to = Delivery(intake, SeriesStore(tmp_path, 100), Figures(), SYSTEM_CLOCK, keeping=Keeping(parse_keep_rules(RULES)))
+    to = ReadingDelivery(
+        intake, SeriesStore(tmp_path, 100), Figures(), SYSTEM_CLOCK, keeping=Keeping(parse_keep_rules(RULES))
+    )
     deliver(to, *readings({"a": 1, "debug.x": 2}, {"a": 3, "debug.x": 4}))
     headers = [entry.header for entry, _ in told.placed if entry.header.kind == BatchKind.SAMPLES]
     assert [(one.keep, one.id.sequence, one.rows) for one in headers] == [

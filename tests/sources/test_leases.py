@@ -11,15 +11,15 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from sources.registry.groups import Group, Network
-from sources.registry.leases import AGENTS, LEASES, Leases
-from sources.registry.session import Session
+from sources.poll.group_leases import AGENTS, LEASES, Leases
+from sources.poll.host_groups import HostGroup, Network
+from sources.poll.zookeeper_session import Session
 from tests.sources.helpers import registry, wipe
 from tests.waiting import until
 
 pytestmark = pytest.mark.stack
-FAR = frozenset(Group(f"c{i % 7}", f"10.7.{i // 200}.{i % 200 + 1}") for i in range(1_200))
-NONE: frozenset[Group] = frozenset()
+FAR = frozenset(HostGroup(f"c{i % 7}", f"10.7.{i // 200}.{i % 200 + 1}") for i in range(1_200))
+NONE: frozenset[HostGroup] = frozenset()
 
 
 class Side:
@@ -27,23 +27,23 @@ class Side:
 
     def __init__(self, tree: str, name: str, *own: str) -> None:
         self.session, self.mine, self.busy = Session(tree, 2.0), NONE, False
-        self.told: list[frozenset[Group]] = []
+        self.told: list[frozenset[HostGroup]] = []
         networks: frozenset[Network] = frozenset(ipaddress.ip_network(text) for text in own)
         self.leases = Leases(self.session, name, lambda: networks, self._settled, grace_s=0.3, reconcile_s=1.0)
 
-    def _settled(self, mine: frozenset[Group], leaving: frozenset[Group]) -> None:
+    def _settled(self, mine: frozenset[HostGroup], leaving: frozenset[HostGroup]) -> None:
         self.told.append(mine)
         self.mine = mine | leaving if self.busy else mine
         if not self.busy:
             for group in leaving:
                 self.leases.released(group)
 
-    def holds(self, groups: frozenset[Group]) -> bool:
+    def holds(self, groups: frozenset[HostGroup]) -> bool:
         return self.mine >= groups and all(self.leases.sure(group) for group in groups)
 
 
 @contextlib.asynccontextmanager
-async def side(tree: str, name: str, *own: str, wanted: frozenset[Group] = FAR) -> AsyncIterator[Side]:
+async def side(tree: str, name: str, *own: str, wanted: frozenset[HostGroup] = FAR) -> AsyncIterator[Side]:
     """An agent that is interested in all these groups."""
     one = Side(tree, name, *own)
     one.leases.want(wanted, NONE)
@@ -90,7 +90,7 @@ def test_a_group_changes_hands_only_when_it_is_given_up(tree: str) -> None:
     """The agent of the host comes; the other is in the middle of a poll."""
 
     async def run() -> None:
-        group = Group("shop", "10.7.7.7")
+        group = HostGroup("shop", "10.7.7.7")
         only = frozenset([group])
         async with side(tree, "a", wanted=only) as a:
             await until(lambda: a.holds(only), "the lease")
@@ -137,7 +137,7 @@ def test_what_somebody_deletes_is_taken_again(tree: str) -> None:
     """One lease, then everything."""
 
     async def run() -> None:
-        only = frozenset([Group("shop", "10.7.7.7"), Group("shop", "fd00::7")])
+        only = frozenset([HostGroup("shop", "10.7.7.7"), HostGroup("shop", "fd00::7")])
         async with side(tree, "a", wanted=only) as a:
             await until(lambda: a.holds(only), "the leases")
             for path in (f"{LEASES}/10.7.7.7,shop", "/artimon/polling"):
@@ -201,7 +201,7 @@ def test_a_session_that_was_not_shown_to_be_alive_is_in_doubt(tree: str) -> None
     """As in a process that was stopped for a while: what its client says of the session is what it knew before."""
 
     async def run() -> None:
-        only = frozenset([Group("shop", "10.7.7.7")])
+        only = frozenset([HostGroup("shop", "10.7.7.7")])
         async with side(tree, "a", wanted=only) as a:
             await until(lambda: a.holds(only), "the lease")
             a.leases._proven -= 60

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.loads.endpoints import endpoints
-from sources.registry.address import Endpoint
+from sources.base.endpoint_address import EndpointAddress
 from tests.bookkeeper.polling import REPOSITORY
 from tests.sources.helpers import registry
 from tests.waiting import eventually
@@ -40,13 +40,13 @@ class Polling:
 
     def since(self, time_ms: int) -> set[str]:
         """What it polled after that time."""
-        return {source for source, at in list(self.sources.items()) if at > time_ms}
+        return {source for source, at in self.sources.copy().items() if at > time_ms}
 
     def newest_ms(self) -> int:
         return max(list(self.sources.values()), default=0)
 
 
-def announce(tree: str, found: Sequence[Endpoint]) -> None:
+def announce(tree: str, found: Sequence[EndpointAddress]) -> None:
     with registry(tree) as client:
         client.ensure_path("/artimon/contexts/bench")
         nodes = [f"/artimon/contexts/bench/{one.address}:{one.uuid.hex()}" for one in found]

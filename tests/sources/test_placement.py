@@ -13,10 +13,10 @@ import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK, ManualClock
 from artimon.runtime.config_file import ConfigFileError
-from sources.errors import AddressError
-from sources.registry.address import parse_endpoint
-from sources.shared.placement import RETRY_MS, Placement
-from sources.shared.placement_rules import Rule, labels_by_rule, labels_of_name, read_rules
+from sources.base.endpoint_address import parse_endpoint
+from sources.base.errors import AddressError
+from sources.delivery.placement import RETRY_MS, Placement
+from sources.delivery.placement_rules import PlacementRule, labels_by_rule, labels_of_name, read_rules
 
 T = TypeVar("T")
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
@@ -123,7 +123,7 @@ def using(
     cache: Path,
     work: Callable[[Placement], Awaitable[T]],
     resolve: Callable[[str], str],
-    rules: tuple[Rule, ...] = (),
+    rules: tuple[PlacementRule, ...] = (),
     clock: ManualClock | None = None,
     deadline_s: float = 5.0,
 ) -> T:

@@ -12,11 +12,11 @@ import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Value
-from sources.config import SourceConfig
-from sources.errors import PollError
-from sources.processes.poller import Poller
-from sources.registry.address import Endpoint
-from sources.shared.limits import Limits
+from sources.base.endpoint_address import EndpointAddress
+from sources.base.errors import PollError
+from sources.delivery.poll_limits import PollLimits
+from sources.delivery.source_config import SourceConfig
+from sources.poll.poller import Poller
 from tests.sources.helpers import Behaviour, answering, columns, endpoint, reply
 from tests.waiting import LIMIT_S
 
@@ -26,7 +26,7 @@ VALUES: dict[str, Value] = {"a": 2**62, "b": float("nan"), "c": True, "d": "√ºn√
 
 def poller(port: int, deadline_s: float = 5.0, max_frame: int = 1 << 20) -> Poller:
     config = SourceConfig("a", "", Path("/nonexistent"), deadline_s=deadline_s, max_frame=max_frame, max_series=100)
-    return Poller(Endpoint("shop", "127.0.0.1", port, UUID), config, Limits(4), SYSTEM_CLOCK)
+    return Poller(EndpointAddress("shop", "127.0.0.1", port, UUID), config, PollLimits(4), SYSTEM_CLOCK)
 
 
 async def failure(behaviour: Behaviour, **limits: Any) -> str:
@@ -218,10 +218,12 @@ def test_those_that_hang_take_no_place_from_the_healthy() -> None:
 
     async def run() -> None:
         async with endpoint(hang) as dead, endpoint(answering(lambda: columns(UUID, VALUES))) as alive:
-            limits = Limits(4)
+            limits = PollLimits(4)
             config = SourceConfig("a", "", Path("/nonexistent"), deadline_s=600)
-            bad = [Poller(Endpoint("shop", "127.0.0.1", dead, UUID), config, limits, SYSTEM_CLOCK) for _ in range(8)]
-            good = Poller(Endpoint("shop", "127.0.0.1", alive, UUID), config, limits, SYSTEM_CLOCK)
+            bad = [
+                Poller(EndpointAddress("shop", "127.0.0.1", dead, UUID), config, limits, SYSTEM_CLOCK) for _ in range(8)
+            ]
+            good = Poller(EndpointAddress("shop", "127.0.0.1", alive, UUID), config, limits, SYSTEM_CLOCK)
             for one in bad:
                 one.failing = True
             hanging = [asyncio.create_task(one.poll()) for one in bad]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.labels import parse_canonical
-from sources.series.binding import bind
-from sources.series.reading import ReadingMaker, Schema, Variable
-from sources.series.relabel import ACTIONS, Rule, RuleError, Rules, make_rule
+from sources.state.reading import ReadingMaker, Schema, Variable
+from sources.state.relabel import ACTIONS, RelabelRule, RuleError, Rules, make_rule
+from sources.state.schema_binding import bind
 from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint, register, registry, running
 from tests.sources.jmx.bean_server import bean_server
 from tests.waiting import until
@@ -24,11 +24,11 @@ from tests.waiting import until
 LABELS = {"job": "web", "code": "500", "le": "+Inf"}
 
 
-def applied(*rules: Rule, name: str = "http_requests") -> tuple[str, dict[str, str]] | None:
+def applied(*rules: RelabelRule, name: str = "http_requests") -> tuple[str, dict[str, str]] | None:
     return Rules(rules).apply(name, LABELS, Counter())
 
 
-def rule(**settings: Any) -> Rule:
+def rule(**settings: Any) -> RelabelRule:
     return make_rule("r", **settings)
 
 

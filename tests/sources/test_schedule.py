@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artimon.model.clock import ManualClock
-from sources.schedule import (
+from sources.base.schedule import (
     MOST_PERIODS,
     PATIENT,
     announce_day,

@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import sources.series.binding
+import sources.state.schema_binding
 from artimon.model.batch import MAX_BLOCK, MAX_SAMPLES, Polled, Samples, SeriesBlock
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, Value
-from sources.errors import StateError
-from sources.series import state
-from sources.series.binding import bind
-from sources.series.reading import Reading, ReadingMaker, Schema, Variable
-from sources.series.series import FORGET_MS, Placed, Prepared, SourceSeries
-from sources.series.store import SeriesStore
+from sources.base.errors import StateError
+from sources.state import state_files as state
+from sources.state.reading import Reading, ReadingMaker, Schema, Variable
+from sources.state.schema_binding import bind
+from sources.state.series_memory import FORGET_MS, Placed, Prepared, SourceSeries
+from sources.state.state_store import SeriesStore
 from tests.waiting import until
 
 AUTOMATIC = {"context": "shop", "instance": "0", "host": "web1"}
@@ -109,7 +109,7 @@ def test_any_other_change_of_type_is_refused_counted_and_named(first: Value, sec
 
 
 def test_a_fingerprint_with_two_texts_is_refused_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources.series.binding, "fingerprint", lambda text: 42)
+    monkeypatch.setattr(sources.state.schema_binding, "fingerprint", lambda text: 42)
     process = Process(SourceSeries("s"))
     process.poll(10_000, a=1)
     placed, prepared = process.poll(20_000, a=2, b=100)

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from artimon.cli import app
 from artimon.runtime.config_file import ConfigFileError
-from sources.errors import TargetError
-from sources.foreign.sections import JobSection, RelabelSection, ScriptSection
-from sources.foreign.sources_file import SourcesFile, parse_sources, read_sources, read_targets
-from sources.prometheus.target import Job, PrometheusTarget, parse_address
+from sources.base.errors import TargetError
+from sources.scrape.sections import JobSection, RelabelSection, ScriptSection
+from sources.scrape.sources_file import SourcesFile, parse_sources, read_sources, read_targets
+from sources.targets.page_target import Job, PrometheusTarget, parse_address
 
 GOOD = """\
 prometheus:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sources.shared.owners import Owners
-from sources.shared.status import POLL_MS, POLL_SAMPLES, UP, Statuses
+from sources.delivery.endpoint_status import POLL_MS, POLL_SAMPLES, UP, Statuses
+from sources.delivery.source_owners import Owners
 
 HOUR = 3_600_000
 LABELS = {"context": "shop", "host": "web1", "instance": "0"}

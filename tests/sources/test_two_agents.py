@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from bookkeeper import Bookkeeper
-from bookkeeper.framed import FramedServer
-from bookkeeper.service import Identity, Service, idl
+from bookkeeper.rpc.framed_server import FramedServer
+from bookkeeper.rpc.poll_service import Identity, Service, idl
 from tests.sources.helpers import HOST, register, registry
 from tests.waiting import eventually
 

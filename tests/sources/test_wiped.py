@@ -16,8 +16,8 @@ import pytest
 
 from artimon.model.registration import Registration, zookeeper_client
 from artimon.stack.stack import Stack
-from bookkeeper.registration import EndpointRegistration
-from sources.registry.leases import AGENTS, LEASES
+from bookkeeper.process.ephemeral_node import EndpointRegistration
+from sources.poll.group_leases import AGENTS, LEASES
 from tests.sources.helpers import HOST, Application, KeepingSink, registry, running
 from tests.waiting import eventually, until
 

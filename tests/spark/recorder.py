@@ -16,7 +16,7 @@ from artimon.model.feed import FeedRange, decode_range
 from artimon.model.ranges import LaneRanges
 from artimon.model.routing import ownership, virtual_shard
 from artimon.model.vshards import mask_of, to_hex
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.spark import shards
 
 MiB = 1 << 20

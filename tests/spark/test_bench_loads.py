@@ -24,7 +24,7 @@ from benchmarks.loads.samples import SERIES_A_SOURCE, Expected, Source, number_o
 from benchmarks.loads.world import WrongCounts
 from pipeline.compaction.digest import digest
 from pipeline.spark import rows
-from sources.schedule import FIRST, LAST
+from sources.base.schedule import FIRST, LAST
 from varstore.shard import Shard
 
 NOW = 1_795_000_000_000

@@ -33,9 +33,9 @@ from pipeline.compaction.config import CompactorConfig
 from pipeline.log.framing import RecordType
 from pipeline.log.log import Entry, Log
 from pipeline.spark import rows
-from sources.series import state as source_state
-from sources.series.rows import Description
-from sources.series.series import SourceSeries
+from sources.state import state_files as source_state
+from sources.state.series_memory import SourceSeries
+from sources.state.series_rows import Description
 
 HOUR_MS = 3_600_000
 START_MS = 1_795_273_200_000

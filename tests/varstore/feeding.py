@@ -11,7 +11,7 @@ from artimon.model.codec import encode_samples
 from artimon.model.routing import partition_of
 from artimon.model.select import Buckets, SelectRequest
 from artimon.rawtable.state import Epochs, Span
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.spark.buckets import Life
 from pipeline.spark.feeding import FeedPlan, FeedResult, feed_records
 from pipeline.spark.shards import Shard as Live

@@ -17,7 +17,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.routing import ownership
 from artimon.model.select import NOT_HELD, SelectError
 from artimon.model.vshards import EVERY, from_hex, in_mask, mask_of, to_hex
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from tests.waiting import eventually
 from varstore.cluster.asked import Ask, Outcome
 from varstore.cluster.choosing import choose

@@ -15,7 +15,7 @@ from artimon.compute.reducing import Windows
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
-from bookkeeper.framed import ConnectionLost, FramedClient, FramedServer
+from bookkeeper.rpc.framed_server import ConnectionLost, FramedClient, FramedServer
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
 from tests.waiting import eventually
 from varstore.answers import parts, pushdown

@@ -28,7 +28,7 @@ from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequ
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import from_hex, mask_of, to_hex
 from artimon.stack.topics import Topic, make_topics
-from bookkeeper.framed import FramedClient
+from bookkeeper.rpc.framed_server import FramedClient
 from tests.pipeline.kafka_helpers import APPEND_TIME
 from tests.varstore.worlds import TestBatch, print_of, range_of, text_of
 from tests.waiting import eventually

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.vshards import union
-from bookkeeper.framed import FramedClient, Sent
+from bookkeeper.rpc.framed_server import FramedClient, Sent
 from varstore.cluster.choosing import Choice
 from varstore.cluster.directory import Place
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from artimon.model.clock import Clock
 from artimon.settings import security
-from bookkeeper.framed import FramedClient, FramedError
+from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from varstore.answers.answer import ANSWER_BYTES
 from varstore.cluster.asked import Ask, Part, Question, Running
 from varstore.cluster.directory import Place, Shards

@@ -10,7 +10,7 @@ from thriftpy2.thrift import TException
 
 from artimon.model.vshards import to_hex
 from artimon.settings import security
-from bookkeeper.framed import FramedClient, FramedError
+from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from varstore.cluster.directory import Place
 from varstore.service import idl
 

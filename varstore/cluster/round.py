@@ -9,7 +9,7 @@ from typing import Any
 from thriftpy2.thrift import TException
 
 from artimon.model.select import NOT_HELD, SelectError
-from bookkeeper.framed import ConnectionLost, FramedError
+from bookkeeper.rpc.framed_server import ConnectionLost, FramedError
 from varstore.cluster.asked import Check, Outcome, Part, Question
 from varstore.cluster.choosing import REFILLING, WHOLE, Choice, choose, explain
 from varstore.cluster.connections import ShardConnections

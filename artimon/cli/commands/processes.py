@@ -12,7 +12,7 @@ from artimon.cli.common import Panel
 from artimon.cli.settings_command import Given, settings_command
 
 if TYPE_CHECKING:
-    from sources.config import SourceConfig
+    from sources.delivery.source_config import SourceConfig
 
 PANEL = Panel.PROCESS
 app = typer.Typer()
@@ -39,8 +39,8 @@ def collector(
 def _check_files(settings: SourceConfig) -> None:
     """Refuses at the command line files that cannot be used, with line and column. A file of sources that does not
     exist may come."""
-    from sources.foreign.sources_file import read_sources
-    from sources.jmx.rule_file import read_rules
+    from sources.scrape.jmx.mapping_file import read_rules
+    from sources.scrape.sources_file import read_sources
 
     try:
         for path in settings.jmx_rules:
@@ -51,12 +51,12 @@ def _check_files(settings: SourceConfig) -> None:
         raise typer.BadParameter(str(problem)) from None
 
 
-@settings_command(app, "pipeline.agent:AgentConfig", "sources.config:SourceConfig")
+@settings_command(app, "pipeline.agent:AgentConfig", "sources.delivery.source_config:SourceConfig")
 def agent(given: Given) -> None:
     """Run an agent."""
     from artimon import processes
     from pipeline.agent import AgentConfig
-    from sources.config import SourceConfig
+    from sources.delivery.source_config import SourceConfig
 
     settings = given.make(AgentConfig)
     if settings.sites and settings.delivery != "end-to-end":
@@ -133,10 +133,10 @@ def smtp(given: Given) -> None:
     processes.smtp(given.make(SmtpConfig))
 
 
-@settings_command(app, "alerts.process:AlertsConfig")
+@settings_command(app, "alerts.engine_process:AlertsConfig")
 def alerts(given: Given, rules: Annotated[Path | None, typer.Option(help="Folder of the rule files.")] = None) -> None:
     """Run the alert engine."""
-    from alerts.process import AlertsConfig
+    from alerts.engine_process import AlertsConfig
     from artimon import processes
 
     settings = given.make(AlertsConfig, rules=rules or Path())

@@ -16,7 +16,7 @@ from pydantic import Field
 from artimon.model.batch import BatchError, BatchHeader, BatchId
 from artimon.model.codec import admit
 from artimon.model.registration import Registration
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.collectors import Endpoint
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel

@@ -13,7 +13,7 @@ from typing import Any
 from artimon.model.clock import Clock
 from artimon.model.exposure import family_of
 from artimon.settings import security
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.flows.options import FramedOptions, Server
 from pipeline.serving import naming_address
 

@@ -13,7 +13,7 @@ import xxhash
 
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.event_codec import encode_events
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, parcels_of
 from pipeline.flows.options import FramedOptions

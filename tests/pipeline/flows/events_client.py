@@ -10,7 +10,7 @@ from thriftpy2.thrift import TException
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.settings import security
-from bookkeeper.framed import FramedClient, FramedError
+from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from pipeline.flows.event import Event
 from pipeline.flows.sources.thrift import events_idl
 from pipeline.timer import backoff

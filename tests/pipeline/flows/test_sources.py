@@ -17,7 +17,7 @@ import pytest
 from artimon.model.batch import BatchId
 from artimon.model.event import MAX_BODY
 from artimon.model.event_codec import encode_events
-from bookkeeper.framed import FramedClient
+from bookkeeper.rpc.framed_server import FramedClient
 from pipeline.flows.builtin import builtin
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of

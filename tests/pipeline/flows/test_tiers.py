@@ -13,7 +13,7 @@ import pytest
 
 from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
-from bookkeeper.framed import FramedClient
+from bookkeeper.rpc.framed_server import FramedClient
 from pipeline.collector_client import NotSent, Reply
 from pipeline.collectors import Endpoint
 from pipeline.flows.encodings import Arrow, JsonOptions

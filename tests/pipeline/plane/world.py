@@ -14,7 +14,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK
-from bookkeeper.framed import FramedServer
+from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.agent import Agent, AgentConfig
 from pipeline.idl import collector_idl
 from pipeline.plane import decide

@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sources.dropin.file import GONE_POLLS
+from sources.dropin.file_source import GONE_POLLS
 from tests.sources.dropin.world import MINUTE, T, World, lines
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from artimon.model.labels import parse_canonical
 from artimon.model.values import Kind
-from sources.dropin.file import GONE_POLLS
-from sources.shared import file_thread
+from sources.delivery import file_thread
+from sources.dropin.file_source import GONE_POLLS
 from tests.sources.dropin.world import MINUTE, T, World, lines
 from tests.sources.helpers import HOST
 from tests.waiting import LIMIT_S
@@ -357,7 +357,7 @@ def test_the_age_of_each_file_and_its_lines_are_variables(tmp_path: Path) -> Non
 def test_labels_that_change_all_the_time_do_not_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sources.dropin.reader._MAX_KNOWN", 50)
+    monkeypatch.setattr("sources.dropin.file_parser._MAX_KNOWN", 50)
 
     async def run() -> None:
         world = World(tmp_path)

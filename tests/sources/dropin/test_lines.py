@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from artimon.model.labels import canonical
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, Value
-from sources.dropin.lines import Told, parse_line, parse_told, parse_value
-from sources.errors import LineError
+from sources.base.errors import LineError
+from sources.dropin.line_grammar import CommentMetadata, parse_line, parse_told, parse_value
 
 LABELS: list[tuple[bytes, dict[str, str]]] = [
     (b"", {}),
@@ -142,10 +142,10 @@ def test_canonical_text_is_read_as_it_is(name: str, labels: dict[str, str]) -> N
 
 
 def test_comments_tell_or_are_for_people() -> None:
-    assert parse_told(b"# kind a.b counter") == Told("kind", "a.b", Kind.COUNTER)
-    assert parse_told(b"#kind a.b gauge \r") == Told("kind", "a.b", Kind.GAUGE)
-    assert parse_told(b"# unit a ms") == Told("unit", "a", "ms")
-    assert parse_told(b"# help a  Time it  took") == Told("help", "a", "Time it  took")
-    assert parse_told(b"# birth 1377269041486") == Told("birth", "", 1377269041486)
+    assert parse_told(b"# kind a.b counter") == CommentMetadata("kind", "a.b", Kind.COUNTER)
+    assert parse_told(b"#kind a.b gauge \r") == CommentMetadata("kind", "a.b", Kind.GAUGE)
+    assert parse_told(b"# unit a ms") == CommentMetadata("unit", "a", "ms")
+    assert parse_told(b"# help a  Time it  took") == CommentMetadata("help", "a", "Time it  took")
+    assert parse_told(b"# birth 1377269041486") == CommentMetadata("birth", "", 1377269041486)
     for plain in (b"#", b"# kind of a mess", b"# kind a", b"# birth", b"# birth soon", b"# written by cron"):
         assert parse_told(plain) is None

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sources.dropin.disk import FileLimits
-from sources.dropin.file import GONE_POLLS
+from sources.dropin.file_source import GONE_POLLS
+from sources.dropin.folder_files import FileLimits
 from tests.sources.dropin.world import MINUTE, T, World, lines
 
 SMALL = FileLimits(files=3, file_bytes=4_000, lines=20, line_bytes=300)
@@ -194,7 +194,7 @@ def test_a_folder_too_full_to_be_listed_is_named_and_ends_nothing(
         world = World(tmp_path)
         world.put("a.artimon", *lines(T, n=1))
         await world.poll()
-        monkeypatch.setattr("sources.dropin.disk.MAX_ENTRIES", 0)
+        monkeypatch.setattr("sources.dropin.folder_files.MAX_ENTRIES", 0)
         await world.poll(GONE_POLLS + 1)
         assert world.problems == [f"{world.folder}: more than 0 entries: the others are not looked at"]
         assert world.values("n") == [1]

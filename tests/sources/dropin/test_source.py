@@ -21,8 +21,8 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.labels import canonical
 from artimon.model.values import Value
 from bookkeeper import Bookkeeper, dropin
-from sources.dropin.disk import FileLimits, OpenFile
-from sources.dropin.reader import LineReader
+from sources.dropin.file_parser import LineReader
+from sources.dropin.folder_files import FileLimits, OpenFile
 from tests.seeds import fixed_and_drawn
 from tests.sources.dropin.world import World
 from tests.sources.helpers import HOST, KeepingSink, running

@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 from artimon.model.values import Kind, ValueType
-from sources.dropin.file import GONE_POLLS
-from sources.dropin.owners import META, SeriesOwners
-from sources.series.rows import Description
-from sources.series.series import SourceSeries
+from sources.dropin.file_source import GONE_POLLS
+from sources.dropin.series_owners import META, SeriesOwners
+from sources.state.series_memory import SourceSeries
+from sources.state.series_rows import Description
 from tests.sources.dropin.world import T, World
 
 SAME = "room.celsius{context=room}"

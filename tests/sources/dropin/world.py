@@ -8,12 +8,12 @@ from pathlib import Path
 
 from artimon.model.clock import ManualClock
 from artimon.model.values import Value
-from sources.dropin.disk import FileLimits
+from sources.delivery.figures import Figures
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.delivery.source_owners import Owners
 from sources.dropin.folder import DropinFolder
-from sources.series.store import SeriesStore
-from sources.shared.delivery import Delivery
-from sources.shared.figures import Figures
-from sources.shared.owners import Owners
+from sources.dropin.folder_files import FileLimits
+from sources.state.state_store import SeriesStore
 from tests.sources.helpers import HOST, KeepingSink
 
 T = 1_800_000_000_000
@@ -37,7 +37,7 @@ class World:
         """Begin with an empty memory; what is on disk is read by `restart` only."""
         self.figures, self.owners = Figures(), Owners()
         self.store = SeriesStore(self._state, self._max_series)
-        delivery = Delivery(self.sink, self.store, self.figures, self.clock)
+        delivery = ReadingDelivery(self.sink, self.store, self.figures, self.clock)
         self.dropin = DropinFolder(self.folder, delivery, self.owners, LABELS, self._limits)
 
     async def restart(self, saved: bool = True) -> None:

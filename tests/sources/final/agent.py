@@ -15,8 +15,8 @@ from artimon.model.batch import Polled
 from artimon.model.clock import ManualClock
 from pipeline.intake import Intake
 from pipeline.log.log import Log
-from sources.processes import final_files, final_folder
-from sources.series import state
+from sources.poll import final_files, final_folder
+from sources.state import state_files as state
 from tests.crashing import kill_at
 from tests.sources.final.world import MINUTE, Process, T, World
 

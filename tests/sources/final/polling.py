@@ -11,7 +11,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from pipeline.intake import Intake
 from pipeline.log.log import Log
 from sources.artimon_source import ArtimonSource
-from sources.config import SourceConfig
+from sources.delivery.source_config import SourceConfig
 from tests.sources.helpers import HOST
 
 

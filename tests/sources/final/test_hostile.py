@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.final import HEADER, MAGIC, MAX_BYTES
-from sources.dropin.disk import OpenFile
-from sources.errors import FileRefused
-from sources.processes.final_files import FinalLimits, make_folder
+from bookkeeper.export.final import HEADER, MAGIC, MAX_BYTES
+from sources.base.errors import FileRefused
+from sources.dropin.folder_files import OpenFile
+from sources.poll.final_files import FinalLimits, make_folder
 from tests.sources.final.world import MINUTE, SOURCE, Process, World, increase_of, rows_of
 from tests.sources.helpers import KeepingSink
 
@@ -226,7 +226,7 @@ def test_the_state_on_disk_comes_before_the_deletion(world: World, monkeypatch: 
     async def run() -> None:
         await world.put(OLD.file, GOOD)
         with monkeypatch.context() as patched:
-            patched.setattr("sources.series.state.write", _full)
+            patched.setattr("sources.state.state_files.write", _full)
             assert await world.finals.sweep() == 1
             assert await world.finals.sweep() == 0
             assert world.files() == [OLD.file]

@@ -12,24 +12,24 @@ from typing import Any
 from artimon.model.clock import Clock, ManualClock
 from artimon.model.protocols import Sink
 from artimon.model.values import Kind, Value
-from bookkeeper.final import SUFFIX, encode
-from bookkeeper.service import idl
-from sources.config import SourceConfig
-from sources.processes.final_files import FinalLimits
-from sources.processes.final_folder import FinalFolder
-from sources.processes.wire import check_columns
-from sources.registry.address import Endpoint
-from sources.series.reading import Reading
-from sources.series.series import PORT
-from sources.series.store import SeriesStore
-from sources.shared.delivery import Delivery
-from sources.shared.figures import Figures
-from sources.shared.gathering import Gathering
-from sources.shared.limits import Limits
-from sources.shared.owners import Owners
-from sources.shared.placement import Placement
-from sources.shared.shared import Shared
-from sources.shared.status import Statuses
+from bookkeeper.export.final import SUFFIX, encode
+from bookkeeper.rpc.poll_service import idl
+from sources.base.endpoint_address import EndpointAddress
+from sources.delivery.commit_group import Gathering
+from sources.delivery.endpoint_status import Statuses
+from sources.delivery.figures import Figures
+from sources.delivery.placement import Placement
+from sources.delivery.poll_context import PollContext
+from sources.delivery.poll_limits import PollLimits
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.delivery.source_config import SourceConfig
+from sources.delivery.source_owners import Owners
+from sources.poll.final_files import FinalLimits
+from sources.poll.final_folder import FinalFolder
+from sources.poll.poll_codec import check_columns
+from sources.state.reading import Reading
+from sources.state.series_memory import PORT
+from sources.state.state_store import SeriesStore
 from tests.sources.helpers import HOST, KeepingSink, columns
 
 T = 1_800_000_000_000
@@ -88,11 +88,11 @@ class World:
         config.folder.mkdir(exist_ok=True, parents=True)
         self.figures, self.owners, clock = Figures(), Owners(), self.clock
         self.store = SeriesStore(config.folder, config.max_series)
-        self.delivery = Delivery(Gathering(self.sink), self.store, self.figures, clock)
+        self.delivery = ReadingDelivery(Gathering(self.sink), self.store, self.figures, clock)
         placement = Placement(config.folder / "names.json", (), clock, hostname=HOST)
         statuses = Statuses(config.folder / "vanished.json", MINUTE)
-        self.shared = Shared(
-            config, clock, Limits(4, 64), self.delivery, placement, self.owners, statuses, self.figures
+        self.shared = PollContext(
+            config, clock, PollLimits(4, 64), self.delivery, placement, self.owners, statuses, self.figures
         )
         own = frozenset([ipaddress.ip_network("10.1.1.1")])
         self.finals = FinalFolder(self.dropin, self.shared, lambda: own, self.limits)
@@ -135,8 +135,8 @@ class World:
         self.shared.placement.close()
 
 
-def endpoint_of(process: Process) -> Endpoint:
-    return Endpoint("shop", "127.0.0.1", 1, process.uuid)
+def endpoint_of(process: Process) -> EndpointAddress:
+    return EndpointAddress("shop", "127.0.0.1", 1, process.uuid)
 
 
 def increase_of(rows: Sequence[Row]) -> int:

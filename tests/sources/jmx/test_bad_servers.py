@@ -14,7 +14,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Value
 from artimon.runtime.config_file import ConfigFileError
 from sources.artimon_source import ArtimonSource
-from sources.jmx.target import JmxTarget, parse_target
+from sources.targets.bean_target import JmxTarget, parse_target
 from tests.sources.helpers import HOST, KeepingSink, running
 from tests.sources.jmx.bean_server import BeanServer, Serve, bean_server, good, saying
 from tests.waiting import until

@@ -18,7 +18,7 @@ from artimon.model.labels import parse_canonical
 from artimon.model.values import Value
 from artimon.stack.stack import Stack
 from sources.artimon_source import ArtimonSource
-from sources.jmx.target import JmxTarget
+from sources.targets.bean_target import JmxTarget
 from tests.sources.helpers import HOST, KeepingSink, running
 from tests.waiting import until
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from artimon.model.values import Kind
-from sources.jmx.answer import parse_answers
-from sources.jmx.mapper import Mapper
-from sources.jmx.rule_file import rule_set
+from sources.scrape.jmx.bean_answer import parse_answers
+from sources.scrape.jmx.bean_mapper import Mapper
+from sources.scrape.jmx.mapping_file import rule_set
 
 REGION = "Namespace_{}_table_{}_region_{}_metric_{}"
 BEANS = [

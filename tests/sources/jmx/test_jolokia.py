@@ -20,11 +20,11 @@ from artimon.model.values import Value
 from artimon.stack import jars
 from artimon.stack.java import find_java
 from artimon.stack.stack import Stack
-from sources.errors import PollError
-from sources.jmx.answer import Answer, start_of
-from sources.jmx.jolokia import Read, escaped, parse_bulk, parse_singles, reads
-from sources.jmx.mapper import Mapper
-from sources.jmx.rule_file import RULE_SETS, parse_rules, rule_set
+from sources.base.errors import PollError
+from sources.scrape.jmx.bean_answer import BeanAnswer, start_of
+from sources.scrape.jmx.bean_mapper import Mapper
+from sources.scrape.jmx.jolokia import Read, escaped, parse_bulk, parse_singles, reads
+from sources.scrape.jmx.mapping_file import RULE_SETS, parse_rules, rule_set
 from tests.sockets import free_port
 from tests.sources.helpers import HOST, KeepingSink, registry, running
 from tests.waiting import eventually, until
@@ -126,7 +126,7 @@ JSON = st.recursive(
 @given(st.lists(JSON | st.fixed_dictionaries({"status": st.just(200), "value": JSON}), min_size=3, max_size=3))
 def test_no_json_makes_it_raise_anything_else(content: list[Any]) -> None:
     asked = reads(RULES)
-    ways: list[Callable[[], Answer]] = [
+    ways: list[Callable[[], BeanAnswer]] = [
         lambda: parse_bulk(json.dumps(content).encode(), asked),
         lambda: parse_singles([json.dumps(one).encode() for one in content], asked),
     ]

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artimon.model.values import Kind, Value
-from sources.errors import PollError
-from sources.jmx.answer import parse_answers, start_of
-from sources.jmx.mapper import Mapper
-from sources.jmx.names import camel, parse_bean_pattern, parse_pattern, snake, split_bean_name
-from sources.jmx.rule_file import RULE_SETS, parse_rules, rule_set
+from sources.base.errors import PollError
+from sources.scrape.jmx.bean_answer import parse_answers, start_of
+from sources.scrape.jmx.bean_mapper import Mapper
+from sources.scrape.jmx.mapping_file import RULE_SETS, parse_rules, rule_set
+from sources.scrape.jmx.name_patterns import camel, parse_bean_pattern, parse_pattern, snake, split_bean_name
 
 RULES = parse_rules(
     """

@@ -13,7 +13,7 @@ import pytest
 from artimon import settings
 from artimon.stack import jars
 from artimon.stack.java import find_java
-from sources.jmx.rule_file import rule_set
+from sources.scrape.jmx.mapping_file import rule_set
 from tests.sockets import free_port
 from tests.sources.helpers import HOST, KeepingSink, running
 from tests.waiting import until

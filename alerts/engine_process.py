@@ -1,0 +1,205 @@
+"""The process of the engine: its folder, its threads, its place in ZooKeeper, its health."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, Any
+
+from alerts.evaluation.alert_engine import Engine, EngineConfig
+from alerts.receivers.letter_sender import Senders
+from alerts.state.database import Database, _nothing, open_database
+from alerts.state.errors import AlertsError
+from alerts.state.publication import ALERTS_PATH
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.health import HealthFile, Publish, unpublished
+from artimon.model.registration import Registration, zookeeper_client
+from artimon.runtime.process_options import Health, Option, Zookeeper, in_milliseconds, process_name
+from varstore.cluster.client import VarstoreClient
+
+log = logging.getLogger(__name__)
+
+HEALTH_S = 1.0
+SHOWN_S = 3.0
+"""How long the display may be behind what became of the mails."""
+STUCK_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsConfig:
+    """Settings of one engine. `to`: targets of rules that name no receiver. `receivers`: settings of the kinds of
+    receivers, by name, see alerts/receivers. `page`: address of the page for links."""
+
+    zookeeper: Zookeeper
+    rules: Path
+    """Folder of the rule files."""
+    data: Annotated[
+        Path,
+        Option("Folder of the engine's state, of one engine only.", place=lambda place: place.data / "alerts"),
+    ]
+    receivers: Mapping[str, Any] = field(default_factory=dict)
+    smtp: Annotated[str, Option("host:port of the mail server (ARTIMON_SMTP).", place=attrgetter("smtp"))] = ""
+    id: Annotated[str, process_name("Name of this engine.")] = "alerts"
+    page: Annotated[str, Option("Address of the page, for the links in mails.", "--link", place=attrgetter("api"))] = ""
+    to: Annotated[tuple[str, ...], Option("Where mails of rules without receivers go.")] = ("artimon@localhost",)
+    sender: Annotated[str, Option("From whom mails are.")] = "artimon@localhost"
+    smtp_settings: Annotated[Path | None, Option("JSON file, mode 0600: starttls, ca, user, password, sender.")] = None
+    settle_ms: Annotated[int, in_milliseconds("How long after its end a bucket counts as settled.", "--settle")] = (
+        15_000
+    )
+    health: Health = None
+
+
+def run_alerts(
+    config: AlertsConfig,
+    stop: threading.Event,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    publish: Publish = unpublished,
+    hook: Callable[[str], None] = _nothing,
+) -> None:
+    """Run the engine until `stop`. AlertsError if it cannot run as it is configured."""
+    with ExitStack() as closing:
+        closing.callback(os.close, _take(config.data))
+        database, memory, damage = open_database(config.data, clock.now_ms(), hook)
+        closing.callback(database.close)
+        senders = Senders(database, config.receivers, config.page, clock, hook)
+        client = zookeeper_client(config.zookeeper)
+        client.start_async()
+        closing.callback(client.close)
+        closing.callback(client.stop)
+        store = closing.enter_context(VarstoreClient(client, clock=clock))
+        engine = Engine(
+            EngineConfig(config.id, config.rules, config.to, config.page, config.settle_ms),
+            store,
+            database,
+            memory,
+            clock,
+            newest_samples=lambda: _newest(store),
+            hook=hook,
+        )
+        running = AlertsProcess(engine, senders, database, clock, damage)
+        running.registration = Registration(client, f"{ALERTS_PATH}/{config.id}", engine.display(running.mail()))
+        running.run(HealthFile(config.health, "alerts", clock, publish), stop)
+
+
+def _newest(store: VarstoreClient) -> Iterable[int]:
+    return [int(status.get("newest_sample_ms") or 0) for status in store.statuses().values()]
+
+
+def _take(folder: Path) -> int:
+    """The lock on the data folder: two engines on one would send everything twice."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise AlertsError(f"{folder} cannot be used: {error.strerror}; give another --data") from error
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(held)
+        raise AlertsError(f"another engine runs on {folder}: give each a --data of its own") from error
+    return held
+
+
+class AlertsProcess:
+    """Evaluation in a thread of its own, so that health is told while the store is slow."""
+
+    registration: Registration
+
+    def __init__(self, engine: Engine, senders: Senders, database: Database, clock: Clock, damage: str) -> None:
+        self._engine, self._senders, self._database, self._clock = engine, senders, database, clock
+        self._damage = damage
+        self._failing = ""
+        self._turned = self._shown = clock.monotonic()
+        self._shown_mail: dict[str, Any] = {}
+        self._showing = threading.Lock()
+        """Guards `_shown`, `_shown_mail` and the order of updates; the registration's own lock is taken within."""
+
+    def run(self, health: HealthFile, stop: threading.Event) -> None:
+        """Until `stop`; ends at most a few seconds after it, an evaluation under way is left undone."""
+        self.registration.start()
+        self._senders.start()
+        evaluating = threading.Thread(target=self._evaluate, args=(stop,), name="alert rules", daemon=True)
+        evaluating.start()
+        while not stop.is_set():
+            self._say(health)
+            self._show_mail()
+            self._clock.wait(stop, HEALTH_S)
+        self._senders.stop(8.0)
+        evaluating.join(3.0)
+        self.registration.stop(2.0)
+
+    def _evaluate(self, stop: threading.Event) -> None:
+        engine = self._engine
+        while not stop.is_set():
+            try:
+                if engine.evaluate_due():
+                    self._senders.wake()
+                    self._failing = ""
+                    self._show()
+            except Exception as error:  # a full disk, or a defect: say so, and try again, rather than end
+                if not stop.is_set():
+                    log.exception("evaluation")
+                    self._failing = f"evaluation: {type(error).__name__}: {error}"
+                    self._clock.wait(stop, 5.0)
+            self._turned = self._clock.monotonic()
+            self._clock.wait(stop, engine.wait_s())
+
+    def _show(self) -> None:
+        with self._showing:
+            self._shown, self._shown_mail = self._clock.monotonic(), self.mail()
+            self.registration.update(self._engine.display(self._shown_mail))
+
+    def _show_mail(self) -> None:
+        """Mails go out after the evaluation that made them was shown."""
+        if self._clock.monotonic() - self._shown >= SHOWN_S and self.mail() != self._shown_mail:
+            self._show()
+
+    def mail(self) -> dict[str, Any]:
+        """How it stands with mails, as the znode shows it."""
+        counts, figures = self._database.counts(), self._senders.figures
+        problem = figures.problem or "; ".join(self._database.failures(1))
+        return {"pending": counts["pending"], "sent": figures.sent, "failed": counts["failed"], "problem": problem}
+
+    def figures(self) -> dict[str, Any]:
+        """Counts since the start, and what holds now."""
+        engine, shot, sent = self._engine, self._engine.snapshot, self._senders.figures
+        return {
+            "rules": dict(shot.rules or {}),
+            "alerts": dict(shot.alerts or {}),
+            "evaluations": engine.evaluations,
+            "last_ms": shot.time_ms,
+            "duration_ms": round(shot.duration_ms),
+            "questions": shot.questions,
+            "missed": engine.missed,
+            "mail": {
+                "made": engine.made,
+                "sent": sent.sent,
+                "failed": sent.failed,
+                "pending": self._database.counts()["pending"],
+                "dropped": self._database.dropped,
+            },
+            "damaged": int(bool(self._damage)),
+            "problems": self._problems(),
+        }
+
+    def _problems(self) -> list[str]:
+        dropped = self._database.dropped
+        too_many = f"{dropped} letters dropped: too many wait" if dropped else ""
+        own = [self._damage, too_many, self._senders.figures.problem, self._engine.snapshot.failing]
+        own += [f"letter not sent: {problem}" for problem in self._database.failures(3)]
+        conflict = "another engine has the same id" if self.registration.conflict else ""
+        return [*(problem for problem in (*own, conflict) if problem), *self._engine.snapshot.problems]
+
+    def _say(self, health: HealthFile) -> None:
+        stuck = self._clock.monotonic() - self._turned > STUCK_S
+        problem = self._failing or ("the evaluation does not come to its end" if stuck else "")
+        health.write("failing" if problem else "ok", problem, **self.figures())

@@ -1,0 +1,228 @@
+"""The engine: each minute, on the newest settled bucket, every rule; then all that follows of it in one commit.
+
+Threads: this one decides, `Sender` mails, and whoever runs the engine reads `snapshot`, which is replaced whole. All
+other state belongs to the engine's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from alerts.evaluation.rule_evaluator import STEP_MS, Evaluator, Judged, is_lagging, leave
+from alerts.evaluation.verdicts import AlertStep
+from alerts.evaluation.view import View
+from alerts.rules.rulebook import InForce, RuleBook
+from alerts.state.alert import Alert, Change, RuleMemory
+from alerts.state.database import Commit, Database, Memory, _nothing
+from alerts.state.notification import Letter, letters, notify, resolved_of
+from alerts.state.rule import Labels, Rule
+from artimon.model.clock import Clock
+from artimon.model.select import SelectError, Store
+
+log = logging.getLogger(__name__)
+
+BUDGET_S = 50.0
+"""An evaluation that takes longer leaves the remaining rules for the next one."""
+
+Row = tuple[str, Labels, Alert | None, tuple[Letter, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """`default`: targets of rules that name no receiver; `page`: address of the page for links; `settle_ms` after its
+    end a bucket counts as settled."""
+
+    id: str
+    rules: Path
+    default: tuple[str, ...]
+    page: str = ""
+    settle_ms: int = 15_000
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the last evaluation left, for figures and display."""
+
+    time_ms: int = 0
+    duration_ms: float = 0.0
+    questions: int = 0
+    rules: Mapping[str, int] | None = None
+    alerts: Mapping[str, int] | None = None
+    problems: tuple[str, ...] = ()
+    failing: str = ""
+
+
+class Engine:
+    """`evaluate_due` does what is due; nothing else changes the state."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        store: Store,
+        database: Database,
+        memory: Memory,
+        clock: Clock,
+        *,
+        newest_samples: Callable[[], Iterable[int]] = tuple,
+        hook: Callable[[str], None] = _nothing,
+    ) -> None:
+        self._config, self._store, self._database, self._clock = config, store, database, clock
+        self._memory, self._newest_samples, self._hook = memory, newest_samples, hook
+        self._book = RuleBook(config.rules, config.default, memory.files)
+        self._force = InForce()
+        self._judged: dict[str, Judged] = {}
+        self.evaluations = 0
+        self.made = 0
+        """Letters made since the start."""
+        self.snapshot = Snapshot(memory.time_ms)
+
+    @property
+    def missed(self) -> int:
+        """Minutes that were never evaluated, since the state began."""
+        return self._memory.missed
+
+    # ---- when
+
+    def due(self) -> int | None:
+        """The end of the bucket to evaluate now, None if that was done.
+
+        Where the clock went back by more than two minutes the memory of later evaluations does not count."""
+        newest = (self._clock.now_ms() - self._config.settle_ms) // STEP_MS * STEP_MS
+        last = self._memory.time_ms
+        if last < newest or last - newest > 2 * STEP_MS:
+            return newest
+        return None
+
+    def wait_s(self) -> float:
+        """Seconds until the next evaluation is due, at most one."""
+        next_ms = self._memory.time_ms + STEP_MS + self._config.settle_ms
+        return min(1.0, max(0.05, (next_ms - self._clock.now_ms()) / 1000))
+
+    def evaluate_due(self) -> bool:
+        """Evaluate if it is time; whether it was."""
+        time_ms = self.due()
+        if time_ms is None:
+            return False
+        self.evaluate(time_ms)
+        return True
+
+    # ---- what
+
+    def evaluate(self, time_ms: int) -> None:
+        """One evaluation, from the rule files to the commit. Raises what the database raises; then nothing happened."""
+        began = perf_counter()
+        self._force = force = self._book.read(self._clock.now_ms())
+        memory = self._memory
+        missed = max(0, (time_ms - memory.time_ms) // STEP_MS - 1) if memory.time_ms else 0
+        gone = leave(memory.known, force.rules, time_ms)
+        evaluator = Evaluator(self._store, force.rules.values(), time_ms, self._lagging(time_ms), self._in_time(began))
+        judged = {}
+        for name, rule in force.rules.items():
+            known = memory.known.get(name)
+            before = known.alerts if known is not None and name not in gone else {}
+            judged[name] = evaluator.judge(rule, before)
+        self._hook("evaluated")
+        rows, told = self._rows(gone, judged)
+        self._commit(time_ms, memory.missed + missed, rows, told)
+        self._hook("committed")
+        self._judged = judged
+        self.evaluations += 1
+        self._take_snapshot((perf_counter() - began) * 1000, evaluator.questions)
+
+    def _in_time(self, began: float) -> Callable[[], bool]:
+        return lambda: perf_counter() - began < BUDGET_S
+
+    def _lagging(self, time_ms: int) -> bool:
+        try:
+            return is_lagging(self._newest_samples(), time_ms)
+        except SelectError:  # the rules will say so themselves
+            return False
+
+    def _rows(
+        self, gone: Mapping[str, list[AlertStep]], judged: Mapping[str, Judged]
+    ) -> tuple[list[Row], list[Letter]]:
+        """Alerts to write, and the letters about them; ends of old alerts before new ones."""
+        rows: list[Row] = []
+        told: list[Letter] = []
+        for name, steps in gone.items():
+            rows += [self._row(name, None, one, told) for one in steps]
+        for name, found in judged.items():
+            rule = self._force.rules[name]
+            rows += [self._row(name, rule, one, told) for one in found.steps]
+        return rows, told
+
+    def _row(self, name: str, rule: Rule | None, one: AlertStep, told: list[Letter]) -> Row:
+        before = self._memory.told.get((name, one.labels), ())
+        if one.change is Change.FIRING and rule is not None and one.alert is not None:
+            before = tuple(letters(notify(rule, one.labels, one.alert, Change.FIRING), self._force.targets(rule)))
+            told += before
+        elif one.change is Change.RESOLVED and one.alert is not None:
+            # those who were told that it fires are told that it ends, whoever the receivers are by now
+            for letter in before:
+                ended = (
+                    notify(rule, one.labels, one.alert, Change.RESOLVED)
+                    if rule is not None
+                    else resolved_of(letter.notification, one.alert)
+                )
+                told.append(Letter(ended, letter.target))
+        kept = one.alert is not None and one.alert.phase.notified
+        return name, one.labels, one.alert, before if kept else ()
+
+    def _commit(self, time_ms: int, missed: int, rows: list[Row], told: list[Letter]) -> None:
+        """To disk first, then to memory."""
+        memory, force = self._memory, self._force
+        changed = [row for row in rows if self._differs(row)]
+        digests = {name: rule.digest for name, rule in force.rules.items()}
+        files = force.files if dict(force.files) != memory.files else None
+        held = {name for name, _, alert, _ in rows if alert is not None}
+        needed = {name: digest for name, digest in digests.items() if name in held}
+        self._database.commit(Commit(time_ms, missed, needed, changed, told, files))
+        self.made += len(told)
+        memory.time_ms, memory.missed, memory.files = time_ms, missed, dict(force.files)
+        known = {name: dict(one.alerts) for name, one in memory.known.items()}
+        for name, labels, alert, letters_of in rows:
+            if alert is None:
+                known.get(name, {}).pop(labels, None)
+                memory.told.pop((name, labels), None)
+            else:
+                known.setdefault(name, {})[labels] = alert
+                memory.told[name, labels] = letters_of
+        old = memory.known
+        memory.known = {
+            name: RuleMemory(digests.get(name) or old[name].digest, alerts) for name, alerts in known.items() if alerts
+        }
+
+    def _differs(self, row: Row) -> bool:
+        name, labels, alert, told = row
+        known = self._memory.known.get(name)
+        return alert is None or known is None or known.alerts.get(labels) != alert or bool(told)
+
+    # ---- telling
+
+    def _take_snapshot(self, duration_ms: float, questions: int) -> None:
+        force, memory, view = self._force, self._memory, self.view()
+        states = view.rule_counts()
+        errors = sorted({judged.error for judged in self._judged.values() if judged.error})
+        self.snapshot = Snapshot(
+            memory.time_ms,
+            duration_ms,
+            questions,
+            states,
+            view.alert_counts(),
+            force.problems,
+            f"{states['error']} of {len(force.rules)} rules have no answer: {errors[0]:.300}" if errors else "",
+        )
+
+    def view(self) -> View:
+        """What the engine shows now."""
+        config, memory = self._config, self._memory
+        return View(config.id, config.page, memory.time_ms, self._force, memory.known, memory.told, self._judged)
+
+    def display(self, mail: Mapping[str, Any]) -> bytes:
+        """The JSON of the znode."""
+        return self.view().encode(mail)

@@ -1,0 +1,149 @@
+"""One evaluation: asks the store for every rule, and says what becomes of every alert. Changes nothing itself."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from alerts.evaluation.shared_store import Asked, SharedStore, popular_names
+from alerts.evaluation.verdicts import AlertStep, Newest, RuleFailed, advance, answer_of, dismissed, newest_values
+from alerts.state.alert import Alert, RuleMemory
+from alerts.state.rule import Labels, Rule
+from artimon.model.select import Buckets, SelectError, Store
+from query_dsl import NothingSelected, QueryError, evaluate
+from query_dsl.stores.levels import SETTLE_MS
+
+log = logging.getLogger(__name__)
+
+STEP_MS = 60_000
+LAG_MS = 300_000
+
+Alerts = Mapping[str, Mapping[Labels, Alert]]
+"""Rule name -> labels -> alert."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What one evaluation found of one rule. `error` not "": nothing was decided."""
+
+    steps: Sequence[AlertStep] = ()
+    error: str = ""
+    duration_ms: float = 0.0
+
+
+class Evaluator:
+    """Answers the rules at one evaluation time, sharing what they have in common; made anew for each evaluation."""
+
+    def __init__(
+        self, store: Store, rules: Iterable[Rule], time_ms: int, lagging: bool, in_time: Callable[[], bool]
+    ) -> None:
+        rules = list(rules)
+        self._store = SharedStore(store, popular_names(rule.query.node for rule in rules))
+        self._twice = {text for text, count in Counter(rule.expr for rule in rules).items() if count > 1}
+        self._answers: dict[str, tuple[Newest, str, list[Asked]]] = {}
+        self._time_ms, self._lagging, self._in_time = time_ms, lagging, in_time
+
+    @property
+    def questions(self) -> int:
+        """So many selects went to the store."""
+        return self._store.questions
+
+    def judge(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> Judged:
+        """What becomes of the rule's alerts at this evaluation."""
+        began = perf_counter()
+        if not self._in_time():
+            return Judged(error="not evaluated: the evaluation took too long, and stopped before this rule")
+        try:
+            steps = self._steps(rule, alerts)
+        except RuleFailed as problem:
+            return Judged(error=str(problem), duration_ms=(perf_counter() - began) * 1000)
+        except Exception as problem:  # a rule that meets a defect must not stop the others
+            log.exception("rule %s", rule.name)
+            error = f"{type(problem).__name__}: {problem}"
+            return Judged(error=error, duration_ms=(perf_counter() - began) * 1000)
+        return Judged(steps, "", (perf_counter() - began) * 1000)
+
+    def _steps(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> list[AlertStep]:
+        newest, error, asked = self._ask(rule)
+        if error:
+            raise RuleFailed(error)
+        answer = answer_of(rule, newest)
+        endings = _Endings(asked, {name for name, _ in rule.labels})
+        return advance(rule, alerts, answer, self._time_ms, endings, self._lagging)
+
+    def _ask(self, rule: Rule) -> tuple[Newest, str, list[Asked]]:
+        """(newest values, none where nothing is selected; why there is no answer; what the store was asked)."""
+        found = self._answers.get(rule.expr)
+        if found is None:
+            found = self._evaluated(rule)
+            if rule.expr in self._twice:
+                self._answers[rule.expr] = found
+        return found
+
+    def _evaluated(self, rule: Rule) -> tuple[Newest, str, list[Asked]]:
+        self._store.begin()
+        newest: Newest = []
+        error = ""
+        try:
+            newest = newest_values(evaluate(rule.query, self._store, self._time_ms + SETTLE_MS))
+        except NothingSelected:
+            pass
+        except (QueryError, SelectError) as problem:
+            error = problem.message if isinstance(problem, QueryError) else str(problem)
+        partial = self._store.partial
+        return newest, error or (f"the answer is not whole: {partial}" if partial else ""), self._store.asked
+
+
+class _Endings:
+    """Whether every series behind the labels of an alert has ended, by what the store was asked for its rule."""
+
+    def __init__(self, asked: Sequence[Asked], own: set[str]) -> None:
+        self._questions, self._own = asked, own
+        self._asked: list[Buckets] = []
+        self._rows: dict[tuple[str, str], set[tuple[int, int]]] | None = None
+        self._all: set[tuple[int, int]] = set()
+
+    def __call__(self, labels: Labels) -> bool:
+        if self._rows is None:
+            self._asked = self._answered()
+            self._rows = self._index()
+        pairs = [pair for pair in labels if pair[0] not in self._own]
+        behind = set.intersection(*(self._rows.get(pair, set()) for pair in pairs)) if pairs else self._all
+        return bool(behind) and all(int(self._asked[i].ended_ms[row]) > 0 for i, row in behind)
+
+    def _answered(self) -> list[Buckets]:
+        try:
+            return [ask() for ask in self._questions]
+        except SelectError:
+            return []  # nobody knows: then it has not ended
+
+    def _index(self) -> dict[tuple[str, str], set[tuple[int, int]]]:
+        rows: dict[tuple[str, str], set[tuple[int, int]]] = {}
+        for i, buckets in enumerate(self._asked):
+            if len(buckets.ended_ms) != len(buckets.series):
+                continue
+            for row, series in enumerate(buckets.series):
+                self._all.add((i, row))
+                for pair in series.labels.items():
+                    rows.setdefault(pair, set()).add((i, row))
+        return rows
+
+
+def leave(known: Mapping[str, RuleMemory], rules: Mapping[str, Rule], time_ms: int) -> dict[str, list[AlertStep]]:
+    """What becomes of the alerts of rules that are no more, or ask something else than when they began."""
+    gone: dict[str, list[AlertStep]] = {}
+    for name, before in known.items():
+        rule = rules.get(name)
+        if rule is not None and rule.digest == before.digest:
+            continue
+        reason = "the rule was removed" if rule is None else "the rule was changed"
+        gone[name] = [AlertStep(labels, *dismissed(alert, time_ms, reason)) for labels, alert in before.alerts.items()]
+    return gone
+
+
+def is_lagging(newest_samples_ms: Iterable[int], time_ms: int) -> bool:
+    """Whether a shard holds nothing of the bucket that ends at `time_ms`, yet was fed in the minutes before."""
+    return any(time_ms - LAG_MS < newest <= time_ms - STEP_MS for newest in newest_samples_ms)

@@ -1,0 +1,122 @@
+"""From an answer to verdicts: which alerts there are, what the value says of each, what missing data means. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from alerts.state.alert import Alert, AlertPhase, AlertVerdict, Change, Says, step
+from alerts.state.conditions import ConditionError, Value
+from alerts.state.rule import Labels, Missing, Rule
+from query_dsl import Matrix
+from query_dsl.results.cells import Key
+from query_dsl.tree.selector import series_text
+from query_dsl.tree.timing import format_duration
+
+MAX_ALERTS = 10_000
+"""Alerts of one rule."""
+MISSING_MS = 86_400_000
+"""After so long without data no policy holds an alert any longer."""
+
+Newest = Sequence[tuple[Key, Value | None]]
+Answer = Mapping[Labels, Value]
+Ended = Callable[[Labels], bool]
+
+
+class RuleFailed(Exception):
+    """A rule that cannot be judged at this evaluation; its alerts stay as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertStep:
+    """One alert that is there after the evaluation, or (None) is no more."""
+
+    labels: Labels
+    alert: Alert | None
+    change: Change | None
+
+
+def newest_values(matrix: Matrix) -> Newest:
+    """Each series with its value in the newest bucket, None where it has none."""
+    column = matrix.column
+    if not matrix.keys:
+        return []
+    last = type(column)(column.types, column.cells[:, -1:], column.present[:, -1:])
+    values = Matrix(matrix.keys, replace(matrix.grid, n=1), last, matrix.strings).latest()
+    return list(zip(matrix.keys, values, strict=True))
+
+
+def answer_of(rule: Rule, newest: Newest) -> dict[Labels, Value]:
+    """Labels of each alert -> newest value; RuleFailed where two series would be one alert."""
+    found: dict[Labels, Value] = {}
+    first: dict[Labels, Key] = {}
+    for key, value in newest:
+        labels = rule.alert_labels(key.labels)
+        if labels in first:
+            pair = " and ".join(series_text(one.name, dict(one.labels)) for one in (first[labels], key))
+            raise RuleFailed(f"{pair} would be one alert: ask for one variable, or reduce to the labels that matter")
+        first[labels] = key
+        if value is not None:
+            found[labels] = value
+    return found
+
+
+def judge(rule: Rule, value: Value) -> AlertVerdict:
+    """What a value says; RuleFailed if the condition cannot judge it."""
+    try:
+        if rule.threshold.holds(value):
+            return AlertVerdict(Says.TRUE, value)
+        if rule.resolve is not None and not rule.resolve.holds(value):
+            return AlertVerdict(Says.BETWEEN, value)
+    except ConditionError as problem:
+        raise RuleFailed(str(problem)) from None
+    return AlertVerdict(Says.FALSE, value)
+
+
+def without_data(rule: Rule, alert: Alert, now_ms: int, *, ended: bool, lagging: bool) -> AlertVerdict:
+    """What it means that an alert's series has no value in the newest bucket."""
+    if ended:
+        return AlertVerdict(Says.FALSE, reason="the source says that the series ended")
+    if now_ms - (alert.data_ms or alert.since_ms) > MISSING_MS:
+        return AlertVerdict(Says.FALSE, reason=f"no data for {format_duration(MISSING_MS)}")
+    if lagging or rule.missing is Missing.KEEP:
+        return AlertVerdict(Says.KEEP, reason="no data")
+    if rule.missing is Missing.FIRE:
+        return AlertVerdict(Says.TRUE, reason="no data")
+    return AlertVerdict(Says.FALSE, reason="no data")
+
+
+def advance(
+    rule: Rule, alerts: Mapping[Labels, Alert], answer: Answer, now_ms: int, ended: Ended, lagging: bool = False
+) -> list[AlertStep]:
+    """Every alert of the rule after the evaluation at `now_ms`; what was not and is not is left out.
+
+    `alerts`: what there was. `ended`: whether the source of these labels said goodbye. RuleFailed: nothing changed."""
+    steps = []
+    for labels, value in answer.items():
+        known, verdict = alerts.get(labels), judge(rule, value)
+        if known is None and verdict.says is not Says.TRUE and rule.missing is not Missing.FIRE:
+            continue
+        alert, change = step(known, verdict, now_ms, rule.hold_ms)
+        if alert is None and rule.missing is Missing.FIRE:  # remembered, so that its silence is noticed
+            alert = Alert(AlertPhase.INACTIVE, 0, 0, now_ms, value)
+        steps.append(AlertStep(labels, alert, change))
+    for labels, known in alerts.items():
+        if labels not in answer:
+            steps.append(_silent(rule, labels, known, now_ms, ended(labels), lagging))
+    if sum(one.alert is not None for one in steps) > MAX_ALERTS:
+        raise RuleFailed(f"more than {MAX_ALERTS} alerts at once: reduce to fewer series, or narrow the selector")
+    return steps
+
+
+def _silent(rule: Rule, labels: Labels, known: Alert, now_ms: int, ended: bool, lagging: bool) -> AlertStep:
+    verdict = without_data(rule, known, now_ms, ended=ended, lagging=lagging)
+    alert, change = step(known, verdict, now_ms, rule.hold_ms)
+    if known.phase is AlertPhase.INACTIVE and verdict.says is Says.KEEP:
+        alert = known
+    return AlertStep(labels, alert, change)
+
+
+def dismissed(alert: Alert, now_ms: int, reason: str) -> tuple[Alert | None, Change | None]:
+    """An alert whose rule is no more, or asks something else now."""
+    return step(alert, AlertVerdict(Says.FALSE, reason=reason), now_ms, 0)

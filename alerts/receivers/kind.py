@@ -1,0 +1,62 @@
+"""Kinds of receivers: the protocol of their deliveries, and the registry that finds them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from alerts.state.notification import Notification
+
+Settings = TypeVar("Settings")
+
+
+class Unreachable(Exception):
+    """The server, not the letter, is the problem: all letters wait."""
+
+
+class Later(Exception):
+    """The server does not take this letter now."""
+
+
+class Refused(Exception):
+    """The server will never take this letter."""
+
+
+class LetterDelivery(Protocol):
+    """Open connection to a server that takes letters."""
+
+    def send(self, told: Notification, address: str, now_ms: int) -> None:
+        """Return once the server has taken the letter; else raise Later, Refused or Unreachable."""
+
+
+class ReceiverKind(ABC, Generic[Settings]):
+    """One way to reach people. `name` is its key in rule files, `example` an address, `summary` its documentation."""
+
+    name: ClassVar[str]
+    noun: ClassVar[str]
+    """Name of an address in messages, such as "mail address"."""
+    example: ClassVar[str]
+    summary: ClassVar[str]
+    default: Settings
+    """Settings of an engine that is given none."""
+
+    @abstractmethod
+    def accepts(self, address: str) -> bool:
+        """Return whether `address` can be delivered to, as far as its form goes."""
+
+    @abstractmethod
+    def connect(self, settings: Settings, page: str) -> AbstractContextManager[LetterDelivery]:
+        """Connect for some letters. `page`: address of the page for links. Raises Unreachable."""
+
+
+@cache
+def receiver_kinds() -> Mapping[str, ReceiverKind[Any]]:
+    """All kinds by name: the constants RECEIVER of the modules of this folder."""
+    modules = [import_module(f"{__package__}.{one.name}") for one in iter_modules([str(Path(__file__).parent)])]
+    return {module.RECEIVER.name: module.RECEIVER for module in modules if hasattr(module, "RECEIVER")}

@@ -1,0 +1,187 @@
+"""Takes letters from the outbox to their receivers, in order for each alert and target, until each is sent or refused.
+
+A letter is marked as sent after the server has taken it. A crash between the two sends it once more, with the same
+identity: that window is the only one in which a letter can come twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from alerts.receivers.kind import Later, LetterDelivery, ReceiverKind, Refused, Unreachable, receiver_kinds
+from alerts.state.database import Database, Waiting, _nothing
+from alerts.state.notification import split_target
+from artimon.model.clock import Clock
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 5.0
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
+FIRST_LATER_S, LONGEST_LATER_S = 10.0, 900.0
+GIVE_UP_MS = 3 * 86_400_000
+"""A letter that the server puts off for so long counts as refused. A server that is away may be so for any time."""
+BATCH = 50
+
+
+@dataclass(slots=True)
+class SenderFigures:
+    """Counts since the start."""
+
+    sent: int = 0
+    failed: int = 0
+    problem: str = ""
+
+
+class Sender:
+    """Delivers the letters to receivers of one kind, in a thread of its own. `wake` tells it that there are letters."""
+
+    def __init__(
+        self,
+        database: Database,
+        kind: ReceiverKind[Any],
+        settings: Any,
+        page: str,
+        clock: Clock,
+        hook: Callable[[str], None] = _nothing,
+    ) -> None:
+        self._database, self._kind, self._clock, self._hook = database, kind, clock, hook
+        self._settings, self._page = settings, page
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._failures = 0
+        self.figures = SenderFigures()
+        self._thread = threading.Thread(target=self._run, name=f"alerts by {kind.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There may be letters."""
+        self._wake.set()
+
+    def end(self) -> None:
+        """End after the letter under way; letters that wait stay in the outbox."""
+        self._stop.set()
+        self._wake.set()
+
+    def stop(self, timeout_s: float = 12.0) -> None:
+        """`end`, and wait for it."""
+        self.end()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.clear()
+            try:
+                more, wait_s = self.round()
+            except Exception as error:  # a defect must not end the thread: the letters would wait for ever
+                log.exception("sending alerts by %s", self._kind.name)
+                self.figures.problem = f"{type(error).__name__}: {error}"
+                more, wait_s = False, LONGEST_WAIT_S
+            if wait_s:
+                self._stop.wait(wait_s)
+            elif not more:
+                self._wake.wait(IDLE_S)
+
+    def round(self) -> tuple[bool, float]:
+        """Send what is due, at most a batch; returns whether there may be more, and how long to stay away (seconds)."""
+        due = self._database.due(self._clock.now_ms(), BATCH, self._kind.name)
+        if not due:
+            return False, 0.0
+        try:
+            with self._kind.connect(self._settings, self._page) as delivery:
+                for waiting in due:
+                    if self._stop.is_set():
+                        return False, 0.0
+                    self._one(delivery, waiting)
+        except Unreachable as problem:
+            self._failures += 1
+            wait_s = min(FIRST_WAIT_S * 2 ** min(self._failures - 1, 10), LONGEST_WAIT_S)
+            if str(problem) != self.figures.problem:
+                log.warning("letters by %s wait: %s", self._kind.name, problem)
+            self.figures.problem = str(problem)
+            return True, wait_s
+        self._failures, self.figures.problem = 0, ""
+        return True, 0.0
+
+    def _one(self, delivery: LetterDelivery, waiting: Waiting) -> None:
+        letter, now_ms = waiting.letter, self._clock.now_ms()
+        try:
+            self._hook("sending")
+            delivery.send(letter.notification, split_target(letter.target)[1], now_ms)
+        except Later as problem:
+            self._put_off(waiting, str(problem), FIRST_LATER_S)
+        except Refused as problem:
+            self._give_up(waiting, str(problem))
+        except Unreachable as problem:
+            # others go first next time: it may be this letter on which the server breaks
+            self._put_off(waiting, str(problem), FIRST_WAIT_S)
+            raise
+        except (ValueError, LookupError, UnicodeError, TypeError) as problem:
+            self._give_up(waiting, f"the {self._kind.name} cannot be written: {type(problem).__name__}: {problem}")
+        else:
+            self._hook("accepted")
+            self._database.sent(waiting.seq)
+            self._hook("marked")
+            self.figures.sent += 1
+            self._failures = 0
+
+    def _put_off(self, waiting: Waiting, problem: str, first_s: float) -> None:
+        now_ms = self._clock.now_ms()
+        if now_ms - waiting.made_ms > GIVE_UP_MS:
+            self._give_up(waiting, f"put off for {GIVE_UP_MS // 86_400_000} days: {problem}")
+            return
+        wait_s = min(first_s * 2 ** min(waiting.attempts, 20), LONGEST_LATER_S)
+        self._database.later(waiting.seq, now_ms + int(wait_s * 1000), problem)
+        log.info("%s for %s waits: %s", self._kind.name, waiting.letter.target, problem)
+
+    def _give_up(self, waiting: Waiting, problem: str) -> None:
+        log.error("%s about %s is not sent: %s", self._kind.name, waiting.letter.notification.rule, problem)
+        self._database.failed(waiting.seq, problem)
+        self.figures.failed += 1
+
+
+class Senders:
+    """One sender for each kind of receiver. `settings`: by kind; a kind that is not named has its default."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Mapping[str, Any],
+        page: str,
+        clock: Clock,
+        hook: Callable[[str], None] = _nothing,
+    ) -> None:
+        self._all = [
+            Sender(database, kind, settings.get(name, kind.default), page, clock, hook)
+            for name, kind in receiver_kinds().items()
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        for one in self._all:
+            one.start()
+
+    def wake(self) -> None:
+        """There may be letters."""
+        for one in self._all:
+            one.wake()
+
+    def stop(self, timeout_s: float) -> None:
+        """End after the letters under way; letters that wait stay in the outbox."""
+        for one in self._all:
+            one.end()
+        for one in self._all:
+            one.stop(timeout_s)
+
+    @property
+    def figures(self) -> SenderFigures:
+        """Counts of all kinds together."""
+        all_ = [one.figures for one in self._all]
+        problems = "; ".join(dict.fromkeys(one.problem for one in all_ if one.problem))
+        return SenderFigures(sum(one.sent for one in all_), sum(one.failed for one in all_), problems)

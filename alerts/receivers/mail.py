@@ -1,0 +1,350 @@
+"""Mail: one letter to each address, text and HTML that say the same, handed in at an SMTP server.
+
+Labels and values may hold anything: header values lose control characters, HTML is escaped, everything is cut to size.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import smtplib
+import socket
+import ssl
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+from pathlib import Path
+from types import TracebackType
+
+from alerts.receivers.kind import Later, ReceiverKind, Refused, Unreachable
+from alerts.state.alert import Change
+from alerts.state.errors import AlertsError
+from alerts.state.notification import Notification, page_link
+from alerts.state.rule import value_text
+from artimon.runtime.text import parse_address
+from query_dsl.tree.timing import format_duration, format_time
+
+TIMEOUT_S = 10.0
+"""For each answer of the server."""
+LETTER_S = 30.0
+"""For one letter altogether, or one greeting and login, however slowly the server trickles."""
+MAX_SETTINGS = 65_536
+SUBJECT_CHARACTERS = 200
+CELL_CHARACTERS = 1_000
+EXPR_CHARACTERS = 4_000
+ROWS = 60
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+_ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?=.{1,255}$)[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
+_COLOURS = {Change.FIRING: "#b3261e", Change.RESOLVED: "#1b6e3c"}
+
+
+def is_address(text: str) -> bool:
+    """A plain ASCII mail address, `name@host`."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+# ---- settings
+
+
+@dataclass(frozen=True, slots=True)
+class MailSettings:
+    """Where mails are handed in. `password` is never shown."""
+
+    host: str
+    port: int
+    sender: str = "artimon@localhost"
+    starttls: bool = False
+    ca: str | None = None
+    user: str | None = None
+    password: str | None = None
+
+    def __repr__(self) -> str:
+        shown = f"sender={self.sender}, starttls={self.starttls}, user={self.user}"
+        return f"MailSettings({self.host}:{self.port}, {shown})"
+
+
+def load_settings(address: str, sender: str, path: Path | None = None) -> MailSettings:
+    """Settings of host:port; a JSON file may add starttls, ca, user, password and another sender.
+
+    AlertsError if a part is wrong, if others may read a file that holds a password, or if the password would cross a
+    network without TLS."""
+    try:
+        host, port = parse_address(address)
+    except ValueError as problem:
+        raise AlertsError(f"SMTP server: {problem}") from None
+    found = dict(_read_settings(path)) if path else {}
+    unknown = set(found) - {"starttls", "ca", "user", "password", "sender"}
+    if unknown:
+        raise AlertsError(f"{path}: unknown setting {min(unknown)!r}: known are starttls, ca, user, password, sender")
+    sender = str(found.get("sender", sender))
+    if not is_address(sender):
+        raise AlertsError(f"{sender!r} is no mail address: write name@host")
+    starttls = found.get("starttls", False)
+    ca, user, password = found.get("ca"), found.get("user"), found.get("password")
+    if not (
+        isinstance(starttls, bool)
+        and isinstance(ca, str | None)
+        and isinstance(user, str | None)
+        and isinstance(password, str | None)
+    ):
+        raise AlertsError(f"{path}: starttls must be true or false, ca, user and password texts")
+    if password and not starttls and host not in _LOCAL:
+        raise AlertsError(f"{path}: a password for {host} without TLS: set starttls to true")
+    return MailSettings(host, port, sender, starttls, ca, user, password)
+
+
+def _read_settings(path: Path) -> dict[str, object]:
+    try:
+        if path.stat().st_mode & 0o077:
+            raise AlertsError(f"{path}: others may read it: chmod 600 {path}")
+        with path.open(encoding="utf-8") as file:
+            found = json.loads(file.read(MAX_SETTINGS))
+    except (OSError, ValueError) as error:
+        raise AlertsError(f"{path}: {error}") from error
+    if not isinstance(found, dict):
+        raise AlertsError(f"{path}: must hold a JSON object")
+    return found
+
+
+# ---- the letter
+
+
+@dataclass(frozen=True, slots=True)
+class MailWriter:
+    """Writes mails of one sender; `page` is the address of the page for links, "" for mails without one."""
+
+    sender: str
+    page: str = ""
+
+    def message_id(self, id: str) -> str:
+        """Message-ID of what has this id."""
+        return f"<{id}@{self.sender.rpartition('@')[2]}>"
+
+    def write(self, told: Notification, address: str, now_ms: int) -> EmailMessage:
+        """The mail; the same notification gives the same Message-ID, whenever it is written."""
+        mail, href = EmailMessage(policy=SMTP.clone(max_line_length=78)), page_link(self.page, told.expr)
+        mail["From"], mail["To"] = self.sender, address
+        mail["Subject"] = subject(told)
+        mail["Date"] = format_datetime(datetime.fromtimestamp(now_ms / 1000, UTC))
+        mail["Message-ID"] = self.message_id(told.id)
+        if told.kind is Change.RESOLVED:
+            mail["In-Reply-To"] = mail["References"] = self.message_id(told.firing_id)
+        mail["Auto-Submitted"] = "auto-generated"
+        mail["X-Artimon-Rule"] = one_line(told.rule)
+        mail.set_content(as_text(told, href), cte="quoted-printable")
+        mail.add_alternative(as_html(told, href), subtype="html", cte="quoted-printable")
+        return mail
+
+
+def one_line(text: str, most: int = CELL_CHARACTERS) -> str:
+    """Without control characters and line breaks, and not too long."""
+    clean = _CONTROL.sub(" ", text).strip()
+    return clean if len(clean) <= most else clean[: most - 1] + "…"
+
+
+def subject(told: Notification) -> str:
+    """`[FIRING] rule: summary`."""
+    return one_line(f"[{told.kind.upper()}] {told.rule}: {told.summary}", SUBJECT_CHARACTERS)
+
+
+def facts(told: Notification) -> list[tuple[str, str]]:
+    """What is said of the alert, beside its labels."""
+    rows = [("rule", told.rule), ("value", value_text(told.value)), ("threshold", told.threshold)]
+    rows.append(("since", format_time(told.since_ms)))
+    if told.kind is Change.FIRING:
+        rows.append(("fired", f"{format_time(told.fired_ms)}, after {format_duration(told.fired_ms - told.since_ms)}"))
+    else:
+        rows.append(("resolved", format_time(told.resolved_ms)))
+        rows.append(("duration", format_duration(max(0, told.resolved_ms - told.since_ms))))
+    if told.reason:
+        rows.append(("why", told.reason))
+    return [(name, one_line(value)) for name, value in rows]
+
+
+def _labels(told: Notification) -> list[tuple[str, str]]:
+    rows = [(one_line(name), one_line(value)) for name, value in told.labels[:ROWS]]
+    left = len(told.labels) - len(rows)
+    return [*rows, ("…", f"and {left} more labels")] if left > 0 else rows
+
+
+def as_text(told: Notification, href: str) -> str:
+    """The mail as plain text."""
+    lines = [f"{told.kind.upper()}: {one_line(told.summary)}", "", *_columns(facts(told))]
+    if told.labels:
+        lines += ["", "Labels", *_columns(_labels(told))]
+    lines += ["", "Question", f"  {one_line(told.expr, EXPR_CHARACTERS)}"]
+    if href:
+        lines += ["", href]
+    return "\n".join(lines) + "\n"
+
+
+def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
+    rows = list(rows)
+    width = max((len(name) for name, _ in rows), default=0)
+    return [f"  {name:<{width}}  {value}" for name, value in rows]
+
+
+def as_html(told: Notification, href: str) -> str:
+    """The mail as HTML, without anything that would be loaded from elsewhere."""
+    head = f'<strong style="color:{_COLOURS[told.kind]}">{told.kind.upper()}</strong> {_safe(one_line(told.summary))}'
+    parts = [f'<p style="font-size:1.2em">{head}</p>', _table(facts(told))]
+    if told.labels:
+        parts.append(f"<p>Labels</p>{_table(_labels(told))}")
+    parts.append(f"<p>Question</p><pre>{_safe(one_line(told.expr, EXPR_CHARACTERS))}</pre>")
+    if href:
+        parts.append(f'<p><a href="{_safe(href)}">Look at it</a></p>')
+    body = "\n".join(parts)
+    return f'<!DOCTYPE html>\n<html><body style="font-family:sans-serif">\n{body}\n</body></html>\n'
+
+
+def _safe(text: str) -> str:
+    return html.escape(text, quote=True)
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    cells = "\n".join(
+        f'<tr><td style="padding-right:1em;color:#555">{_safe(name)}</td><td>{_safe(value)}</td></tr>'
+        for name, value in rows
+    )
+    return f"<table>\n{cells}\n</table>"
+
+
+# ---- delivery
+
+
+class Conversation:
+    """A connection for some letters, a context manager. Raises Unreachable as soon as the server is the problem."""
+
+    def __init__(self, settings: MailSettings, writer: MailWriter) -> None:
+        self._settings, self._writer = settings, writer
+
+    def __enter__(self) -> Conversation:
+        settings = self._settings
+        self._smtp = smtplib.SMTP(timeout=TIMEOUT_S, local_hostname=_own_name())
+        with self._server("connecting"), self._deadline():
+            self._expect(self._smtp.connect(settings.host, settings.port), 220, "greeting")
+            self._smtp.ehlo_or_helo_if_needed()
+            if settings.starttls:
+                self._smtp.starttls(context=ssl.create_default_context(cafile=settings.ca))
+                self._smtp.ehlo_or_helo_if_needed()
+            if settings.user is not None:
+                self._smtp.login(settings.user, settings.password or "")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(OSError, smtplib.SMTPException), self._deadline(2.0):
+            self._smtp.docmd("QUIT")
+        self._smtp.close()
+
+    def send(self, told: Notification, address: str, now_ms: int) -> None:
+        """Returns once the server has taken the letter; else Later, Refused or Unreachable.
+
+        If the connection breaks after the last byte and before the answer, nobody knows: that is Unreachable, and the
+        letter goes again under the same Message-ID."""
+        mail = self._writer.write(told, address, now_ms)
+        with self._server("sending"), self._deadline():
+            self._judge(self._smtp.mail(self._settings.sender), "sender")
+            self._judge(self._smtp.rcpt(address), f"recipient {address}")
+            self._judge(self._smtp.data(mail.as_bytes()), "letter")
+
+    def _judge(self, answer: tuple[int, bytes], what: str) -> None:
+        code, said = answer
+        if 200 <= code < 300:
+            return
+        text = f"the server says {code} to the {what}: {_clean(said)}"
+        if code == 421:
+            raise Unreachable(text)
+        with suppress(OSError, smtplib.SMTPException):
+            self._smtp.rset()
+        raise (Refused if 500 <= code < 600 else Later)(text)
+
+    def _expect(self, answer: tuple[int, bytes], code: int, what: str) -> None:
+        if answer[0] != code:
+            said = f"{answer[0]} {_clean(answer[1])}" if answer[0] > 0 else "what is no SMTP"
+            raise Unreachable(f"the server says as {what}: {said}")
+
+    @contextmanager
+    def _server(self, doing: str) -> Iterator[None]:
+        """What goes wrong with the server or the line is Unreachable."""
+        where = f"{self._settings.host}:{self._settings.port}"
+        try:
+            yield
+        except smtplib.SMTPDataError as error:  # to DATA itself
+            if 400 <= error.smtp_code < 600:
+                self._judge((error.smtp_code, _bytes(error.smtp_error)), "letter")
+            self._smtp.close()  # a "yes" before the letter is no yes to it
+            raise Unreachable(f"{where} says {error.smtp_code} to DATA, not 354") from error
+        except smtplib.SMTPResponseException as error:
+            self._smtp.close()
+            said = _clean(_bytes(error.smtp_error))
+            raise Unreachable(f"{where}, {doing}: {error.smtp_code} {said}") from error
+        except (smtplib.SMTPException, OSError, ValueError) as error:
+            self._smtp.close()
+            raise Unreachable(f"{where}, {doing}: {_clean(str(error) or type(error).__name__)}") from error
+        except Unreachable:
+            self._smtp.close()
+            raise
+
+    @contextmanager
+    def _deadline(self, seconds: float | None = None) -> Iterator[None]:
+        """Cuts the line when the time is over, which ends whatever waits on it."""
+
+        def cut() -> None:
+            sock = self._smtp.sock
+            if sock is not None:
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(LETTER_S if seconds is None else seconds, cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def _bytes(said: bytes | str) -> bytes:
+    return said if isinstance(said, bytes) else said.encode()
+
+
+def _clean(said: bytes | str) -> str:
+    """What a server says, fit for a log: one line, printable, not long."""
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:200]
+
+
+def _own_name() -> str:
+    """What to call ourselves, without asking a name server, which could take long."""
+    name = socket.gethostname()
+    return name if name.isascii() and name.replace("-", "").replace(".", "").isalnum() else "localhost"
+
+
+class MailReceiver(ReceiverKind[MailSettings]):
+    """Mail by SMTP."""
+
+    name = "mail"
+    noun = "mail address"
+    example = "name@host"
+    summary = "one letter, text and HTML, by SMTP (`--smtp`, `--smtp-settings`, `--sender`); see below"
+    default = MailSettings("127.0.0.1", 25)
+
+    def accepts(self, address: str) -> bool:
+        """A plain ASCII address."""
+        return is_address(address)
+
+    def connect(self, settings: MailSettings, page: str) -> Conversation:
+        """Conversation with the server of the settings."""
+        return Conversation(settings, MailWriter(settings.sender, page))
+
+
+RECEIVER = MailReceiver()

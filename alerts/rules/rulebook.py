@@ -1,0 +1,207 @@
+"""The rule files of a folder: which version of each is in force, what is wrong with the others.
+
+A file that cannot be used never stops another one: its last good version stays in force until it is mended or deleted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from alerts.rules.rulefile import DEFAULT_RECEIVER, MAX_RULES, parse_rules
+from alerts.state.rule import Receiver, Rule, RuleFile
+from artimon.runtime.config_file import MAX_PROBLEMS, ConfigFileError, Problem, read_config_text
+from query_dsl.tree.errors import near
+
+SUFFIXES = (".yaml", ".yml")
+MAX_FILES = 500
+UNSETTLED_MS = 1_000
+"""A file that was written so short a time ago may be half of one: its version in force stays for one evaluation."""
+
+Signature = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was found of a file when it was last read."""
+
+    signature: Signature
+    parsed: RuleFile | None
+    problems: list[Problem]
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Rules by name, targets by receiver, what is wrong, and the text of each file in force."""
+
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    receivers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def targets(self, rule: Rule) -> tuple[str, ...]:
+        """Targets of notifications about the rule; the default receiver stands in for one that is unknown."""
+        default = self.receivers.get(DEFAULT_RECEIVER, ())
+        names = rule.receivers or (DEFAULT_RECEIVER,)
+        return tuple(dict.fromkeys(a for name in names for a in self.receivers.get(name, default)))
+
+
+class RuleBook:
+    """Reads the folder again whenever `read` is called; belongs to one thread."""
+
+    def __init__(self, folder: Path, default: Iterable[str], remembered: Mapping[str, str]) -> None:
+        self._folder, self._default = folder, tuple(default)
+        self._seen: dict[str, _Seen] = {}
+        self._good: dict[str, RuleFile] = {}
+        self._absent: set[str] = set()
+        for name, text in remembered.items():
+            try:
+                self._good[name] = parse_rules(text, name)
+            except ConfigFileError:  # good by the words of an older version: gone until it is mended
+                continue
+
+    def read(self, now_ms: int) -> InForce:
+        """What is in force now."""
+        problems = self._look(now_ms)
+        chosen, found = settle({name: self._seen[name].parsed for name in self._seen}, self._good)
+        pruned, _ = check_together(chosen)
+        for seen in self._seen.values():
+            problems += seen.problems
+        kept = {name for name in self._good if name not in self._seen}  # absent once, or the folder cannot be read
+        chosen += [self._good[name] for name in sorted(kept)]
+        pruned += [self._good[name] for name in sorted(kept)]
+        self._good = {file.name: file for file in chosen}
+        receivers = {one.name: one.targets for file in pruned for one in file.receivers}
+        rules: dict[str, Rule] = {}
+        for file in pruned:
+            for rule in file.rules:
+                rules.setdefault(rule.name, rule)
+        texts = [str(problem) for problem in sorted([*problems, *found])[:MAX_PROBLEMS]]
+        files = {file.name: file.text for file in chosen}
+        return InForce(rules, {DEFAULT_RECEIVER: self._default, **receivers}, tuple(texts), files)
+
+    def _look(self, now_ms: int) -> list[Problem]:
+        """Read what changed; returns what is wrong with the folder itself."""
+        try:
+            entries = sorted(e.name for e in os.scandir(self._folder) if e.name.endswith(SUFFIXES) and e.is_file())
+        except OSError as error:
+            return [Problem(str(self._folder), 0, 0, f"cannot be read: {error.strerror}; the rules stay as they are")]
+        problems = []
+        entries = [name for name in entries if not name.startswith(".")]
+        if len(entries) > MAX_FILES:
+            problems.append(Problem(str(self._folder), 0, 0, f"more than {MAX_FILES} files: the rest is left out"))
+            entries = entries[:MAX_FILES]
+        for name in entries:
+            self._look_at(name, now_ms)
+        # an editor may take a file away for a moment: only one that is not there twice is gone
+        for name in (set(self._good) - set(entries)) & self._absent:
+            del self._good[name]
+        self._seen = {name: seen for name, seen in self._seen.items() if name in entries}
+        self._absent = set(self._good) - set(entries)
+        return problems
+
+    def _look_at(self, name: str, now_ms: int) -> None:
+        path = self._folder / name
+        try:
+            stat = path.stat()
+            signature = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            known = self._seen.get(name)
+            if known and known.signature == signature:
+                return
+            if name in self._good and 0 <= now_ms - stat.st_mtime_ns // 1_000_000 < UNSETTLED_MS:
+                self._seen.setdefault(name, _Seen((0, 0, 0), self._good[name], []))
+                return
+            parsed = parse_rules(read_config_text(path, name), name)
+        except OSError as error:
+            problem = Problem(name, 0, 0, f"cannot be read: {error.strerror}")
+            self._seen[name] = _Seen((0, 0, 0), None, [problem])
+        except ConfigFileError as error:
+            self._seen[name] = _Seen(signature, None, error.problems)
+        else:
+            self._seen[name] = _Seen(signature, parsed, [])
+
+
+# ---- files together
+
+
+def settle(
+    current: Mapping[str, RuleFile | None], good: Mapping[str, RuleFile]
+) -> tuple[list[RuleFile], list[Problem]]:
+    """The version of each file that is in force, and what files have against each other.
+
+    What was in force goes before what is new, so that a new file takes the blame for a name that is taken."""
+    refused = {name for name, file in current.items() if file is None}
+    told: dict[str, list[Problem]] = {}
+    while True:
+        pairs = [(name, good.get(name) if name in refused else file) for name, file in current.items()]
+        files = [file for _, file in pairs if file is not None]
+        files.sort(key=lambda f: (f.name not in good or f.text != good[f.name].text, f.name))
+        _, wrong = check_together(files)
+        fresh = {
+            name for name in wrong if name not in refused and (name not in good or not _same(current[name], good[name]))
+        }  # these have another version, or none at all, to go back to
+        told |= {name: told.get(name, []) + wrong[name] for name in fresh}
+        if not fresh:
+            problems = [p for name, found in wrong.items() if name not in told for p in found]
+            return files, [*problems, *(p for found in told.values() for p in found)]
+        refused |= fresh
+
+
+def _same(one: RuleFile | None, other: RuleFile) -> bool:
+    return one is not None and one.text == other.text
+
+
+def check_together(files: Iterable[RuleFile]) -> tuple[list[RuleFile], dict[str, list[Problem]]]:
+    """The files without what others have taken before them, and the problems by file: names that stand twice,
+    receivers that nobody defines, too many rules."""
+    files = list(files)
+    problems: dict[str, list[Problem]] = {}
+    receivers: dict[str, tuple[str, Receiver]] = {}
+    rules: dict[str, Rule] = {}
+    kept = []
+
+    def blame(file: RuleFile, line: int, column: int, text: str) -> None:
+        problems.setdefault(file.name, []).append(Problem(file.name, line, column, text))
+
+    for file in files:
+        for one in file.receivers:
+            first = receivers.setdefault(one.name, (file.name, one))
+            if first[1] is not one:
+                where = f"{first[0]}:{first[1].line}"
+                blame(file, one.line, one.column, f"a receiver {one.name!r} stands in {where} already")
+        own = []
+        for rule in file.rules:
+            taken = rules.get(rule.name)
+            if taken is not None:
+                text = f"a rule {rule.name!r} stands in {taken.file}:{taken.line} already"
+                blame(file, *file.places[rule.name][""], text)
+            elif len(rules) >= MAX_RULES:
+                blame(file, rule.line, 1, f"more than {MAX_RULES} rules in all files: this one is left out")
+            else:
+                rules[rule.name] = rule
+                own.append(rule)
+        mine = tuple(one for one in file.receivers if receivers[one.name][1] is one)
+        kept.append(replace(file, rules=tuple(own), receivers=mine))
+    for file in files:
+        for rule in file.rules:
+            for name in rule.receivers:
+                if name != DEFAULT_RECEIVER and name not in receivers:
+                    hint = near(name, receivers) or "; define it under receivers:"
+                    place = file.places[rule.name].get(name, (rule.line, 1))
+                    blame(file, *place, f"unknown receiver {name!r}{hint}")
+    return kept, problems
+
+
+def check_files(paths: Iterable[Path]) -> list[Problem]:
+    """Everything that is wrong with these files, alone and together. Raises OSError."""
+    problems: list[Problem] = []
+    files = []
+    for path in paths:
+        try:
+            files.append(parse_rules(read_config_text(path), str(path)))
+        except ConfigFileError as error:
+            problems += error.problems
+    _, found = check_together(files)
+    return sorted([*problems, *(one for wrong in found.values() for one in wrong)])

@@ -1,0 +1,136 @@
+"""The life of one alert: pure decisions on verdicts and evaluation times. Nothing here knows a clock, a file or a mail.
+
+Times are ends of evaluated buckets, epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum
+
+from alerts.state.conditions import Value
+from alerts.state.rule import Labels
+
+GAP_MS = 3_600_000
+"""A pending alert that was not seen to hold for longer than this begins to wait anew."""
+SHOWN_MS = 900_000
+"""A resolved alert stays on display for so long."""
+
+
+class AlertPhase(StrEnum):
+    """State of an alert, in the order in which alerts are shown."""
+
+    FIRING = "firing"
+    PENDING = "pending"
+    RESOLVED = "resolved"
+    INACTIVE = "inactive"
+
+    @property
+    def active(self) -> bool:
+        """It gives its rule a state of this name."""
+        return self in (AlertPhase.FIRING, AlertPhase.PENDING)
+
+    @property
+    def notified(self) -> bool:
+        """Receivers were told that it fires, and will be told of its end."""
+        return self in (AlertPhase.FIRING, AlertPhase.RESOLVED)
+
+
+class Says(Enum):
+    """Result of one evaluation for one alert."""
+
+    TRUE = "the threshold is fulfilled"
+    FALSE = "it is not"
+    BETWEEN = "it is not, but the recovery threshold is not fulfilled either"
+    KEEP = "nothing is known, and the alert stays as it is"
+
+
+class Change(StrEnum):
+    """Change of an alert that receivers are notified of."""
+
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
+@dataclass(frozen=True, slots=True)
+class AlertVerdict:
+    """`value` None: there is no data. `reason`: why it is not the value that decided."""
+
+    says: Says
+    value: Value | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One rule and one set of labels.
+
+    since: the first of the evaluations at which it held without a false one between; true: the last of them; data: the
+    last at which there was a value. Invariant: since_ms <= fired_ms <= resolved_ms where they are not 0."""
+
+    phase: AlertPhase
+    since_ms: int
+    true_ms: int
+    data_ms: int
+    value: Value | None
+    fired_ms: int = 0
+    resolved_ms: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleMemory:
+    """What is remembered of one rule between evaluations."""
+
+    digest: str
+    alerts: Mapping[Labels, Alert] = field(default_factory=dict)
+
+
+def step(alert: Alert | None, verdict: AlertVerdict, now_ms: int, hold_ms: int) -> tuple[Alert | None, Change | None]:
+    """The alert after the evaluation at `now_ms` (None: there is none), and what is to be told.
+
+    >>> bad, well = Verdict(Says.TRUE, 0), Verdict(Says.FALSE, 1)
+    >>> alert, change = step(None, bad, 60_000, 60_000)
+    >>> alert.phase, change
+    (<Phase.PENDING: 'pending'>, None)
+    >>> alert, change = step(alert, bad, 120_000, 60_000)
+    >>> alert.phase, change
+    (<Phase.FIRING: 'firing'>, <Change.FIRING: 'firing'>)
+    >>> step(alert, well, 180_000, 60_000)[1]
+    <Change.RESOLVED: 'resolved'>
+    """
+    phase = alert.phase if alert else AlertPhase.INACTIVE
+    match phase, verdict.says:
+        case AlertPhase.FIRING, Says.FALSE if alert:
+            value = alert.value if verdict.value is None else verdict.value
+            ended = replace(alert, phase=AlertPhase.RESOLVED, resolved_ms=now_ms, value=value, reason=verdict.reason)
+            return ended, Change.RESOLVED
+        case AlertPhase.FIRING, _ if alert:
+            return _seen(alert, verdict, now_ms), None
+        case AlertPhase.PENDING, Says.KEEP:
+            return alert, None
+        case AlertPhase.PENDING, Says.TRUE if alert:
+            since = now_ms if now_ms - alert.true_ms > GAP_MS else min(alert.since_ms, now_ms)
+            return _held(replace(_seen(alert, verdict, now_ms), since_ms=since), now_ms, hold_ms)
+        case _, Says.TRUE:
+            data_ms = now_ms if verdict.value is not None else alert.data_ms if alert else 0
+            fresh = Alert(AlertPhase.PENDING, now_ms, now_ms, data_ms, verdict.value, reason=verdict.reason)
+            return _held(fresh, now_ms, hold_ms)
+        case AlertPhase.RESOLVED, _ if alert and now_ms - alert.resolved_ms < SHOWN_MS:
+            return alert, None
+    return None, None
+
+
+def _held(alert: Alert, now_ms: int, hold_ms: int) -> tuple[Alert, Change | None]:
+    if now_ms - alert.since_ms < hold_ms:
+        return alert, None
+    return replace(alert, phase=AlertPhase.FIRING, fired_ms=now_ms), Change.FIRING
+
+
+def _seen(alert: Alert, verdict: AlertVerdict, now_ms: int) -> Alert:
+    """With what the newest evaluation brought: the last value stays while there is none."""
+    true_ms = now_ms if verdict.says is Says.TRUE else alert.true_ms
+    if verdict.value is None:
+        return replace(alert, true_ms=true_ms, reason=verdict.reason)
+    return replace(alert, true_ms=true_ms, data_ms=now_ms, value=verdict.value, reason=verdict.reason)

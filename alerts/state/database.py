@@ -1,0 +1,299 @@
+"""The engine's memory: alerts, what is to be told of them, and the rule files in force, in one SQLite file.
+
+One transaction takes a whole evaluation: what became of the alerts *and* the letters about it. So no crash can leave a
+change without its letter or a letter without its change, and what was sent is marked in the same file. Every row
+carries a checksum; a file that is damaged is set aside whole and the engine begins anew.
+Locks: `_lock` guards the connection. Two threads use it, evaluation and sender; no network under it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from alerts.state.alert import Alert, AlertPhase, RuleMemory
+from alerts.state.errors import AlertsError
+from alerts.state.notification import MAIL, Letter, Notification
+from alerts.state.rule import Labels
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+FILE = "alerts.db"
+MAX_PENDING = 10_000
+"""Letters that wait; then the oldest is dropped for a new one."""
+KEPT = 2_000
+"""Rows of the outbox after which one that is done is forgotten."""
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE rules (name TEXT PRIMARY KEY, digest TEXT NOT NULL) STRICT;
+CREATE TABLE alerts (rule TEXT NOT NULL, labels TEXT NOT NULL, alert TEXT NOT NULL, PRIMARY KEY (rule, labels)) STRICT;
+CREATE TABLE files (name TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT;
+CREATE TABLE outbox (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, thread TEXT NOT NULL, letter TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'pending', made_ms INTEGER NOT NULL, next_ms INTEGER NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0, problem TEXT NOT NULL DEFAULT '') STRICT;
+CREATE INDEX waiting ON outbox (state, thread, seq);
+"""
+_TARGET = "substr(thread, instr(thread, ':') + 1)"
+_KIND = f"CASE instr({_TARGET}, ':') WHEN 0 THEN '{MAIL}' ELSE substr({_TARGET}, 1, instr({_TARGET}, ':') - 1) END"
+"""Kind of receiver in the column `thread`, see Letter.thread and notification.split_target."""
+_DUE = f"""
+SELECT seq, letter, made_ms, attempts FROM outbox AS mine
+WHERE state = 'pending' AND next_ms <= ? AND (? IS NULL OR {_KIND} = ?) AND NOT EXISTS (
+    SELECT 1 FROM outbox AS other WHERE other.state = 'pending' AND other.thread = mine.thread AND other.seq < mine.seq)
+ORDER BY seq LIMIT ?
+"""  # noqa: S608
+
+
+class Damaged(Exception):
+    """The file cannot be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A letter that is due."""
+
+    seq: int
+    letter: Letter
+    made_ms: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What one evaluation decided. Alerts that are None are forgotten; `files` None: they stay as they are."""
+
+    time_ms: int
+    missed: int = 0
+    digests: Mapping[str, str] = field(default_factory=dict)
+    alerts: Iterable[tuple[str, Labels, Alert | None, tuple[Letter, ...]]] = ()
+    """Rule, labels, alert, and the letters that told of it when it fired."""
+    letters: Iterable[Letter] = ()
+    files: Mapping[str, str] | None = None
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the last evaluation left."""
+
+    time_ms: int = 0
+    missed: int = 0
+    known: dict[str, RuleMemory] = field(default_factory=dict)
+    told: dict[tuple[str, Labels], tuple[Letter, ...]] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+
+
+def _sealed(text: str) -> str:
+    return f"{xxhash.xxh3_64_hexdigest(text.encode())} {text}"
+
+
+def _opened(sealed: str) -> str:
+    check, _, text = sealed.partition(" ")
+    if xxhash.xxh3_64_hexdigest(text.encode()) != check:
+        raise Damaged("a row does not fit its checksum")
+    return text
+
+
+class Database:
+    """Opened by `open_database`. `hook` is called with the name of each step that a crash could hit."""
+
+    def __init__(self, connection: sqlite3.Connection, hook: Callable[[str], None]) -> None:
+        self._connection, self._hook = connection, hook
+        self._lock = threading.Lock()
+        self.dropped = 0
+        """Letters dropped since the start because too many waited."""
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    # ---- evaluations
+
+    def load(self) -> Memory:
+        """All that is remembered; Damaged if a row cannot be read."""
+        with self._lock:
+            try:
+                return _read(self._connection)
+            except sqlite3.OperationalError:  # the disk, not the content
+                raise
+            except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
+                raise Damaged(f"{type(error).__name__}: {error}") from error
+
+    def commit(self, commit: Commit) -> None:
+        """Everything of one evaluation, or nothing."""
+        with self._transaction() as db:
+            db.executemany(
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+                [("time_ms", str(commit.time_ms)), ("missed", str(commit.missed))],
+            )
+            db.executemany(
+                "INSERT INTO rules VALUES (?, ?) ON CONFLICT DO UPDATE SET digest = excluded.digest",
+                commit.digests.items(),
+            )
+            self._write_alerts(db, commit)
+            self._put(db, commit)
+            if commit.files is not None:
+                db.execute("DELETE FROM files")
+                db.executemany("INSERT INTO files VALUES (?, ?)", [(n, _sealed(t)) for n, t in commit.files.items()])
+            self._hook("committing")
+
+    def _write_alerts(self, db: sqlite3.Connection, commit: Commit) -> None:
+        gone, here = [], []
+        for rule, labels, alert, told in commit.alerts:
+            key = (rule, json.dumps(labels))
+            if alert is None:
+                gone.append(key)
+            else:
+                body = {"alert": asdict(alert), "told": [_letter_text(letter) for letter in told]}
+                here.append((*key, _sealed(json.dumps(body))))
+        db.executemany("DELETE FROM alerts WHERE rule = ? AND labels = ?", gone)
+        db.executemany("INSERT INTO alerts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET alert = excluded.alert", here)
+        db.execute("DELETE FROM rules WHERE name NOT IN (SELECT rule FROM alerts)")
+
+    def _put(self, db: sqlite3.Connection, commit: Commit) -> None:
+        rows = [(one.key, one.thread, _sealed(_letter_text(one)), commit.time_ms) for one in commit.letters]
+        if not rows:
+            return
+        db.executemany("INSERT OR IGNORE INTO outbox (key, thread, letter, made_ms) VALUES (?, ?, ?, ?)", rows)
+        most = "SELECT seq FROM outbox WHERE state = 'pending' ORDER BY seq DESC LIMIT -1 OFFSET ?"
+        self.dropped += db.execute(f"DELETE FROM outbox WHERE seq IN ({most})", (MAX_PENDING,)).rowcount  # noqa: S608
+        db.execute("DELETE FROM outbox WHERE state != 'pending' AND seq <= (SELECT max(seq) FROM outbox) - ?", (KEPT,))
+
+    # ---- outbox
+
+    def due(self, now_ms: int, limit: int = 50, kind: str | None = None) -> list[Waiting]:
+        """Letters whose time has come, oldest first, to receivers of one kind or of all kinds. Of one alert and target
+        never a later one before an earlier one."""
+        with self._lock:
+            rows = self._connection.execute(_DUE, (now_ms, kind, kind, limit)).fetchall()
+        return [Waiting(seq, _letter_of(_opened(letter)), made, attempts) for seq, letter, made, attempts in rows]
+
+    def sent(self, seq: int) -> None:
+        """The letter was taken by the server."""
+        self._settle(seq, "sent", "")
+
+    def failed(self, seq: int, problem: str) -> None:
+        """It never will be."""
+        self._settle(seq, "failed", problem)
+
+    def _settle(self, seq: int, state: str, problem: str) -> None:
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE outbox SET state = ?, problem = ?, attempts = attempts + 1 WHERE seq = ?",
+                (state, problem[:500], seq),
+            )
+
+    def later(self, seq: int, next_ms: int, problem: str) -> None:
+        """Not now: try again at `next_ms`."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE outbox SET next_ms = ?, problem = ?, attempts = attempts + 1 WHERE seq = ?",
+                (next_ms, problem[:500], seq),
+            )
+
+    def counts(self) -> dict[str, int]:
+        """Letters by state: pending, and of the newest few thousand, sent and failed."""
+        with self._lock:
+            rows = self._connection.execute("SELECT state, count(*) FROM outbox GROUP BY state").fetchall()
+        return {"pending": 0, "sent": 0, "failed": 0, **dict(rows)}
+
+    def failures(self, limit: int = 5) -> list[str]:
+        """Why the newest of those that failed did."""
+        with self._lock:
+            rows = self._connection.execute(
+                "SELECT problem FROM outbox WHERE state = 'failed' ORDER BY seq DESC LIMIT ?", (limit,)
+            ).fetchall()
+        return [str(problem) for (problem,) in rows]
+
+
+def _letter_text(letter: Letter) -> str:
+    return json.dumps({"notification": letter.notification.to_json(), "address": letter.target})
+
+
+def _letter_of(text: str) -> Letter:
+    data = json.loads(text)
+    return Letter(Notification.from_json(data["notification"]), str(data["address"]))
+
+
+def _read(db: sqlite3.Connection) -> Memory:
+    meta = dict(db.execute("SELECT key, value FROM meta").fetchall())
+    digests: dict[str, str] = dict(db.execute("SELECT name, digest FROM rules").fetchall())
+    found: dict[str, dict[Labels, Alert]] = {}
+    memory = Memory(int(meta.get("time_ms", 0)), int(meta.get("missed", 0)))
+    for rule, labels_text, sealed in db.execute("SELECT rule, labels, alert FROM alerts"):
+        body: dict[str, Any] = json.loads(_opened(sealed))
+        labels: Labels = tuple((str(name), str(value)) for name, value in json.loads(labels_text))
+        found.setdefault(rule, {})[labels] = Alert(**{**body["alert"], "phase": AlertPhase(body["alert"]["phase"])})
+        if body["told"]:
+            memory.told[rule, labels] = tuple(_letter_of(text) for text in body["told"])
+    memory.known = {rule: RuleMemory(digests.get(rule, ""), alerts) for rule, alerts in found.items()}
+    memory.files = {name: _opened(text) for name, text in db.execute("SELECT name, text FROM files")}
+    for (letter,) in db.execute("SELECT letter FROM outbox WHERE state = 'pending'"):
+        _letter_of(_opened(letter))
+    return memory
+
+
+def _nothing(_step: str) -> None:
+    """The hook outside of tests."""
+
+
+def open_database(folder: Path, now_ms: int, hook: Callable[[str], None] = _nothing) -> tuple[Database, Memory, str]:
+    """The database in `folder`, what it holds, and "" or what was set aside because it is damaged."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILE
+    try:
+        return (*_open(path, hook), "")
+    except sqlite3.OperationalError as error:  # full, read-only or locked: nothing is wrong with what it holds
+        raise AlertsError(f"{path} cannot be opened: {error}; free space, or give another --data") from error
+    except (Damaged, sqlite3.DatabaseError) as error:
+        aside = path.with_name(f"{FILE}.damaged-{now_ms}")
+        for suffix in ("", "-journal"):
+            old = path.with_name(path.name + suffix)
+            if old.exists():
+                old.replace(aside.with_name(aside.name + suffix))
+        problem = f"{path} is damaged ({error}): set aside as {aside.name}, alerts and mails begin anew"
+        log.error("%s", problem)
+        return (*_open(path, hook), problem)
+
+
+def _open(path: Path, hook: Callable[[str], None]) -> tuple[Database, Memory]:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
+    try:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA synchronous = EXTRA")  # the rollback file's end is synced too: the commit is durable
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+        elif version != VERSION:
+            raise Damaged(f"version {version}: this program reads version {VERSION}")
+        (good,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if good != "ok":
+            raise Damaged(str(good))
+        database = Database(connection, hook)
+        return database, database.load()
+    except BaseException:
+        connection.close()
+        raise

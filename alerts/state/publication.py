@@ -1,0 +1,91 @@
+"""Publication of rules and alerts: one ephemeral znode an engine, read by the API. The truth is in its database."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from alerts.state.conditions import Value
+from artimon.model.znode import read_table
+
+log = logging.getLogger(__name__)
+
+ALERTS_PATH = "/artimon/alerts"
+MAX_BYTES = 900 * 1024
+RULES_SHARE = 400 * 1024
+ASK_S = 3.0
+MAX_ENGINES = 20
+
+
+def json_value(value: Value | None) -> Value | None:
+    """JSON knows no NaN: texts stand for what is not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def encode_display(head: Mapping[str, Any], rules: Iterable[Any], alerts: Iterable[Any]) -> bytes:
+    """`head` with as many rules and alerts, in the order given, as 900 KiB hold; `truncated` counts the rest."""
+    body = dict(head)
+    size = len(_encoded({**body, "rules": [], "alerts": [], "truncated": 10**9}))
+    body["rules"], used, left_rules = _fitting(rules, min(RULES_SHARE, MAX_BYTES - size))
+    body["alerts"], _, left_alerts = _fitting(alerts, MAX_BYTES - size - used)
+    body["truncated"] = left_rules + left_alerts
+    return _encoded(body)
+
+
+def _fitting(items: Iterable[Any], room: int) -> tuple[list[Any], int, int]:
+    kept, used, left = [], 0, 0
+    for item in items:
+        size = len(_encoded(item)) + 2
+        if left or used + size > room:
+            left += 1
+            continue
+        kept.append(item)
+        used += size
+    return kept, used, left
+
+
+def _encoded(item: Any) -> bytes:
+    return json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def read_alerts(client: KazooClient) -> dict[str, Any]:
+    """Rules and alerts of every engine, as the API shows them; `problem` says why there are none. Never raises for
+    what ZooKeeper or an engine does; at most some seconds."""
+    merged: dict[str, Any] = {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
+    try:
+        names = sorted(client.get_children_async(ALERTS_PATH).get(timeout=ASK_S))[:MAX_ENGINES]
+    except NoNodeError:
+        names = []
+    except (KazooException, KazooTimeoutError) as error:
+        return {**merged, "problem": f"ZooKeeper does not name the alert engines: {type(error).__name__}"}
+    problems = []
+    for name in names:
+        try:
+            data, _ = client.get_async(f"{ALERTS_PATH}/{name}").get(timeout=ASK_S)
+            _merge(merged, read_table(data))
+        except NoNodeError:
+            continue
+        except (KazooException, KazooTimeoutError, ValueError, KeyError, TypeError) as error:
+            problems.append(f"engine {name} cannot be read: {type(error).__name__}: {error}")
+    if not merged["engines"] and not problems:
+        problems.append("no alert engine runs: start one with `artimon alerts`, or `artimon up`")
+    merged["problem"] = "; ".join(problems)
+    return merged
+
+
+def _merge(merged: dict[str, Any], shown: Mapping[str, Any]) -> None:
+    engine = {name: shown[name] for name in ("id", "time_ms", "mail", "problems")}
+    rules, alerts, truncated = list(shown["rules"]), list(shown["alerts"]), int(shown["truncated"])
+    merged["engines"].append(engine)
+    merged["rules"] += rules
+    merged["alerts"] += alerts
+    merged["truncated"] += truncated

@@ -1,0 +1,120 @@
+"""What a rule is once its file was read. Pure data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from alerts.state.conditions import Condition, Value
+from query_dsl import Expr
+
+Labels = tuple[tuple[str, str], ...]
+"""Sorted pairs without empty values: with the rule's name the identity of an alert."""
+
+_PLACE = re.compile(r"\{\{|\}\}|\{([a-zA-Z_][a-zA-Z0-9_]*)\}|[{}]")
+
+
+class Missing(StrEnum):
+    """What an alert does while its series has no value in the newest bucket."""
+
+    RESOLVE = "resolve"
+    KEEP = "keep"
+    FIRE = "fire"
+
+
+class TemplateError(ValueError):
+    """A brace that belongs to nothing; `position` counts characters from the start."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__('a lone brace: write {label}, or "{{" and "}}" for braces themselves')
+        self.position = position
+
+
+def check_template(template: str) -> None:
+    """TemplateError unless every brace belongs to a `{label}` or is doubled."""
+    for found in _PLACE.finditer(template):
+        if found[0] in "{}":
+            raise TemplateError(found.start())
+
+
+def fill(template: str, labels: Mapping[str, str]) -> str:
+    """The template with each {label} replaced once; an absent label is "?". What a label holds is never read again."""
+
+    def one(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return found[0][0]
+        return labels.get(found[1], "?")
+
+    return _PLACE.sub(one, template)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A question, a condition on each value of its answer, and what to do when that holds for `hold_ms`."""
+
+    name: str
+    expr: str
+    query: Expr
+    """`expr` as it is asked: of one bucket where it does not say its time."""
+    threshold: Condition
+    resolve: Condition | None
+    """Where given, a firing alert resolves only on a value that fulfils this."""
+    hold_ms: int
+    missing: Missing
+    labels: Labels
+    receivers: tuple[str, ...]
+    """Names; () = the default receiver."""
+    summary: str
+    file: str
+    line: int
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes with whatever makes the alerts of this rule other alerts: all but receivers, summary and place."""
+        asked = (self.expr, self.threshold.text, self.resolve and self.resolve.text, self.hold_ms, self.missing)
+        return hashlib.sha256(json.dumps([*asked, self.labels]).encode()).hexdigest()[:16]
+
+    def alert_labels(self, series: Labels) -> Labels:
+        """Labels of the series with those of the rule on top."""
+        return tuple(sorted({**dict(series), **dict(self.labels)}.items())) if self.labels else series
+
+    def text(self, labels: Labels, value: Value | None) -> str:
+        """The summary of one alert."""
+        places = {"rule": self.name, "value": value_text(value), "threshold": self.threshold.text, **dict(labels)}
+        return fill(self.summary, places)
+
+
+def value_text(value: Value | None) -> str:
+    """A value for people: "no data" where there is none."""
+    if value is None:
+        return "no data"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """Named targets of notifications, see notification.target_of."""
+
+    name: str
+    targets: tuple[str, ...]
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """What one good file holds. `places`: (line, column) of each rule's name, and of each receiver it names."""
+
+    name: str
+    text: str
+    receivers: tuple[Receiver, ...]
+    rules: tuple[Rule, ...]
+    places: Mapping[str, Mapping[str, tuple[int, int]]]
+    """Rule name -> "" (itself) or a receiver's name -> place."""

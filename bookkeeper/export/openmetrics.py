@@ -1,0 +1,185 @@
+"""The variables of a process as text for Prometheus: OpenMetrics 1.0, or the older text format 0.0.4.
+
+How names become those of Prometheus: every character that it does not know becomes `_`; a counter ends with `_total`; a
+STRING is an info metric, whose text is the label `value`; a BOOLEAN is a gauge, 0 or 1; a histogram is one. Of two
+variables whose names become the same the one that sorts later is left out, and `LEFT_OUT` says how many series were.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import NamedTuple
+
+from bookkeeper.variables.cell import STRING
+from bookkeeper.variables.snapshot import Entry
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+LEFT_OUT = "artimon_openmetrics_left_out"
+INFINITY = "+Inf"
+_OTHER = re.compile(r"[^a-zA-Z0-9_:]")
+_SUFFIXES = {
+    "counter": ("_total", "_created"),
+    "histogram": ("_bucket", "_sum", "_count", "_created"),
+    "info": ("_info",),
+}
+
+
+class Family(NamedTuple):
+    """All series of one exposed name. `lines`: what stands before each value, and the value, in order."""
+
+    name: str
+    kind: str
+    help: str
+    unit: str
+    lines: list[tuple[str, str]]
+
+
+def render(entries: Iterable[Entry], *, openmetrics: bool = True) -> str:
+    """The text of `bookkeeper.collect()`, families sorted by name; OpenMetrics, or the text format 0.0.4."""
+    families, left_out = _families(sorted(entries, key=lambda entry: (*_group(entry), entry.name)))
+    if left_out:
+        told = "Series whose names are those of others, once written as Prometheus wants them"
+        families.append(Family(LEFT_OUT, "gauge", told, "", [(LEFT_OUT, str(left_out))]))
+    write = _openmetrics if openmetrics else _plain
+    text = "".join(write(family) for family in families)
+    return text + "# EOF\n" if openmetrics else text
+
+
+def content_type(accept: str) -> tuple[bool, str]:
+    """Whether a client that says it accepts `accept` gets OpenMetrics, and the type to tell it."""
+    wanted = "application/openmetrics-text" in accept.lower()
+    return wanted, OPENMETRICS if wanted else PLAIN
+
+
+def _families(entries: list[Entry]) -> tuple[list[Family], int]:
+    families: list[Family] = []
+    taken = {LEFT_OUT}
+    left_out = 0
+    for _, group in groupby(entries, key=_group):
+        members = list(group)
+        family = _family(members)
+        names = {family.name, *(family.name + suffix for suffix in _SUFFIXES.get(family.kind, ()))}
+        if taken.isdisjoint(names):
+            taken |= names
+            families.append(family)
+        else:
+            left_out += len(members)
+    return families, left_out
+
+
+def _group(entry: Entry) -> tuple[str, str]:
+    """What makes one family: numbers, texts and a histogram of one name are three."""
+    if entry.type == STRING:
+        return entry.family, "info"
+    return entry.family, "histogram" if entry.kind == "histogram" else ""
+
+
+def _family(members: list[Entry]) -> Family:
+    first = members[0]
+    name = _OTHER.sub("_", first.family)
+    if first.type == STRING:
+        name = name[:-5] if name.endswith("_info") else name
+        return Family(name, "info", first.help, "", [(f"{name}_info{_text(one)}", "1") for one in members])
+    if first.kind == "histogram":
+        return Family(name, "histogram", first.help, first.unit, _buckets(name, members))
+    kind = _kind(members)
+    total = name.endswith("_total")
+    if kind == "counter":
+        name = name if total else name + "_total"
+        if all(_counts(one.value) for one in members):
+            lines = [(name + _labels(one.labels), _number(one.value)) for one in members]
+            return Family(name[:-6], "counter", first.help, first.unit, lines)
+        kind = "unknown"  # a counter that was set to what none can be; its series keep their name
+    lines = [(name + _labels(one.labels), _number(one.value)) for one in members]
+    return Family(name, kind, first.help, first.unit, lines)
+
+
+def _kind(members: list[Entry]) -> str:
+    """The one kind of all, else unknown."""
+    kinds = {one.kind for one in members}
+    return kinds.pop() if len(kinds) == 1 else "unknown"
+
+
+def _counts(value: object) -> bool:
+    return isinstance(value, (int, float)) and value >= 0
+
+
+def _buckets(name: str, members: list[Entry]) -> list[tuple[str, str]]:
+    """The lines of a histogram: labels by labels its buckets in order, its count and its sum."""
+    series: dict[str, tuple[Mapping[str, str], dict[str, float], list[float]]] = {}
+    for one in members:
+        labels: Mapping[str, str] = {label: value for label, value in one.labels.items() if label != "le"}
+        _, buckets, sums = series.setdefault(_labels(labels), (labels, {}, []))
+        if one.name.endswith(".bucket"):
+            buckets[one.labels.get("le", INFINITY)] = _as_number(one.value)
+        elif one.name.endswith(".sum"):
+            sums.append(_as_number(one.value))
+    lines = []
+    for text, (labels, buckets, sums) in sorted(series.items(), key=lambda item: item[0]):
+        if INFINITY not in buckets:  # a label that is cut off by a limit: nothing that a reader would take
+            continue
+        seen: float = 0
+        for bound in sorted(buckets, key=lambda le: float(le)):
+            seen = max(seen, buckets[bound])  # a bucket that was read a moment before the one below it
+            lines.append((f"{name}_bucket{_labels({**labels, 'le': bound})}", _number(seen)))
+        lines.append((f"{name}_count{text}", _number(seen)))
+        if min(map(float, buckets)) >= 0:  # else the sum is no counter, and must be left out
+            lines += [(f"{name}_sum{text}", _number(total)) for total in sums[:1] if total >= 0]
+    return lines
+
+
+def _as_number(value: object) -> float:
+    return value if isinstance(value, (int, float)) else 0.0
+
+
+def _text(one: Entry) -> str:
+    """The labels of an info metric."""
+    label = "value"
+    while label in one.labels:
+        label += "_"
+    return _labels({**one.labels, label: str(one.value)})
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
+    pairs = [f'{label}="{_escaped(value)}"' for label, value in sorted(labels.items())]
+    return "{" + ",".join(pairs) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: object) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, float):
+        if value != value:
+            return "NaN"
+        if value in (float("inf"), float("-inf")):
+            return "+Inf" if value > 0 else "-Inf"
+    return repr(value)
+
+
+def _openmetrics(family: Family) -> str:
+    lines = [f"# TYPE {family.name} {family.kind}\n"]
+    unit = _OTHER.sub("_", family.unit)
+    if unit and family.name.endswith("_" + unit):  # a unit that the name does not end with is not allowed
+        lines.append(f"# UNIT {family.name} {unit}\n")
+    if family.help:
+        lines.append(f"# HELP {family.name} {_escaped(family.help)}\n")
+    return "".join([*lines, *(f"{before} {value}\n" for before, value in family.lines)])
+
+
+def _plain(family: Family) -> str:
+    """In the older format a counter's family has the name of its samples, and there are no info metrics."""
+    suffix = {"counter": "_total", "info": "_info"}.get(family.kind, "")
+    kind = {"info": "gauge", "unknown": "untyped"}.get(family.kind, family.kind)
+    name = family.name + suffix
+    help = family.help.replace("\\", "\\\\").replace("\n", "\\n")
+    head = (f"# HELP {name} {help}\n" if help else "") + f"# TYPE {name} {kind}\n"
+    return head + "".join(f"{before} {value}\n" for before, value in family.lines)

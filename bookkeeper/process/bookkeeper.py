@@ -1,0 +1,262 @@
+"""The Bookkeeper: the variables of a process and the endpoint that shows them, through use, fork and exit."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from bookkeeper.variables.process_variables import ProcessVariables
+from bookkeeper.variables.validation import VariableRefused
+
+if TYPE_CHECKING:
+    from bookkeeper.export.metrics_server import MetricsServer
+    from bookkeeper.process.endpoint import Endpoint
+
+FORK_WAIT_S = 5.0
+
+
+class Bookkeeper(ProcessVariables):
+    """Counts things in this process and serves them to Artimon. Most programs use the module's functions instead,
+    which go to one default object; a second object would be a second endpoint.
+
+    Making one does nothing. The first write starts a background thread that listens on a free port and registers with
+    ZooKeeper; the application never waits for it. With `online=False` (or ARTIMON_DISABLED=1) it only counts.
+
+    Settings: `context` (default ARTIMON_CONTEXT, else the program's name), `instance` (ARTIMON_INSTANCE, else the
+    lowest free number), `zookeeper` (ARTIMON_ZOOKEEPER, else 127.0.0.1:2181), `advertise` and `bind` addresses,
+    `strict` (ARTIMON_STRICT): raise VariableRefused instead of counting `bookkeeper.refused`; `max_variables`
+    (ARTIMON_SERIES) and `max_per_name` (ARTIMON_SERIES_PER_NAME): beyond these, writes go to overflow series."""
+
+    def __init__(
+        self,
+        *,
+        context: str | None = None,
+        instance: str | None = None,
+        zookeeper: str | None = None,
+        advertise: str | None = None,
+        bind: str | None = None,
+        openmetrics: str | None = None,
+        strict: bool | None = None,
+        online: bool = True,
+        max_variables: int | None = None,
+        max_per_name: int | None = None,
+    ) -> None:
+        super().__init__(strict=strict, max_variables=max_variables, max_per_name=max_per_name)
+        self._given = {
+            "context": context,
+            "instance": instance,
+            "zookeeper": zookeeper,
+            "advertise": advertise,
+            "bind": bind,
+            "openmetrics": openmetrics,
+        }
+        self.online = online
+        self._endpoint: Endpoint | None = None
+        self._shown: MetricsServer | None = None  # to Prometheus; of a parent, in a forked child, which has closed it
+        self._switch = threading.RLock()  # guards _endpoint and _given; never taken while `lock` is held
+        self._uuid = b""
+        self._forks: dict[int, list[Any]] = {}  # what each thread that is forking holds
+        self.on_first_use = self.start
+        _LIVE.add(self)
+
+    def configure(
+        self,
+        *,
+        context: str | None = None,
+        instance: str | None = None,
+        zookeeper: str | None = None,
+        advertise: str | None = None,
+        bind: str | None = None,
+        openmetrics: str | None = None,
+        strict: bool | None = None,
+    ) -> None:
+        """Changes settings that are not None. A process that is registered registers anew, in the background."""
+        if strict is not None:
+            self.strict(strict)
+        given = {
+            "context": context,
+            "instance": instance,
+            "zookeeper": zookeeper,
+            "advertise": advertise,
+            "bind": bind,
+            "openmetrics": openmetrics,
+        }
+        changed = {name: value for name, value in given.items() if value is not None}
+        if not changed:
+            return
+        from bookkeeper.runtime import settings
+
+        try:
+            settings.read({**self._given, **changed})
+        except settings.SettingsError as error:
+            self.refuse(VariableRefused("settings", str(error)))
+            return
+        with self._switch:
+            self._given.update(changed)
+            old, self._endpoint = self._endpoint, None
+            if old is not None:
+                self._endpoint = self._started(old)
+
+    def start(self) -> None:
+        """Makes the process pollable now instead of at the first write. Never raises for what the outside lacks."""
+        if not self.online:
+            return
+        with self._switch:
+            if self._endpoint is None:
+                self._endpoint = self._started()
+
+    def _started(self, old: Endpoint | None = None) -> Endpoint | None:
+        # Not at the top: `import bookkeeper` costs an application what it needs to count, and no more.
+        from bookkeeper.process import endpoint
+        from bookkeeper.runtime import settings
+
+        try:
+            chosen = settings.read(self._given)
+        except settings.SettingsError as error:
+            self.note(VariableRefused("settings", str(error)))
+            chosen = settings.read(self._given, lenient=True)
+        if chosen.disabled:
+            self.online = False
+            return None
+        endpoint.quiet_logs()
+        _hook_exit(self)
+        self._uuid = self._uuid or os.urandom(16)
+        made = endpoint.Endpoint(self, chosen, self._uuid, old)
+        try:
+            made.start()
+        except RuntimeError as error:  # no more threads, or the interpreter is ending
+            self.note(VariableRefused("settings", f"no background thread: {error}"))
+            return None
+        self._show(chosen.openmetrics)
+        return made
+
+    def _show(self, address: str) -> None:
+        """To Prometheus, if that is wanted, there and nowhere else."""
+        old, self._shown = self._shown, None
+        if old is not None:
+            old.stop()
+        if not address:
+            return
+        from bookkeeper.export import metrics_server
+
+        try:
+            self._shown = metrics_server.serve(address, self)
+        except (OSError, ValueError, RuntimeError) as error:
+            self.note(VariableRefused("settings", f"no variables for Prometheus at {address!r:.80}: {error}"))
+
+    def close(self, last_poll_s: float | None = None) -> None:
+        """What happens at exit: deletes the znode, serves one more poll (at most `last_poll_s`, 5 s), closes. Counting
+        still works."""
+        with self._switch:
+            old, self._endpoint = self._endpoint, None
+            self.online = False
+            self._show("")
+        if old is None:
+            return
+        if last_poll_s is None:
+            old.close()
+        else:
+            old.close(last_poll_s)
+
+    def leave(self) -> None:
+        """As `close`, without a last poll: the values go at once into a final snapshot for the agent of the host. For a
+        process that is about to end without atexit, by os._exit, exec or a signal."""
+        with self._switch:
+            old, self._endpoint = self._endpoint, None
+            self.online = False
+            self._show("")
+        if old is not None:
+            old.seal()
+
+    def go_offline(self) -> bool:
+        """As ARTIMON_DISABLED=1 from now on; False if the process can be polled already."""
+        if self._endpoint is not None:
+            return False
+        self.online = False
+        return True
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The running endpoint, None before the first write and when there is none."""
+        return self._endpoint
+
+    # Forking.
+
+    def before_fork(self) -> None:
+        """Waits, within limits, until no other thread is in the middle of something that a child would inherit."""
+        held: list[Any] = []
+        _hold(self._switch, held)
+        if self._endpoint is not None:  # looked at only now: it may just have been made
+            _hold(self._endpoint.importing, held)
+        _hold(self.lock, held)
+        self._forks[threading.get_ident()] = held
+
+    def after_fork_in_parent(self) -> None:
+        """Lets the others go on."""
+        for lock in reversed(self._forks.pop(threading.get_ident(), [])):
+            lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """The child is a process of its own: nothing counted, nothing open, another uuid."""
+        old, self._endpoint = self._endpoint, None
+        self._shown = None
+        self._switch, self._uuid, self._forks = threading.RLock(), b"", {}
+        self.forget_values()
+        if old is not None:
+            old.abandon()
+
+
+def _hold(lock: Any, held: list[Any]) -> None:
+    if lock.acquire(timeout=FORK_WAIT_S):
+        held.append(lock)
+
+
+_LIVE: weakref.WeakSet[Bookkeeper] = weakref.WeakSet()
+_HOOKED = threading.Event()
+
+
+def _hook_exit(book: Bookkeeper) -> None:
+    """The end of this process closes `book`. Done with the first endpoint; a program without one ends freely."""
+    if not _HOOKED.is_set():
+        _HOOKED.set()
+        atexit.register(_at_exit)
+    if _in_multiprocessing_child():
+        sys.modules["multiprocessing.util"].Finalize(None, book.close, exitpriority=-100)
+
+
+def _in_multiprocessing_child() -> bool:
+    """Whether this process ends without atexit, by multiprocessing's own way."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
+def _at_exit() -> None:
+    for book in list(_LIVE):
+        try:
+            book.close()
+        except BaseException:  # Ctrl-C during the last poll: leave
+            return
+
+
+def _before() -> None:
+    for book in list(_LIVE):
+        book.before_fork()
+
+
+def _in_parent() -> None:
+    for book in list(_LIVE):
+        book.after_fork_in_parent()
+
+
+def _in_child() -> None:
+    for book in list(_LIVE):
+        book.after_fork_in_child()
+
+
+# At import, because a fork may come in the middle of the first write. It costs nothing until then.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -1,0 +1,321 @@
+"""The endpoint of a process: instance number, Thrift server and registration, run by one background thread."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from bookkeeper.process import addresses, instances
+from bookkeeper.runtime.settings import FINAL_FOLDER, Settings, digest, environment
+from bookkeeper.runtime.wall_clock import now_ms
+from bookkeeper.variables.variable_registry import Variables
+
+if TYPE_CHECKING:
+    from bookkeeper.process.ephemeral_node import EndpointRegistration
+    from bookkeeper.rpc.framed_server import FramedServer
+    from bookkeeper.rpc.poll_service import Service
+
+CONTEXTS = "/artimon/contexts"
+RETRY_S = 30.0
+LAST_POLL_S = 5.0
+REGISTER_S = 1.0
+"""A process that ends younger than this may finish its registration first: nobody would ever know what it counted."""
+REACH_S = 0.2
+LEAVE_S = 2.0
+"""Time for the file of the final snapshot: a file system that hangs does not keep a process from ending."""
+FOUND_S = 2.0
+"""So old must a process be before its node is deleted: by then whoever watches has seen it."""
+MAX_CONNECTIONS = 16
+MAX_FRAME = 256 * 1024
+"""Of a request: what a poller leaves for the next one (Turns.MAX_MEMO) is the largest part."""
+IDLE_S = 600.0
+REQUEST_S = 5.0
+"""For a request to come whole; pollers give up after as long."""
+ACCEPT_RATE = 200.0
+log = logging.getLogger("bookkeeper")
+
+
+class Endpoint:
+    """Makes the variables of a process pollable. Nothing here raises into, or blocks, the application.
+
+    Threads: `start`, `close`, `abandon` belong to the application's side; everything else runs in `_run`.
+    `importing` is held while modules are imported, so that no fork happens in the middle: the child would wait for
+    the import lock of a thread that it does not have."""
+
+    def __init__(self, variables: Variables, settings: Settings, uuid: bytes, old: Endpoint | None = None) -> None:
+        self._variables, self._settings, self.uuid, self._old = variables, settings, uuid, old
+        self._numbering = threading.Lock()  # guards _instance against a hand-over
+        self.importing = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._instance: instances.Instance | None = None
+        self.server: FramedServer | None = None
+        self.registration: EndpointRegistration | None = None
+        self.service: Service | None = None
+        self.advertised = ""
+        self._begun = monotonic()
+        self._prepared = threading.Event()  # `registration` is there
+
+    def start(self) -> None:
+        """Starts the background thread. RuntimeError if the system gives no more threads."""
+        self._thread = threading.Thread(target=self._run, name="bookkeeper", daemon=True)
+        self._thread.start()
+
+    def close(self, last_poll_s: float = LAST_POLL_S) -> None:
+        """Withdraws the znode, waits for one more poll if anybody may come for it, then closes everything. Leaves a
+        final snapshot if no agent has polled the last values.
+
+        At once if ZooKeeper cannot be reached; else at most `last_poll_s` and about 2 s more."""
+        if last_poll_s:
+            self._finish_registering()
+        self._withdraw(last_poll_s)
+        self._close_server()
+        if last_poll_s:
+            self.leave()
+        self._close_registration()
+
+    def seal(self) -> None:
+        """Ends at once, without a last poll, and leaves a final snapshot: before os._exit or exec."""
+        self._prepare_to_leave()
+        self._withdraw(0.0)
+        self._close_server()
+        self.leave()
+        self._close_registration()
+
+    def _withdraw(self, last_poll_s: float) -> None:
+        self._closing.set()
+        registration, service = self.registration, self.service
+        if registration is not None and service is not None:
+            service.close_soon()
+            until = monotonic() + last_poll_s
+            if registration.registered.is_set() and not service.polled.is_set():
+                # a node that comes and goes at once is seen by nobody
+                service.last_poll.wait(max(0.0, min(last_poll_s, self._begun + FOUND_S - monotonic())))
+            registration.withdraw()
+            if registration.registered.is_set():
+                registration.withdrawn.wait(1.5)
+                if registration.deleted or service.polled.is_set():
+                    service.last_poll.wait(max(0.0, until - monotonic()))
+
+    def _finish_registering(self) -> None:
+        until = self._begun + REGISTER_S
+        if monotonic() >= until or (self.registration is not None and self.registration.registered.is_set()):
+            return
+        if addresses.reachable(self._settings.zookeeper, REACH_S):
+            self._prepared.wait(max(0.0, until - monotonic()))
+            if self.registration is not None:
+                self.registration.registered.wait(max(0.0, until - monotonic()))
+        else:
+            self._prepare_to_leave()
+
+    def _prepare_to_leave(self) -> None:
+        """Wait for the instance number, without which a final snapshot would name no source."""
+        if not self._prepared.is_set() and self._may_leave():
+            self._prepared.wait(max(0.0, self._begun + REGISTER_S - monotonic()))
+
+    def leave(self) -> None:
+        """Leave a final snapshot unless an agent has the last values. The server is stopped: no poll comes later."""
+        service = self.service
+        if service is None or service.handed_over.is_set() or not self._may_leave():
+            return
+        worker = threading.Thread(target=self._leave, args=(service,), name="bookkeeper-final", daemon=True)
+        try:
+            worker.start()
+        except RuntimeError:  # the interpreter starts no more threads
+            self._leave(service)
+        else:
+            worker.join(LEAVE_S)
+
+    def _may_leave(self) -> bool:
+        """An agent has made the folder of final snapshots."""
+        return os.path.isdir(os.path.join(self._settings.dropin, FINAL_FOLDER))
+
+    def _leave(self, service: Service) -> None:
+        from bookkeeper.export import final
+
+        try:
+            made = service.final(self.advertised)
+            if made is not None:
+                final.leave(self._settings.dropin, self.uuid, final.encode(made))
+        except Exception as error:
+            log.warning("no final snapshot, what was counted since the last poll is lost: %s", error)
+
+    def _close_parts(self) -> None:
+        self._close_server()
+        self._close_registration()
+
+    def _close_server(self) -> None:
+        if self.server is not None:
+            self.server.stop(timeout=0.5)
+
+    def _close_registration(self) -> None:
+        if self.registration is not None:
+            self.registration.stop()
+            if self.registration.connected:
+                self.registration.stopped.wait(1.0)
+        # The instance number is not given back here: its lock ends with the process.
+
+    def abandon(self) -> None:
+        """In a forked child: drops the parent's threads, sockets, session and lock without touching them."""
+        if self.registration is not None:
+            self.registration.abandon()
+        if self.server is not None:
+            self.server.abandon()
+        if self._instance is not None:
+            self._instance.close()
+
+    def _run(self) -> None:
+        try:
+            with self.importing:
+                _import_all()
+            self._succeed()
+            if self._prepare() and self.registration is not None:
+                self.registration.run()
+        except Exception:
+            log.exception("the endpoint of this process ended; its variables cannot be polled any more")
+
+    def _prepare(self) -> bool:
+        """Number, server and registration; tries again every 30 s. False once the process ends."""
+        while not self._closing.is_set():
+            try:
+                self._serve()
+                if not self._closing.is_set():
+                    return True
+                self._close_parts()  # close() may have come too early to see them
+            except Exception as error:
+                log.warning("no endpoint yet, next try in %.0f s: %s: %s", RETRY_S, type(error).__name__, error)
+                self._closing.wait(RETRY_S)
+        return False
+
+    def _serve(self) -> None:
+        from bookkeeper.process.ephemeral_node import EndpointRegistration
+        from bookkeeper.rpc.poll_service import Identity, Service, idl
+        from bookkeeper.rpc.security import from_settings
+
+        settings = self._settings
+        name = settings.instance or self._take_number()
+        # Later than the lock: whoever held the number before has ended, so lives of a series never overlap.
+        identity = Identity(self.uuid, now_ms(), settings.context, name)
+        handler = Service(self._variables, identity)
+        where = addresses.choose(settings.zookeeper, settings.advertise, settings.bind)
+        if where.ignored:
+            log.warning("%.80r cannot be advertised, it has no address: %s is", where.ignored, where.advertise)
+        shown = from_settings(environment()) if settings.secure_polls else None
+        user = digest(settings.zookeeper_auth) if settings.zookeeper_auth else ""
+        server = _listen(idl().Bookkeeper, handler, where, shown)
+        port = where.advertise_port or server.port
+        path = f"{CONTEXTS}/{settings.context}/{addresses.bracketed(where.advertise)}:{port}:{dashed(self.uuid)}"
+        data = {"instance": name, "birth_ms": identity.birth_ms, "pid": os.getpid(), "version": 1}
+        self.service, self.server, self.advertised = handler, server, where.advertise
+        told = json.dumps(data).encode()
+        self.registration = EndpointRegistration(settings.zookeeper, path, told, digest=user)
+        self._prepared.set()
+
+    def _take_number(self) -> str:
+        with self._numbering:
+            if self._instance is None and not self._closing.is_set():
+                self._instance = self._new_number()
+            return self._instance.name if self._instance is not None else ""
+
+    def _new_number(self) -> instances.Instance:
+        try:
+            return instances.take(self._settings.run, self._settings.context)
+        except instances.InstanceError as error:
+            log.warning("no instance number, the process id is used and series end with the process: %s", error)
+            return instances.Instance(f"pid{os.getpid()}", None)
+
+    def _succeed(self) -> None:
+        """Takes the place of the endpoint that had other settings; keeps its number if that is still of use."""
+        old, self._old = self._old, None
+        if old is None:
+            return
+        old.close(last_poll_s=0.0)
+        with old._numbering:
+            number, old._instance = old._instance, None
+        kept = old._settings
+        if number is not None and (kept.context, kept.run) == (self._settings.context, self._settings.run):
+            self._instance = number
+        elif number is not None:
+            number.close()
+
+
+def _listen(service: Any, handler: Any, where: addresses.Addresses, security: Any = None) -> FramedServer:
+    from bookkeeper.rpc.framed_server import FramedServer
+
+    problem: OSError | None = None
+    for host in where.bind:
+        server = FramedServer(
+            service,
+            handler,
+            host,
+            where.bind_port,
+            max_frame=MAX_FRAME,
+            max_connections=MAX_CONNECTIONS,
+            idle_timeout=IDLE_S,
+            request_timeout=REQUEST_S,
+            accept_rate=ACCEPT_RATE,
+            name="bookkeeper",
+            on_reply=handler.replied,
+            security=security,
+        )
+        try:
+            server.start()
+            return server
+        except OSError as error:
+            problem = error
+    raise OSError(
+        f"cannot listen on {where.bind}, port {where.bind_port or 'any'}: {problem}: set ARTIMON_BIND to an address of "
+        "this host, and to a port that nobody else has or to none"
+    )
+
+
+def _import_all() -> None:
+    """Everything that any later step would import by itself, at a time that a fork cannot hit."""
+    import encodings.idna  # noqa: F401 - by getaddrinfo
+
+    import bookkeeper.export.final
+    import bookkeeper.process.ephemeral_node
+    import bookkeeper.rpc.framed_server
+    import bookkeeper.rpc.poll_service
+    import bookkeeper.rpc.security
+
+    bookkeeper.rpc.poll_service.idl()
+
+
+def dashed(uuid: bytes) -> str:
+    """16 bytes in the usual text of a UUID."""
+    text = uuid.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+class RateLimit(logging.Filter):
+    """Lets each message pass once a minute: an absent ZooKeeper must not fill the application's log."""
+
+    def __init__(self, every_s: float = 60.0) -> None:
+        super().__init__()
+        self._every_s, self._last = every_s, dict[str, float]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now, text = monotonic(), str(record.msg)
+        if now - self._last.get(text, -self._every_s) < self._every_s:
+            return False
+        if len(self._last) > 1000:
+            self._last.clear()
+        self._last[text] = now
+        return True
+
+
+_LIMIT = RateLimit()
+
+
+def quiet_logs() -> None:
+    """Our log is silent unless the application configures logging, and never loud."""
+    root = logging.getLogger("bookkeeper")
+    if not root.handlers:
+        root.addHandler(logging.NullHandler())
+    for name in ("bookkeeper", "bookkeeper.zookeeper", "bookkeeper.rpc.framed_server"):
+        logging.getLogger(name).addFilter(_LIMIT)

@@ -1,0 +1,296 @@
+"""The client of framed binary Thrift: one call at a time over one connection, every wait with a deadline."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from bookkeeper.rpc.security import Peer, Security, Unauthorized
+from bookkeeper.rpc.thrift_messages import HEADER, FramedError, FrameError, decode_reply, encode_call
+from bookkeeper.rpc.tls import is_wrapped, wants_more
+
+MiB = 1 << 20
+FIRST = 1 << 16
+"""Bytes of a reply that are asked for before its length is known."""
+_TIMEOUTS = (TimeoutError, socket.timeout)  # two classes before Python 3.10
+
+
+class ConnectionLost(FramedError, ConnectionError):
+    """The peer could not be reached, or closed the connection before its reply was whole."""
+
+
+class CallTimeout(FramedError, TimeoutError):
+    """No whole reply within the time that the call was given."""
+
+
+class FramedClient:
+    """Calls a FramedServer (or any framed binary Thrift server) one call at a time; safe to share between threads.
+
+    Connects when first used. Any error or timeout closes the connection and the next call makes a new one; nothing is
+    ever sent twice. `timeout` seconds bound a whole call, connecting included.
+
+    Raises ConnectionLost, CallTimeout, FrameError (all FramedError), TApplicationException for what the server
+    reports, and the exceptions that the IDL declares. `security` (security.py): what it shows to the server, and wants
+    to be shown; Unauthorized (a FramedError) if one of the two fails.
+
+    Locks: `_lock` is held for the whole of a call and guards everything."""
+
+    def __init__(
+        self,
+        service: Any,
+        host: str,
+        port: int,
+        timeout: float = 10.0,
+        *,
+        max_frame: int = 64 * MiB,
+        security: Security | None = None,
+    ) -> None:
+        self._security, self._peer = security, Peer()
+        self._service, self._host, self._port = service, host, port
+        self._timeout, self._max_frame = timeout, max_frame
+        self._lock = threading.Lock()
+        self._sock: socket.socket | None = None
+        self._seqid = 0
+        self.reached = False
+        """Whether the newest call got a connection: if not, nothing of it was sent."""
+
+    def call(self, method: str, *args: object, timeout: float | None = None) -> Any:
+        """What `method` returned; `timeout` seconds instead of the client's own."""
+        return self.send(method, *args, timeout=timeout).result()
+
+    def send(self, method: str, *args: object, timeout: float | None = None) -> Sent:
+        """The first half of `call`: for who awaits several replies in one thread. What is returned must be brought to
+        its end by `result` or `abandon`; until then other calls wait."""
+        deadline = monotonic() + (self._timeout if timeout is None else timeout)
+        if not self._lock.acquire(timeout=max(0.0, deadline - monotonic())):
+            raise CallTimeout(f"{self._where(method)}: another call kept the connection busy")
+        try:
+            return self._send(method, args, deadline)
+        except BaseException as error:
+            if isinstance(error, (OSError, FramedError)):
+                self._close()
+            self._lock.release()
+            raise
+
+    @property
+    def connected(self) -> bool:
+        """Whether the next call would go over a connection that stands, as far as is known here."""
+        sock = self._sock
+        if sock is None or not is_wrapped(sock):
+            return sock is not None and not _stale(sock)
+        if not self._lock.acquire(blocking=False):  # what is encrypted cannot be looked at beside a call
+            return True
+        try:
+            return not _stale(sock)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Closes the connection, after a running call; the next call makes a new one."""
+        with self._lock:
+            self._close()
+
+    def abort(self) -> None:
+        """Ends the call that another thread makes, if one is under way: it raises ConnectionLost there."""
+        sock = self._sock
+        if sock is not None:
+            shut(sock)
+
+    def __enter__(self) -> FramedClient:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        if method.startswith("_") or method not in self._service.thrift_services:
+            raise AttributeError(f"{self._service.__name__} has no method {method!r}")
+        return lambda *args, **options: self.call(method, *args, **options)
+
+    def _send(self, method: str, args: tuple[object, ...], deadline: float) -> Sent:
+        self._seqid = self._seqid % 0x7FFFFFFF + 1
+        request = encode_call(self._service, method, args, self._seqid)
+        try:
+            self.reached = False
+            sock = self._connected(deadline)
+            self.reached = True
+            send_all(sock, request, deadline)
+        except Unauthorized as error:
+            raise Unauthorized(f"{self._where(method)}: {error}") from None
+        except _TIMEOUTS as error:
+            raise CallTimeout(f"{self._where(method)}: no reply in time") from error
+        except OSError as error:
+            raise ConnectionLost(f"{self._where(method)}: {error}") from error
+        return Sent(self, sock, method, self._seqid, deadline)
+
+    def _connected(self, deadline: float) -> socket.socket:
+        security = self._security
+        if self._sock is not None and (_stale(self._sock) or (security is not None and not security.holds(self._peer))):
+            self._close()
+        if self._sock is None:
+            sock = socket.create_connection((self._host, self._port), timeout=left(deadline))
+            self._sock = sock
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security is not None:
+                self._sock, self._peer = security.connect(sock, self._host, deadline, receive_exactly, send_all)
+        return self._sock
+
+    def _close(self) -> None:
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            sock.close()
+
+    def _where(self, method: str) -> str:
+        return f"{self._service.__name__}.{method} at {self._host}:{self._port}"
+
+
+class Sent:
+    """A call of a FramedClient on its way: it was sent, its reply is awaited. Belongs to one thread at a time."""
+
+    __slots__ = ("_client", "_deadline", "_failure", "_held", "_method", "_missing", "_oneway", "_seqid", "_sock")
+
+    def __init__(self, client: FramedClient, sock: socket.socket, method: str, seqid: int, deadline: float) -> None:
+        self._client, self._sock, self._method, self._seqid, self._deadline = client, sock, method, seqid, deadline
+        self._oneway = bool(getattr(client._service, method + "_result").oneway)
+        self._held: list[bytes] = []
+        self._failure: Exception | None = None
+        self._missing = -1
+        """Bytes of the reply that are still to come; -1: its length is."""
+
+    def fileno(self) -> int:
+        """Readable when there is something to `advance` by."""
+        return self._sock.fileno()
+
+    def advance(self) -> bool:
+        """Take what came, without waiting; whether the reply is whole, or will never be. `result` says which."""
+        try:
+            while not self._advance(0.0):  # what was decrypted already does not make the descriptor readable
+                if not is_wrapped(self._sock):
+                    return False
+            return True
+        except (BlockingIOError, InterruptedError):
+            return False
+        except (OSError, FramedError) as error:
+            if isinstance(error, OSError) and wants_more(error):
+                return False
+            self._failure = error
+            return True
+
+    def result(self) -> Any:
+        """The second half of `FramedClient.call`: waits for the rest of the reply, and raises as it does."""
+        client = self._client
+        try:
+            if self._oneway:
+                return None
+            if self._failure is not None:
+                raise self._failure
+            while not self._advance(left(self._deadline)):
+                pass
+            return decode_reply(client._service, self._method, self._frame(), self._seqid)
+        except _TIMEOUTS as error:
+            client._close()
+            raise CallTimeout(f"{client._where(self._method)}: no reply in time") from error
+        except FramedError:
+            client._close()
+            raise
+        except OSError as error:
+            client._close()
+            raise ConnectionLost(f"{client._where(self._method)}: {error}") from error
+        finally:
+            client._lock.release()
+
+    def abandon(self) -> None:
+        """Nobody waits for the reply any more: close the connection."""
+        self._client._close()
+        self._client._lock.release()
+
+    def _advance(self, wait: float) -> bool:
+        # The buffer grows with what has really come, so a length alone takes no memory.
+        if self._missing == 0:
+            return True
+        self._sock.settimeout(wait)
+        part = self._sock.recv(FIRST if self._missing < 0 else min(self._missing, MiB))
+        if not part:
+            if not self._held:
+                raise ConnectionResetError("the server closed the connection without a reply")
+            raise ConnectionResetError(f"the stream ended {max(self._missing, 1)} bytes before the end of a frame")
+        self._held.append(part)
+        if self._missing >= 0:
+            self._missing -= len(part)
+        else:
+            self._begin()
+        return self._missing == 0
+
+    def _begin(self) -> None:
+        """The first bytes came."""
+        head = b"".join(self._held)
+        if len(head) < HEADER.size:
+            return
+        size = HEADER.unpack_from(head)[0]
+        if size > self._client._max_frame:
+            raise FrameError(f"a frame of {size} bytes, at most {self._client._max_frame} are allowed")
+        self._missing = size + HEADER.size - len(head)
+        if self._missing < 0:
+            raise FrameError(f"{-self._missing} bytes after the end of a frame")
+
+    def _frame(self) -> bytes:
+        held, first = self._held, self._held[0]
+        if len(first) < HEADER.size:
+            return b"".join(held)[HEADER.size :]
+        return b"".join((memoryview(first)[HEADER.size :], *held[1:]))  # copied once, however large
+
+
+def _stale(sock: socket.socket) -> bool:
+    """Whether the peer closed an idle connection, or sent something that nobody asked for."""
+    sock.settimeout(0)
+    try:
+        sock.recv(1, 0 if is_wrapped(sock) else socket.MSG_PEEK)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError as error:
+        return not wants_more(error)
+    return True
+
+
+def shut(sock: socket.socket) -> None:
+    """End a connection that another thread may be using. Of the socket below the encryption: that of SSLSocket would
+    make the other thread go on in plain text for a moment."""
+    try:
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
+    except OSError:
+        pass
+
+
+def send_all(sock: socket.socket, data: bytes, deadline: float) -> None:
+    """Everything, or TimeoutError at the deadline."""
+    sock.settimeout(left(deadline))
+    if not is_wrapped(sock):
+        sock.sendall(data)
+        return
+    view = memoryview(data)
+    while view:  # sendall of an encrypted socket gives every piece the whole time
+        sock.settimeout(left(deadline))
+        view = view[sock.send(view[:MiB]) :]
+
+
+def receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
+    """So many bytes; for a few only. TimeoutError at the deadline, ConnectionResetError at the end of the stream."""
+    data = b""
+    while len(data) < size:
+        sock.settimeout(left(deadline))
+        part = sock.recv(size - len(data))
+        if not part:
+            raise ConnectionResetError("the stream ended before the end of a frame")
+        data += part
+    return data
+
+
+def left(deadline: float) -> float:
+    """Seconds until then; TimeoutError once it is past."""
+    seconds = deadline - monotonic()
+    if seconds <= 0:
+        raise TimeoutError("deadline passed")
+    return seconds

@@ -1,0 +1,447 @@
+"""A bounded server for framed binary Thrift, used by every part of the platform; the client is in calling.py.
+
+Every wait has a deadline and every size a limit: half a frame, a giant one, garbage or an idle peer costs one
+connection and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+
+from thriftpy2.thrift import TApplicationException, TMessageType
+
+from bookkeeper.rpc.budget import Budget
+from bookkeeper.rpc.framed_client import CallTimeout, ConnectionLost, FramedClient, Sent, left, send_all, shut
+from bookkeeper.rpc.security import Peer, Security, Unauthorized
+from bookkeeper.rpc.thrift_messages import (
+    HEADER,
+    FramedError,
+    FrameError,
+    MessageHead,
+    decode_reply,
+    decode_struct,
+    encode_call,
+    encode_message,
+    read_message,
+)
+from bookkeeper.rpc.tokens import FRAME, GREETINGS
+
+__all__ = [
+    "CallTimeout",
+    "ConnectionLost",
+    "FrameError",
+    "FramedClient",
+    "FramedError",
+    "FramedServer",
+    "Sent",
+    "caller_is_gone",
+    "decode_reply",
+    "encode_call",
+]
+
+MiB = 1 << 20
+log = logging.getLogger("bookkeeper.framed")
+_TIMEOUTS = (TimeoutError, socket.timeout)  # two classes before Python 3.10
+_SMALL = 1 << 16  # a request of at most so many bytes needs no budget
+_serving = threading.local()  # .sock: of the request that this thread answers
+
+
+def caller_is_gone() -> bool:
+    """In a handler that takes long: whether the peer has closed the connection, so that nobody takes the reply."""
+    sock = getattr(_serving, "sock", None)
+    if sock is None:
+        return False
+    sock.settimeout(0)
+    try:
+        return not socket.socket.recv(sock, 1, socket.MSG_PEEK)  # below the encryption, if there is any
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True
+
+
+class FramedServer:
+    """Serves `handler` (an object with the methods of `service`) on one port, a daemon thread for each connection.
+
+    `max_frame` bytes a request, `max_reply` bytes a reply (default: the greater of `max_frame` and 64 MiB),
+    `max_connections` at once (then the one that is idle longest gives way), `idle_timeout` seconds without a request,
+    `request_timeout` seconds for a request to arrive whole and for its reply to be taken.
+    `on_reply(method)` runs after a reply was handed to the kernel.
+    `budget` bytes of requests at once (None: any number), from their first byte to their reply: a request beyond it
+    stays in the peer's socket for at most `budget_wait` seconds; small ones always pass.
+    `security` (security.py): who is let in, shown within `handshake_timeout` seconds in the connection's own
+    thread. Before it was let in a connection is the first to give way.
+
+    Locks: `_lock` guards `_connections`; no I/O under it."""
+
+    def __init__(
+        self,
+        service: Any,
+        handler: object,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        max_frame: int = 4 * MiB,
+        max_reply: int | None = None,
+        max_connections: int = 64,
+        idle_timeout: float = 300.0,
+        request_timeout: float = 30.0,
+        name: str = "framed",
+        on_reply: Callable[[str], None] | None = None,
+        budget: int | None = None,
+        budget_wait: float = 10.0,
+        security: Security | None = None,
+        handshake_timeout: float = 5.0,
+        accept_rate: float | None = None,
+    ) -> None:
+        self.service, self.handler, self.host, self.port, self.name = service, handler, host, port, name
+        self.max_frame, self.max_connections = max_frame, max_connections
+        self.max_reply = max(max_frame, 64 * MiB) if max_reply is None else max_reply
+        self.idle_timeout, self.request_timeout, self.on_reply = idle_timeout, request_timeout, on_reply
+        self.budget, self.budget_wait = None if budget is None else Budget(budget), budget_wait
+        self.security, self.handshake_timeout = security, handshake_timeout
+        self._pace = None if accept_rate is None else _Pace(accept_rate)
+        self.accepted = self.refused = self.broken = 0  # connections: taken, turned away, closed for bad bytes
+        self.unauthorized = 0  # connections that did not show what `security` wants
+        self._lock = threading.Lock()
+        self._connections: set[_Connection] = set()
+        self._listener: socket.socket | None = None
+        self._acceptor: threading.Thread | None = None
+        self._stopping = threading.Event()
+
+    def start(self) -> int:
+        """Listens, and returns the port. OSError if the address cannot be bound."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self.host, self.port))
+            listener.listen(128)
+        except OSError:
+            listener.close()
+            raise
+        self._listener, self.port = listener, listener.getsockname()[1]
+        self._acceptor = threading.Thread(target=self._accept, name=f"{self.name}-accept", daemon=True)
+        self._acceptor.start()
+        return self.port
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Closes the port and idle connections at once; running requests get `timeout` seconds to finish."""
+        self._stopping.set()
+        deadline = monotonic() + timeout
+        self._close_listener()
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.close_if_idle()
+        for connection in connections:
+            # one that was just accepted has no running thread yet: it will find that all is over
+            if connection.thread is not threading.current_thread() and connection.thread.ident is not None:
+                connection.thread.join(max(0.0, deadline - monotonic()))
+            connection.shut()
+        if self._acceptor is not None and self._acceptor is not threading.current_thread():
+            self._acceptor.join(max(0.1, deadline - monotonic()))
+
+    def abandon(self) -> None:
+        """In a forked child: closes the child's copies of the sockets; the parent keeps serving on its own."""
+        self._stopping.set()
+        self._lock = threading.Lock()
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.sock.close()
+        self._connections.clear()
+
+    def _close_listener(self) -> None:
+        listener = self._listener
+        if listener is None:
+            return
+        try:
+            listener.shutdown(socket.SHUT_RDWR)  # wakes accept() on Linux
+        except OSError:
+            _knock(self.host, self.port)  # wakes it elsewhere
+        listener.close()
+
+    def _accept(self) -> None:
+        listener = self._listener
+        while listener is not None and not self._stopping.is_set():
+            try:
+                sock, _ = listener.accept()
+            except OSError as error:
+                if self._stopping.wait(0.05):
+                    return
+                log.debug("%s: accept: %s", self.name, error)  # out of descriptors, or a peer that went away
+                continue
+            self._admit(sock)
+            if self._pace is not None:
+                self._stopping.wait(self._pace.pause(monotonic()))
+
+    def _admit(self, sock: socket.socket) -> None:
+        connection = _Connection(self, sock)
+        with self._lock:
+            full = len(self._connections) >= self.max_connections
+            oldest = (
+                min((c for c in self._connections if c.gives_way), key=lambda c: (c.proven, c.since), default=None)
+                if full
+                else None
+            )
+            if oldest is not None:
+                self._connections.discard(oldest)
+            if not full or oldest is not None:
+                self._connections.add(connection)
+        if full:
+            self.refused += 1
+            if oldest is None:
+                sock.close()
+                return
+            oldest.shut()
+        self._run(connection)
+
+    def _run(self, connection: _Connection) -> None:
+        self.accepted += 1
+        try:
+            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.thread.start()
+        except (OSError, RuntimeError) as error:
+            log.debug("%s: connection refused: %s", self.name, error)
+            self.forget(connection)
+            connection.sock.close()
+
+    def forget(self, connection: _Connection) -> None:
+        """Takes a connection that ended off the list."""
+        with self._lock:
+            self._connections.discard(connection)
+
+    def answer(self, frame: bytes) -> tuple[str, bytes | None]:
+        """The method of a request and its reply as a frame (None if it is one-way); FrameError for a bad request."""
+        message = read_message(frame)
+        del frame
+        if message.kind not in (TMessageType.CALL, TMessageType.ONEWAY):
+            raise FrameError(f"message of kind {message.kind} instead of a call")
+        if message.method not in self.service.thrift_services:
+            text = f"{self.service.__name__} has no method {message.method!r}"
+            return message.method, _failure(message, TApplicationException.UNKNOWN_METHOD, text)
+        args = decode_struct(message, getattr(self.service, message.method + "_args")())
+        message.frame = b""  # the arguments are copies: a call is in memory once while its handler runs
+        return message.method, self._reply(message, args)
+
+    def _reply(self, message: MessageHead, args: Any) -> bytes | None:
+        result = getattr(self.service, message.method + "_result")()
+        try:
+            self._call(message, args, result)
+            if result.oneway:
+                return None
+            reply = encode_message(message.method, TMessageType.REPLY, message.seqid, result)
+        except TApplicationException as error:
+            return _failure(message, error.type, str(error))
+        except Exception as error:  # the caller gets the reason; its connection and the others live on
+            log.warning("%s.%s failed", self.name, message.method, exc_info=True)
+            return _failure(message, TApplicationException.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+        if len(reply) - HEADER.size > self.max_reply:
+            text = f"reply of {len(reply)} bytes, at most {self.max_reply} are allowed: ask for less"
+            return _failure(message, TApplicationException.INTERNAL_ERROR, text)
+        return reply
+
+    def _call(self, message: MessageHead, args: Any, result: Any) -> None:
+        values = [getattr(args, spec[1]) for spec in args.thrift_spec.values()]
+        try:
+            value = getattr(self.handler, message.method)(*values)
+        except Exception as error:
+            for fid, spec in result.thrift_spec.items():
+                if fid != 0 and isinstance(error, spec[2]):
+                    setattr(result, spec[1], error)
+                    return
+            raise
+        if 0 in result.thrift_spec:
+            result.success = value
+
+
+class _Connection:
+    """One accepted socket and its thread. `idle`: no byte of a request has come since `since` (monotonic seconds).
+    `proven`: it has made a good request, after it was let in. `coming`: a part of a request is there, not all."""
+
+    def __init__(self, server: FramedServer, sock: socket.socket) -> None:
+        self.server, self.sock, self.idle, self.since = server, sock, True, monotonic()
+        self.proven = self.coming = False
+        self._by = self.since + server.handshake_timeout
+        self._peer = Peer()
+        self._greeting = server.security.greeting() if server.security is not None else None
+        self.thread = threading.Thread(target=self._serve, name=f"{server.name}-connection", daemon=True)
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether its place may be taken: half a request of a stranger holds it no better than silence does."""
+        return self.idle or (self.coming and not self.proven)
+
+    def shut(self) -> None:
+        """Ends the connection from another thread; its own thread closes the socket."""
+        shut(self.sock)
+
+    def close_if_idle(self) -> None:
+        if self.idle:
+            self.shut()
+
+    def _serve(self) -> None:
+        try:
+            self._let_in()
+            while not self.server._stopping.is_set() and self._serve_one():
+                pass
+        except Unauthorized as error:
+            self.server.unauthorized += 1
+            log.info("%s: closed a connection: %s", self.server.name, error.args[0])
+            self._say(error.args[1:])
+        except (FrameError, MemoryError, RecursionError) as error:
+            self.server.broken += 1
+            log.info("%s: closed a connection that sent no valid request: %s", self.server.name, error)
+        except OSError as error:
+            log.debug("%s: connection ended: %s", self.server.name, error)
+        finally:
+            self.server.forget(self)
+            self.sock.close()
+
+    def _let_in(self) -> None:
+        """Raises Unauthorized, OSError."""
+        security, plain = self.server.security, self.sock
+        if security is None:
+            return
+        try:
+            self.sock = security.wrap(plain, self._by, _peek)
+            self._peer = security.admit(self.sock, self.sock is not plain, self._by)
+        except Unauthorized:
+            raise
+        except OSError:
+            self.server.unauthorized += 1
+            raise
+
+    def _say(self, replies: Sequence[bytes]) -> None:
+        """Last words, if the peer takes them soon."""
+        try:
+            for reply in replies:
+                send_all(self.sock, reply, monotonic() + 1.0)
+        except OSError:
+            pass
+
+    @property
+    def _greets(self) -> bool:
+        """Whether the next frame must be one of a hello."""
+        security = self.server.security
+        return self._greeting is not None and security is not None and security.strict
+
+    def _serve_one(self) -> bool:
+        """False once the peer closed the connection or was silent too long."""
+        server = self.server
+        self.idle, self.since = True, monotonic()
+        try:
+            until = self._by if self._greets else self.since + server.idle_timeout
+            first = _receive_some(self.sock, HEADER.size, until)
+        except _TIMEOUTS:
+            return False
+        if not first:
+            return False
+        self.idle, self.coming = False, True
+        deadline = self._by if self._greets else monotonic() + server.request_timeout
+        size = _receive_size(self.sock, first, FRAME if self._greets else server.max_frame, deadline)
+        budget = server.budget if size > _SMALL else None
+        if budget is None:
+            return self._answer(_receive_exactly(self.sock, size, deadline))
+        if not budget.take(size, server.budget_wait):
+            raise FrameError(f"no room for {size} bytes in {server.budget_wait} s: {budget.used} of {budget.limit}")
+        try:
+            return self._answer(_receive_exactly(self.sock, size, monotonic() + server.request_timeout))
+        finally:
+            budget.give(size)
+
+    def _answer(self, frame: bytes) -> bool:
+        server, self.coming = self.server, False
+        if server.security is not None and not server.security.holds(self._peer):
+            raise Unauthorized("what it was let in with is no longer good")
+        if self._greeting is not None and self._greet(frame):
+            return True
+        _serving.sock = self.sock
+        only = [frame]
+        del frame  # so that `answer` can let it go before the handler runs
+        method, reply = server.answer(only.pop())
+        self.proven = True
+        if reply is not None:
+            send_all(self.sock, reply, monotonic() + server.request_timeout)
+            if server.on_reply is not None:
+                server.on_reply(method)
+        return True
+
+    def _greet(self, frame: bytes) -> bool:
+        """Answer a frame of a hello; False if it is the first call of a peer that need not show a token."""
+        greeting = self._greeting
+        if greeting is None or (not self._greets and read_message(frame).method not in GREETINGS):
+            self._greeting = None
+            return False
+        send_all(self.sock, greeting.answer(frame), self._by)
+        if greeting.proven:
+            self._greeting = None
+        return True
+
+
+class _Pace:
+    """How long to wait after each connection so that they come at no more than `rate` a second, after a first burst."""
+
+    BURST = 64
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._left, self._at = rate, float(self.BURST), monotonic()
+
+    def pause(self, now: float) -> float:
+        """Seconds, after one more was taken at `now`."""
+        self._left = min(self.BURST, self._left + (now - self._at) * self._rate) - 1
+        self._at = now
+        return max(0.0, -self._left / self._rate)
+
+
+def _peek(sock: socket.socket, deadline: float) -> bytes:
+    """The first byte that comes, left where it is."""
+    sock.settimeout(left(deadline))
+    return sock.recv(1, socket.MSG_PEEK)
+
+
+def _failure(message: MessageHead, code: int, text: str) -> bytes | None:
+    if message.kind == TMessageType.ONEWAY:
+        return None
+    error = TApplicationException(code, text)
+    return encode_message(message.method, TMessageType.EXCEPTION, message.seqid, error)
+
+
+def _receive_some(sock: socket.socket, size: int, deadline: float) -> bytes:
+    """At least one byte and at most `size`, or b"" at the end of the stream; TimeoutError at the deadline."""
+    sock.settimeout(left(deadline))
+    return sock.recv(size)
+
+
+def _receive_size(sock: socket.socket, first: bytes, max_frame: int, deadline: float) -> int:
+    """Bytes of the frame whose length begins with the bytes `first`; FrameError if it is too long."""
+    header = first + _receive_exactly(sock, HEADER.size - len(first), deadline)
+    size = int(HEADER.unpack(header)[0])
+    if size > max_frame:
+        raise FrameError(f"a frame of {size} bytes, at most {max_frame} are allowed")
+    return size
+
+
+def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
+    # The buffer grows with what has really come, so a length alone takes no memory.
+    parts, missing = [], size
+    while missing:
+        part = _receive_some(sock, min(missing, MiB), deadline)
+        if not part:
+            raise ConnectionResetError(f"the stream ended {missing} bytes before the end of a frame")
+        parts.append(part)
+        missing -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _knock(host: str, port: int) -> None:
+    try:
+        socket.create_connection((host, port), timeout=0.2).close()
+    except OSError:
+        pass

@@ -1,0 +1,141 @@
+"""Answers polls: the Thrift service of bookkeeper.thrift over the variables of this process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import thriftpy2
+
+from bookkeeper.rpc.turns import Turns
+from bookkeeper.runtime.wall_clock import now_ms
+from bookkeeper.variables.snapshot import Snapshots, VariableLayout
+from bookkeeper.variables.variable_registry import Variables
+
+IDL = Path(__file__).parents[1] / "bookkeeper.thrift"
+FIELDS = ("integer", "dbl", "truth", "str")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who is polled: `uuid` 16 bytes, `birth_ms` when its counts began (ms since the epoch)."""
+
+    uuid: bytes
+    birth_ms: int
+    context: str
+    instance: str
+
+
+def idl() -> Any:
+    """bookkeeper.thrift as a module of thriftpy2: `idl().Bookkeeper` is the service, `idl().Columns` a struct."""
+    return thriftpy2.load(str(IDL), module_name="bookkeeper_idl_thrift")
+
+
+class Service:
+    """The handler of one endpoint. `last_poll` is set once a poll whose values were read after `close_soon` was
+    answered, and confirmed by an agent that confirms. `handed_over` is set once that poll was one of an agent: a caller
+    without a name only looks, and keeps nothing."""
+
+    def __init__(self, variables: Variables, identity: Identity) -> None:
+        self._snapshots, self._identity, self._idl = Snapshots(variables), identity, idl()
+        self._turns = Turns()
+        self._closing = threading.Event()
+        self._read = threading.local()  # .final, .poller: what this thread's answer is, while it is on its way
+        self.polled, self.last_poll = threading.Event(), threading.Event()
+        self.handed_over = threading.Event()
+        self._polled_ms = 0  # of the last answer to an agent
+        self._final_ms = 0  # of its first one after `close_soon`
+
+    def close_soon(self) -> None:
+        """From now on a poll is the last one."""
+        self._closing.set()
+
+    def replied(self, _method: str) -> None:
+        """A reply has left, in the thread that made it."""
+        final, self._read.final = getattr(self._read, "final", None), None
+        if final is not None:
+            self.polled.set()
+        if final and self._read.poller is None:
+            self.last_poll.set()
+        elif final and not self._read.poller.confirms:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        self.handed_over.set()
+        self.last_poll.set()
+
+    def getVars(self) -> Any:
+        """All variables as rows."""
+        closing = self._closing.is_set()
+        layout, values = self._snapshots.rows()
+        variables = [self._variable(layout, i, value) for i, value in enumerate(values)]
+        self._read.final, self._read.poller = closing, None
+        return self._idl.Rows(self._endpoint(), variables)
+
+    def getColumns(self, known_schema_id: bytes | None, poller: Any = None) -> Any:
+        """All values as one column, with the schema unless the caller knows it; none for a poller that has to give
+        way."""
+        now, memo = self._turn(poller)
+        if poller is not None and now != poller.name:
+            return self._idl.Columns(self._endpoint(), known_schema_id, None, b"", [], bytes(4), now)
+        if now is not None and poller.kept_ms is not None and 0 < self._final_ms <= poller.kept_ms:
+            self._hand_over()
+        closing = self._closing.is_set()
+        answer = self._columns(known_schema_id, now, memo)
+        self._read.final, self._read.poller = closing, None if now is None else poller
+        if now is not None:
+            if closing and not self._final_ms:
+                # Later than what was answered before: an agent that confirms says which answer it has by its time.
+                answer.endpoint.time_ms = self._final_ms = max(answer.endpoint.time_ms, self._polled_ms + 1)
+            self._polled_ms = answer.endpoint.time_ms
+        return answer
+
+    def final(self, address: str) -> Any:
+        """The final snapshot (docs/formats/final.md) of a process that advertised `address`; None without variables.
+        The caller has stopped the server: no later poll may have newer values."""
+        poller, memo = self._turns.last()
+        columns = self._columns(b"", poller or None, memo)
+        return self._idl.Final(columns, address, self._polled_ms) if columns.schema.names else None
+
+    def _columns(self, known_schema_id: bytes | None, poller: str | None, memo: bytes | None) -> Any:
+        layout, values, strings = self._snapshots.columns()
+        schema = None if known_schema_id == layout.schema_id else self._schema(layout)
+        crc = zlib.crc32(values).to_bytes(4, "little")
+        return self._idl.Columns(self._endpoint(), layout.schema_id, schema, values, strings, crc, poller, memo)
+
+    def _turn(self, poller: Any) -> tuple[str | None, bytes | None]:
+        if poller is None or not poller.name:
+            return None, None
+        return self._turns.take(poller.name, poller.patience_ms or 0, poller.memo)
+
+    def _endpoint(self) -> Any:
+        who = self._identity
+        uid = os.geteuid() if hasattr(os, "geteuid") else None
+        return self._idl.Endpoint(who.uuid, who.birth_ms, who.context, who.instance, now_ms(), 1, uid)
+
+    def _schema(self, layout: VariableLayout) -> Any:
+        cells = layout.cells
+        return self._idl.Schema(
+            [cell.name for cell in cells],
+            [cell.labels for cell in cells],
+            layout.types,
+            layout.kinds,
+            layout.help,
+            layout.units,
+        )
+
+    def _variable(self, layout: VariableLayout, i: int, value: Any) -> Any:
+        name, type_ = layout.cells[i].name, layout.types[i]
+        return self._idl.Variable(
+            name,
+            layout.cells[i].labels,
+            type_,
+            layout.kinds[i],
+            self._idl.Value(**{FIELDS[type_]: value}),
+            layout.help.get(name),
+            layout.units.get(name),
+        )

@@ -1,0 +1,188 @@
+"""A shared secret that two processes prove to each other without sending it: hello.thrift, and its file."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import stat
+import threading
+from collections.abc import Callable, Generator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import thriftpy2
+from thriftpy2.thrift import TApplicationException, TMessageType
+
+from bookkeeper.rpc.thrift_messages import (
+    HEADER,
+    FrameError,
+    decode_reply,
+    decode_struct,
+    encode_call,
+    encode_message,
+    read_message,
+)
+from bookkeeper.rpc.tls import LOOK_S, BadSecurity, Stamp, Unauthorized, stamp_of
+
+log = logging.getLogger("bookkeeper.secure")
+NONCE_BYTES, LEAST_BYTES, MOST_TOKENS, MOST_BYTES = 32, 16, 100, 64 * 1024
+GREETINGS = ("hello", "prove")
+FRAME = 512
+"""A message of a hello is never longer."""
+_CLIENT, _SERVER = b"artimon client", b"artimon server"
+Exchange = Callable[[bytes], bytes]
+"""Sends a frame and returns the frame that answers it, without its length."""
+
+
+def idl() -> Any:
+    """hello.thrift as a module of thriftpy2."""
+    return thriftpy2.load(str(Path(__file__).parents[1] / "hello.thrift"), module_name="bookkeeper_hello_thrift")
+
+
+class Tokens:
+    """The tokens of a file, one a line, # for comments. The first is the one that clients use; servers take any, so
+    that a token can be replaced without a moment at which somebody is refused. Thread-safe; the file is read again when
+    it changes.
+
+    `trust` grows with every change: connections that used a token which has gone must be made again."""
+
+    def __init__(self, path: str) -> None:
+        """Raises BadSecurity."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._looked = monotonic()
+        self.trust = 0
+        self._stamp, self._tokens = self._read()
+
+    def all(self) -> tuple[bytes, ...]:
+        """Every token that is good now."""
+        with self._lock:
+            self._refresh()
+            return self._tokens
+
+    def current(self) -> int:
+        """`trust`, after a look at the file."""
+        with self._lock:
+            self._refresh()
+            return self.trust
+
+    def _refresh(self) -> None:
+        if monotonic() - self._looked < LOOK_S:
+            return
+        self._looked = monotonic()
+        try:
+            if stamp_of(self._path) == self._stamp:
+                return
+            found = self._read()
+        except (OSError, BadSecurity) as error:
+            log.warning("the former tokens go on: %s", error)
+            return
+        if found[1] != self._tokens:
+            self.trust += 1
+        self._stamp, self._tokens = found
+
+    def _read(self) -> tuple[Stamp, tuple[bytes, ...]]:
+        try:
+            stamp, mode = stamp_of(self._path), os.stat(self._path).st_mode
+            if mode & (stat.S_IROTH | stat.S_IWOTH):
+                raise BadSecurity(f"{self._path}: others may read or write it: chmod 640")
+            with open(self._path, "rb") as file:
+                lines = [line.strip() for line in file.read(MOST_BYTES).splitlines()]
+        except OSError as error:
+            raise BadSecurity(f"tokens: {error}") from None
+        tokens = tuple(line for line in lines if line and not line.startswith(b"#"))[:MOST_TOKENS]
+        if not tokens or any(len(token) < LEAST_BYTES for token in tokens):
+            raise BadSecurity(f"{self._path}: write tokens of at least {LEAST_BYTES} characters, one a line")
+        return stamp, tokens
+
+
+def proof_of(token: bytes, side: bytes, client: bytes, server: bytes) -> bytes:
+    """What shows that `side` knows the token, of this connection only."""
+    return hmac.new(token, side + client + server, hashlib.sha256).digest()
+
+
+def say_hello(tokens: Tokens, exchange: Exchange) -> None:
+    """The client's part. Raises Unauthorized, OSError, FramedError."""
+    steps = hello_steps(tokens)
+    frame = next(steps)
+    try:
+        while True:
+            frame = steps.send(exchange(frame))
+    except StopIteration:
+        pass
+
+
+def hello_steps(tokens: Tokens) -> Generator[bytes, bytes, None]:
+    """The client's part without a socket: yields frames to be sent, and is sent the frames that answer them, without
+    their length. Raises Unauthorized, FramedError."""
+    hello, nonce = idl().Hello, secrets.token_bytes(NONCE_BYTES)
+    token = tokens.all()[0]
+    try:
+        challenge = decode_reply(hello, "hello", (yield encode_call(hello, "hello", (nonce,), 1)), 1)
+        proof = proof_of(token, _CLIENT, nonce, bytes(challenge))
+        answer = decode_reply(hello, "prove", (yield encode_call(hello, "prove", (proof,), 2)), 2)
+    except TApplicationException as error:
+        raise Unauthorized(f"the server knows of no tokens ({error}): set ARTIMON_TOKENS there too") from None
+    except idl().Refused as error:
+        raise Unauthorized(f"the server refuses our token: {error.why}") from None
+    if not hmac.compare_digest(bytes(answer), proof_of(token, _SERVER, nonce, bytes(challenge))):
+        raise Unauthorized("the server does not know our token: it is not one of ours")
+
+
+class Greeting:
+    """The server's part, one for each connection: `answer` each of its first frames until `proven`."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._client, self._server = b"", secrets.token_bytes(NONCE_BYTES)
+        self.proven = False
+
+    def answer(self, frame: bytes) -> bytes:
+        """The reply as a frame. Raises FrameError, and Unauthorized with the reply to be sent before the connection is
+        closed as its second argument."""
+        message = read_message(frame)
+        if message.kind != TMessageType.CALL or message.method not in GREETINGS:
+            text = "this server wants a token: set ARTIMON_TOKENS to the file that holds it"
+            error = TApplicationException(TApplicationException.INTERNAL_ERROR, text)
+            reply = encode_message(message.method, TMessageType.EXCEPTION, message.seqid, error)
+            raise Unauthorized("a caller without a token", reply)
+        args = decode_struct(message, getattr(idl().Hello, message.method + "_args")())
+        result = getattr(idl().Hello, message.method + "_result")()
+        refused = ""
+        if message.method == "hello":
+            self._client, result.success = _bytes(args.nonce), self._server
+        elif token := self._token(_bytes(args.proof)):
+            self.proven, result.success = True, proof_of(token, _SERVER, self._client, self._server)
+        else:
+            refused, result.refused = "a caller with a wrong token", idl().Refused("it is none of this server's")
+        reply = encode_message(message.method, TMessageType.REPLY, message.seqid, result)
+        if refused:
+            raise Unauthorized(refused, reply)
+        return reply
+
+    def _token(self, proof: bytes) -> bytes:
+        """The token that was proven; every one is compared, and each in constant time."""
+        found = b""
+        for token in self._tokens.all():
+            good = hmac.compare_digest(proof, proof_of(token, _CLIENT, self._client, self._server))
+            found = token if good and len(self._client) == NONCE_BYTES else found
+        return found
+
+
+def _bytes(value: Any) -> bytes:
+    """A binary field; thriftpy2 gives text where the bytes happen to be UTF-8."""
+    if value is None:
+        raise FrameError("a hello without its bytes")
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def frame_size(header: bytes) -> int:
+    """Bytes of a frame of a hello. Raises FrameError."""
+    size = int(HEADER.unpack(header)[0])
+    if size > FRAME:
+        raise FrameError(f"a first frame of {size} bytes, at most {FRAME} are allowed before the token is proven")
+    return size

@@ -1,0 +1,8 @@
+"""Default limits of one process; ARTIMON_SERIES and ARTIMON_SERIES_PER_NAME replace them."""
+
+from __future__ import annotations
+
+SERIES = 100_000
+"""Variables of a process; further ones go to overflow series."""
+SERIES_PER_NAME = 1_000
+"""Series of one name; a label with more values than this is most likely a mistake."""

@@ -1,0 +1,225 @@
+"""Values that are asked for at a poll: functions of the application, called in threads of their own with a deadline."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from bookkeeper.runtime.application_log import LOG_EVERY_S, tell
+from bookkeeper.variables.canonical import shown
+from bookkeeper.variables.cell import BOOLEAN, COUNTER, DOUBLE, GAUGE, INT_MAX, INT_MIN, INTEGER, STRING, AnyCell
+from bookkeeper.variables.cell_table import CALLBACK_ERRORS
+from bookkeeper.variables.validation import STRING_BYTES, VariableRefused, finite, real, text, truth, whole, word
+from bookkeeper.variables.variable_registry import KINDS, Variables
+
+DEADLINE_S = 1.0
+MAX_DEADLINE_S = 10.0
+MAX_CALLBACKS = 1_000
+MAX_THREADS = 32
+STEP_S = 0.05
+"""If no function has ended for so long, another thread goes on with those that wait."""
+FAILURES = 5
+"""After so many failures in a row a gauge ends: its value is too old. A counter stays: it would begin anew."""
+
+
+class Callback:
+    """A function that is called at each poll. With a `cell` its result is the value of that variable, None if there is
+    none at present; without one it sets variables itself. `late`: it has not returned since a poll gave up on it."""
+
+    def __init__(
+        self, book: Callbacks, name: str, function: Callable[[], Any], deadline_s: float, cell: AnyCell | None
+    ) -> None:
+        self._book, self.name, self.function, self.deadline_s, self.cell = book, name, function, deadline_s, cell
+        self.kind = GAUGE
+        self.late = False
+        self.failures = 0
+        self.logged = -LOG_EVERY_S
+
+    def remove(self) -> None:
+        """It is not called any more; its variable ends."""
+        self._book.remove(self)
+
+
+class Callbacks:
+    """Calls them all before a poll reads, and waits no longer than the longest deadline among them.
+
+    A thread of its own takes one after another; if one hangs, another thread goes on with the rest, and the one that
+    hangs is not called again until it returns; what it then returns is thrown away.
+
+    Locks: `_turn` is held during a round, `_changed` guards all state; the variables' lock is never taken under it."""
+
+    def __init__(self, variables: Variables) -> None:
+        self._variables = variables
+        self._all: tuple[Callback, ...] = ()
+        self.forget()
+
+    def forget(self) -> None:
+        """In a forked child: its threads are not there."""
+        self._turn, self._changed = threading.Lock(), threading.Condition()
+        self._threads: set[int] = set()
+        self._began = 0.0
+        self._polling = 0  # the thread whose turn it is
+        for one in self._all:
+            one.late, one.failures = False, 0
+
+    def add(
+        self, name: str, function: Callable[[], Any], deadline_s: float, cell: AnyCell | None = None, kind: str = ""
+    ) -> Callback:
+        """From the next poll on. A second function for a variable takes the place of the first."""
+        made = Callback(self, name, function, DEADLINE_S, cell)
+        try:
+            made.deadline_s, made.kind = _checked(name, function, deadline_s, kind)
+            if len(self._all) >= MAX_CALLBACKS:
+                raise VariableRefused("limit", f"callback {shown(name)}: there are {MAX_CALLBACKS} already")
+            if cell is not None and cell.refused is not None:
+                raise cell.refused
+        except VariableRefused as error:
+            self._variables.refuse(error)
+            return made
+        with self._changed:
+            others = [one for one in self._all if cell is None or one.cell is None or not _same(one.cell, cell)]
+            self._all = (*others, made)
+        self._variables.begin()
+        return made
+
+    def remove(self, callback: Callback) -> None:
+        """See Callback.remove."""
+        with self._changed:
+            known = callback in self._all
+            self._all = tuple(one for one in self._all if one is not callback)
+        if known and callback.cell is not None:
+            self._variables.remove(callback.cell)
+
+    def update(self, _ends: bool = False) -> None:
+        """Calls them all; one round serves all polls that came before it began. Nothing in a callback, nor in a signal
+        handler that interrupts a round: it would wait for itself."""
+        me = threading.get_ident()
+        if not self._all or self._variables.off or me in self._threads or me == self._polling:
+            return
+        arrived = monotonic()
+        if not self._turn.acquire(timeout=MAX_DEADLINE_S):
+            return
+        self._polling = me
+        try:
+            if self._began < arrived:
+                self._began = monotonic()
+                self._round()
+        finally:
+            self._polling = 0
+            self._turn.release()
+
+    def _round(self) -> None:
+        begun, all_ = self._began, self._all
+        waiting = deque(one for one in all_ if not one.late)
+        left, failed = set(waiting), [one for one in all_ if one.late]
+        with self._changed:
+            before = 0
+            while left:
+                until = begun + max(one.deadline_s for one in left)
+                if monotonic() >= until:
+                    break
+                if len(left) >= before:  # none has ended since: the thread hangs, or there is none yet
+                    self._start(waiting, left)
+                before = len(left)
+                self._changed.wait_for(lambda: not left, min(STEP_S, max(0.0, until - monotonic())))
+            waiting.clear()
+            for one in left:
+                one.late = True
+            failed += left
+            left.clear()
+        for one in failed:
+            self._failed(one, "timeout", f"no answer within {one.deadline_s} s")
+
+    def _start(self, waiting: deque[Callback], left: set[Callback]) -> None:
+        if not waiting or len(self._threads) >= MAX_THREADS:
+            return
+        try:
+            threading.Thread(target=self._work, args=(waiting, left), name="bookkeeper-callback", daemon=True).start()
+        except RuntimeError as error:  # no more threads, or the interpreter is ending
+            tell(f"no thread for callbacks: {error}")
+
+    def _work(self, waiting: deque[Callback], left: set[Callback]) -> None:
+        me = threading.get_ident()
+        self._threads.add(me)
+        try:
+            while True:
+                try:
+                    one = waiting.popleft()
+                except IndexError:
+                    return
+                result, reason, why = _call(one)
+                if one in left:
+                    reason, why = self._store(one, result) if not reason else (reason, why)
+                    if reason:
+                        self._failed(one, reason, why)
+                with self._changed:
+                    one.late = False
+                    left.discard(one)
+                    self._changed.notify_all()
+        finally:
+            self._threads.discard(me)
+
+    def _store(self, one: Callback, result: Any) -> tuple[str, str]:
+        """The result becomes the value; what was wrong with it, and why."""
+        one.failures = 0
+        if one.cell is None:
+            return "", ""
+        try:
+            if result is None:
+                self._variables.remove(one.cell)
+            else:
+                self._variables.store(one.cell, _CHECKS[one.cell.type](result), one.kind)
+        except VariableRefused as error:
+            return "value", str(error)
+        return "", ""
+
+    def _failed(self, one: Callback, reason: str, why: str) -> None:
+        self._variables.count(CALLBACK_ERRORS, {"variable": one.name, "reason": reason})
+        one.failures += 1
+        if one.failures >= FAILURES and one.cell is not None and one.kind != COUNTER:
+            self._variables.remove(one.cell)
+        now = monotonic()
+        if now - one.logged >= LOG_EVERY_S:
+            one.logged = now
+            tell(f"the callback of {one.name} failed ({reason}; further ones are only counted): {why}")
+
+
+def _within(value: object) -> int:
+    return min(max(whole(value), INT_MIN), INT_MAX)
+
+
+_CHECKS: dict[int, Callable[[Any], Any]] = {
+    INTEGER: _within,
+    DOUBLE: real,
+    BOOLEAN: truth,
+    STRING: lambda value: text(value, STRING_BYTES, "value"),
+}
+
+
+def _call(one: Callback) -> tuple[Any, str, str]:
+    try:
+        return one.function(), "", ""
+    except BaseException as error:  # also SystemExit: nothing of it leaves this thread
+        return None, "error", shown(error)
+
+
+def _same(one: AnyCell, other: AnyCell) -> bool:
+    return (one.name, one.key) == (other.name, other.key)
+
+
+def _checked(name: str, function: object, deadline_s: float, kind: str) -> tuple[float, int]:
+    """The deadline and the kind. Raises VariableRefused."""
+    if not callable(function):
+        raise VariableRefused(
+            "callback", f"callback {shown(name)}: {shown(function)} cannot be called: give a function"
+        )
+    if word(kind) not in KINDS:
+        raise VariableRefused("callback", f"callback {shown(name)}: kind {shown(kind)}: give 'counter' or 'gauge'")
+    seconds = finite(deadline_s)
+    if not 0.0 < seconds <= MAX_DEADLINE_S:
+        why = f"a deadline of {seconds} s: give more than 0 and at most {MAX_DEADLINE_S}"
+        raise VariableRefused("callback", f"callback {shown(name)}: {why}")
+    return seconds, KINDS[word(kind)] or GAUGE

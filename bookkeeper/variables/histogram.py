@@ -1,0 +1,161 @@
+"""Histograms: how many values were observed below each of some bounds, their sum and their count.
+
+A histogram NAME is shown as the variables `NAME.bucket{le="0.005"}` … `NAME.bucket{le="+Inf"}` (INTEGER, cumulative),
+`NAME.sum` (DOUBLE) and `NAME.count` (INTEGER), fit for `histogram_quantile` of the query language. An observation
+changes one bucket and the sum, without a lock where cells.py says that this is right; a poll adds the buckets up.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from bookkeeper.variables.canonical import Key, key_of
+from bookkeeper.variables.cell import FLOAT_MAX, LOCK_FREE, CellOwner, LockedDouble, LockedInteger
+from bookkeeper.variables.validation import VariableRefused
+
+BUCKET, SUM, COUNT = ".bucket", ".sum", ".count"
+LE = "le"
+
+
+class HistogramOwner(Protocol):
+    """Registry that a histogram belongs to. It does what the short way of a histogram cannot do."""
+
+    def observe(self, histogram: Histogram, value: float) -> None: ...
+
+    def fold(self, histogram: Histogram) -> None: ...
+
+    def remove(self, histogram: Histogram) -> None: ...
+
+
+class Histogram:
+    """One histogram of a process, and the handle to it. It begins to exist with its first observation.
+
+    Invariants: `counts` (one for each bound, and one for what is above all of them) is None while it does not exist,
+    and changes from and to None only under the registry's lock, together with `total`. `fell`: something negative was
+    observed, so the sum is no counter. `parts`: its variables: the buckets, the sum, the count."""
+
+    __slots__ = (
+        "__weakref__",
+        "_book",
+        "bounds",
+        "counts",
+        "fell",
+        "key",
+        "labels",
+        "name",
+        "parts",
+        "refused",
+        "route",
+        "total",
+    )
+
+    def __init__(
+        self,
+        book: HistogramOwner,
+        name: str,
+        labels: Mapping[str, str],
+        bounds: tuple[float, ...],
+        refused: VariableRefused | None = None,
+    ) -> None:
+        self._book, self.name, self.bounds, self.refused = book, name, bounds, refused
+        self.labels = {label: value for label, value in labels.items() if value}
+        self.key: Key = key_of(self.labels)
+        self.counts: list[int] | None = None
+        self.total = 0.0
+        self.fell = False
+        self.route: tuple[str, ...] | None = None  # its key in the look-up cache
+        self.parts: tuple[PartInteger | PartDouble, ...] = ()
+
+    def observe(self, value: float) -> None:
+        """Counts a value; NaN and infinities are refused, as they would spoil the sum."""
+        if type(value) is float and 0.0 <= value <= FLOAT_MAX:
+            place = bisect_left(self.bounds, value)  # no call below: see cells.py
+            try:
+                self.counts[place] += 1  # type: ignore[index]
+                self.total += value
+                return
+            except TypeError:  # it does not exist
+                pass
+        self._book.observe(self, value)
+
+    def count(self) -> int:
+        """How many values were observed."""
+        counts = self.counts
+        return 0 if counts is None else sum(counts)
+
+    def sum(self) -> float:
+        """Their sum."""
+        return 0.0 if self.counts is None else self.total
+
+    def fold(self) -> None:
+        """Brings its variables up to date."""
+        self._book.fold(self)
+
+    def remove(self) -> None:
+        """Ends the histogram; a later observation begins it anew."""
+        self._book.remove(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self.labels} of {self.count()}>"
+
+
+class LockedHistogram(Histogram):
+    """Histogram for interpreters on which the short way is not safe."""
+
+    __slots__ = ()
+
+    def observe(self, value: float) -> None:
+        self._book.observe(self, value)
+
+
+HISTOGRAM: type[Histogram] = Histogram if LOCK_FREE else LockedHistogram
+
+
+class _Part:
+    """A variable of a histogram: read like any other, written by its histogram only."""
+
+    __slots__ = ()
+    histogram: Histogram
+    value: Any
+    writable = False
+
+    @property
+    def family(self) -> str:
+        return self.histogram.name
+
+    @property
+    def described(self) -> str:
+        return f"a part of the histogram {self.family}"
+
+    def get(self) -> Any:
+        self.histogram.fold()
+        return self.value
+
+
+class PartInteger(_Part, LockedInteger):
+    """One bucket, or the count."""
+
+    __slots__ = ("histogram",)
+
+
+class PartDouble(_Part, LockedDouble):
+    """The sum."""
+
+    __slots__ = ("histogram",)
+
+
+def parts_of(histogram: Histogram, variables: CellOwner) -> tuple[PartInteger | PartDouble, ...]:
+    """The variables of a histogram: its buckets by bound, its sum, its count."""
+    name, labels = histogram.name, histogram.labels
+    refused = VariableRefused("type", f"{name} is a histogram: observe it, or use another name")
+    les = [{**labels, LE: text} for text in (*map(repr, histogram.bounds), "+Inf")]
+    parts: list[PartInteger | PartDouble] = [
+        PartInteger(variables, name + BUCKET, le, key_of(le), refused) for le in les
+    ]
+    parts.append(PartDouble(variables, name + SUM, labels, histogram.key, refused))
+    parts.append(PartInteger(variables, name + COUNT, labels, histogram.key, refused))
+    for part in parts:
+        part.histogram = histogram
+    return tuple(parts)

@@ -1,0 +1,266 @@
+"""All histograms of a process: finding, observing, limits, and adding up their buckets for a poll."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from time import monotonic
+
+from bookkeeper.variables.canonical import Key, shown, validate_name
+from bookkeeper.variables.cell import COUNTER, DOUBLE, GAUGE
+from bookkeeper.variables.cell_table import OVERFLOW, OVERFLOW_LABELS
+from bookkeeper.variables.histogram import BUCKET, HISTOGRAM, LE, Histogram, parts_of
+from bookkeeper.variables.validation import VariableRefused, checked, finite, real
+from bookkeeper.variables.variable_registry import Variables
+
+DEFAULT_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Seconds, for requests and the like."""
+MAX_BOUNDS = 200
+
+
+class Histograms:
+    """Finds and keeps the histograms that belong to `variables`, whose lock guards everything but the readers of
+    `_routes`: a cache name -> label values -> histogram, where a reader compares the labels.
+
+    A name has one set of bounds. As many label sets as a name may have series; beyond, `overflow="true"`."""
+
+    def __init__(self, variables: Variables) -> None:
+        self._variables = variables
+        self._all: dict[str, dict[Key, Histogram]] = {}
+        self._bounds: dict[str, tuple[float, ...]] = {}
+        self._routes: dict[str, dict[tuple[str, ...], Histogram]] = {}
+        self._since: dict[Histogram, tuple[int, float]] = {}  # the count that a poll showed, and when it did so first
+        self._idle = 0  # changes whenever there may be one more histogram that does not exist
+        self._swept: dict[str, int] = {}
+
+    def find(
+        self, name: str, labels: Mapping[str, str] | None = None, bounds: Iterable[float] | None = None
+    ) -> Histogram:
+        """The handle of a histogram. `bounds` None: those that the name has, else DEFAULT_BOUNDS."""
+        given = {} if labels is None else labels
+        try:
+            found = self._routes[name][tuple(given.values())]
+            if found.labels == given and (bounds is None or bounds == found.bounds):
+                return found
+        except Exception:
+            pass
+        return self._find_slowly(name, given, bounds)
+
+    def _find_slowly(self, name: str, given: Mapping[str, str], bounds: Iterable[float] | None) -> Histogram:
+        try:
+            name, given = _checked(name, given)
+            wanted = None if bounds is None else checked_bounds(name, bounds)
+        except VariableRefused as error:
+            return HISTOGRAM(self, shown(name), {}, DEFAULT_BOUNDS, error)
+        with self._variables.lock:
+            kept = self._bounds.setdefault(name, wanted or DEFAULT_BOUNDS)
+            found = self._found(HISTOGRAM(self, name, given, kept), given)
+        if wanted not in (None, kept):
+            text = f"histogram {name} has the bounds {kept}: one name has one set of bounds, {wanted} are not used"
+            self._variables.refuse(VariableRefused("bounds", text), whole=False)
+        return found
+
+    def _found(self, made: Histogram, given: Mapping[str, str]) -> Histogram:
+        """The histogram of that name and labels: `made` if there was none yet."""
+        found = self._get(made.name, made.key)
+        if found is None and self._is_full(made.name):
+            return made  # when it is observed: its own if there is room by then, else the overflow series
+        found = self._put(made)
+        if len(given) == len(found.labels) and found.route is None:
+            found.route = tuple(given.values())
+            self._routes.setdefault(found.name, {})[found.route] = found
+        return found
+
+    # Observing.
+
+    def observe(self, histogram: Histogram, value: float) -> None:
+        """What `histogram.observe` does when the short way does not apply."""
+        self._variables.write(lambda: self._observe(histogram, finite(value)), None, histogram)
+
+    def _observe(self, histogram: Histogram, value: float) -> None:
+        with self._variables.lock:
+            target = self._attached(histogram)
+            place = bisect_left(target.bounds, value)
+            if value < 0.0:
+                target.fell = True
+            if target.counts is not None:  # `_attached` saw to it
+                target.counts[place] += 1
+                target.total += value
+
+    def _attached(self, histogram: Histogram) -> Histogram:
+        """The histogram that takes an observation, existing; VariableRefused if there is none."""
+        if histogram.refused is not None:
+            raise histogram.refused
+        table, size = self._variables.table, len(histogram.bounds) + 3
+        target = self._get(histogram.name, histogram.key)
+        if target is None and self._make_room(histogram.name):
+            target = histogram
+        if target is not None and target.counts is None and target.key != OVERFLOW and not table.make_space(size):
+            target = None
+        if target is None:
+            target = self._overflow(histogram)
+        if target.counts is None:
+            if not table.may_overflow(size):
+                limit = f"{histogram.name}: {table.limit} variables and more: use fewer names"
+                raise VariableRefused("limit", limit)
+            target = self._put(target)
+            self._begin(target)
+        return target
+
+    def _overflow(self, histogram: Histogram) -> Histogram:
+        name = histogram.name
+        self._variables.note_overflow(name, lambda: [one.labels for one in list(self._all.get(name, {}).values())])
+        found = self._get(name, OVERFLOW)
+        return HISTOGRAM(self, name, OVERFLOW_LABELS, histogram.bounds) if found is None else found
+
+    def _begin(self, histogram: Histogram) -> None:
+        """It exists from now on: its variables take their places. VariableRefused if one is something else."""
+        table = self._variables.table
+        made = histogram.parts or parts_of(histogram, self._variables)
+        if not histogram.parts:  # no call between this and the store: a signal handler may have been faster
+            histogram.parts = made
+        for part in histogram.parts:
+            current = table.get(part.name, part.key)
+            if current is not None and current is not part and current.value is not None:
+                text = f"histogram {histogram.name}: {part.name} {part.labels} is {current.described}: use another name"
+                raise VariableRefused("type", text)
+        self._place(histogram)
+        fresh = [0] * (len(histogram.bounds) + 1)
+        if histogram.counts is None:  # a signal handler may have been faster; no call from here to the end
+            histogram.total = 0.0
+            histogram.fell = False
+            histogram.counts = fresh
+
+    def _place(self, histogram: Histogram) -> None:
+        """Its variables are found, and so is it."""
+        for part in histogram.parts:
+            self._variables.table.replace(self._variables.table.add(part), part)
+            part.value, part.kind = (0.0 if part.type == DOUBLE else 0), COUNTER
+        self._put(histogram)
+        self._variables.version += 1
+
+    # Reading and ending.
+
+    def fold(self, histogram: Histogram) -> None:
+        """Adds up the buckets of one histogram, as they are at one moment, into its variables."""
+        with self._variables.lock:
+            counts = histogram.counts
+            if counts is None:
+                return
+            seen, total = counts[:], histogram.total
+            *buckets, sum_, count = histogram.parts
+            if histogram.fell and sum_.kind == COUNTER:
+                sum_.kind = GAUGE
+                self._variables.version += 1
+            running = 0
+            for bucket, one in zip(buckets, seen):  # noqa: B905 - `strict` came with Python 3.10
+                running += one
+                bucket.value = running
+            sum_.value, count.value = total, running
+
+    def update(self, ends: bool) -> None:
+        """Before a poll reads: brings all up to date, and if it `ends` series, ends what expired."""
+        expiring = self._variables.expiry
+        with self._variables.lock:
+            for histogram in [one for family in list(self._all.values()) for one in list(family.values())]:
+                self.fold(histogram)
+                if ends and expiring.watches(histogram.name):
+                    self._expire(histogram, expiring.after_s(histogram.name) or 0.0)
+
+    def _expire(self, histogram: Histogram, after_s: float) -> None:
+        """After `fold`: so the count of its variables is what this poll shows."""
+        now, counts = monotonic(), histogram.counts
+        if counts is None:
+            return
+        shows = int(histogram.parts[-1].value or 0)
+        count, since = self._since.get(histogram, (-1, now))
+        if count != shows:
+            self._since[histogram] = (shows, now)
+        elif now - since >= after_s:
+            seen = counts[:]
+            if sum(seen) == count and counts == seen:  # no call between this and the store
+                histogram.counts = None
+                self._end(histogram)
+
+    def remove(self, histogram: Histogram) -> None:
+        """Ends the histogram of that name and labels, if there is one."""
+        with self._variables.lock:
+            current = self._get(histogram.name, histogram.key)
+            if current is not None:
+                current.counts = None
+                self._end(current)
+
+    def _end(self, histogram: Histogram) -> None:
+        """After `counts` became None."""
+        self._since.pop(histogram, None)
+        self._variables.end(histogram.parts)
+        family = self._all.get(histogram.name, {})
+        if family.get(histogram.key) is histogram:
+            del family[histogram.key]
+        routes = self._routes.get(histogram.name, {})
+        if histogram.route is not None and routes.get(histogram.route) is histogram:
+            del routes[histogram.route]
+        histogram.route = None
+        if histogram.counts is not None:  # a signal handler has begun it anew meanwhile
+            self._place(histogram)
+
+    def forget(self) -> None:
+        """In a forked child: none exists any more; handles stay usable."""
+        for family in self._all.values():
+            for histogram in family.values():
+                histogram.counts, histogram.total = None, 0.0
+        self._since.clear()
+        self._idle += 1
+
+    # Limits.
+
+    def _get(self, name: str, key: Key) -> Histogram | None:
+        family = self._all.get(name)
+        return None if family is None else family.get(key)
+
+    def _put(self, histogram: Histogram) -> Histogram:
+        """The histogram of that name and labels: the given one if there was none."""
+        placed = self._all.setdefault(histogram.name, {}).setdefault(histogram.key, histogram)
+        self._idle += placed.counts is None
+        return placed
+
+    def _is_full(self, name: str) -> bool:
+        family = self._all.get(name)
+        return family is not None and len(family) - (OVERFLOW in family) >= self._variables.table.per_name
+
+    def _make_room(self, name: str) -> bool:
+        if self._is_full(name) and self._swept.get(name) != self._idle:
+            self._swept[name] = self._idle
+            for histogram in list(self._all[name].values()):
+                if histogram.counts is None:
+                    self._end(histogram)
+        return not self._is_full(name)
+
+
+def _checked(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Of a histogram: its variables have longer names and one label more."""
+    name, given = checked(name, labels)
+    if given.get(LE):
+        raise VariableRefused("labels", f"histogram {name}: the label le is for its buckets, rename yours")
+    try:
+        validate_name(name + BUCKET)
+        checked(name, {**given, LE: "+Inf"})
+    except ValueError as error:
+        raise VariableRefused("name", f"histogram {name}: {error}") from None
+    return name, given
+
+
+def checked_bounds(name: str, bounds: Iterable[float]) -> tuple[float, ...]:
+    """Finite and growing, as floats; an infinity at the end is left out, as it is always there."""
+    try:
+        given = [real(bound) for bound in bounds]
+    except Exception as error:
+        raise VariableRefused("bounds", f"histogram {name}: {error}") from None
+    if given and given[-1] == float("inf"):
+        given.pop()
+    growing = sorted(set(given)) == given
+    if not given or len(given) > MAX_BOUNDS or not growing or any(bound - bound != 0.0 for bound in given):
+        raise VariableRefused(
+            "bounds", f"histogram {name}: bounds {shown(given)}: give 1 to {MAX_BOUNDS} finite numbers that grow"
+        )
+    return tuple(given)

@@ -1,0 +1,175 @@
+"""The functions of the module as methods of one object, without any network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bookkeeper.variables.callbacks import DEADLINE_S, Callback, Callbacks
+from bookkeeper.variables.canonical import VALUE_BYTES, shown
+from bookkeeper.variables.cell import BOOLEAN, DOUBLE, INTEGER, STRING, TYPE_NAMES
+from bookkeeper.variables.histogram import Histogram
+from bookkeeper.variables.histograms import Histograms
+from bookkeeper.variables.timers import InFlight, Timer
+from bookkeeper.variables.validation import VariableRefused, whole, word
+from bookkeeper.variables.variable_registry import Variables
+
+if TYPE_CHECKING:
+    from bookkeeper.variables.snapshot import Entry, Snapshots
+
+Labels = Mapping[str, str]
+
+
+class ProcessVariables(Variables):
+    """Variables, histograms, timers and callbacks of one process, without any network."""
+
+    def __init__(
+        self, *, strict: bool | None = None, max_variables: int | None = None, max_per_name: int | None = None
+    ) -> None:
+        super().__init__(strict=strict, max_variables=max_variables, max_per_name=max_per_name)
+        self._histograms, self._callbacks = Histograms(self), Callbacks(self)
+        self._reader: Snapshots | None = None
+        self.before_reads = (self._callbacks.update, self._histograms.update)
+
+    def forget_values(self) -> None:
+        """In a forked child: no variable exists any more, what the program holds stays usable."""
+        super().forget_values()
+        self._reader = None
+        self._histograms.forget()
+        self._callbacks.forget()
+
+    def go_offline(self) -> bool:
+        """Never listen on the network. False if the process does so already."""
+        return True
+
+    def add_to_integer_var(self, name: str, labels: Labels, offset: int = 1) -> int:
+        """Adds, and returns the new value (0 if refused)."""
+        return self.integer(name, labels).add(offset)
+
+    def set_integer_var(self, name: str, labels: Labels, value: int) -> None:
+        """Sets the value."""
+        self.integer(name, labels).set(value)
+
+    def get_integer_var(self, name: str, labels: Labels) -> int | None:
+        """The value, None if there is no INTEGER of that name and labels."""
+        cell = self.existing(INTEGER, name, labels)
+        return None if cell is None else cell.get()
+
+    def remove_integer_var(self, name: str, labels: Labels) -> None:
+        """Ends the variable if it exists."""
+        self._remove(INTEGER, name, labels)
+
+    def add_to_double_var(self, name: str, labels: Labels, offset: float = 1.0) -> float:
+        """Adds, and returns the new value (0.0 if refused)."""
+        return self.double(name, labels).add(offset)
+
+    def set_double_var(self, name: str, labels: Labels, value: float) -> None:
+        """Sets the value."""
+        self.double(name, labels).set(value)
+
+    def get_double_var(self, name: str, labels: Labels) -> float | None:
+        """The value, None if there is no DOUBLE of that name and labels."""
+        cell = self.existing(DOUBLE, name, labels)
+        return None if cell is None else cell.get()
+
+    def remove_double_var(self, name: str, labels: Labels) -> None:
+        """Ends the variable if it exists."""
+        self._remove(DOUBLE, name, labels)
+
+    def set_boolean_var(self, name: str, labels: Labels, value: bool) -> None:
+        """Sets the value."""
+        self.boolean(name, labels).set(value)
+
+    def get_boolean_var(self, name: str, labels: Labels) -> bool | None:
+        """The value, None if there is no BOOLEAN of that name and labels."""
+        cell = self.existing(BOOLEAN, name, labels)
+        return None if cell is None else cell.value
+
+    def remove_boolean_var(self, name: str, labels: Labels) -> None:
+        """Ends the variable if it exists."""
+        self._remove(BOOLEAN, name, labels)
+
+    def set_string_var(self, name: str, labels: Labels, value: str) -> None:
+        """Sets the value."""
+        self.string(name, labels).set(value)
+
+    def get_string_var(self, name: str, labels: Labels) -> str | None:
+        """The value, None if there is no STRING of that name and labels."""
+        cell = self.existing(STRING, name, labels)
+        return None if cell is None else cell.value
+
+    def remove_string_var(self, name: str, labels: Labels) -> None:
+        """Ends the variable if it exists."""
+        self._remove(STRING, name, labels)
+
+    def _remove(self, type_: int, name: str, labels: Labels) -> None:
+        cell = self.existing(type_, name, labels)
+        if cell is not None:
+            self.remove(cell)
+
+    # Histograms, timers, callbacks.
+
+    def histogram(self, name: str, labels: Labels | None = None, bounds: Iterable[float] | None = None) -> Histogram:
+        """The handle of a histogram; it begins to exist with its first `observe`."""
+        return self._histograms.find(name, labels, bounds)
+
+    def timer(self, name: str, labels: Labels | None = None, bounds: Iterable[float] | None = None) -> Timer:
+        """A timer that observes seconds in a histogram: `with`, `async with` or a decorator."""
+        return Timer(self._histograms.find(name, labels, bounds))
+
+    def in_flight(self, name: str, labels: Labels | None = None) -> InFlight:
+        """An INTEGER gauge of how many are under way: `with`, `async with` or a decorator."""
+        return InFlight(self.integer(name, labels))
+
+    def callback(
+        self,
+        name: str,
+        labels: Labels | None,
+        function: Callable[[], Any],
+        type: int | str = "double",
+        kind: str = "gauge",
+        deadline_s: float = DEADLINE_S,
+    ) -> Callback:
+        """A variable whose value `function` tells at each poll."""
+        try:
+            code = _type_of(type)
+        except VariableRefused as error:
+            self.refuse(error)
+            code = DOUBLE
+        return self._callbacks.add(name, function, deadline_s, self._find(code, name, labels), kind)
+
+    def on_poll(self, function: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Callback:
+        """`function` is called before each poll and sets whatever variables it likes."""
+        return self._callbacks.add(_name_of(function), function, deadline_s)
+
+    def collect(self, *, ends: bool = False) -> list[Entry]:
+        """All variables of this moment, by name and labels; callbacks are called before. `ends`: series that expired
+        end, because who calls this is the one that collects."""
+        from bookkeeper.variables.snapshot import (
+            Snapshots,  # not at the top: `import bookkeeper` costs what counting needs
+        )
+
+        if ends:
+            return Snapshots(self).entries()
+        self._reader = self._reader or Snapshots(self, ends=False)
+        return self._reader.entries()
+
+
+def _type_of(given: object) -> int:
+    """The number of a type that was named."""
+    name = word(given).upper()
+    code = TYPE_NAMES.index(name) if name in TYPE_NAMES else given
+    try:
+        if whole(code) in (INTEGER, DOUBLE, BOOLEAN, STRING):
+            return whole(code)
+    except VariableRefused:
+        pass
+    raise VariableRefused("callback", f"type {shown(given)}: give 'integer', 'double', 'boolean' or 'string'")
+
+
+def _name_of(function: object) -> str:
+    try:
+        name = f"{function.__module__}.{function.__qualname__}"  # type: ignore[attr-defined]
+    except Exception:  # a callable object has no name of its own, and one of the application may raise anything
+        name = type(function).__name__
+    return name[: VALUE_BYTES // 4]

@@ -1,0 +1,171 @@
+"""A poll's view of the variables: the list of them, cached until it changes, and their values packed in one go."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from bookkeeper.variables.canonical import canonical_unchecked
+from bookkeeper.variables.cell import BOOLEAN, DOUBLE, INTEGER, STRING, AnyCell
+from bookkeeper.variables.lookup import Place
+from bookkeeper.variables.variable_registry import Variables
+
+ATTEMPTS = 5
+KIND_NAMES = ("unknown", "counter", "gauge")
+Result = TypeVar("Result")
+
+
+class VarType(IntEnum):
+    """The types of variables, with the numbers of bookkeeper.thrift."""
+
+    INTEGER = INTEGER
+    DOUBLE = DOUBLE
+    BOOLEAN = BOOLEAN
+    STRING = STRING
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One variable at one moment. `kind`: counter, gauge, unknown or histogram. `family`: the name that `help` and
+    `unit` were told of; for `NAME.bucket`, `NAME.sum` and `NAME.count` of a histogram it is NAME."""
+
+    name: str
+    labels: Mapping[str, str]
+    type: VarType
+    value: int | float | bool | str
+    kind: str
+    help: str
+    unit: str
+    family: str
+
+
+class Gone(Exception):
+    """A variable of the layout was removed, or became a DOUBLE, while values were read: read again."""
+
+
+@dataclass(frozen=True)
+class VariableLayout:
+    """The variables at one `version`, by type (INTEGER, DOUBLE, BOOLEAN, STRING), then by name and labels.
+
+    `types` and `kinds` have one byte for each cell. `schema_id` is a digest of all the rest and its order."""
+
+    version: int
+    cells: list[AnyCell]
+    types: bytes
+    kinds: bytes
+    help: dict[str, str]
+    units: dict[str, str]
+    schema_id: bytes
+    groups: tuple[list[AnyCell], ...]
+    packers: tuple[struct.Struct, ...]
+
+
+class Snapshots:
+    """Reads cells without stopping their writers: each value is one that its variable had during the poll.
+
+    `ends`: its reader is the one that collects, so series that expired end when it reads (expiry.py).
+    Locks: `_lock` guards the cached layout; the variables' own lock may be taken under it, never the reverse.
+    Re-entrant, as a finalizer may read variables."""
+
+    def __init__(self, variables: Variables, *, ends: bool = True) -> None:
+        self._variables, self._ends = variables, ends
+        self._lock = threading.RLock()
+        self._layout: VariableLayout | None = None
+
+    def columns(self) -> tuple[VariableLayout, bytes, list[str]]:
+        """The layout, one cell of 8 bytes for each variable, and the strings that STRING cells index."""
+        return self._whole(lambda layout: (layout, *pack(layout)))
+
+    def rows(self) -> tuple[VariableLayout, list[Any]]:
+        """The layout, and the value of each variable."""
+        return self._whole(lambda layout: (layout, present(layout)))
+
+    def entries(self) -> list[Entry]:
+        """The variables by name and labels."""
+        layout, values = self.rows()
+        found = [_entry(layout, *one) for one in zip(layout.cells, values)]  # noqa: B905 - since Python 3.10
+        return sorted(found, key=lambda entry: (entry.name, sorted(entry.labels.items())))
+
+    def _whole(self, read: Callable[[VariableLayout], Result]) -> Result:
+        """What `read` makes of a layout all of whose variables still have values."""
+        self._variables.prepare(ends=self._ends)
+        skip: set[Place] | None = set() if self._ends else None
+        for _ in range(ATTEMPTS):
+            try:
+                return read(self.layout(skip))
+            except Gone:
+                continue
+        with self._variables.lock:  # a program that removes variables all the time has to wait once
+            version, cells, told = self._variables.listed(skip)
+            # Copies, as even now a signal handler or a finalizer may remove some.
+            fixed = [copy.copy(cell) for cell in cells]
+            return read(make_layout(version, [cell for cell in fixed if cell.value is not None], told))
+
+    def layout(self, skip: set[Place] | None = None) -> VariableLayout:
+        """The layout of this moment, for `skip` see Variables.listed."""
+        with self._lock:
+            if self._layout is None or self._layout.version != self._variables.version:
+                self._layout = make_layout(*self._variables.listed(skip))
+            return self._layout
+
+
+def make_layout(version: int, cells: list[AnyCell], descriptions: dict[str, tuple[str, str, int]]) -> VariableLayout:
+    """The layout of `cells`, all of which have a value."""
+    cells = sorted(cells, key=lambda cell: (cell.type, cell.name, cell.key))
+    groups = tuple([cell for cell in cells if cell.type == type_] for type_ in (INTEGER, DOUBLE, BOOLEAN, STRING))
+    types, kinds = bytes(cell.type for cell in cells), bytes(cell.kind for cell in cells)
+    told = {cell.name: descriptions[cell.family] for cell in cells if cell.family in descriptions}
+    help = {name: one[0] for name, one in told.items() if one[0]}
+    units = {name: one[1] for name, one in told.items() if one[1]}
+    packers = tuple(struct.Struct(f"<{len(group)}{'d' if i == DOUBLE else 'q'}") for i, group in enumerate(groups))
+    schema_id = digest(cells, types, kinds, help, units)
+    return VariableLayout(version, cells, types, kinds, help, units, schema_id, groups, packers)
+
+
+def digest(cells: list[AnyCell], types: bytes, kinds: bytes, help: dict[str, str], units: dict[str, str]) -> bytes:
+    """16 bytes that differ whenever names, labels, types, kinds, help, units or the order of variables differ."""
+    state = hashlib.blake2b(digest_size=16)
+    state.update(struct.pack("<Q", len(cells)) + types + kinds)
+    # The text of a variable has no newline: names have none, and in values it is escaped.
+    state.update("\n".join(canonical_unchecked(cell.name, cell.labels) for cell in cells).encode("utf-8"))
+    state.update(json.dumps([help, units], sort_keys=True).encode("ascii"))
+    return state.digest()
+
+
+def _entry(layout: VariableLayout, cell: AnyCell, value: Any) -> Entry:
+    kind = KIND_NAMES[cell.kind] if cell.writable else "histogram"
+    help, unit = layout.help.get(cell.name, ""), layout.units.get(cell.name, "")
+    return Entry(cell.name, dict(cell.labels), VarType(cell.type), value, kind, help, unit, cell.family)
+
+
+def present(layout: VariableLayout) -> list[Any]:
+    """The values in the layout's order. Gone if one has none any more."""
+    values = [cell.value for cell in layout.cells]
+    if None in values:
+        raise Gone
+    return values
+
+
+def pack(layout: VariableLayout) -> tuple[bytes, list[str]]:
+    """The values in the layout's order, packed, and the strings they index. Gone if one has none any more."""
+    integers, doubles, booleans, strings = layout.groups
+    packers = layout.packers
+    texts = [cell.value for cell in strings]
+    index = {text: i for i, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
+    try:
+        parts = (
+            packers[INTEGER].pack(*[cell.value for cell in integers]),
+            packers[DOUBLE].pack(*[cell.value for cell in doubles]),
+            packers[BOOLEAN].pack(*[cell.value for cell in booleans]),
+            packers[STRING].pack(*[index[text] for text in texts]),
+        )
+    except (struct.error, KeyError):  # there was a None
+        raise Gone from None
+    return b"".join(parts), list(index)

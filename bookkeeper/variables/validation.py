@@ -1,0 +1,117 @@
+"""Validation of what is written: each function gives a plain value of Python, or raises VariableRefused.
+
+Foreign numbers (NumPy's, bool, Decimal) are taken for what they mean; nothing that their methods raise gets out.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Protocol
+
+from bookkeeper.variables.canonical import LabelError, shown, validate_labels, validate_name
+
+STRING_BYTES = 32 * 1024
+
+
+class VariableRefused(ValueError):
+    """A call that was not carried out: counted as `bookkeeper.refused{reason=…}`, raised only in strict mode.
+
+    `reason` is one of name, labels, type, value, saturated, limit, describe, settings, bounds, callback, internal."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(reason, text)
+        self.reason, self.text = reason, text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class NamedVariable(Protocol):
+    """What a refusal can tell of: a variable or a histogram."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+
+def told_of(named: NamedVariable, error: VariableRefused) -> VariableRefused:
+    """A refused value with the variable that it was for."""
+    if error.reason != "value":
+        return error
+    return VariableRefused(error.reason, f"{named.name} {shown(named.labels)}: {error.text}")
+
+
+def checked(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Name and labels as plain texts, validated; a copy, as the caller may change its own mapping afterwards."""
+    try:
+        plain = str.__str__(validate_name(name))
+    except LabelError as error:
+        raise VariableRefused("name", str(error)) from None
+    try:
+        copied = dict(validate_labels(_copied(labels)))
+    except Exception as error:  # a mapping of the application may raise anything
+        raise VariableRefused("labels", f"{plain}: {error}") from None
+    return plain, {str.__str__(label): str.__str__(value) for label, value in copied.items()}
+
+
+def _copied(labels: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return dict(labels)
+    except (TypeError, ValueError):
+        raise LabelError(f'labels {shown(labels)}: give a dict of texts, as in {{"host": "a"}}') from None
+
+
+def whole(value: object) -> int:
+    """A plain int of anything that is an integer (bool, NumPy's integers); floats are refused."""
+    try:
+        return int(operator.index(value))  # type: ignore[arg-type]
+    except Exception:
+        raise VariableRefused("value", f"{shown(value)} is no integer: use a double variable, or round it") from None
+
+
+def real(value: object) -> float:
+    """A plain float of anything that is a number; texts are refused."""
+    try:
+        if issubclass(type(value), (str, bytes, bytearray)):
+            raise TypeError(value)
+        return float(value)  # type: ignore[arg-type]
+    except Exception:
+        raise VariableRefused("value", f"{shown(value)} is no number: give a float") from None
+
+
+def finite(value: object) -> float:
+    """As `real`, without NaN and infinities."""
+    number = real(value)
+    if number - number != 0.0:
+        raise VariableRefused("value", f"adding {number} would spoil the sum for ever: set it, or leave it out")
+    return number
+
+
+def truth(value: object) -> bool:
+    """A plain bool."""
+    # NumPy's bool_ is accepted by its name: this package does not import NumPy.
+    if type(value) is bool or type(value).__name__ in ("bool_", "bool"):
+        return bool(value)
+    raise VariableRefused("value", f"{shown(value)} is no boolean: give True or False")
+
+
+def text(value: object, limit: int, what: str) -> str:
+    """A plain str of at most `limit` bytes of UTF-8; `what` names it in the refusal."""
+    if not issubclass(type(value), str):  # unlike isinstance this asks nothing of the object
+        raise VariableRefused("value", f"{what} {shown(value)} is of type {type(value).__name__}: give a str")
+    try:
+        plain = str.__str__(value)
+        size = len(plain.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise VariableRefused("value", f"{what} {shown(value)} does not fit UTF-8: remove lone surrogates") from None
+    if size > limit:
+        raise VariableRefused("value", f"{what} {shown(value)} has {size} bytes: use at most {limit}")
+    return plain
+
+
+def word(value: object) -> str:
+    """A plain str of one; of anything else a text that is no word."""
+    return str.__str__(value) if issubclass(type(value), str) else "?"

@@ -1,0 +1,282 @@
+"""The variables of one process: find the cell, add, return the new value.
+
+The short ways (cells.py and the module functions) serve a variable that exists and a plain addend. All else comes here:
+the first write, other types of numbers, the ends of the range, limits, and everything that is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, TypeVar
+
+from bookkeeper.runtime.application_log import LOG_EVERY_S, keep_silent, tell
+from bookkeeper.runtime.limits import SERIES, SERIES_PER_NAME
+from bookkeeper.variables.allocation import MAX_NAMES, Allocation
+from bookkeeper.variables.canonical import shown
+from bookkeeper.variables.cell import (
+    COUNTER,
+    DOUBLE,
+    GAUGE,
+    INT_MAX,
+    INT_MIN,
+    INTEGER,
+    UNKNOWN,
+    AnyCell,
+    Boolean,
+    Double,
+    Integer,
+    String,
+)
+from bookkeeper.variables.cell_table import REFUSED
+from bookkeeper.variables.validation import (
+    STRING_BYTES,
+    NamedVariable,
+    VariableRefused,
+    checked,
+    finite,
+    real,
+    text,
+    told_of,
+    truth,
+    whole,
+    word,
+)
+
+Result = TypeVar("Result")
+
+HELP_BYTES = 1024
+KINDS = {"": UNKNOWN, "counter": COUNTER, "gauge": GAUGE}
+
+
+class Variables(Allocation):
+    """All variables of a process: writing, ending and describing them. `strict`, `max_variables` and `max_per_name`
+    None: what the environment says at the first write."""
+
+    def __init__(
+        self, *, strict: bool | None = None, max_variables: int | None = None, max_per_name: int | None = None
+    ) -> None:
+        super().__init__()
+        self._by_hand = strict, max_variables, max_per_name
+        self.table.limit, self.table.per_name = max_variables or SERIES, max_per_name or SERIES_PER_NAME
+        self.is_strict, self.off = bool(strict), False
+        self._resolved = self._ready = False
+        self._logged: dict[str, float] = {}
+        self.in_use = False
+        self.on_first_use: Callable[[], None] = lambda: None
+
+    def strict(self, on: bool = True) -> None:
+        """Raise VariableRefused instead of counting a refusal: for an application's tests."""
+        self._by_hand = (on, *self._by_hand[1:])
+        self.is_strict = on
+
+    def resolve(self) -> None:
+        """Settings that were not given by hand come from the environment: with the first write, not at import.
+
+        A signal handler that writes in the middle of this goes on with the defaults."""
+        if self._resolved:
+            return
+        self._resolved = True  # no call between the look and this
+        with self.lock:  # no fork in the middle of an import: the child would wait for it for ever
+            from bookkeeper.runtime import settings
+
+            found = settings.switches()
+        strict, limit, per_name = self._by_hand
+        self.is_strict = found.strict if strict is None else strict
+        self.table.limit = found.series if limit is None else limit
+        self.table.per_name = found.series_per_name if per_name is None else per_name
+        self.off = found.off
+        self._ready = True
+        keep_silent()
+        for problem in found.problems:
+            self.note(VariableRefused("settings", problem))
+
+    # Writing.
+
+    def add_integer(self, cell: Integer, offset: int) -> int:
+        """What `cell.add` does when the short way does not apply."""
+        return self.write(lambda: self._add_integer(cell, whole(offset)), 0, cell)
+
+    def set_integer(self, cell: Integer, value: int) -> None:
+        """What `cell.set` does when the short way does not apply."""
+        self.write(lambda: self._set_integer(cell, whole(value)), None, cell)
+
+    def add_double(self, cell: Double, offset: float) -> float:
+        """What `cell.add` does when the short way does not apply."""
+        return self.write(lambda: self._add(cell, finite(offset), 0.0), 0.0, cell)
+
+    def set_double(self, cell: Double, value: float) -> None:
+        """What `cell.set` does when the short way does not apply."""
+        self.write(lambda: self.store(cell, real(value)), None, cell)
+
+    def set_boolean(self, cell: Boolean, value: bool) -> None:
+        """Sets a BOOLEAN."""
+        self.write(lambda: self.store(cell, truth(value)), None, cell)
+
+    def set_string(self, cell: String, value: str) -> None:
+        """Sets a STRING."""
+        self.write(lambda: self.store(cell, text(value, STRING_BYTES, "value")), None, cell)
+
+    def write(self, action: Callable[[], Result], otherwise: Result, of: NamedVariable) -> Result:
+        """What `action`, a write of the variable `of`, returns; `otherwise` if it was refused or nothing counts in this
+        process. Raises only in strict mode."""
+        if not self._resolved:
+            self.resolve()
+        if self.off:
+            return otherwise
+        try:
+            result = action()
+        except VariableRefused as error:
+            self.refuse(told_of(of, error))
+            return otherwise
+        except Exception as error:  # out of memory or of stack, or a defect here: not the application's problem
+            self.refuse(VariableRefused("internal", f"{type(error).__name__}: {error}"))
+            return otherwise
+        if self._full:
+            self.warn()
+        if not self.in_use:
+            self.use()
+        return result
+
+    def begin(self) -> None:
+        """As a first write: this process has something to show."""
+        if not self._resolved:
+            self.resolve()
+        if not self.off:
+            self.use()
+
+    def use(self) -> None:
+        """From now on this process has something to show."""
+        if not self.in_use and self._ready:  # no call between this and the store: a signal handler may count, too
+            self.in_use = True
+            try:
+                self.on_first_use()
+            except Exception as error:  # not the application's problem
+                self.note(VariableRefused("settings", f"no endpoint: {type(error).__name__}: {error}"))
+
+    def _add_integer(self, cell: Integer, offset: int) -> int:
+        value = self._add(cell, offset, 0)
+        if isinstance(value, float):  # the overflow series has become a DOUBLE
+            return int(value)
+        within = min(max(int(value), INT_MIN), INT_MAX)
+        if within != value:
+            self.refuse(_saturated(cell), whole=False)
+        return within
+
+    def _add(self, cell: AnyCell, offset: Any, zero: Any) -> Any:
+        """The sum, kept within int64 if it is an INTEGER; returned as it would be without limits."""
+        with self.lock:
+            cell = self._attached(cell)
+            self._note_kind(cell, COUNTER if offset >= 0 and cell.kind != GAUGE else GAUGE)
+            if cell.value is None:
+                cell.value = zero
+            value = kept = cell.value + offset
+            if cell.type == INTEGER:
+                if kept > INT_MAX:
+                    kept = INT_MAX
+                if kept < INT_MIN:
+                    kept = INT_MIN
+            cell.value = kept
+        return value
+
+    def _set_integer(self, cell: Integer, value: int) -> None:
+        within = min(max(value, INT_MIN), INT_MAX)
+        self.store(cell, within)
+        if within != value:
+            self.refuse(_saturated(cell), whole=False)
+
+    def store(self, cell: AnyCell, value: Any, kind: int = GAUGE) -> None:
+        """Sets a value that is of the cell's type; VariableRefused if the variable may not be written so."""
+        with self.lock:
+            cell = self._attached(cell)
+            self._note_kind(cell, kind)
+            cell.value = float(value) if cell.type == DOUBLE else value
+
+    def _note_kind(self, cell: AnyCell, inferred: int) -> None:
+        kind = self.descriptions.get(cell.name, ("", "", UNKNOWN))[2] or inferred
+        if kind != cell.kind or cell.value is None:
+            cell.kind = kind
+            self.version += 1
+        self.expiry.touch(cell)
+
+    def expire(self, name: str, after_s: float | None) -> None:
+        """From now on series of that name end that were not written for so long; see bookkeeper/variables/expiry.py."""
+        try:
+            self._expire(name, after_s)
+        except VariableRefused as error:
+            self.refuse(error)
+
+    def _expire(self, name: str, after_s: float | None) -> None:
+        name, _ = checked(name, {})
+        seconds = finite(0.0 if after_s is None else after_s)
+        with self.lock:
+            if not self.expiry.watches(name) and self.expiry.names >= MAX_NAMES:
+                raise VariableRefused("limit", f"{name}: {MAX_NAMES} names expire already")
+            self.expiry.watch(name, seconds, self.table.of(name))
+
+    # Telling.
+
+    def describe(self, name: str, help: str = "", unit: str = "", kind: str = "") -> None:
+        """Tells what a variable means: `kind` is "counter" or "gauge"; each part that is left out is forgotten."""
+        try:
+            self._describe(name, help, unit, kind)
+        except VariableRefused as error:
+            self.refuse(error)
+
+    def _describe(self, name: str, help: str, unit: str, kind: str) -> None:
+        name, _ = checked(name, {})
+        if word(kind) not in KINDS:
+            raise VariableRefused("describe", f"{name}: kind {shown(kind)}: give 'counter' or 'gauge'")
+        entry = (text(help, HELP_BYTES, "help"), text(unit, HELP_BYTES, "unit"), KINDS[word(kind)])
+        with self.lock:
+            if name not in self.descriptions and len(self.descriptions) >= MAX_NAMES:
+                raise VariableRefused("limit", f"{name}: {MAX_NAMES} names are described already")
+            self.descriptions[name] = entry
+            for cell in self.table.of(name):
+                if cell.value is not None and entry[2]:
+                    cell.kind = entry[2]
+            self.version += 1
+
+    def refuse(self, error: VariableRefused, *, whole: bool = True) -> None:
+        """Counts a refusal, logs it at most once a minute for each reason, and in strict mode raises it.
+
+        `whole` is False if the call had an effect all the same."""
+        if not self._resolved:
+            self.resolve()
+        self.note(error, whole=whole)
+        if self.is_strict and not self.off:
+            raise error
+
+    def note(self, error: VariableRefused, *, whole: bool = True) -> None:
+        """As `refuse`, but never raises."""
+        if self.off:
+            return
+        self.count(REFUSED, {"reason": error.reason})
+        now = monotonic()
+        if now - self._logged.get(error.reason, -LOG_EVERY_S) >= LOG_EVERY_S:
+            self._logged[error.reason] = now
+            if not self.is_strict:
+                tell(f"{error} ({'refused' if whole else 'changed'}; further ones are only counted)")
+
+    def refusals(self) -> dict[str, int]:
+        """How many calls were refused, by reason."""
+        cells = [cell for cell in self.table.of(REFUSED) if cell.type == INTEGER]
+        return {cell.labels.get("reason", ""): cell.value or 0 for cell in cells}
+
+    def forget_values(self) -> None:
+        """In a forked child: no variable exists any more, the cells that the program holds stay usable."""
+        self.lock = threading.RLock()
+        for cell in self.table.all():
+            cell.value, cell.kind = None, UNKNOWN
+        self.table.idle()
+        self.expiry.forget()
+        self.ended, self.skipped = set(), set()
+        self._logged.clear()
+        self._full.clear()
+        self.version += 1
+        self.in_use = self._resolved = self._ready = False
+
+
+def _saturated(cell: AnyCell) -> VariableRefused:
+    return VariableRefused("saturated", f"{cell.name} {cell.labels} left the range of int64 and stays at its end")

@@ -1,0 +1,47 @@
+"""The name of an endpoint's znode: `<ip>:<port>:<uuid>`, IPv6 in brackets."""
+
+from __future__ import annotations
+
+import ipaddress
+import uuid
+from typing import NamedTuple
+
+from artimon.runtime.text import parse_address
+from bookkeeper.process.addresses import bracketed
+from sources.base.errors import AddressError
+
+
+class EndpointAddress(NamedTuple):
+    """One process as ZooKeeper names it."""
+
+    context: str
+    ip: str
+    """Without brackets."""
+    port: int
+    uuid: bytes
+    """16 bytes."""
+
+    @property
+    def address(self) -> str:
+        """`ip:port`, IPv6 in brackets."""
+        return f"{bracketed(self.ip)}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.context} at {self.address} ({uuid.UUID(bytes=self.uuid)})"
+
+
+def parse_endpoint(context: str, node: str) -> EndpointAddress:
+    """The endpoint that a znode under `context` names; AddressError says what is wrong with it."""
+    address, _, name = node.rpartition(":")
+    try:
+        host, port = parse_address(address)
+        ip = ipaddress.ip_address(host)
+        process = uuid.UUID(name).bytes
+    except ValueError as error:
+        raise AddressError(f"znode {node!r} of {context}: want <ip>:<port>:<uuid>: {error}") from error
+    if address.startswith("[") != (ip.version == 6):
+        raise AddressError(f"znode {node!r} of {context}: IPv6, and nothing else, stands in brackets")
+    reserved = ip.version == 4 and ip.is_reserved  # of IPv6 even ::1 is
+    if ip.is_multicast or ip.is_unspecified or ip.is_link_local or reserved:
+        raise AddressError(f"znode {node!r} of {context}: {ip} cannot belong to a single process and is not polled")
+    return EndpointAddress(context, str(ip), port, process)

@@ -1,0 +1,99 @@
+"""Status of each endpoint, as variables of the agent: a process that vanishes keeps saying up = 0 for an hour."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from artimon.model.values import Kind
+from sources.state.reading import Variable
+from sources.state.state_files import in_thread, write
+
+UP, POLL_MS, POLL_SAMPLES = "artimon.endpoint.up", "artimon.endpoint.poll.ms", "artimon.endpoint.poll.samples"
+
+
+@dataclass(slots=True)
+class Status:
+    """The last poll of one endpoint. `gone_ms`: when a process was found to have vanished, 0 while it has not."""
+
+    labels: dict[str, str]
+    up: bool = False
+    poll_ms: float = 0.0
+    samples: int = 0
+    gone_ms: int = 0
+
+
+class Statuses:
+    """Key (the source's name, once it is known) -> status. What vanished is kept on disk for the next start."""
+
+    def __init__(self, path: Path, vanished_ms: int) -> None:
+        self._path, self._vanished_ms = path, vanished_ms
+        self._by_key: dict[str, Status] = {}
+        self._changed, self._saving = False, asyncio.Lock()
+
+    def load(self) -> None:
+        """Read what vanished before this start; an unreadable file counts as none."""
+        try:
+            content = json.loads(self._path.read_text())
+            self._by_key = {key: Status(**status) for key, status in content.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            self._by_key = {}
+
+    def polled(self, key: str, labels: Mapping[str, str], up: bool, poll_ms: float, samples: int) -> None:
+        """The outcome of a poll."""
+        known = self._by_key.get(key)
+        self._changed |= known is not None and known.gone_ms > 0
+        self._by_key[key] = Status(dict(labels), up, poll_ms, samples)
+
+    def left(self, key: str) -> None:
+        """It left in order, or was never anything: nothing more is said of it."""
+        self._changed |= self._by_key.pop(key, None) is not None
+
+    def vanished(self, key: str, labels: Mapping[str, str], now_ms: int) -> None:
+        """It went without goodbye."""
+        self._by_key[key] = Status(dict(labels), gone_ms=now_ms)
+        self._changed = True
+
+    def counts(self) -> tuple[int, int]:
+        """Endpoints that answered their last poll, and those that did not."""
+        up = sum(status.up for status in self._by_key.values())
+        return up, len(self._by_key) - up
+
+    def who_vanished(self, now_ms: int, limit: int = 10) -> list[str]:
+        """A sentence on each process that went without goodbye, the last ones first."""
+        gone = sorted(((s.gone_ms, key) for key, s in list(self._by_key.items()) if s.gone_ms), reverse=True)
+        return [f"{key} went without goodbye {max(0, now_ms - at) // 1000} s ago" for at, key in gone[:limit]]
+
+    def variables(self, now_ms: int) -> list[Variable]:
+        """One reading of the agent: `up` of every endpoint, time and samples of those that are still asked."""
+        self._expire(now_ms)
+        return [v for status in self._by_key.values() for v in _variables(status)]
+
+    async def save(self) -> None:
+        """Write what vanished, if that changed. OSError: it is tried again the next time."""
+        async with self._saving:
+            if not self._changed:
+                return
+            gone = {key: asdict(status) for key, status in self._by_key.items() if status.gone_ms}
+            self._changed = False
+            try:
+                await in_thread(write, self._path, json.dumps(gone).encode())
+            except (OSError, asyncio.CancelledError):
+                self._changed = True
+                raise
+
+    def _expire(self, now_ms: int) -> None:
+        for key, status in list(self._by_key.items()):
+            if status.gone_ms and now_ms - status.gone_ms > self._vanished_ms:
+                self.left(key)
+
+
+def _variables(status: Status) -> Iterator[Variable]:
+    labels = status.labels
+    yield Variable(UP, labels, int(status.up), Kind.GAUGE, "", "1 if the last poll of the process was answered, else 0")
+    if not status.gone_ms:
+        yield Variable(POLL_MS, labels, float(status.poll_ms), Kind.GAUGE, "ms", "Time that the last poll took")
+        yield Variable(POLL_SAMPLES, labels, status.samples, Kind.GAUGE, "", "Samples that the last poll yielded")

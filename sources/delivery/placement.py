@@ -1,0 +1,123 @@
+"""Reverse names of addresses: asked beside the event loop, with a deadline, remembered on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from artimon.model.clock import Clock
+from sources.delivery.placement_rules import PlacementRule, labels_by_rule, labels_of_name
+from sources.state.state_files import write
+
+log = logging.getLogger(__name__)
+REFRESH_MS = 86_400_000
+RETRY_MS = 600_000
+MAX_NAMES = 100_000
+SAVE_S = 1.0
+"""Names that come within so short a time are written together: the file is written whole."""
+
+
+def reverse_name(ip: str) -> str:
+    """What the resolver calls an address; OSError if it has no name."""
+    return socket.gethostbyaddr(ip)[0]
+
+
+def source_of(labels: Mapping[str, str]) -> str:
+    """The source of a process with these automatic labels. Its uuid, its port and who polls it are no part of it."""
+    return f"{labels['context']}/{labels['host']}/{labels['instance']}"
+
+
+class Placement:
+    """Address -> placement labels. A look-up that fails keeps the last answer; with none, `host` is the address.
+
+    A loopback address is this machine, whatever the resolver says."""
+
+    def __init__(
+        self,
+        cache: Path,
+        rules: tuple[PlacementRule, ...],
+        clock: Clock,
+        *,
+        hostname: str | None = None,
+        resolve: Callable[[str], str] = reverse_name,
+        deadline_s: float = 2.0,
+    ) -> None:
+        self.hostname = (hostname or socket.gethostname()).split(".", 1)[0]
+        self._cache, self._rules, self._clock = cache, rules, clock
+        self._resolve, self._deadline_s = resolve, deadline_s
+        self._names: dict[str, str] = _read_names(cache)
+        self._ask_after: dict[str, int] = {}
+        self._asking: dict[str, asyncio.Future[str]] = {}
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="reverse-name")
+        self._saving: asyncio.TimerHandle | None = None
+        self.failed = 0
+
+    async def labels(self, ip: str) -> dict[str, str]:
+        """The labels of an address; waits at most the deadline, and only for a name that was never known."""
+        by_rule = labels_by_rule(self._rules, ip)
+        if ipaddress.ip_address(ip).is_loopback:
+            return {**labels_of_name(self.hostname), **by_rule}
+        if "host" not in by_rule and ip not in self._names:
+            await self._ask(ip)
+        elif "host" not in by_rule and self._due(ip):
+            self._start(ip)
+        name = self._names.get(ip)
+        return {**(labels_of_name(name) if name else {"host": ip}), **by_rule}
+
+    def close(self) -> None:
+        """Give up look-ups that are under way, and write what was found."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._saving is not None:
+            self._saving.cancel()
+            self._save()
+
+    def _due(self, ip: str) -> bool:
+        return self._clock.now_ms() >= self._ask_after.get(ip, 0)
+
+    async def _ask(self, ip: str) -> None:
+        if not self._due(ip) and ip not in self._asking:
+            return
+        await asyncio.wait([self._start(ip)], timeout=self._deadline_s)
+
+    def _start(self, ip: str) -> asyncio.Future[str]:
+        """The look-up of an address, begun unless it is under way; whenever it ends, its answer is kept."""
+        if ip not in self._asking:
+            self._ask_after[ip] = self._clock.now_ms() + RETRY_MS
+            future = asyncio.get_running_loop().run_in_executor(self._threads, self._resolve, ip)
+            self._asking[ip] = future
+            future.add_done_callback(lambda done: self._done(ip, done))
+        return self._asking[ip]
+
+    def _done(self, ip: str, future: asyncio.Future[str]) -> None:
+        self._asking.pop(ip, None)
+        if future.cancelled():
+            return
+        if future.exception() is not None:
+            self.failed += 1
+            return
+        self._ask_after[ip] = self._clock.now_ms() + REFRESH_MS
+        if self._names.get(ip) != future.result() and len(self._names) < MAX_NAMES:
+            self._names[ip] = future.result()
+            if self._saving is None:
+                self._saving = asyncio.get_running_loop().call_later(SAVE_S, self._save)
+
+    def _save(self) -> None:
+        self._saving = None
+        try:
+            write(self._cache, json.dumps(self._names, indent=0).encode())
+        except OSError as error:
+            log.warning("reverse names not kept in %s: %s", self._cache, error)
+
+
+def _read_names(cache: Path) -> dict[str, str]:
+    try:
+        content = json.loads(cache.read_text())
+    except (OSError, ValueError):
+        return {}
+    return {str(k): str(v) for k, v in content.items()} if isinstance(content, dict) else {}

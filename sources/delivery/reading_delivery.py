@@ -1,0 +1,89 @@
+"""From a reading to the sink: prepare, have it accepted, remember it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from artimon.model.clock import Clock
+from artimon.model.protocols import SinkRefused
+from sources.delivery.commit_group import Accepting
+from sources.delivery.figures import Figures
+from sources.state.keep_rules import Keeping
+from sources.state.reading import Reading
+from sources.state.relabel import RuleBook, Rules
+from sources.state.schema_binding import bind
+from sources.state.series_memory import Placed, Prepared, SourceSeries
+from sources.state.state_store import SeriesStore
+
+log = logging.getLogger(__name__)
+
+
+class ReadingDelivery:
+    """What all pollers of an agent share on the way to the log."""
+
+    def __init__(
+        self,
+        sink: Accepting,
+        store: SeriesStore,
+        figures: Figures,
+        clock: Clock,
+        rules: RuleBook | None = None,
+        keeping: Keeping | None = None,
+    ) -> None:
+        self.sink, self.store, self.figures, self.clock = sink, store, figures, clock
+        self.rules = rules or RuleBook()
+        self.keeping = keeping or Keeping()
+
+    async def place(
+        self, series: SourceSeries, reading: Reading, automatic: Mapping[str, str], own: Rules | None = None
+    ) -> Placed:
+        """Rows for a schema that is new to the source; text and fingerprints are made beside the event loop. `own`
+        rules of the source come before those for all."""
+        rules = self.rules.for_source(series.name, own)
+        bound = await asyncio.to_thread(bind, reading.schema, automatic, rules)
+        self.rules.acted(series.name, rules, Counter(bound.acted))
+        placed = series.place(bound, reading.time_ms)
+        for problem in placed.problems:
+            log.warning("refused: %s", problem)
+        self.figures.refuse(series.name, placed.refused, placed.problems)
+        return placed
+
+    async def send(self, series: SourceSeries, reading: Reading, placed: Placed) -> int:
+        """Samples that the log now holds of this reading. SinkRefused: none, and nothing is remembered."""
+        async with series.lock:
+            prepared = series.prepare(reading, placed)
+            await self._accept(series, prepared)
+        return len(prepared.row)
+
+    async def take(self, series: SourceSeries, prepare: Callable[[], Prepared]) -> int:
+        """As `send`, for what prepares itself; what has nothing to say is not handed on."""
+        async with series.lock:
+            prepared = prepare()
+            if any(part.blocks or len(part.samples) for part in prepared.polled):
+                await self._accept(series, prepared)
+        return prepared.samples
+
+    async def end(self, series: SourceSeries, may: Callable[[], bool] = lambda: True) -> None:
+        """Say that every live series of the source ended, if that `may` still be said once its turn has come.
+        SinkRefused: not said."""
+        async with series.lock:
+            if series.live and may():
+                await self._accept(series, series.prepare_end(self.clock.now_ms()))
+                self.rules.forget(series.name)
+                self.keeping.forget(series.name)
+
+    async def _accept(self, series: SourceSeries, prepared: Prepared) -> None:
+        about = f"sink/{series.name}"
+        try:
+            await self.sink.accept(self.keeping.divide(series, prepared.polled))
+        except SinkRefused as error:
+            self.figures.sink_refused += 1
+            self.figures.problem(about, f"{series.name}: not accepted: {error}")
+            raise
+        self.figures.problem(about, "")
+        series.commit(prepared)
+        self.figures.samples += prepared.samples
+        self.store.touch(series)

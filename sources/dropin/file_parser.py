@@ -1,0 +1,256 @@
+"""From the bytes of a drop-in file to columns. For a thread of its own: nothing here touches what a source remembers.
+
+What stands for a series is parsed once, as long as its bytes stay the same: a reader keeps `bytes -> column`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.fingerprint import fingerprint
+from artimon.model.labels import LabelError
+from artimon.model.values import Kind, Value, double_to_cell, type_of
+from sources.base.errors import LineError
+from sources.base.line_text import SPACE
+from sources.dropin.folder_files import FileLimits, Pieces, Readable
+from sources.dropin.line_grammar import CommentMetadata, parse_line, parse_told, parse_value
+from sources.state.relabel import Rules
+from sources.state.schema_binding import ruled, text_of
+from sources.state.series_births import Ints
+
+MAX_NAMED = 5
+"""So many bad lines of a file are named; all are counted."""
+_MAX_TOLD = 10_000
+_MAX_KNOWN = 400_000
+_DROPPED = -1
+"""Instead of a column: a rule drops the series."""
+_DIGITS = 18
+"""A number of so many digits fits an int64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A line that was not taken; line 0: the file as a whole."""
+
+    line: int
+    reason: str
+    text: str
+
+
+@dataclass(slots=True)
+class Refusals:
+    """All are counted by reason, the first few kept."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    named: list[Refusal] = field(default_factory=list)
+
+    def add(self, line: int, reason: str, text: str, count: int = 1) -> None:
+        """`count` lines, the first of which is `line`."""
+        self.counts[reason] += count
+        if len(self.named) < MAX_NAMED:
+            self.named.append(Refusal(line, reason, text))
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What the comments of a file tell; by name of variable."""
+
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+    help: Mapping[str, str] = field(default_factory=dict)
+    birth_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """n lines that could be read, in the order of the file; `column` points into the lists of the reader."""
+
+    column: Ints
+    time_ms: Ints
+    type: npt.NDArray[np.uint8]
+    cell: Ints
+    line: Ints
+    strings: tuple[str, ...]
+    described: Described
+    refused: Refusals
+    complete: bool
+    """The file was read to its end: what is not in it is not there."""
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+
+class LineReader:
+    """Reads one file again and again. `names`, `texts` and `prints` have an entry a column; `generation` changes when
+    columns are numbered anew, because the file had too many different ones."""
+
+    def __init__(self, automatic: Mapping[str, str], limits: FileLimits, rules: Rules | None = None) -> None:
+        self._automatic, self._limits, self._rules = automatic, limits, rules
+        self.generation = 0
+        self._forget()
+        self._told: list[bytes] = []
+        self._described = Described()
+
+    def _forget(self) -> None:
+        self._known: dict[bytes, int] = {}
+        self._by_text: dict[str, int] = {}
+        self.acted: Counter[str] = Counter()
+        """Series that each rule dropped or changed."""
+        self.names: list[str] = []
+        self.texts: list[str] = []
+        self.prints: list[int] = []
+
+    def read(self, file: Readable) -> Columns:
+        """The whole file. FileRefused if it cannot be read to its end."""
+        if len(self._known) > _MAX_KNOWN:
+            self.generation += 1
+            self._forget()
+        made = _LineColumns()
+        pieces = Pieces(file, self._limits)
+        before = 0
+        for lines in pieces:
+            self._take(lines, before, made)
+            before = pieces.count
+        if pieces.cut:
+            made.refused.add(before + 1, "file limit", pieces.cut)
+        if pieces.half:
+            made.refused.add(before + 1, "half-written", "no newline at its end: not taken, looked at again")
+        complete = not pieces.cut and not pieces.half and file.unchanged()
+        return self._columns(made, complete)
+
+    def _columns(self, made: _LineColumns, complete: bool) -> Columns:
+        if made.told != self._told:
+            self._told, self._described = made.told, _described(made.told)
+        return Columns(
+            np.array(made.column, np.int64),
+            np.array(made.time_ms, np.int64),
+            np.frombuffer(bytes(made.type), np.uint8),
+            np.array(made.cell, np.int64),
+            np.array(made.line, np.int64),
+            tuple(made.strings),
+            self._described,
+            made.refused,
+            complete,
+        )
+
+    def _take(self, lines: Iterable[bytes], before: int, made: _LineColumns) -> None:
+        """The short way is for a series whose bytes are known, and a number without sign and point."""
+        known, other = self._known, self._other
+        column, times, types, cells, numbers = made.column, made.time_ms, made.type, made.cell, made.line
+        last, time_ms = b"", 0
+        for number, line in enumerate(lines, before + 1):
+            when, _, rest = line.partition(b" ")
+            text, _, value = rest.rpartition(b" ")
+            at = known.get(text)
+            if at is None or not value:
+                other(line, number, made)
+                continue
+            if at == _DROPPED:
+                continue
+            if when != last:
+                if not when.isdigit() or len(when) > _DIGITS:
+                    other(line, number, made)
+                    continue
+                last, time_ms = when, int(when)
+            if value.isdigit() and len(value) <= _DIGITS:
+                types.append(0)
+                cells.append(int(value))
+            else:
+                try:
+                    made.add_value(parse_value(value.strip(SPACE)))
+                except LineError:
+                    other(line, number, made)
+                    continue
+            column.append(at)
+            times.append(time_ms)
+            numbers.append(number)
+
+    def _other(self, line: bytes, number: int, made: _LineColumns) -> None:
+        """Any line: a comment, a blank one, a series seen for the first time, a bad one."""
+        stripped = line.strip(SPACE)
+        if not stripped:
+            return
+        if len(line) > self._limits.line_bytes:
+            made.refused.add(number, "bad line", f"longer than {self._limits.line_bytes:,} bytes")
+            return
+        if stripped.startswith(b"#"):
+            if len(made.told) < _MAX_TOLD and stripped.lstrip(b"# \t").startswith(
+                (b"kind", b"unit", b"help", b"birth")
+            ):
+                made.told.append(stripped)
+            return
+        try:
+            parsed = parse_line(line)
+            at = self._column(parsed.name, parsed.labels)
+        except (LineError, LabelError) as error:
+            made.refused.add(number, "bad line", str(error))
+            return
+        self._known[parsed.text] = at
+        if at == _DROPPED:
+            return
+        made.add_value(parsed.value)
+        made.column.append(at)
+        made.time_ms.append(parsed.time_ms)
+        made.line.append(number)
+
+    def _column(self, name: str, labels: Mapping[str, str]) -> int:
+        text = self._text_of(name, labels)
+        if text is None:
+            return _DROPPED
+        at = self._by_text.get(text)
+        if at is None:
+            at = self._by_text[text] = len(self.texts)
+            self.names.append(name)
+            self.texts.append(text)
+            self.prints.append(fingerprint(text))
+        return at
+
+    def _text_of(self, name: str, labels: Mapping[str, str]) -> str | None:
+        """None if a rule drops the series."""
+        if self._rules is None:
+            return text_of(name, labels, self._automatic)
+        return ruled(name, labels, self._automatic, self._rules, self.acted)
+
+
+class _LineColumns:
+    """Columns in the making."""
+
+    def __init__(self) -> None:
+        self.column: list[int] = []
+        self.time_ms: list[int] = []
+        self.type = bytearray()
+        self.cell: list[int] = []
+        self.line: list[int] = []
+        self.strings: dict[str, int] = {}
+        self.told: list[bytes] = []
+        self.refused = Refusals()
+
+    def add_value(self, value: Value) -> None:
+        """Type and cell of a value."""
+        self.type.append(type_of(value))
+        if isinstance(value, float):
+            self.cell.append(double_to_cell(value))
+        elif isinstance(value, str):
+            self.cell.append(self.strings.setdefault(value, len(self.strings)))
+        else:
+            self.cell.append(int(value))
+
+
+def _described(lines: Iterable[bytes]) -> Described:
+    told = [one for line in lines if (one := parse_told(line)) is not None]
+    births = [one.value for one in told if one.what == "birth" and isinstance(one.value, int)]
+
+    def of(what: str) -> list[CommentMetadata]:
+        return [one for one in told if one.what == what]
+
+    return Described(
+        {one.name: Kind(one.value) for one in of("kind") if isinstance(one.value, Kind)},
+        {one.name: str(one.value) for one in of("unit")},
+        {one.name: str(one.value) for one in of("help")},
+        births[-1] if births else None,
+    )

@@ -1,0 +1,351 @@
+"""One drop-in file as a source: which of its lines are new samples, which series ended, what is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.batch import Samples
+from artimon.model.values import Kind, ValueType
+from sources.dropin import line_births as rules
+from sources.dropin.file_parser import Columns, Described, LineReader, Refusals
+from sources.dropin.folder_files import FileLimits, OpenFile, Signature, Written
+from sources.dropin.line_births import Lines, Past
+from sources.dropin.series_owners import SeriesOwners
+from sources.state.relabel import Rules
+from sources.state.schema_binding import BoundColumn
+from sources.state.series_births import Flags, Ints
+from sources.state.series_memory import SourceSeries, Taken
+
+GONE_POLLS = 5
+"""A series that is missing at so many polls in a row has ended."""
+SETTLED_MS = 2_000
+"""A file changed twice within a tick of the file system's clock looks unchanged: a young one is read again."""
+_AT_ONCE = 2_000
+_AHEAD = f"more than {rules.MAX_AHEAD_MS // 1000} s ahead of this host's clock: taken when its time has come"
+_OLD = f"older than {rules.MAX_AGE_MS // 3_600_000} h (the time is in milliseconds)"
+_WAITING = ("future", "half-written")
+"""Reasons that may be gone the next time the same file is read."""
+_TWICE = "same series twice"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a thread found at a path; `columns` is None if it is as it was at the look before."""
+
+    signature: Signature
+    mtime_ms: int
+    columns: Columns | None
+
+
+class DropinFile:
+    """Threads: `look` and `select` run in the folder's thread, the rest in the event loop; never two at once.
+
+    Arrays by row of the source: `_absent` counts the polls in a row at which a live series was missing, `_present` are
+    the series of the last read. `_keys`: row and time of every line of the last read, None before the first."""
+
+    def __init__(
+        self,
+        path: Path,
+        series: SourceSeries,
+        automatic: Mapping[str, str],
+        limits: FileLimits,
+        owners: SeriesOwners,
+        rules: Rules | None = None,
+    ) -> None:
+        self.path, self.series, self._limits, self._series_owners, self.rules = path, series, limits, owners, rules
+        self._reader = LineReader(automatic, limits, rules)
+        self.mtime_ms: int | None = None
+        self.accepted = self.refused = 0
+        self._settled: Signature | None = None
+        self._counted: Signature | None = None
+        self._generation = 0
+        self._described = Described()
+        self._row_of: Ints = np.zeros(0, np.int64)
+        self._prints: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._absent: Ints = np.zeros(0, np.int64)
+        self._present: Flags = np.zeros(0, np.bool_)
+        self._keys: Ints | None = None
+
+    # --- in the thread
+
+    def look(self) -> Look:
+        """Read it, unless nothing changed. FileNotFoundError, FileRefused."""
+        with OpenFile(self.path) as file:
+            signature, mtime_ms = Signature.of(file.stat), file.stat.st_mtime_ns // 1_000_000
+            if signature == self._settled:
+                return Look(signature, mtime_ms, None)
+            return Look(signature, mtime_ms, self._reader.read(file))
+
+    def heard(self, data: bytes, run: int, now_ms: int) -> Look:
+        """As `look`, for the output of a program: its `run` tells it from any before."""
+        return Look(Signature(0, 0, len(data), run, 0), now_ms, self._reader.read(Written(data)))
+
+    @property
+    def acted(self) -> Counter[str]:
+        """Series that each rule dropped or changed."""
+        return self._reader.acted
+
+    def select(self, columns: Columns, row: Ints, now_ms: int) -> Taken:
+        """The new samples among lines whose series stand in `row`; what is refused is added to `columns.refused`."""
+        lines = self._typed(columns, row)
+        lines = rules.ordered(self._timely(lines, rules.too_early(lines.time_ms, now_ms), columns, "future", _AHEAD))
+        same, other = rules.twins(lines)
+        _refuse(columns, lines.line[other], "time taken", "another value for a series and time that stand above")
+        lines = lines.pick(~same)
+        lines = self._news(lines, columns)
+        lines = self._timely(lines, rules.too_old(lines.time_ms, now_ms), columns, "too old", _OLD)
+        past = self._past(lines)
+        born = rules.births(lines, past, self.series.whole_ms, columns.described.birth_ms)
+        last = np.ones(len(lines), np.bool_)
+        last[:-1] = np.diff(lines.row) != 0
+        prints = self.series.rows.state["fingerprint"][lines.row]
+        samples = Samples(prints, lines.time_ms, born, lines.type, lines.cell, columns.strings)
+        cell = rules.remembered(lines, past)
+        none = np.zeros(0, np.int64)
+        return Taken(samples, lines.row[last], cell[last], born[last], lines.time_ms[last], none)
+
+    def _typed(self, columns: Columns, row: Ints) -> Lines:
+        """Lines of series that have a row, with cells in the type of their series."""
+        held = np.flatnonzero(row >= 0)
+        row, cell, type_ = row[held], columns.cell[held], columns.type[held]
+        expected = self.series.rows.state["type"][row]
+        widen = (type_ == ValueType.INTEGER) & (expected == ValueType.DOUBLE)
+        if bool(widen.any()):
+            cell[widen] = cell[widen].astype(np.float64).view(np.int64)
+        good = widen | (type_ == expected)
+        line = columns.line[held]
+        _refuse(columns, line[~good], "type change", "not of the type that its series has")
+        return Lines(row, columns.time_ms[held], cell, expected, line).pick(good)
+
+    @staticmethod
+    def _timely(lines: Lines, bad: Flags, columns: Columns, reason: str, text: str) -> Lines:
+        if not bool(bad.any()):
+            return lines
+        _refuse(columns, lines.line[bad], reason, text)
+        return lines.pick(~bad)
+
+    def _news(self, lines: Lines, columns: Columns) -> Lines:
+        """What is newer than anything taken of its series; of the rest only what was not read before is told."""
+        past, keys = self._past(lines), lines.keys()
+        before, self._keys = self._keys, keys
+        new: Flags = lines.time_ms > past.taken_ms
+        if bool(new.all()):
+            return lines
+        other = rules.contradicts(lines, past)
+        _refuse(columns, lines.line[other], "time taken", "another value for a series and time that was taken before")
+        late = lines.time_ms < past.taken_ms
+        if before is not None and bool(late.any()):
+            late[late] = ~np.isin(keys[late], before)
+            _refuse(columns, lines.line[late], "out of order", "a newer sample of its series was taken before")
+        return lines.pick(new)
+
+    def _past(self, lines: Lines) -> Past:
+        state = self.series.rows.state[lines.row]
+        kinds = np.zeros(0, np.uint8)
+        if len(lines):
+            kinds = self._kinds()[lines.row]
+        return Past(state["cell"], state["birth_ms"], state["last_ms"], kinds)
+
+    def _kinds(self) -> npt.NDArray[np.uint8]:
+        """Kind of each row."""
+        if not self._described.kinds:
+            return np.zeros(self.series.rows.size, np.uint8)
+        return np.array([described.kind for described in self.series.rows.described], np.uint8)
+
+    # --- in the event loop
+
+    async def settle(self, columns: Columns, now_ms: int) -> Ints:
+        """The row of each line, -1 for a refused one. A series that the source does not know gets one if a line may be
+        its first sample: what stands in a row is announced."""
+        self._fit(columns)
+        untimely = self._untimely(columns, now_ms)
+        first, type_ = self._seen(columns, ~untimely)
+        counts = np.bincount(columns.column[~untimely], minlength=len(first))
+        wanted = np.flatnonzero((first >= 0) & ~self._placed(type_)).tolist()
+        wanted = await self._unowned(wanted, columns, first, counts)
+        found = self.series.settle(self._columns(wanted, type_, columns.described), now_ms, 0)
+        for count, (column, row, reason) in enumerate(found, 1):
+            at = column.at
+            self._row_of[at] = row
+            if reason:
+                line = int(columns.line[first[at]])
+                columns.refused.add(line, reason, self._why(reason, column), int(counts[at]))
+            else:
+                self._series_owners.hand_over(column.fingerprint, self.series)
+                self._absent[row : row + 1] = 0
+            if count % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return np.where(untimely, -1, self._row_of[columns.column])
+
+    def _untimely(self, columns: Columns, now_ms: int) -> Flags:
+        """Lines of unknown series that are too early or too old to be its first sample: refused here."""
+        unknown, rows = ~self._held(), self.series.rows.by_fingerprint
+        for at in np.flatnonzero(unknown).tolist():
+            unknown[at] = self._reader.prints[at] not in rows
+        strange = unknown[columns.column]
+        early = strange & rules.too_early(columns.time_ms, now_ms)
+        old = strange & rules.too_old(columns.time_ms, now_ms)
+        _refuse(columns, columns.line[early], "future", _AHEAD)
+        _refuse(columns, columns.line[old], "too old", _OLD)
+        return early | old
+
+    async def _unowned(self, wanted: list[int], columns: Columns, first: Ints, counts: Ints) -> list[int]:
+        """Those columns that no other file owns; the others are refused."""
+        free = []
+        for count, at in enumerate(wanted, 1):
+            other = self._series_owners.other(self._reader.prints[at], self.series)
+            if other:
+                self._row_of[at] = -1
+                text = f"series already comes from {other}: {self._reader.texts[at]:.200}"
+                columns.refused.add(int(columns.line[first[at]]), _TWICE, text, int(counts[at]))
+            else:
+                free.append(at)
+            if count % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return free
+
+    def _fit(self, columns: Columns) -> None:
+        """Make room for the columns that the reader has found; forget all of them if it numbered them anew."""
+        reader = self._reader
+        if self._generation != reader.generation or self._described is not columns.described:
+            self._generation, self._described = reader.generation, columns.described
+            self._row_of, self._prints = self._row_of[:0], self._prints[:0]
+        more = len(reader.prints) - len(self._row_of)
+        self._row_of = np.concatenate([self._row_of, np.full(more, -1, np.int64)])
+        fresh = np.array(reader.prints[len(self._prints) :], np.uint64)
+        self._prints = np.concatenate([self._prints, fresh])
+
+    def _seen(self, columns: Columns, counting: Flags) -> tuple[Ints, npt.NDArray[np.uint8]]:
+        """By column: its first place among the lines that count, -1 if it has none, and its type, DOUBLE if one of its
+        numbers is."""
+        n, lines = len(self._row_of), np.flatnonzero(counting)
+        first = np.full(n, -1, np.int64)
+        first[columns.column[lines][::-1]] = lines[::-1]
+        type_ = np.zeros(n, np.uint8)
+        type_[first >= 0] = columns.type[first[first >= 0]]
+        double = np.zeros(n, np.bool_)
+        double[columns.column[counting & (columns.type == ValueType.DOUBLE)]] = True
+        type_[double & (type_ == ValueType.INTEGER)] = ValueType.DOUBLE
+        return first, type_
+
+    def _placed(self, type_: npt.NDArray[np.uint8]) -> Flags:
+        """Columns whose row is known, live, so that no other file owns their series, and takes their type."""
+        placed = self._held()
+        state = self.series.rows.state[self._row_of[placed]]
+        takes = (state["type"] == type_[placed]) | (
+            (state["type"] == ValueType.DOUBLE) & (type_[placed] == ValueType.INTEGER)
+        )
+        placed[placed] = takes & state["live"]
+        return placed
+
+    def _held(self) -> Flags:
+        """Columns whose row is known and still theirs."""
+        held = self._row_of >= 0
+        held[held] = self.series.rows.state["fingerprint"][self._row_of[held]] == self._prints[held]
+        return held
+
+    def _columns(self, wanted: Iterable[int], type_: npt.NDArray[np.uint8], told: Described) -> Iterator[BoundColumn]:
+        rows, reader = self.series.rows, self._reader
+        for at in wanted:
+            name, print_, value_type = reader.names[at], reader.prints[at], ValueType(int(type_[at]))
+            row = rows.by_fingerprint.get(print_)
+            if row is not None and value_type == ValueType.INTEGER and rows.state["type"][row] == ValueType.DOUBLE:
+                value_type = ValueType.DOUBLE  # 7 may be 7.0
+            kind = told.kinds.get(name, Kind.UNKNOWN)
+            yield BoundColumn(
+                at, reader.texts[at], print_, value_type, kind, told.help.get(name, ""), told.units.get(name, "")
+            )
+
+    def _why(self, reason: str, column: BoundColumn) -> str:
+        if reason == "too many series":
+            return f"more than {self.series.max_series:,} series in a file: {column.text:.200}"
+        if reason == "type change":
+            row = self.series.rows.by_fingerprint[column.fingerprint]
+            known = ValueType(int(self.series.rows.state["type"][row])).name
+            return f"{column.type.name} where its series is {known}: {column.text:.200}"
+        return f"{reason}: {column.text:.200}"
+
+    def seen(self, row: Ints, complete: bool) -> None:
+        """The series of `row` stand in the file; if it was read to its end, the others do not."""
+        present = self._padded()
+        if complete:
+            present[:] = False
+        present[row[row >= 0]] = True
+        self._absent[present] = 0
+        if complete:
+            self._miss(~present)
+
+    def unchanged(self) -> None:
+        """The file is as it was: what is missing goes on missing."""
+        self._miss(~self._padded())
+
+    def read_again(self) -> None:
+        """Whatever it looks like at the next poll."""
+        self._settled = None
+
+    def gone(self) -> None:
+        """There is no file."""
+        self.read_again()
+        self._padded()[:] = False
+        self._miss(~self._present)
+
+    def _padded(self) -> Flags:
+        more = self.series.rows.size - len(self._absent)
+        self._absent = np.concatenate([self._absent, np.zeros(more, np.int64)])
+        self._present = np.concatenate([self._present, np.zeros(more, np.bool_)])
+        return self._present
+
+    def _miss(self, missing: Flags) -> None:
+        self._absent[missing & self.series.rows.state["live"]] += 1
+
+    def ended(self) -> Ints:
+        """Rows of live series that were missing for too long."""
+        self._padded()
+        return np.flatnonzero(self.series.rows.state["live"] & (self._absent >= GONE_POLLS))
+
+    def begun(self, taken: Taken) -> list[int]:
+        """Fingerprints of the series that are not live yet and have a sample now."""
+        state = self.series.rows.state[taken.row]
+        prints: list[int] = state["fingerprint"][~state["live"]].tolist()
+        return prints
+
+    def taken(self, look: Look, samples: int, now_ms: int) -> None:
+        """The log has accepted what this look found."""
+        self.accepted += samples
+        columns = look.columns
+        if columns is None:
+            return
+        if columns.complete and not columns.refused.counts:
+            newest = columns.time_ms[columns.time_ms <= now_ms + rules.MAX_AHEAD_MS].max(initial=0)
+            self.series.whole_ms = max(self.series.whole_ms, int(newest))
+        if self._counted != look.signature:
+            self._counted = look.signature
+            self.refused += sum(n for reason, n in columns.refused.counts.items() if reason not in _WAITING)
+        final = columns.complete and not {"future", _TWICE} & columns.refused.counts.keys()
+        self._settled = look.signature if final and now_ms - look.mtime_ms > SETTLED_MS else None
+
+
+def _refuse(columns: Columns, lines: Ints, reason: str, text: str) -> None:
+    """Count lines, and name the first of them."""
+    if len(lines):
+        columns.refused.add(int(lines.min()), reason, text, len(lines))
+
+
+def nothing(rows: Ints) -> Taken:
+    """No sample, only the ends of `rows`."""
+    none, samples = np.zeros(0, np.int64), Samples.of(())
+    return Taken(samples, none, none, none, none, rows)
+
+
+def refusals(reason: str, text: str) -> Refusals:
+    """Of a file that was not read at all."""
+    found = Refusals()
+    found.add(0, reason, text)
+    return found

@@ -1,0 +1,122 @@
+"""New samples of a drop-in file, and the births of their series: docs/sources.md "Drop-in files". Pure numpy.
+
+A sample counts once for each series and time. What has been taken of a series is known by its newest time alone, so the
+samples of a series are taken in the order of their times; one that comes after a newer one is refused, not guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from artimon.model.values import Kind, ValueType
+from sources.state.series_births import Bytes, Flags, Ints, below, doubles, numbers
+
+MAX_AGE_MS = 72 * 3_600_000
+"""The memory store keeps three days, and a source remembers a series that ended for four: so nothing counts twice."""
+MAX_AHEAD_MS = 60_000
+"""The platform calls a sample `future` that is further ahead."""
+_TIME_BITS = 42
+"""Milliseconds until the year 2109; a row of a source stands above them in a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """n lines whose series have a row and take their type."""
+
+    row: Ints
+    time_ms: Ints
+    cell: Ints
+    type: Bytes
+    line: Ints
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def pick(self, at: Flags | Ints) -> Lines:
+        return Lines(self.row[at], self.time_ms[at], self.cell[at], self.type[at], self.line[at])
+
+    def keys(self) -> Ints:
+        """A number for each pair of row and time; times lie within `timely`."""
+        return (self.row << _TIME_BITS) | self.time_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is known of the series of n lines; `taken_ms` is the time of the newest sample taken, 0 if there is none."""
+
+    cell: Ints
+    birth_ms: Ints
+    taken_ms: Ints
+    kind: Bytes
+
+
+def too_early(time_ms: Ints, now_ms: int) -> Flags:
+    """Further ahead than the platform takes: they wait in the file until their time comes."""
+    return time_ms > now_ms + MAX_AHEAD_MS
+
+
+def too_old(time_ms: Ints, now_ms: int) -> Flags:
+    return time_ms <= now_ms - MAX_AGE_MS
+
+
+def ordered(lines: Lines) -> Lines:
+    """By row, then time, then place in the file."""
+    if len(lines) < 2 or bool((np.diff(lines.row) > 0).all()):
+        return lines
+    return lines.pick(np.lexsort((lines.line, lines.time_ms, lines.row)))
+
+
+def twins(lines: Lines) -> tuple[Flags, Flags]:
+    """Of ordered lines: those with row and time of a line above, and which of them say another value than the first."""
+    same = np.zeros(len(lines), np.bool_)
+    same[1:] = (np.diff(lines.row) == 0) & (np.diff(lines.time_ms) == 0)
+    first = np.maximum.accumulate(np.where(same, 0, np.arange(len(lines))))
+    return same, same & (lines.cell != lines.cell[first])
+
+
+def contradicts(lines: Lines, past: Past) -> Flags:
+    """Where a line gives another number for the very time of the newest sample taken."""
+    number = lines.type != ValueType.STRING
+    different: Flags = (lines.time_ms == past.taken_ms) & number & (lines.cell != past.cell)
+    double = lines.type == ValueType.DOUBLE
+    if bool((different & double).any()):
+        different &= ~(double & (np.isnan(doubles(lines.cell)) | np.isnan(doubles(past.cell))))
+    return different
+
+
+def births(lines: Lines, past: Past, whole_ms: int, told_ms: int | None) -> Ints:
+    """Birth of each of n ordered lines, all newer than what was taken of their series.
+
+    `whole_ms`: newest time in the file when it was last read whole, 0 if it never was: a series that is new now was not
+    there then. `told_ms`: the birth that the file gives. A series goes on with its birth unless it is new, is a counter
+    that fell, or the birth that the file gives lies between the sample before and this one."""
+    first = np.ones(len(lines), np.bool_)
+    first[1:] = np.diff(lines.row) != 0
+    cell, taken = past.cell.copy(), past.taken_ms.copy()
+    again = np.flatnonzero(~first)
+    cell[again], taken[again] = lines.cell[again - 1], lines.time_ms[again - 1]
+    new = first & (past.taken_ms == 0)
+    born = np.where(first, past.birth_ms, 0)
+    born[new] = np.minimum(whole_ms, lines.time_ms[new])
+    fell = below(past.kind == Kind.COUNTER, lines.type, lines.cell, cell) & ~new
+    born[fell] = taken[fell]
+    if told_ms is not None:
+        told = (taken <= told_ms) & (told_ms <= lines.time_ms)
+        born[told] = np.maximum(born[told], told_ms)
+    return _greatest_so_far(born, first)
+
+
+def remembered(lines: Lines, past: Past) -> Ints:
+    """The cells to compare with next time."""
+    return numbers(lines.type, lines.cell, past.cell, past.taken_ms > 0)
+
+
+def _greatest_so_far(born: Ints, first: Flags) -> Ints:
+    """The running maximum within each series: a birth never goes back."""
+    if bool(first.all()):
+        return born
+    series = np.cumsum(first) << _TIME_BITS
+    greatest: Ints = np.maximum.accumulate(series + born) - series
+    return greatest

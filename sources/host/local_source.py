@@ -1,0 +1,59 @@
+"""Sources that live in the agent itself: the host, and what the agent says of its endpoints."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from artimon.model.clock import Clock
+from artimon.model.protocols import SinkRefused
+from sources.base.schedule import Pace, next_tick, until
+from sources.delivery.reading_delivery import ReadingDelivery
+from sources.state.reading import ReadingMaker, Variable
+from sources.state.series_memory import Placed, SourceSeries
+
+log = logging.getLogger(__name__)
+Read = Callable[[], Awaitable[Sequence[Variable]]]
+
+
+class LocalSource:
+    """Reads variables at one phase of each period and delivers them."""
+
+    def __init__(
+        self,
+        series: SourceSeries,
+        delivery: ReadingDelivery,
+        maker: ReadingMaker,
+        read: Read,
+        labels: Mapping[str, str],
+    ) -> None:
+        self._series, self._delivery, self._maker, self._read = series, delivery, maker, read
+        self._labels = labels
+        self._placed: Placed | None = None
+
+    async def run(self, clock: Clock, pace: Pace, not_before_ms: int = 0) -> None:
+        """For ever; a poll that fails is counted and the next one is made all the same."""
+        tick = next_tick(max(clock.now_ms(), not_before_ms), *pace(), self._series.last_poll_ms)
+        while True:
+            await until(tick, clock, lambda: 3 * pace()[1])
+            await self._poll_safely()
+            tick = next_tick(clock.now_ms(), *pace(), self._series.last_poll_ms)
+
+    async def poll(self) -> int:
+        """Read and deliver once: samples accepted. The time of the samples is when they had been read."""
+        variables = await self._read()
+        reading = self._maker.make(variables, self._delivery.clock.now_ms())
+        if self._placed is None or self._placed.schema_id != reading.schema.id:
+            self._placed = await self._delivery.place(self._series, reading, self._labels)
+        return await self._delivery.send(self._series, reading, self._placed)
+
+    async def _poll_safely(self) -> None:
+        about = f"local/{self._series.name}"
+        try:
+            await self.poll()
+            self._delivery.figures.problem(about, "")
+        except SinkRefused:
+            pass
+        except Exception as error:  # a file of /proc that reads otherwise must not end the host's figures
+            log.exception("%s", self._series.name)
+            self._delivery.figures.internal(about, self._series.name, error)

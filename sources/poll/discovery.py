@@ -1,0 +1,143 @@
+"""Discovery of registered endpoints: watches on ZooKeeper, and a listing of everything now and then.
+
+What is known outlives ZooKeeper: a listing that fails changes nothing, and what an empty one takes away is only
+*unregistered*; whether a process is gone is for its own poll to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kazoo.exceptions import NoNodeError
+from kazoo.recipe.watchers import ChildrenWatch
+
+from artimon.model.watcher import LOST
+from sources.base.endpoint_address import EndpointAddress, parse_endpoint
+from sources.base.errors import AddressError
+from sources.poll.zookeeper_session import Session
+
+log = logging.getLogger(__name__)
+CONTEXTS = "/artimon/contexts"
+MAX_CONTEXTS = 10_000
+STOP_S = 1.0
+Listing = Mapping[str, frozenset[EndpointAddress]]
+
+
+class Discovery:
+    """Calls `heard(context, endpoints)` for one context or `listed(all of them)`, both in the event loop's thread.
+
+    Threads: kazoo's call the watches, `_thread` lists every `reconcile_s`; both only hand over to the loop. `_lock`
+    guards `_watches`; no ZooKeeper call is made under it."""
+
+    def __init__(
+        self,
+        session: Session,
+        reconcile_s: float,
+        heard: Callable[[str, frozenset[EndpointAddress]], None],
+        listed: Callable[[Listing], None],
+    ) -> None:
+        self._session, self._reconcile_s, self._heard, self._listed = session, reconcile_s, heard, listed
+        self._lock = threading.Lock()
+        self._watches: dict[str, Any] = {}
+        self._stop, self._again = threading.Event(), threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="discovery", daemon=True)
+        self._parsed: dict[str, dict[str, EndpointAddress]] = {}
+        """By context, what its nodes mean: one that changes among 10,000 costs no more than one."""
+        self.bad_nodes: dict[str, str] = {}
+        """Znode -> what is wrong with its name, of those that are there now."""
+        self.failures = 0
+        session.on_change(self._again.set)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin, whether ZooKeeper is there or not."""
+        self._loop = loop
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread: soon, or when the session is stopped. Not to be called in the event loop."""
+        self._stop.set()
+        self._again.set()
+        self._thread.join(STOP_S)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._again.clear()
+            try:
+                self._session.revive()
+                self._reconcile(self._session.client)
+            except LOST as error:
+                self.failures += 1
+                log.warning("ZooKeeper at %s: %r; working from what is known", self._session.hosts, error)
+            except Exception:  # the thread must outlive whatever a client library raises
+                self.failures += 1
+                log.exception("ZooKeeper at %s", self._session.hosts)
+            self._again.wait(self._reconcile_s if self._session.connected else 1.0)
+
+    def _reconcile(self, client: Any) -> None:
+        if not self._session.connected:
+            return
+        client.ensure_path(CONTEXTS)
+        names = client.get_children(CONTEXTS)
+        if len(names) > MAX_CONTEXTS:
+            log.error("%d contexts: only %d are polled", len(names), MAX_CONTEXTS)
+        listing: dict[str, Sequence[str]] = {}
+        for name in sorted(names)[:MAX_CONTEXTS]:
+            try:
+                listing[name] = client.get_children(f"{CONTEXTS}/{name}")
+            except NoNodeError:
+                continue
+        self._watch("", CONTEXTS, lambda _: self._again.set())
+        for name in listing:
+            self._watch(name, f"{CONTEXTS}/{name}", self._hearer(name))
+        self._drop_watches(set(listing) | {""})
+        self._parsed = {context: known for context, known in self._parsed.items() if context in listing}
+        self._hand_over(self._listed, {c: self._parse(c, nodes) for c, nodes in listing.items()})
+
+    def _hearer(self, context: str) -> Callable[[Sequence[str]], None]:
+        return lambda nodes: self._hand_over(self._heard, context, self._parse(context, nodes))
+
+    def _watch(self, key: str, path: str, changed: Callable[[Sequence[str]], None]) -> None:
+        """Watch the children of `path`, unless a watch on it is alive; one whose node was deleted has ended."""
+        with self._lock:
+            alive = key in self._watches and not self._watches[key]._stopped
+        if alive:
+            return
+
+        def called(nodes: Sequence[str]) -> bool:
+            changed(nodes)
+            return not self._stop.is_set()
+
+        watch = ChildrenWatch(self._session.client, path, called)
+        with self._lock:
+            self._watches[key] = watch
+
+    def _drop_watches(self, keep: set[str]) -> None:
+        with self._lock:
+            for key in set(self._watches) - keep:
+                self._watches.pop(key)._stopped = True
+
+    def _parse(self, context: str, nodes: Sequence[str]) -> frozenset[EndpointAddress]:
+        prefix, bad = f"{context}/", {}
+        before, now = self._parsed.get(context, {}), dict[str, EndpointAddress]()
+        for node in nodes:
+            try:
+                now[node] = before.get(node) or parse_endpoint(context, node)
+            except AddressError as error:
+                bad[prefix + node] = str(error)
+        self._parsed[context] = now
+        kept = {node: text for node, text in self.bad_nodes.items() if not node.startswith(prefix)}
+        self.bad_nodes = {**kept, **dict(sorted(bad.items())[:100])}
+        return frozenset(now.values())
+
+    def _hand_over(self, call: Callable[..., None], *arguments: object) -> None:
+        if self._loop is None or self._stop.is_set():
+            return
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:  # the loop has been closed: the source has stopped
+            self._stop.set()

@@ -1,0 +1,111 @@
+"""The folder of final snapshots, seen from outside: made for every user to write, read with suspicion. Blocks.
+
+docs/formats/final.md says who may do what. Links, and everything that is no regular file, are never followed or read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections import Counter
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from bookkeeper.export.final import MAX_BYTES, SUFFIX
+from bookkeeper.runtime.settings import FINAL_FOLDER
+from sources.base.errors import FileRefused
+from sources.dropin.folder_files import OpenFile
+from sources.state.finals import MAX_AGE_MS
+
+MODE = 0o1777
+_NAME = re.compile(r"[0-9a-f]{32}" + re.escape(SUFFIX))
+
+
+@dataclass(frozen=True, slots=True)
+class FinalLimits:
+    """Of one sweep; what is beyond them waits for the next one."""
+
+    entries: int = 10_000
+    files: int = 1_000
+    file_bytes: int = MAX_BYTES
+    scratch_ms: int = 3_600_000
+    """A file under another name, such as one that was never renamed, is deleted after this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalListing:
+    """Names of final snapshots, oldest first; `deleted` counts files that were not worth reading, by reason."""
+
+    names: tuple[str, ...]
+    deleted: Counter[str]
+
+
+def make_folder(dropin: Path) -> Path | None:
+    """The folder in `dropin`, made if need be; None without `dropin`. FileRefused if it cannot serve."""
+    folder = dropin / FINAL_FOLDER
+    try:
+        if not dropin.is_dir():
+            return None
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
+            raise FileRefused("foreign folder", f"{folder}: not a folder of this user: delete it")
+        if stat.S_IMODE(found.st_mode) != MODE:
+            folder.chmod(MODE)
+    except OSError as error:
+        text = f"{folder}: {error.strerror}: let the agent own it, with mode 1777"
+        raise FileRefused("unreadable", text) from error
+    return folder
+
+
+def list_finals(folder: Path, limits: FinalLimits, now_ms: int) -> FinalListing:
+    """The final snapshots in a folder; deletes what is too old. FileRefused if the folder cannot be used."""
+    found: list[tuple[int, str]] = []
+    deleted: Counter[str] = Counter()
+    try:
+        with os.scandir(folder) as entries:
+            for entry in islice(entries, limits.entries):
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    reason = _useless(entry.name, now_ms - status.st_mtime_ns // 1_000_000, limits)
+                    if reason and not stat.S_ISDIR(status.st_mode):
+                        os.unlink(entry.path)
+                        deleted[reason] += 1
+                    elif _NAME.fullmatch(entry.name):
+                        found.append((status.st_mtime_ns, entry.name))
+    except OSError as error:
+        raise FileRefused("unreadable", f"{folder}: {error.strerror}: let the agent own it") from error
+    return FinalListing(tuple(name for _, name in sorted(found)[: limits.files]), deleted)
+
+
+def _useless(name: str, age_ms: int, limits: FinalLimits) -> str:
+    """Reason to delete a file without a look at its content, "" without one."""
+    if age_ms > MAX_AGE_MS:
+        return "too old"
+    return "wrong name" if not _NAME.fullmatch(name) and age_ms > limits.scratch_ms else ""
+
+
+def read_final(path: Path, limits: FinalLimits) -> tuple[bytes, int]:
+    """The bytes of a file and the user that owns it. FileNotFoundError, FileRefused."""
+    with OpenFile(path) as file:
+        if file.stat.st_size > limits.file_bytes:
+            text = f"{path}: {file.stat.st_size:,} bytes, at most {limits.file_bytes:,} are read"
+            raise FileRefused("too large", text)
+        data = b""
+        while len(data) <= file.stat.st_size and (piece := file.read()):
+            data += piece
+        if not file.unchanged():
+            raise FileRefused("no file", f"{path}: written to while it was read: put a file there by rename")
+        return data, file.stat.st_uid
+
+
+def remove(path: Path) -> None:
+    """Delete a file; a link, not what it leads to. FileRefused if that is not allowed."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileRefused("unreadable", f"{path}: {error.strerror}: let the agent delete it") from error

@@ -1,0 +1,207 @@
+"""Takes final snapshots: last values of processes that ended without a last poll. docs/formats/final.md."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from artimon.model.protocols import SinkRefused
+from artimon.model.values import Kind
+from bookkeeper.export.final import SUFFIX
+from sources.base.errors import FileRefused
+from sources.base.schedule import Pace, next_tick, until
+from sources.delivery.file_thread import FileThread, Hanging
+from sources.delivery.placement import source_of
+from sources.delivery.poll_context import PollContext
+from sources.poll.final_files import FinalLimits, list_finals, make_folder, read_final, remove
+from sources.poll.final_samples import prepare
+from sources.poll.final_snapshot import FinalSnapshot, decode_final
+from sources.poll.host_groups import Network
+from sources.state.reading import Variable
+from sources.state.series_memory import SourceSeries
+
+log = logging.getLogger(__name__)
+WAITING = ("future", "unreadable", "foreign folder")
+"""Reasons that may be gone later: the file stays until it is too old."""
+_ABOUT = "final snapshots"
+_BEFORE_POLL_S = 5.0
+"""Patience of a process that is polled for the first time with the final snapshot of the one before."""
+
+
+class FinalFolder:
+    """Event loop only, but for files, which have a thread of their own.
+
+    `_turn` is held while one file is taken. A file is deleted once the log has its samples and the state on disk says
+    so: after a crash in between, the log or the state tells that it was taken."""
+
+    def __init__(
+        self,
+        dropin: Path,
+        shared: PollContext,
+        networks: Callable[[], frozenset[Network]],
+        limits: FinalLimits | None = None,
+    ) -> None:
+        """`networks`: addresses of this host; blocks."""
+        self._dropin, self._shared, self._networks = dropin, shared, networks
+        self._limits = limits or FinalLimits()
+        self._files_thread = FileThread(dropin, "final")
+        self._turn = asyncio.Lock()
+        self._own: frozenset[Network] = frozenset()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.folder: Path | None = None
+        self.swept = asyncio.Event()
+        """All that was there at the start has been looked at."""
+        self.taken = 0
+        self.refused: Counter[str] = Counter()
+        """Since start, by reason."""
+
+    async def run(self, pace: Pace) -> None:
+        """For ever: at once, then once a period."""
+        clock = self._shared.clock
+        while True:
+            await self.sweep()
+            self.swept.set()
+            tick = next_tick(clock.now_ms(), *pace())
+            await until(tick, clock, lambda: 2 * pace()[1])
+
+    async def sweep(self) -> int:
+        """Take every file once: how many were taken. Raises nothing."""
+        problems, texts, taken = Counter[str](), list[str](), 0
+        try:
+            for name in await self._list():
+                try:
+                    taken += await self._take(name)
+                except FileRefused as error:
+                    problems[error.reason] += 1
+                    texts.append(error.text)
+        except (FileRefused, Hanging) as error:
+            texts.append(str(error))
+        except Exception as error:
+            log.exception("final snapshots in %s", self._dropin)
+            texts.append(f"{self._dropin}: {type(error).__name__}: {error}")
+        named = tuple(f"{_ABOUT}: {text}" for text in texts[:1])
+        self._shared.figures.refuse(_ABOUT, problems, named)
+        return taken
+
+    async def take(self, uuid: bytes) -> None:
+        """Take the file of one process, if there is one; waits for it, not for long. Raises nothing."""
+        if self.folder is None:
+            return
+        task = asyncio.create_task(self._take_one(uuid), name=f"final snapshot of {uuid.hex()}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.wait([task], timeout=_BEFORE_POLL_S)  # never cancelled: the log may have accepted it already
+
+    async def _take_one(self, uuid: bytes) -> None:
+        try:
+            await self._take(uuid.hex() + SUFFIX)
+        except (FileRefused, Hanging):
+            return  # told by the next sweep
+        except Exception:
+            log.exception("final snapshot of %s", uuid.hex())
+
+    def close(self) -> None:
+        self._files_thread.close()
+
+    def variables(self, labels: Mapping[str, str]) -> Iterator[Variable]:
+        """Own variables of the agent about final snapshots; `labels` are those of the host."""
+        yield Variable("artimon.final.taken", labels, self.taken, Kind.COUNTER, "", "Final snapshots taken")
+        refused = self.refused.total()
+        yield Variable("artimon.final.refused", labels, refused, Kind.COUNTER, "", "Final snapshots refused")
+
+    # --- one file
+
+    async def _list(self) -> tuple[str, ...]:
+        async with self._turn:
+            self.folder = await self._files_thread(partial(make_folder, self._dropin))
+            if self.folder is None:
+                return ()
+            listing = await self._files_thread(
+                partial(list_finals, self.folder, self._limits, self._shared.clock.now_ms())
+            )
+            self.refused += listing.deleted
+            if listing.names:
+                self._own = await self._files_thread(self._networks)
+            return listing.names
+
+    async def _take(self, name: str) -> bool:
+        """False if there is nothing to take, or the log takes nothing now. FileRefused, and the file is deleted
+        unless that may pass."""
+        path = self._path(name)
+        async with self._turn:
+            try:
+                data, owner = await self._files_thread(partial(read_final, path, self._limits))
+                final = await self._decode(path, data, owner)
+                series, labels = await self._source(path, final)
+                _refuse_owner(path, series, final)
+                return await self._deliver(path, final, series, labels)
+            except FileNotFoundError:
+                return False
+            except SinkRefused as error:
+                log.warning("%s: %s", path, error)
+                return False
+            except FileRefused as error:
+                if error.reason not in WAITING:
+                    await self._files_thread(partial(remove, path))
+                    self.refused[error.reason] += 1
+                    log.warning("refused and deleted: %s", error)
+                raise
+
+    def _path(self, name: str) -> Path:
+        if self.folder is None:
+            raise FileNotFoundError(name)
+        return self.folder / name
+
+    async def _decode(self, path: Path, data: bytes, owner: int) -> FinalSnapshot:
+        config, clock = self._shared.config, self._shared.clock
+        try:
+            final = await asyncio.to_thread(decode_final, data, owner, config.max_series, clock)
+        except FileRefused as error:
+            raise FileRefused(error.reason, f"{path}: {error.text}") from error
+        if final.reading.uuid.hex() != path.stem:
+            raise FileRefused("malformed", f"{path}: of process {final.reading.uuid.hex()}")
+        return final
+
+    async def _source(self, path: Path, final: FinalSnapshot) -> tuple[SourceSeries, dict[str, str]]:
+        """The source of a process, and its labels. FileRefused for a process of another host."""
+        reading, store = final.reading, self._shared.delivery.store
+        labels = await self._shared.placement.labels(final.address)
+        labels = {**labels, "context": reading.context, "instance": reading.instance}
+        name = source_of(labels)
+        address = ipaddress.ip_address(final.address)
+        near = address.is_loopback or any(address in network for network in self._own)
+        if not near and not store.last_poll_ms(name):
+            raise FileRefused("foreign address", f"{path}: {address} is not of this host: see --own-network")
+        return store.get(name), labels
+
+    async def _deliver(self, path: Path, final: FinalSnapshot, series: SourceSeries, labels: Mapping[str, str]) -> bool:
+        delivery, reading = self._shared.delivery, final.reading
+        new = reading.uuid not in series.finals.taken
+        if new:
+            placed = await delivery.place(series, reading, labels)
+            await delivery.take(series, lambda: prepare(series, final, placed, self._shared.clock.now_ms()))
+            self.taken += 1
+            log.info("%s taken: %s", path, series.name)
+        await delivery.end(series, lambda: self._last_of(series, reading.uuid))
+        if await delivery.store.write_now(series):
+            await self._files_thread(partial(remove, path))
+        return new
+
+    def _last_of(self, series: SourceSeries, uuid: bytes) -> bool:
+        """No process has spoken for the source since; one that is followed is ended by its follower."""
+        return series.uuid == uuid and self._shared.owners.get(series.name) is None
+
+
+def _refuse_owner(path: Path, series: SourceSeries, final: FinalSnapshot) -> None:
+    """The user that the process had when it was polled; for a process that never was, that of its predecessor."""
+    reading = final.reading
+    past = series.finals.past(reading.uuid)
+    expected = past.uid if past is not None else series.uid
+    if expected is not None and reading.uid != expected:
+        text = f"{path}: of user {reading.uid}, and {series.name} belongs to user {expected}"
+        raise FileRefused("foreign owner", text)

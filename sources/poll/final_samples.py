@@ -1,0 +1,114 @@
+"""From a final snapshot to samples: their time, their births, and whether a later process was polled already. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from artimon.model.batch import Samples
+from artimon.model.values import ValueType
+from sources.poll.final_snapshot import FinalSnapshot
+from sources.poll.memo import decode
+from sources.state.finals import alive_at_end, polled_ms
+from sources.state.reading import Reading
+from sources.state.series_births import Ints, KnownSeries, PolledSeries, births, remembered
+from sources.state.series_memory import Placed, Prepared, SourceSeries
+
+RACE_MS = 60_000
+"""The agent may date a poll later than the process dates its end, by the time that the answer took."""
+
+
+def prepare(series: SourceSeries, final: FinalSnapshot, placed: Placed, now_ms: int) -> Prepared:
+    """The batches of a final snapshot. After the last poll of its process they are its next poll. After polls of its
+    successor they are late: then nothing else is remembered of them than that they were taken."""
+    reading = final.reading
+    time_ms = _time_of(series, reading)
+    born = np.minimum(births_of(series, final, placed), time_ms)
+    live = series.rows.state["live"].copy()
+    follows = series.follows(reading.uuid, reading.birth_ms, time_ms)
+    if follows:
+        live[placed.row] = False
+        ended, ended_ms = np.flatnonzero(live), time_ms
+        ended_born = series.rows.state["birth_ms"][ended]
+    else:
+        over = ~live[placed.row]
+        ended, ended_ms, ended_born = placed.row[over], time_ms + 1, born[over]
+    samples = _samples(series, reading, placed, time_ms, born)
+    ends = _ends(series, ended, ended_ms, ended_born)
+    made = _batches(series, reading, (samples, ends), time_ms, now_ms)
+    if not follows:
+        return replace(
+            made, ended=ended, uuid=series.uuid, process_ms=series.process_ms, time_ms=series.last_poll_ms, uid=None
+        )
+    cell = remembered(_known(series, placed), _seen(reading, placed))
+    return replace(made, row=placed.row, cell=cell, birth_ms=born, ended=ended, time_ms=time_ms, sampled_ms=time_ms)
+
+
+def births_of(series: SourceSeries, final: FinalSnapshot, placed: Placed) -> Ints:
+    """Birth of each placed column, from what is known of the process at its last poll."""
+    reading = final.reading
+    if series.uuid == reading.uuid:
+        seen = _seen(reading, placed)
+        before_ms = polled_ms(series.rows.state, series.last_poll_ms)
+        return births(_known(series, placed), seen, reading.birth_ms, before_ms)
+    born = np.full(len(placed.row), reading.birth_ms, np.int64)
+    past = series.finals.past(reading.uuid)
+    late = past.late if past is not None else dict(decode(final.memo or b"").tolist())
+    for at, row in enumerate(placed.row.tolist()):
+        print_ = int(series.rows.state["fingerprint"][row])
+        if past is not None and series.rows.described[row].first_seen_ms > past.last_poll_ms:
+            born[at] = past.last_poll_ms
+        born[at] = late.get(print_, born[at])
+    return born
+
+
+def _time_of(series: SourceSeries, reading: Reading) -> int:
+    back_ms = series.last_poll_ms - reading.time_ms
+    if series.uuid == reading.uuid and series.live and 0 <= back_ms < RACE_MS:
+        return series.last_poll_ms + 1
+    return reading.time_ms
+
+
+def _known(series: SourceSeries, placed: Placed) -> KnownSeries:
+    state = series.rows.state
+    row = placed.row
+    return KnownSeries(state["cell"][row], state["birth_ms"][row], alive_at_end(state)[row])
+
+
+def _seen(reading: Reading, placed: Placed) -> PolledSeries:
+    return PolledSeries(reading.cells[placed.at], placed.type, placed.kind)
+
+
+def _samples(series: SourceSeries, reading: Reading, placed: Placed, time_ms: int, born: Ints) -> Samples:
+    prints = series.rows.state["fingerprint"][placed.row]
+    times = np.full(len(prints), time_ms, np.int64)
+    return Samples(prints, times, born, placed.type, reading.cells[placed.at], reading.strings)
+
+
+def _ends(series: SourceSeries, row: Ints, time_ms: int, born: Ints) -> Samples:
+    n = len(row)
+    types = np.full(n, ValueType.ENDED, np.uint8)
+    times = np.full(n, time_ms, np.int64)
+    return Samples(series.rows.state["fingerprint"][row], times, born, types, np.zeros(n, np.int64))
+
+
+def _batches(
+    series: SourceSeries, reading: Reading, parts: tuple[Samples, Samples], time_ms: int, now_ms: int
+) -> Prepared:
+    """The last batch is newer than its samples: by that the log tells that all of the snapshot was taken."""
+    samples, ends = parts
+    both = Samples(
+        np.concatenate([samples.fingerprint, ends.fingerprint]),
+        np.concatenate([samples.time_ms, ends.time_ms]),
+        np.concatenate([samples.birth_ms, ends.birth_ms]),
+        np.concatenate([samples.type, ends.type]),
+        np.concatenate([samples.cell, ends.cell]),
+        samples.strings,
+    )
+    none = np.zeros(0, np.int64)
+    poll_ms = max(now_ms, time_ms + 2, series.last_poll_ms + 1)
+    made = series.prepared(both, reading.uuid, reading.birth_ms, poll_ms, none, none, none, none)
+    *before, last = made.polled
+    polled = (*(replace(part, poll_ms=time_ms) for part in before), last)
+    return replace(made, polled=polled, uid=reading.uid, final=reading.uuid)

@@ -1,0 +1,63 @@
+"""Decoder of final snapshots: checked bytes become a reading, as the answer to a poll does."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from artimon.model.clock import Clock
+from bookkeeper.export.final import payload_of
+from bookkeeper.rpc.poll_service import idl
+from bookkeeper.rpc.thrift_messages import FrameError, MessageHead, decode_struct
+from bookkeeper.runtime.settings import SettingsError, checked
+from sources.base.errors import FileRefused, PollError
+from sources.poll.poll_codec import check_columns
+from sources.state.finals import MAX_AGE_MS
+from sources.state.reading import Reading
+
+MAX_AHEAD_MS = 60_000
+"""The platform calls a sample `future` that is further ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalSnapshot:
+    """The last values of a process. `memo`: what its last poller left with it, None if it was never polled."""
+
+    reading: Reading
+    address: str
+    memo: bytes | None
+
+
+def decode_final(data: bytes, owner: int, max_series: int, clock: Clock) -> FinalSnapshot:
+    """The final snapshot in the bytes of a file of the user `owner`. FileRefused with the reason."""
+    try:
+        final = decode_struct(MessageHead(payload_of(data), "final", 0, 0, 0), idl().Final())
+        answer = check_columns(final.columns, None, max_series)
+        context, instance = checked("context", answer.context), checked("instance", answer.instance)
+        address = str(ipaddress.ip_address(final.address))
+        time_ms = int(final.columns.endpoint.time_ms)
+        if answer.schema is None or not 0 < answer.birth_ms <= time_ms:
+            raise ValueError(f"born at {answer.birth_ms} ms, ended at {time_ms} ms")
+    except (FrameError, PollError, SettingsError, TypeError, ValueError, AttributeError) as error:
+        raise FileRefused("malformed", f"{type(error).__name__}: {error}") from error
+    if owner not in (0, answer.uid):
+        raise FileRefused("foreign owner", f"written by user {owner}, names user {answer.uid}")
+    age_ms = clock.now_ms() - time_ms
+    if age_ms > MAX_AGE_MS:
+        raise FileRefused(
+            "too old", f"of {age_ms // 86_400_000} days ago, at most {MAX_AGE_MS // 86_400_000} are taken"
+        )
+    if -age_ms > MAX_AHEAD_MS:
+        raise FileRefused("future", f"of {-age_ms // 1000} s ahead of this host's clock")
+    reading = Reading(
+        answer.uuid,
+        answer.birth_ms,
+        time_ms,
+        answer.schema,
+        answer.cells,
+        answer.strings,
+        context,
+        instance,
+        uid=answer.uid,
+    )
+    return FinalSnapshot(reading, address, (answer.memo or b"") if final.columns.poller else None)

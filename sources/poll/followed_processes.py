@@ -1,0 +1,201 @@
+"""Processes that an agent follows: those that are registered, of the groups whose lease it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Protocol
+
+from sources.base.endpoint_address import EndpointAddress
+from sources.delivery.poll_context import PollContext
+from sources.poll.discovery import Listing
+from sources.poll.follower import ProcessFollower
+from sources.poll.host_groups import HostGroup, group_of
+from sources.state.series_memory import PORT, SourceSeries
+
+log = logging.getLogger(__name__)
+MAX_ENDPOINTS = 20_000
+LEAVING_S = 1.0
+"""So long an agent that ends waits for processes that are leaving."""
+SOON_S = 0.05
+"""What discovery says within so short a time goes to the leases together."""
+MANY = 10
+"""At least so many znodes, and most of all, gone at once: perhaps nobody left, and ZooKeeper lost its data."""
+
+
+class Leaseholder(Protocol):
+    """What agrees with other agents on who polls what (sources.poll.group_leases)."""
+
+    def want(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None: ...
+
+    def released(self, group: HostGroup) -> None: ...
+
+
+class Following:
+    """Event loop only. `heard`, `listed` are for discovery, `settled` for the leases.
+
+    What an earlier run of the agent followed is followed before the leases have spoken, in doubt: the process itself
+    then says whether another agent polls it."""
+
+    def __init__(self, shared: PollContext, leases: Leaseholder) -> None:
+        self._shared, self._leases = shared, leases
+        self._followers: dict[EndpointAddress, tuple[ProcessFollower, asyncio.Task[None]]] = {}
+        self._standing_down: dict[EndpointAddress, asyncio.Task[None]] = {}
+        self._registered: dict[str, frozenset[EndpointAddress]] = {}
+        self._mine: frozenset[HostGroup] | None = None
+        """The groups to poll; None until the leases have spoken."""
+        self._leaving: frozenset[HostGroup] = frozenset()
+        self._telling = self._releasing = False
+        self.stopping = False
+
+    def resume(self, sources: Iterable[SourceSeries]) -> None:
+        """Follow the processes of the last run, whether ZooKeeper can be asked or not."""
+        for series in sources:
+            meta = series.meta
+            if PORT in meta and series.live and not meta.get("elsewhere"):
+                self._follow(EndpointAddress(meta["context"], meta["ip"], meta[PORT], series.uuid), series)
+        self._tell_now()  # before the leases can speak: they would not name what they were not told of
+
+    def followed(self) -> list[EndpointAddress]:
+        """The processes that are polled here."""
+        return list(self._followers)
+
+    # --- what discovery says
+
+    def heard(self, context: str, endpoints: frozenset[EndpointAddress]) -> None:
+        """All registered processes of one context."""
+        self._registered[context] = endpoints
+        self._compare([endpoint for endpoint in self._followers if endpoint.context == context], endpoints)
+
+    def listed(self, listing: Listing) -> None:
+        """All registered processes."""
+        self._registered = dict(listing)
+        self._compare(list(self._followers), frozenset().union(*listing.values()))
+
+    def _compare(self, known: list[EndpointAddress], registered: frozenset[EndpointAddress]) -> None:
+        gone = []
+        for endpoint in known:
+            follower = self._followers[endpoint][0]
+            if endpoint in registered:
+                follower.set_registered(True)
+            elif follower.registered:
+                gone.append(endpoint)
+        if len(gone) >= MANY and 2 * len(gone) > len(self._followers):
+            log.warning("%d of %d znodes are gone at once: believed in %g s", len(gone), len(known), self._wiped_s)
+            asyncio.get_running_loop().call_later(self._wiped_s, self._believe, gone)
+        else:
+            self._believe(gone)
+        self._follow_mine(registered)
+        self._tell()
+
+    @property
+    def _wiped_s(self) -> float:
+        return self._shared.config.wiped_s
+
+    def _believe(self, gone: Iterable[EndpointAddress]) -> None:
+        """These have left, unless they have come back meanwhile."""
+        for endpoint in gone:
+            if endpoint in self._followers and endpoint not in self._registered.get(endpoint.context, ()):
+                self._followers[endpoint][0].set_registered(False)
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self._telling:
+            self._telling = True
+            asyncio.get_running_loop().call_later(SOON_S, self._tell_now)
+
+    def _tell_now(self) -> None:
+        self._telling = False
+        registered = frozenset(group_of(one) for endpoints in self._registered.values() for one in endpoints)
+        kept = frozenset(group_of(one) for one in self._followers if one not in self._registered.get(one.context, ()))
+        self._leases.want(registered, kept)
+
+    # --- what the leases say
+
+    def settled(self, mine: frozenset[HostGroup], leaving: frozenset[HostGroup]) -> None:
+        """Follow what is of groups in `mine`, and nothing else; of `leaving` ones say when that is so."""
+        self._mine, self._leaving = mine, leaving
+        for endpoint in [one for one in self._followers if group_of(one) not in mine]:
+            self._stand_down(endpoint)
+        for endpoints in self._registered.values():
+            self._follow_mine(endpoints)
+        self._release()
+
+    def _follow_mine(self, endpoints: Iterable[EndpointAddress]) -> None:
+        mine = self._mine or frozenset()
+        new = [one for one in endpoints if one not in self._followers and group_of(one) in mine]
+        for endpoint in sorted(new):
+            if endpoint not in self._standing_down:
+                self._follow(endpoint, None)
+
+    def _stand_down(self, endpoint: EndpointAddress) -> None:
+        follower, task = self._followers.pop(endpoint)
+        log.info("%s: another agent polls it", endpoint)
+        standing = asyncio.create_task(follower.stand_down(task), name=f"{endpoint} stands down")
+        self._standing_down[endpoint] = standing
+        standing.add_done_callback(lambda done: self._stood_down(endpoint, done))
+
+    def _stood_down(self, endpoint: EndpointAddress, task: asyncio.Task[None]) -> None:
+        del self._standing_down[endpoint]
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s", task.get_name(), exc_info=task.exception())
+        if not self.stopping:
+            if endpoint in self._registered.get(endpoint.context, ()):
+                self._follow_mine([endpoint])
+            self._release()
+
+    def _release(self) -> None:
+        """Soon, once for all that are done by then: thousands may change hands together."""
+        if self._leaving and not self._releasing:
+            self._releasing = True
+            asyncio.get_running_loop().call_later(SOON_S, self._release_now)
+
+    def _release_now(self) -> None:
+        self._releasing = False
+        busy = {group_of(one) for one in (*self._followers, *self._standing_down)}
+        for group in self._leaving - busy:
+            self._leases.released(group)
+
+    # --- begin and end
+
+    def _follow(self, endpoint: EndpointAddress, series: SourceSeries | None) -> None:
+        if len(self._followers) >= MAX_ENDPOINTS:
+            text = f"more than {MAX_ENDPOINTS} endpoints: the others are not polled"
+            self._shared.figures.problem("endpoints", text)
+            return
+        follower = ProcessFollower(endpoint, self._shared, series)
+        if series is not None:
+            self._shared.owners.hold(series.name, follower)
+        task = asyncio.create_task(follower.run(), name=str(endpoint))
+        self._followers[endpoint] = (follower, task)
+        task.add_done_callback(lambda done: self._unfollow(endpoint, done))
+
+    def _unfollow(self, endpoint: EndpointAddress, task: asyncio.Task[None]) -> None:
+        if self._followers.get(endpoint, (None, None))[1] is task:
+            del self._followers[endpoint]
+        self._shared.figures.refuse(str(endpoint), Counter())  # a rival may have asked it when it had gone
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s is no longer followed", endpoint, exc_info=task.exception())
+        if not self.stopping:
+            self._tell()
+            self._release()
+
+    async def stop(self) -> None:
+        """End; who is about to leave is heard out, not for long, and whoever stays is followed again at the next
+        start."""
+        self.stopping = True
+        followers = [follower for follower, _ in self._followers.values()]
+        tasks = [*(task for _, task in self._followers.values()), *self._standing_down.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+        leaving = [asyncio.create_task(follower.conclude()) for follower in followers if not follower.registered]
+        if not leaving:
+            return
+        _, late = await asyncio.wait(leaving, timeout=LEAVING_S)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*leaving, return_exceptions=True)

@@ -1,0 +1,337 @@
+"""Follows one process from its registration to its end: polls it at its phase, knows when it has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+
+from artimon.model.protocols import SinkRefused
+from sources.base.endpoint_address import EndpointAddress
+from sources.base.errors import GaveWay, PollError
+from sources.base.schedule import LONGEST_S, missed_ticks, next_tick, periods_until_next, phase_ms, wait_s
+from sources.delivery.placement import source_of
+from sources.delivery.poll_context import PollContext
+from sources.poll import memo
+from sources.poll.poller import Poller
+from sources.state.reading import NO_PROCESS, Reading
+from sources.state.series_memory import PORT, Placed, SourceSeries
+
+log = logging.getLogger(__name__)
+_RETRY_S = 1.0
+"""A process that waits for its predecessor to leave, and an end that the sink did not take, try again after this."""
+_CONCLUDE_S = 0.2
+"""So often a process that has said goodbye is asked while the agent ends."""
+_SESSION_MS = 2_000
+"""The znode of a process that is killed stays for longer than this, until its session has timed out."""
+
+
+class ProcessFollower:
+    """One endpoint. `registered` says whether its znode is there; without it a poll that fails means that it has gone.
+
+    One that is known from an earlier run of the agent counts as `met` once its znode was seen or it answered. How one
+    went that was never met nobody can know: it left while the agent was away, and that is no alarm.
+
+    `_busy` is held during a poll, so that one asked for by a rival does not meet the scheduled one."""
+
+    def __init__(self, endpoint: EndpointAddress, shared: PollContext, series: SourceSeries | None = None) -> None:
+        self.endpoint, self._shared = endpoint, shared
+        self.registered = True
+        self.series = series
+        """The source that this process speaks for; given at start when it did so before."""
+        self._labels: dict[str, str] = dict(series.meta.get("labels", {})) if series else {}
+        self._poller = Poller(endpoint, shared.config, shared.limits, shared.clock, lambda: shared.sure(endpoint))
+        self._left = b""
+        """What was last left with the process for another agent."""
+        self._failures = 0
+        """Polls in a row that failed."""
+        self._placed: Placed | None = None
+        self._identified: tuple[str, str] | None = None
+        self._refused_as = ""
+        self._met = series is None
+        self._superseded = self._over = False
+        self._farewell_ms = 0
+        """When it last answered for the first time without its znode."""
+        self._answered_ms = 0
+        self._just_answered = False
+        """It answered so shortly before its znode went that it was not killed: this poll may have been its last one."""
+        self._sampled_ms: int | None = series.last_poll_ms if series else None
+        self._wake = asyncio.Event()
+        self._busy = asyncio.Lock()
+
+    # --- what discovery says
+
+    def set_registered(self, registered: bool) -> None:
+        """Its znode is there, or not; when it went, the process is polled once more at once."""
+        self._met |= registered
+        if self.registered and not registered:
+            self._farewell_ms = 0
+            self._just_answered = self._shared.clock.now_ms() - self._answered_ms < _SESSION_MS
+            self._wake.set()
+        elif registered and not self.registered:
+            self._failures = 0
+            self._wake.set()
+        self.registered = registered
+
+    # --- what a rival asks (Owner)
+
+    async def answers(self, sure: bool) -> bool:
+        if not sure and self.registered and not self._poller.failing:
+            return True
+        try:
+            # Two that ask each other must not wait for ever: who is that busy is alive.
+            async with asyncio.timeout(2 * self._shared.config.deadline_s):
+                await self._busy.acquire()
+        except TimeoutError:
+            return True
+        try:
+            return not self._over and await self._poll()
+        finally:
+            self._busy.release()
+
+    def supersede(self) -> None:
+        self._forget_source()
+        self._superseded = True
+
+    def _forget_source(self) -> None:
+        self.series, self._placed, self._identified = None, None, None
+
+    # --- life
+
+    async def run(self) -> None:
+        """Until the process has gone; cancel it to stop before."""
+        try:
+            planned = self._first_tick()
+            while True:
+                await self._until(planned)
+                asked_to_leave = not self.registered
+                async with self._busy:
+                    answered = await self._poll()
+                if asked_to_leave and not answered:
+                    await self._gone()
+                    return
+                planned = self._next(planned, asked_to_leave)
+        finally:
+            self._over = True
+            self._poller.close()
+
+    async def stand_down(self, task: asyncio.Task[None]) -> None:
+        """Another agent polls it from now on: a poll under way is finished and `task`, which runs this, is ended.
+        Nothing is said to have ended."""
+        async with self._busy:
+            self._over = True
+            task.cancel()
+        await asyncio.wait([task])
+        shared, series = self._shared, self.series
+        shared.statuses.left(self._key())
+        for about in (str(self.endpoint), series.name if series else ""):
+            shared.figures.refuse(about, Counter())
+        if series is not None and shared.owners.get(series.name) is self:
+            shared.owners.release(series.name, self)
+            series.meta["elsewhere"] = True
+            series.changed = True
+            shared.delivery.store.touch(series)
+
+    async def conclude(self) -> None:
+        """When the agent ends, after `run` was cancelled: what has said goodbye is asked whether it is gone. The next
+        start of the agent could not know that it left in order."""
+        while not self.registered and self.series is not None:
+            async with self._busy:
+                answered = await self._poll()
+            if not answered:
+                await self._gone()
+                return
+            self._farewell_ms = self._farewell_ms or self._shared.clock.now_ms()
+            await asyncio.sleep(_CONCLUDE_S)
+
+    def _first_tick(self) -> int:
+        """A process that was polled before goes on at its phase; a new one is asked at once who it is."""
+        now_ms = self._shared.clock.now_ms()
+        return now_ms if self.series is None else self._tick(now_ms)
+
+    def _tick(self, now_ms: int) -> int:
+        period = self._shared.config.period_ms
+        name = self.series.name if self.series else self._refused_as or str(self.endpoint)
+        later = periods_until_next(self._failures, str(self.endpoint)) - 1
+        return next_tick(now_ms, phase_ms(name, period), period, self._sampled_ms) + later * period
+
+    def _next(self, planned: int, asked_to_leave: bool) -> int:
+        now_ms = self._shared.clock.now_ms()
+        self._shared.figures.missed_ticks += missed_ticks(planned, now_ms, self._shared.config.period_ms)
+        tick = self._tick(now_ms)
+        if asked_to_leave and not self._farewell_ms:
+            self._farewell_ms = now_ms
+            return min(tick, now_ms + round(self._shared.config.goodbye_s * 1000))
+        if self._waits_for_predecessor():
+            return min(tick, now_ms + round(_RETRY_S * 1000))
+        return tick
+
+    def _waits_for_predecessor(self) -> bool:
+        owner = self._shared.owners.get(self._refused_as) if self._refused_as else None
+        return isinstance(owner, ProcessFollower) and not owner.registered
+
+    async def _until(self, time_ms: int) -> None:
+        """Wait for the wall clock to reach `time_ms`, or to be set back; or for the znode to come or go."""
+        clock = self._shared.clock
+        most_ms = time_ms - clock.now_ms() + self._shared.config.period_ms
+        while not self._wake.is_set():
+            left = wait_s(clock.now_ms(), time_ms, most_ms)
+            if left <= 0:
+                return
+            try:
+                await asyncio.wait_for(self._wake.wait(), min(left, LONGEST_S))
+            except TimeoutError:
+                continue
+        self._wake.clear()
+
+    # --- one poll
+
+    async def _poll(self) -> bool:
+        """Ask once and deliver; False if there was no good answer. The caller holds `_busy`."""
+        figures = self._shared.figures
+        figures.polls += 1
+        samples = 0
+        try:
+            samples = await self._take(await self._poller.poll())
+        except GaveWay as other:
+            log.info("%s: %s", self.endpoint, other)
+            figures.gave_way += 1
+            figures.problem(str(self.endpoint), "")
+            self._failures = 0
+            self._shared.statuses.left(self._key())
+            return True
+        except PollError as error:
+            self._failures += 1
+            figures.poll_errors[error.reason] += 1
+            figures.problem(str(self.endpoint), f"{self.endpoint}: {error}")
+            self._report(False, 0)
+            return False
+        except SinkRefused:
+            pass
+        except Exception:  # whatever is wrong with this one, the others go on
+            log.exception("%s", self.endpoint)
+            figures.poll_errors["internal"] += 1
+            figures.problem(str(self.endpoint), f"{self.endpoint}: internal error, see the log")
+            return True
+        self._failures = 0
+        self._answered_ms, self._met = self._shared.clock.now_ms(), True
+        if not self._refused_as:
+            figures.problem(str(self.endpoint), "")
+            self._report(True, samples)
+        return True
+
+    def _report(self, up: bool, samples: int) -> None:
+        """Say how it is, unless another process speaks for its source, or it may have left while the agent was away."""
+        if self._refused_as or self._superseded or not self._met:
+            return
+        labels = self._labels or {"context": self.endpoint.context, "address": self.endpoint.address}
+        self._shared.statuses.polled(self._key(), labels, up, self._poller.last_ms, samples)
+
+    def _key(self) -> str:
+        return self.series.name if self.series else f"?{self.endpoint}"
+
+    async def _take(self, reading: Reading) -> int:
+        """Samples accepted of a reading; 0 if another process speaks for its source."""
+        if self._identified != (reading.context, reading.instance):
+            await self._identify(reading)
+        if self.series is None:
+            return 0
+        delivery = self._shared.delivery
+        if self.series.uuid not in (NO_PROCESS, reading.uuid):
+            await self._shared.take_final(self.series.uuid)  # before the successor, so that times rise
+        if self._placed is None or self._placed.schema_id != reading.schema.id:
+            if not reading.schema.whole:
+                self._poller.forget_schema()
+                reading = await self._poller.poll()
+            self._placed = await delivery.place(self.series, reading, self._labels)
+            self._poller.slim_schema()
+        if self._poller.inherited is not None:
+            memo.inherit(self.series, memo.decode(self._poller.inherited), reading, self._placed)
+            self._poller.inherited = None
+        samples = await delivery.send(self.series, reading, self._placed)
+        self._sampled_ms = self.series.last_poll_ms
+        if not self.registered:
+            await self._poller.confirm()
+        self._leave_word(self.series)
+        return samples
+
+    def _leave_word(self, series: SourceSeries) -> None:
+        late = memo.encode(memo.late_of(series))
+        if late != self._left:
+            self._left = late
+            self._poller.leave(late)
+
+    async def _identify(self, reading: Reading) -> None:
+        """Find out which source this process speaks for, and whether it may."""
+        shared = self._shared
+        labels = await shared.placement.labels(self.endpoint.ip)
+        labels = {**labels, "context": reading.context, "instance": reading.instance}
+        name = source_of(labels)
+        if self.series is not None and self.series.name != name:
+            await self._leave_source()
+        if not await shared.owners.claim(name, self, sure=self._refused_as != name):
+            self._refuse(name)
+            return
+        shared.figures.refuse(str(self.endpoint), Counter())
+        shared.statuses.left(f"?{self.endpoint}")
+        self._refused_as, self._superseded, self._labels = "", False, labels
+        self._identified = (reading.context, reading.instance)
+        self.series = shared.delivery.store.get(name)
+        meta = {"context": self.endpoint.context, "ip": self.endpoint.ip, PORT: self.endpoint.port}
+        self.series.meta = {**meta, "labels": labels}
+        self.series.changed = True
+
+    def _refuse(self, name: str) -> None:
+        owner = self._shared.owners.get(name)
+        other = owner.endpoint if isinstance(owner, ProcessFollower) else "another process"
+        text = f"{self.endpoint} refused: {other} already speaks for {name}; give one of the two another instance"
+        if self._refused_as != name:
+            log.warning("%s", text)
+        self._refused_as = name
+        self._shared.statuses.left(f"?{self.endpoint}")
+        self._shared.figures.refuse(str(self.endpoint), Counter(["same source twice"]), (text,))
+
+    # --- the end
+
+    async def _gone(self) -> None:
+        shared = self._shared
+        shared.figures.refuse(str(self.endpoint), Counter())
+        if self.series is None:
+            shared.statuses.left(f"?{self.endpoint}")
+            return
+        await shared.take_final(self.endpoint.uuid)
+        key, labels, orderly = self._key(), self._labels, self._left_in_order()
+        log.info("%s has gone%s", self.endpoint, "" if orderly else " without goodbye")
+        await self._leave_source()
+        if shared.owners.get(key) is not None:
+            return
+        if orderly:
+            shared.statuses.left(key)
+        else:
+            shared.statuses.vanished(key, labels, shared.clock.now_ms())
+
+    def _left_in_order(self) -> bool:
+        """It answered once more after its znode went, or just before, and was gone when it was asked again; or it went
+        while the agent was away."""
+        config = self._shared.config
+        within_ms = (config.goodbye_s + 2 * config.deadline_s) * 1000
+        at_rest = self._shared.clock.now_ms() - self._farewell_ms <= within_ms
+        return not self._met or self._just_answered or at_rest
+
+    async def _leave_source(self) -> None:
+        """End the series of the source, unless another process took it over meanwhile: it may do so at any `await`."""
+        series, shared = self.series, self._shared
+
+        def mine() -> bool:
+            return series is not None and shared.owners.get(series.name) is self
+
+        while series is not None and mine():
+            try:
+                await shared.delivery.end(series, mine)
+            except SinkRefused:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if mine():
+                shared.owners.release(series.name, self)
+                shared.figures.refuse(series.name, Counter())
+        self._forget_source()

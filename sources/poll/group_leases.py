@@ -1,0 +1,343 @@
+"""Leases on groups of processes: of several agents exactly one polls each, agreed upon in ZooKeeper.
+
+`/artimon/polling/agents/<agent>` (ephemeral) says who takes part and which addresses are its host's;
+`/artimon/polling/leases/<ip>,<context>` (ephemeral) belongs to the agent that polls the group. docs/sources.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from artimon.model.watcher import LOST
+from artimon.model.znode import read_table
+from sources.poll.host_groups import GroupMembers, HostGroup, Network, Sharing
+from sources.poll.zookeeper_session import Session
+
+log = logging.getLogger(__name__)
+AGENTS, LEASES = "/artimon/polling/agents", "/artimon/polling/leases"
+CALL_S = 10.0
+STOP_S = 1.0
+AT_ONCE = 500
+"""Calls on their way to ZooKeeper at a time."""
+ATTEMPTS = 3
+BEATS = 4
+"""So often in the time of a session it is shown to be alive."""
+DOUBT = 0.8
+"""A session that was not shown to be alive for this part of its time may be over."""
+PAUSE_S = 0.05
+"""What changes within so short a time is looked at together."""
+Settled = Callable[[frozenset[HostGroup], frozenset[HostGroup]], None]
+
+
+class Leases:
+    """Takes and gives up leases; tells `settled(mine, leaving)` in the event loop: the groups to poll, and those that
+    are to be given up once `released` is called for them.
+
+    An agent that went is waited for during `grace_s`, as long as a restart may take; an agent that came takes groups
+    of other hosts only after that time.
+
+    Threads: `_thread` makes every call and alone changes `_held`; the event loop calls `want`, `released`, `sure`."""
+
+    def __init__(
+        self,
+        session: Session,
+        name: str,
+        networks: Callable[[], frozenset[Network]],
+        settled: Settled,
+        *,
+        grace_s: float,
+        reconcile_s: float,
+    ) -> None:
+        self._session, self._name, self._networks, self._settled = session, name, networks, settled
+        self._grace_s, self._reconcile_s = grace_s, reconcile_s
+        self._wake, self._stop = threading.Event(), threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wanted: tuple[frozenset[HostGroup], frozenset[HostGroup]] = frozenset(), frozenset()
+        self._lives = -1
+        self._held: set[HostGroup] = set()
+        self._leaving: set[HostGroup] = set()
+        self._elsewhere: set[HostGroup] = set()
+        """Wanted, but another agent has them; a watch tells when that is over."""
+        self._released: deque[HostGroup] = deque()
+        self._freed: deque[HostGroup] = deque()
+        self._sharing = Sharing(GroupMembers({}))
+        self._members: dict[str, frozenset[Network]] = {}
+        self._departed: dict[str, tuple[frozenset[Network], float]] = {}
+        self._stale = True
+        """The members have to be asked for."""
+        self._due = self._next = 0.0
+        """When everything is looked at again, and when anything is."""
+        self._joined = 0.0
+        self._proven = -1e9
+        """When the call was made that showed last that the session is alive: an agent that was stopped, or its machine,
+        learns from ZooKeeper only a moment later that it is over."""
+        self.failures = 0
+        self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
+        session.on_change(self._wake.set)
+
+    # --- in the event loop
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin, whether ZooKeeper is there or not."""
+        self._loop = loop
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread: soon, or when the session is stopped, which also ends the leases. Not to be called in the
+        event loop."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_S)
+
+    def want(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None:
+        """Groups that have a registered process, and those with one that is polled though it is not registered: nobody
+        else would find it, so these stay here."""
+        self._wanted = registered, kept
+        self._wake.set()
+
+    def released(self, group: HostGroup) -> None:
+        """Nothing of a group that is leaving is polled any more."""
+        self._released.append(group)
+        self._wake.set()
+
+    def sure(self, group: HostGroup) -> bool:
+        """Whether the lease is ours beyond doubt."""
+        session = self._session
+        alive = session.connected and self._lives == session.lives
+        return alive and group in self._held and monotonic() - self._proven < DOUBT * session.timeout_s
+
+    def counts(self) -> dict[str, int]:
+        """Agents that take part, leases held here and wanted here but held elsewhere."""
+        return {"agents": len(self._members), "held": len(self._held), "elsewhere": len(self._elsewhere)}
+
+    # --- in the thread
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if self._session.connected:
+                self._go_on(self._session.client)
+            self._stop.wait(PAUSE_S)
+            self._wake.wait(self._pause())
+
+    def _go_on(self, client: Any) -> None:
+        told = self._wake.is_set()
+        self._wake.clear()
+        try:
+            self._prove(client)
+            if told or monotonic() >= self._next:
+                self._pass(client)
+        except Exception as error:  # the thread must outlive whatever a client library raises
+            self.failures += 1
+            self._due = self._next = 0.0
+            log.warning("leases: %r; what is polled stays as it is", error, exc_info=not isinstance(error, LOST))
+            self._stop.wait(1.0)
+
+    def _prove(self, client: Any) -> None:
+        """The node of this agent is there, and of this session."""
+        asked = monotonic()
+        stat = client.exists(f"{AGENTS}/{self._name}")
+        if stat is not None and stat.ephemeralOwner == client.client_id[0]:
+            self._proven = asked
+        else:
+            self._stale = True
+            self._wake.set()
+
+    def _pause(self) -> float:
+        """Until the session has to be shown to be alive, or something be looked at though nothing was told."""
+        if not self._session.connected:
+            return self._reconcile_s
+        return max(PAUSE_S, min(self._session.timeout_s / BEATS, self._next - monotonic()))
+
+    def _ends(self) -> float:
+        """When something has to be looked at next."""
+        ends = [self._due, *(until for _, until in self._departed.values())]
+        if monotonic() < self._joined + self._grace_s:
+            ends.append(self._joined + self._grace_s)
+        return min(ends)
+
+    def _pass(self, client: Any) -> None:
+        lives = self._session.lives
+        if lives != self._lives:  # a new session: nothing is held yet
+            self._held, self._leaving, self._elsewhere = set(), set(), set()
+            self._lives, self._stale = lives, True
+        if self._stale or monotonic() >= self._due:
+            self._look(client)
+        self._give_up(client)
+        registered, kept = self._wanted
+        present = self._present()
+        if present != self._sharing.members.networks:
+            self._sharing = Sharing(GroupMembers(present))
+        ours = {group for group in registered if self._should(group)} | kept
+        self._elsewhere = (self._elsewhere & ours) - set(_drained(self._freed))
+        self._leaving |= self._held - ours
+        unknown = self._claim(client, ours - self._held - self._elsewhere)
+        self._next = self._ends()
+        if lives == self._session.lives:
+            self._tell(frozenset((self._held - self._leaving) | unknown), frozenset(self._leaving))
+
+    def _look(self, client: Any) -> None:
+        """Who takes part, and whether every lease of ours is still there: somebody may have deleted it."""
+        self._stale = False
+        for path in (AGENTS, LEASES):
+            client.ensure_path(path)
+        self._join(client)
+        names = client.get_children(AGENTS, watch=self._changed)
+        found = dict(self._answers(names, lambda name: client.get_async(f"{AGENTS}/{name}")))
+        members = {name: _networks(answer[0]) for name, answer in found.items()}
+        now = monotonic()
+        for name in self._members.keys() - members.keys():
+            self._departed[name] = self._members[name], now + self._grace_s
+        self._members = members
+        there = set(client.get_children(LEASES))
+        self._held = {group for group in self._held if group.key in there}
+        self._elsewhere = {group for group in self._elsewhere if group.key in there}
+        self._due = now + self._reconcile_s
+
+    def _join(self, client: Any) -> None:
+        data = json.dumps({"networks": sorted(str(net) for net in self._networks())}).encode()
+        path = f"{AGENTS}/{self._name}"
+        try:
+            client.create(path, data, ephemeral=True)
+        except NodeExistsError:
+            there, stat = client.get(path)
+            if stat.ephemeralOwner != client.client_id[0]:  # what this agent left behind when it was killed
+                _ignore_gone(lambda: client.delete(path, version=stat.version))
+                client.create(path, data, ephemeral=True)
+            elif there != data:
+                client.set(path, data)
+        self._joined = self._joined or monotonic()
+
+    def _present(self) -> dict[str, frozenset[Network]]:
+        """The agents, and those that went a moment ago."""
+        now = monotonic()
+        self._departed = {
+            name: gone for name, gone in self._departed.items() if gone[1] > now and name not in self._members
+        }
+        return {**{name: gone[0] for name, gone in self._departed.items()}, **self._members}
+
+    def _should(self, group: HostGroup) -> bool:
+        if self._sharing.poller(group) != self._name:
+            return False
+        settled = monotonic() >= self._joined + self._grace_s
+        return settled or group in self._held or self._name in self._sharing.near(group.ip)
+
+    def _claim(self, client: Any, groups: Iterable[HostGroup]) -> set[HostGroup]:
+        """Take these leases; those of which it could not be learned whether another agent has them."""
+        open_ = set(groups)
+        for _ in range(ATTEMPTS):
+            open_ = self._claim_once(client, open_) if open_ else open_
+        if open_:
+            self._wake.set()
+        return open_
+
+    def _claim_once(self, client: Any, groups: Iterable[HostGroup]) -> set[HostGroup]:
+        data = self._name.encode()
+        taken = []
+        calls = self._results(groups, lambda group: client.create_async(_path(group), data, ephemeral=True))
+        for group, result in calls:
+            try:
+                result()
+                self._held.add(group)
+            except NodeExistsError:
+                taken.append(group)
+        held = self._results(taken, lambda group: client.get_async(_path(group), watch=self._told_of(group)))
+        return {group for group, result in held if not self._settle(client, group, result)}
+
+    def _settle(self, client: Any, group: HostGroup, look: Callable[[], Any]) -> bool:
+        """Whose the lease is that was there already; False if it is free now."""
+        try:
+            data, stat = look()
+        except NoNodeError:  # gone between two looks
+            return False
+        if stat.ephemeralOwner == client.client_id[0]:
+            self._held.add(group)
+        elif data == self._name.encode():  # of an earlier life of this agent, which was killed
+            _ignore_gone(lambda: client.delete(_path(group), version=stat.version))
+            return False
+        else:
+            self._elsewhere.add(group)
+        return True
+
+    def _give_up(self, client: Any) -> None:
+        """Leases whose processes are no longer polled here."""
+        ended = {group for group in _drained(self._released) if group in self._leaving}
+        for group, result in self._results(ended, lambda group: client.delete_async(_path(group))):
+            _ignore_gone(result)
+            self._held.discard(group)
+            self._leaving.discard(group)
+
+    def _tell(self, mine: frozenset[HostGroup], leaving: frozenset[HostGroup]) -> None:
+        if self._loop is None or self._stop.is_set():
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._settled, mine, leaving)
+        except RuntimeError:  # the loop has been closed: the source has stopped
+            self._stop.set()
+
+    # --- calls, many on their way at once
+
+    def _results(self, items: Iterable[Any], call: Callable[[Any], Any]) -> Iterator[tuple[Any, Callable[[], Any]]]:
+        """Each item with what waits for the answer to its call."""
+        rest = list(items)
+        for at in range(0, len(rest), AT_ONCE):
+            calls = [(item, call(item)) for item in rest[at : at + AT_ONCE]]
+            for item, answer in calls:
+                yield item, partial(answer.get, timeout=CALL_S)
+
+    def _answers(self, items: Iterable[Any], call: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
+        """As `_results`, of those whose nodes are there."""
+        for item, result in self._results(items, call):
+            try:
+                yield item, result()
+            except NoNodeError:
+                continue
+
+    # --- watches, in kazoo's threads
+
+    def _changed(self, _event: object) -> None:
+        self._stale = True
+        self._wake.set()
+
+    def _told_of(self, group: HostGroup) -> Callable[[object], None]:
+        def freed(_event: object) -> None:
+            self._freed.append(group)
+            self._wake.set()
+
+        return freed
+
+
+def _drained(queue: deque[HostGroup]) -> Iterator[HostGroup]:
+    """What other threads put there until now."""
+    while queue:
+        yield queue.popleft()
+
+
+def _path(group: HostGroup) -> str:
+    return f"{LEASES}/{group.key}"
+
+
+def _networks(data: bytes) -> frozenset[Network]:
+    """What an agent says of its host; nothing if it cannot be read."""
+    try:
+        return frozenset(ipaddress.ip_network(text) for text in read_table(data)["networks"])
+    except (ValueError, KeyError, TypeError):
+        return frozenset()
+
+
+def _ignore_gone(action: Callable[[], object]) -> None:
+    try:
+        action()
+    except (NoNodeError, BadVersionError):
+        pass

@@ -1,0 +1,136 @@
+"""The question `getColumns` and its answer, as bytes. Nothing that a process sends is believed unchecked."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from thriftpy2.thrift import TApplicationException
+
+from artimon.model.values import ValueType
+from bookkeeper.rpc.framed_server import FrameError, decode_reply, encode_call
+from bookkeeper.rpc.poll_service import idl
+from sources.base.errors import GaveWay, PollError
+from sources.state.reading import Schema
+
+UUID_BYTES = 16
+METHOD = "getColumns"
+_I32 = struct.Struct(">i")
+_SEQID_AT = 4 + 4 + 4 + len(METHOD)
+"""After the length of the frame, the version, and the method with its length."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollAnswer:
+    """A checked answer; `schema` is None where the poller's own is still right."""
+
+    uuid: bytes
+    birth_ms: int
+    context: str
+    instance: str
+    schema_id: bytes
+    schema: Schema | None
+    cells: npt.NDArray[np.int64]
+    strings: tuple[str, ...]
+    memo: bytes | None = None
+    """What the poller before left behind, if it was another one."""
+    uid: int | None = None
+    """User of the process."""
+    time_ms: int = 0
+    """The process's clock."""
+
+
+def encode_question(
+    known_schema: bytes, name: str, patience_ms: int, memo: bytes | None, kept_ms: int | None = None
+) -> bytearray:
+    """The call of the agent `name` as it goes on the wire, length included; `number` it before it is sent."""
+    poller = idl().Poller(name, patience_ms, memo, True, kept_ms)
+    return bytearray(encode_call(idl().Bookkeeper, METHOD, (known_schema, poller), 0))
+
+
+def number(question: bytearray, seqid: int) -> bytes:
+    """A question with this sequence number."""
+    _I32.pack_into(question, _SEQID_AT, seqid)
+    return bytes(question)
+
+
+def decode_answer(frame: bytes, seqid: int, known: Schema | None, max_series: int, name: str = "") -> PollAnswer:
+    """The answer in `frame` (without its length) to the agent `name`. GaveWay; PollError `garbage`, `crc`,
+    `application` or `too many series`."""
+    try:
+        columns = decode_reply(idl().Bookkeeper, METHOD, frame, seqid)
+    except FrameError as error:
+        raise PollError("garbage", str(error)) from error
+    except TApplicationException as error:
+        raise PollError("application", str(error)) from error
+    try:
+        if columns.poller is not None and columns.poller != name:
+            raise GaveWay(columns.endpoint.uuid, columns.poller)
+        return check_columns(columns, known, max_series)
+    except (TypeError, ValueError, AttributeError, struct.error) as error:
+        raise PollError("garbage", f"{type(error).__name__}: {error}") from error
+
+
+def check_columns(columns: Any, known: Schema | None, max_series: int) -> PollAnswer:
+    """The answer in a struct `Columns`. TypeError, ValueError, AttributeError or PollError if it is none."""
+    endpoint = columns.endpoint
+    if len(endpoint.uuid) != UUID_BYTES:
+        raise ValueError(f"a uuid of {len(endpoint.uuid)} bytes")
+    values, crc = columns.values or b"", struct.pack("<I", zlib.crc32(columns.values or b""))
+    if columns.crc != crc:
+        raise PollError("crc", f"CRC-32 of the values is {crc.hex()}, the answer says {bytes(columns.crc).hex()}")
+    fresh = None if columns.schema is None else _schema(columns.schema_id, columns.schema, max_series)
+    schema = fresh or known
+    if schema is None or schema.id != columns.schema_id:
+        raise ValueError("no schema, though it is not the one that was named in the question")
+    if len(values) != 8 * len(schema):
+        raise ValueError(f"{len(values)} bytes of values for {len(schema)} variables")
+    cells = np.frombuffer(values, "<i8").astype(np.int64, copy=False)
+    strings = tuple(columns.strings or ())
+    _check_cells(schema, cells, strings)
+    birth_ms = _int(endpoint.birth_ms)
+    return PollAnswer(
+        endpoint.uuid,
+        birth_ms,
+        endpoint.context,
+        endpoint.instance,
+        schema.id,
+        fresh,
+        cells,
+        strings,
+        columns.memo,
+        endpoint.uid,
+        endpoint.time_ms or 0,
+    )
+
+
+def _schema(schema_id: bytes, schema: Any, max_series: int) -> Schema:
+    n = len(schema.names)
+    if n > max_series:
+        raise PollError("too many series", f"{n} variables: at most {max_series} a process")
+    types, kinds = np.frombuffer(schema.types, np.uint8), np.frombuffer(schema.kinds, np.uint8)
+    if not (len(schema.labels) == len(types) == len(kinds) == n):
+        raise ValueError(f"{n} names, {len(schema.labels)} labels, {len(types)} types, {len(kinds)} kinds")
+    if n and (types.max() > ValueType.STRING or kinds.max() > 2):
+        raise ValueError("a type or a kind that does not exist")
+    return Schema(schema_id, schema.names, schema.labels, types, kinds, schema.help or {}, schema.units or {})
+
+
+def _check_cells(schema: Schema, cells: npt.NDArray[np.int64], strings: tuple[str, ...]) -> None:
+    """A string cell must point into the strings, a boolean one be 0 or 1."""
+    text = cells[schema.types == ValueType.STRING]
+    if len(text) and (text.min() < 0 or text.max() >= len(strings)):
+        raise ValueError(f"a string cell points outside the {len(strings)} strings")
+    flag = cells[schema.types == ValueType.BOOLEAN]
+    if len(flag) and (flag.min() < 0 or flag.max() > 1):
+        raise ValueError("a boolean cell that is neither 0 nor 1")
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"a birth of {value!r} ms")
+    return value

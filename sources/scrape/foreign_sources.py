@@ -1,0 +1,231 @@
+"""All foreign sources of an agent: bean servers, Prometheus pages, scripts. Starts what its configuration names,
+follows the file of sources as it changes, ends what is no longer named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from artimon.model.protocols import SinkRefused
+from artimon.runtime.config_file import ConfigFileError, Problem
+from sources.delivery.poll_context import PollContext
+from sources.delivery.source_config import SourceConfig
+from sources.dropin.folder_files import Signature
+from sources.dropin.series_owners import SeriesOwners
+from sources.scrape.jmx.bean_source import JmxSource, JolokiaSource
+from sources.scrape.jmx.mapping_file import read_rules, rule_set
+from sources.scrape.jmx.mapping_rules import BeanRule
+from sources.scrape.prometheus.page_source import PageSource, PrometheusSource
+from sources.scrape.script.script_source import LineScript, PageScript
+from sources.scrape.server.target_source import Pool, TargetSource
+from sources.scrape.sources_file import SourcesFile, read_sources
+from sources.scrape.target_files import TargetFiles
+from sources.state.reading import Variable
+from sources.state.relabel import RelabelRule
+from sources.targets.bean_target import JmxTarget, JolokiaTarget
+from sources.targets.page_target import PrometheusTarget
+from sources.targets.script_target import Script
+
+log = logging.getLogger(__name__)
+RULE_SERIES = "artimon.rule.series"
+KINDS = ("jmx", "jolokia", "prometheus", "script")
+LOOK_S = 30.0
+"""The file of sources is looked at this often at least, else once a period."""
+_SCRIPTS = 4
+"""So many run at once."""
+AnyTarget = JmxTarget | JolokiaTarget | PrometheusTarget | Script
+Key = tuple[str, ...]
+
+
+class SourcesConfig:
+    """The file of sources, as it was when it could be read last. One thread at a time.
+
+    Raises ConfigFileError at once if it cannot be read at the start; a file that does not exist is found when it
+    comes."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.problem = ""
+        self._seen: Signature | None = None
+        self._there = False
+        self.content = SourcesFile()
+        if path is not None:
+            self._read(path)
+
+    @property
+    def rules(self) -> tuple[RelabelRule, ...]:
+        """For all sources: those that stood there at the start."""
+        return self.content.rules
+
+    def look(self) -> SourcesFile:
+        """What it says now; what is wrong with it is in `problem`, and then it is as before."""
+        if self.path is not None:
+            try:
+                self._read(self.path)
+                self.problem = ""
+            except (ConfigFileError, OSError) as error:
+                self._seen = None
+                said = str(error).replace("\n", "; ")
+                self.problem = f"{said}: what stood there before goes on"
+        return self.content
+
+    def _read(self, path: Path) -> None:
+        """A file that is gone is as before: nobody stops all that it names by taking it away."""
+        try:
+            seen = Signature.of(path.stat())
+            if seen != self._seen:
+                self.content = read_sources(path)
+                self._seen, self._there = seen, True
+        except FileNotFoundError:
+            if self._there:
+                raise ConfigFileError([Problem(str(path), 1, 1, "it is gone")]) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    target: AnyTarget
+    source: TargetSource[Any]
+    task: asyncio.Task[None]
+
+
+class Foreign:
+    """Event loop only, but for reading files."""
+
+    def __init__(self, shared: PollContext, config: SourcesConfig) -> None:
+        self._shared, self._file = shared, config
+        self._own_rules = load_rules(shared.config)
+        self._files, self._owners = TargetFiles(), SeriesOwners()
+        self._pool, self._script_pool = Pool(), Pool(_SCRIPTS)
+        self._running: dict[Key, _Running] = {}
+        self._rules_at_start = config.rules
+        self._ended = False
+
+    async def run(self) -> None:
+        """For ever; what it started ends with it."""
+        try:
+            while True:
+                await self._look_safely()
+                await asyncio.sleep(min(LOOK_S, self._shared.config.period_ms / 1000))
+        finally:
+            await self._stop(self._running.values())
+
+    async def _look_safely(self) -> None:
+        """What runs goes on, whatever is wrong with one look."""
+        try:
+            await self.look()
+        except Exception as error:
+            log.exception("foreign sources")
+            self._shared.figures.problem("sources file", f"foreign sources: {type(error).__name__}: {error}")
+
+    async def look(self) -> None:
+        """Start and stop what the configuration asks for now."""
+        content, targets, problems = await asyncio.to_thread(self._wanted)
+        self._tell(content, problems)
+        wanted = {(target.kind, *target.identity): target for target in targets}
+        await self._end_others(wanted, bool(problems))
+        changed = [key for key, one in self._running.items() if wanted.get(key) != one.target]
+        stopped = [self._running.pop(key) for key in changed]
+        await self._stop(stopped)
+        for one, key in zip(stopped, changed, strict=True):
+            if key in wanted:
+                self._release(one.source)
+            else:
+                await one.source.leave()
+        for key, target in wanted.items():
+            if key not in self._running:
+                self._start(key, target)
+
+    def variables(self) -> list[Variable]:
+        """What each rule does."""
+        help_ = "Series that the rule drops or changes"
+        counts = self._shared.delivery.rules.counts()
+        return [Variable(RULE_SERIES, {"rule": name}, count, help=help_) for name, count in counts.items()]
+
+    def figures(self) -> dict[str, int]:
+        """What of Prometheus pages has no use here, and is left out."""
+        pages = [one.source for one in list(self._running.values()) if isinstance(one.source, PageSource)]
+        return {
+            "timestamps_ignored": sum(page.timestamps for page in pages),
+            "exemplars_ignored": sum(page.exemplars for page in pages),
+        }
+
+    # --- what is wanted
+
+    def _wanted(self) -> tuple[SourcesFile, list[AnyTarget], list[str]]:
+        content = self._file.look()
+        pages, problems = self._files.look(content.pages)
+        if self._file.problem:
+            problems.append(self._file.problem)
+        return content, [*self._shared.config.jmx, *content.jmx, *content.jolokia, *content.scripts, *pages], problems
+
+    def _tell(self, content: SourcesFile, problems: Iterable[str]) -> None:
+        texts = list(problems)
+        if content.rules != self._rules_at_start:
+            texts.append(f"{self._file.path}: `relabel:` has changed: that counts from the next start of the agent")
+        self._shared.figures.problem("sources file", "; ".join(texts[:10]))
+
+    async def _end_others(self, wanted: Mapping[Key, AnyTarget], unsure: bool) -> None:
+        """Once: end the series of what the run before polled, and nobody names now. Not while a file cannot be read."""
+        if self._ended or unsure:
+            return
+        self._ended = True
+        for series in self._shared.delivery.store:
+            kind = next((kind for kind in KINDS if kind in series.meta), None)
+            if kind is None or (kind, *series.meta[kind]) in wanted or not series.live:
+                continue
+            log.info("%s is no longer configured: its series end", series.name)
+            try:
+                await self._shared.delivery.end(series)
+            except SinkRefused:
+                pass  # tried again at the next start
+
+    # --- start and stop
+
+    def _start(self, key: Key, target: AnyTarget) -> None:
+        source = self._source(target)
+        task = asyncio.create_task(source.run(), name=str(target))
+        task.add_done_callback(self._died)
+        self._running[key] = _Running(target, source, task)
+
+    def _source(self, target: AnyTarget) -> TargetSource[Any]:
+        shared = self._shared
+        match target:
+            case JmxTarget():
+                return JmxSource(target, shared, self._pool, self._bean_rules(target.rule_sets))
+            case JolokiaTarget():
+                return JolokiaSource(target, shared, self._pool, self._bean_rules(target.rule_sets))
+            case PrometheusTarget():
+                return PrometheusSource(target, shared, self._pool)
+        if target.format == "prometheus":
+            return PageScript(target, shared, self._script_pool)
+        return LineScript(target, shared, self._script_pool, self._owners)
+
+    def _bean_rules(self, names: Iterable[str]) -> tuple[BeanRule, ...]:
+        return (*self._own_rules, *(rule for name in names for rule in rule_set(name)))
+
+    async def _stop(self, running: Iterable[_Running]) -> None:
+        tasks = [one.task for one in running]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+
+    def _release(self, source: TargetSource[Any]) -> None:
+        """Let another speak for its source."""
+        if source.series is not None:
+            self._shared.owners.release(source.series.name, source)
+
+    def _died(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s ended", task.get_name(), exc_info=task.exception())
+            self._shared.figures.problem(task.get_name(), f"{task.get_name()} ended: {task.exception()!r}")
+
+
+def load_rules(config: SourceConfig) -> tuple[BeanRule, ...]:
+    """The mapping rules of the configured files. Raises ConfigFileError."""
+    return tuple(rule for path in config.jmx_rules for rule in read_rules(path))

@@ -1,0 +1,85 @@
+"""The JSON of a bean server's answers as beans. Nothing that a server sends is believed unchecked."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sources.base.errors import Faults, PollError
+
+Bean = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BeanAnswer:
+    """The beans of one poll by their names, in the order in which they came."""
+
+    beans: dict[str, Bean]
+    faults: Faults = field(default_factory=Faults)
+
+
+def parse_answers(answers: Sequence[bytes]) -> BeanAnswer:
+    """The beans of all answers of one poll. PollError `garbage` if one is no answer of a bean server at all.
+
+    Java writes a number that is none as a bare NaN, which is not JSON but read here. A bean without a name, or one that
+    stands in its answer twice, is left out and counted; a server that heeds no query says all of them each time."""
+    answer = BeanAnswer({})
+    for data in answers:
+        here: set[str] = set()
+        for bean in _beans(data, answer.faults):
+            _keep(answer, here, bean)
+    return answer
+
+
+def _beans(data: bytes, faults: Faults) -> list[Any]:
+    def joined(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            faults.add("attribute twice", f"{_repeated(pairs)}: the last one counts", len(pairs) - len(made))
+        return made
+
+    try:
+        content = json.loads(data, object_pairs_hook=joined)
+    except (ValueError, RecursionError) as error:
+        raise PollError("garbage", f"no JSON: {error}; it begins {data[:40]!r}") from error
+    beans = content.get("beans") if isinstance(content, dict) else None
+    if not isinstance(beans, list):
+        raise PollError("garbage", f'no list "beans" in the answer; it begins {data[:40]!r}')
+    return beans
+
+
+def _repeated(pairs: list[tuple[str, Any]]) -> str:
+    counts = Counter(key for key, _ in pairs)
+    return counts.most_common(1)[0][0]
+
+
+def _keep(answer: BeanAnswer, here: set[str], bean: Any) -> None:
+    name = bean.get("name") if isinstance(bean, dict) else None
+    if not isinstance(name, str):
+        answer.faults.add("bad bean", f"a bean without a name: {bean!r:.80}")
+    elif name in here:
+        answer.faults.add("bean twice", name)
+    else:
+        here.add(name)
+        answer.beans.setdefault(name, bean)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Which process answered: when its JVM started, by its own clock, and its name, such as `4711@web1`."""
+
+    time_ms: int
+    name: str
+
+
+def start_of(answer: BeanAnswer) -> Start | None:
+    """None, and a fault, if the server does not say it."""
+    runtime = answer.beans.get("java.lang:type=Runtime", {})
+    time_ms, name = runtime.get("StartTime"), runtime.get("Name")
+    if isinstance(time_ms, int) and not isinstance(time_ms, bool) and 0 < time_ms < 1 << 53:
+        return Start(time_ms, name if isinstance(name, str) else "")
+    answer.faults.add("no start", f"java.lang:type=Runtime has the StartTime {time_ms!r:.40}: restarts are not seen")
+    return None

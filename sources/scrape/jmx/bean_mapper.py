@@ -1,0 +1,235 @@
+"""From beans to variables by the mapping rules. What a bean's name means to the rules is worked out once."""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from artimon.model.values import INT64_MAX, INT64_MIN, Value, ValueType
+from sources.base.errors import Faults
+from sources.scrape.jmx.bean_answer import Bean, BeanAnswer
+from sources.scrape.jmx.mapping_rules import BeanRule, VariableRule
+from sources.scrape.jmx.name_patterns import Pattern, split_bean_name
+from sources.state.reading import Variable
+
+MAX_TEXT = 1 << 20
+"""Bytes of JSON inside a string attribute."""
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+Places = tuple[tuple[str, str], ...]
+MAX_REMEMBERED = 10_000
+_short = reprlib.repr
+
+
+class Unfit(ValueError):
+    """A value that its rule cannot use; `reason` is how it is counted."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(reason, text)
+        self.reason, self.text = reason, text
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A rule met a bean: what its pattern found there, and the labels made so far by what the path found."""
+
+    rule: VariableRule
+    found: dict[str, str]
+    fixed: bool
+    """The path has no places: one variable at most."""
+    labels: dict[tuple[str, ...], dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class MappedName:
+    """A bean's name, worked out; right while its tags are these."""
+
+    tags: Mapping[str, str]
+    compiled: tuple[Compiled, ...]
+
+
+class Mapper:
+    """For one bean server. Used by one thread at a time; remembers as many names as the last answer had."""
+
+    def __init__(self, rules: Sequence[BeanRule], max_variables: int) -> None:
+        self._rules, self._max = tuple(rules), max_variables
+        self._known: dict[str, MappedName] = {}
+
+    def variables(self, answer: BeanAnswer) -> list[Variable]:
+        """At most `max_variables`; never raises for what a server sent: faults go to `answer.faults`."""
+        made: list[Variable] = []
+        known: dict[str, MappedName] = {}
+        for name, bean in answer.beans.items():
+            entry = self._known.get(name)
+            if entry is None or entry.tags != _tags(bean, entry.tags):
+                entry = self._compile(name, bean, answer.faults)
+            known[name] = entry
+            for compiled in entry.compiled:
+                made.extend(_variables(name, bean, compiled, answer.faults))
+        self._known = known
+        if len(made) > self._max:
+            text = f"{len(made)} variables: only the first {self._max} are taken"
+            answer.faults.add("too many series", text, len(made) - self._max)
+            del made[self._max :]
+        return made
+
+    def _compile(self, name: str, bean: Bean, faults: Faults) -> MappedName:
+        split = split_bean_name(name)
+        if split is None:
+            faults.add("bad bean", f"{name!r:.80} is no name of a bean")
+            return MappedName({}, ())
+        tags: dict[str, str] = {}
+        compiled: list[Compiled] = []
+        for rule in self._rules:
+            found = rule.pattern.match(*split)
+            if found is None:
+                continue
+            tags.update(_tags(bean, rule.tags))
+            compiled.extend(
+                Compiled(one, {**found, **tags}, all(step.literal for step in one.path), {}) for one in rule.variables
+            )
+        return MappedName(tags, tuple(compiled))
+
+
+def _tags(bean: Bean, names: Mapping[str, str] | frozenset[str]) -> dict[str, str]:
+    """The text of the tags; one that is missing or no text is empty."""
+    return {name: value if isinstance(value := bean.get(name), str) else "" for name in names}
+
+
+def _variables(name: str, bean: Bean, compiled: Compiled, faults: Faults) -> Iterator[Variable]:
+    rule = compiled.rule
+    for places, leaf in [_leaf(bean, rule.path)] if compiled.fixed else _leaves(bean, rule.path, rule.except_, ()):
+        try:
+            value = _converted(rule, leaf)
+        except Unfit as unfit:
+            faults.add(unfit.reason, f"{name}: {'.'.join(step.text for step in rule.path)}: {unfit.text}")
+            continue
+        if value is not None:
+            yield Variable(rule.name, _labels(compiled, places), value, rule.kind, rule.unit, rule.help)
+
+
+def _labels(compiled: Compiled, places: Places) -> dict[str, str]:
+    key = tuple(text for _, text in places)
+    labels = compiled.labels.get(key)
+    if labels is None:
+        if len(compiled.labels) >= MAX_REMEMBERED:
+            compiled.labels.clear()
+        found = {**compiled.found, **dict(places)}
+        labels = {label: template.render(found) for label, template in compiled.rule.labels.items()}
+        compiled.labels[key] = labels
+    return labels
+
+
+# --- along the path; an end that cannot be reached is yielded as what is wrong with it, and the others go on
+
+
+def _leaf(bean: Bean, path: Sequence[Pattern]) -> tuple[Places, Any]:
+    """What stands at the end of a path without places; None if it is not there."""
+    value: Any = bean
+    for step in path:
+        try:
+            within = _object(value)
+        except Unfit as unfit:
+            return (), unfit
+        if within is None:
+            return (), None
+        value = within.get(step.text)
+    return (), value
+
+
+def _leaves(
+    value: Any, path: Sequence[Pattern], left_out: Sequence[Pattern], places: Places
+) -> Iterator[tuple[Places, Any]]:
+    """Every end of a path, with what stood at its places."""
+    if not path:
+        yield places, value
+        return
+    try:
+        within = _object(value) or {}
+    except Unfit as unfit:
+        yield places, unfit
+        return
+    for key, inner in within.items():
+        found = path[0].match(key)
+        if found is not None and not any(pattern.match(key) is not None for pattern in left_out):
+            yield from _leaves(inner, path[1:], (), (*places, *found.items()))
+
+
+def _object(value: Any) -> Mapping[str, Any] | None:
+    """A composite, a table of keys and values, or JSON in a string, as a mapping; None if there is nothing.
+
+    Raises Unfit for anything else."""
+    if isinstance(value, dict) or value is None:
+        return value
+    if isinstance(value, str) and len(value) <= MAX_TEXT:
+        return _object_in_text(value)
+    if isinstance(value, list) and all(isinstance(row, dict) and isinstance(row.get("key"), str) for row in value):
+        return {row["key"]: row.get("value") for row in value}
+    raise Unfit("wrong type", f"has no parts: {_short(value)}")
+
+
+def _object_in_text(text: str) -> Mapping[str, Any] | None:
+    if not text:
+        return None
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise Unfit("wrong type", f"holds no JSON object: {_short(text)}")
+    return content
+
+
+# --- the value
+
+
+def _converted(rule: VariableRule, leaf: Any) -> Value | None:
+    """The value of a variable, None where there is none. Raises Unfit."""
+    if isinstance(leaf, Unfit):
+        raise leaf
+    if leaf is None:
+        return None
+    if rule.values:
+        leaf = _named(rule, leaf)
+    if rule.type == ValueType.BOOLEAN:
+        return _boolean(leaf)
+    if isinstance(leaf, str):
+        leaf = _NOT_FINITE.get(leaf, leaf)
+    if isinstance(leaf, bool) or not isinstance(leaf, (int, float)):
+        raise Unfit("wrong type", f"no number: {_short(leaf)}")
+    if leaf in rule.missing or leaf != leaf:
+        return None
+    return _double(rule, leaf) if rule.type == ValueType.DOUBLE else _integer(rule, leaf)
+
+
+def _named(rule: VariableRule, leaf: Any) -> int:
+    text = str(leaf).lower() if isinstance(leaf, bool) else str(leaf) if isinstance(leaf, (str, int)) else "?"
+    value = rule.values.get(text, rule.values.get("else"))
+    if value is None:
+        raise Unfit("unknown value", f"{_short(leaf)} is not among {', '.join(rule.values)}")
+    return value
+
+
+def _boolean(leaf: Any) -> bool:
+    if not isinstance(leaf, bool):
+        raise Unfit("wrong type", f"neither true nor false: {_short(leaf)}")
+    return leaf
+
+
+def _integer(rule: VariableRule, number: int | float) -> int:
+    if not isinstance(number, int):
+        raise Unfit("wrong type", f"{_short(number)} is no whole number: give the rule `type: double`")
+    value = number * rule.multiply // rule.divide
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise Unfit("out of range", f"{_short(number)} does not fit into 64 bits")
+    return value
+
+
+def _double(rule: VariableRule, number: int | float) -> float:
+    try:
+        return float(number) * rule.multiply / rule.divide
+    except OverflowError:
+        raise Unfit("out of range", "is too large for a double") from None

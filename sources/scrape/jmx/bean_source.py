@@ -1,0 +1,131 @@
+"""One bean server as a source: asks it, maps its beans and tells restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+import xxhash
+
+from sources.base.errors import Faults
+from sources.delivery.poll_context import PollContext
+from sources.scrape.jmx.bean_answer import BeanAnswer, Start, parse_answers, start_of
+from sources.scrape.jmx.bean_mapper import Mapper
+from sources.scrape.jmx.jolokia import parse_bulk, parse_singles, reads
+from sources.scrape.jmx.mapping_rules import BeanRule, queries
+from sources.scrape.server.http_client import HttpRequest, ask
+from sources.scrape.server.target_source import Pool, ReadingSource
+from sources.state.reading import Reading, ReadingMaker, Variable
+from sources.state.series_memory import SourceSeries
+from sources.targets.bean_target import BeanTarget, JmxTarget, JolokiaTarget
+
+_JSON = "application/json"
+
+
+@dataclass(slots=True)
+class Process:
+    """The JVM that answers now."""
+
+    uuid: bytes
+    birth_ms: int
+    maker: ReadingMaker
+
+
+@dataclass(frozen=True, slots=True)
+class Beans:
+    """What one poll found: variables by the rules, and which process has them."""
+
+    variables: Sequence[Variable]
+    start: Start | None
+    faults: Faults
+
+
+class BeanSource(ReadingSource[Beans]):
+    """A bean server, however it is asked."""
+
+    def __init__(self, target: BeanTarget, shared: PollContext, pool: Pool, rules: Sequence[BeanRule]) -> None:
+        super().__init__(target, shared, pool)
+        self._mapper = Mapper(rules, shared.config.max_bean_series)
+        self._process: Process | None = None
+
+    @abstractmethod
+    def parse(self, raw: Any) -> BeanAnswer:
+        """The beans of an answer. PollError `garbage` if it is none."""
+
+    def read(self, raw: Any) -> Beans:
+        answer = self.parse(raw)
+        start = start_of(answer)
+        return Beans(self._mapper.variables(answer), start, answer.faults)
+
+    def reading(self, content: Beans, series: SourceSeries, time_ms: int) -> Reading:
+        process = self._which(series, content.start, time_ms)
+        if process is not self._process:
+            self.renew()
+        self._process = process
+        made = process.maker.make(content.variables, time_ms)
+        return replace(made, resumes=True, appeared_ms=self._appeared_ms(series, process))
+
+    def _which(self, series: SourceSeries, start: Start | None, time_ms: int) -> Process:
+        """The process that answered; one that does not say when it started is taken for the one before."""
+        if start is not None:
+            text = f"{series.name}\n{start.time_ms}\n{start.name}"
+            uuid = xxhash.xxh3_128_digest(text.encode("utf-8", "surrogatepass"))
+        elif series.last_poll_ms:
+            uuid = series.uuid
+        else:
+            uuid = xxhash.xxh3_128_digest(f"{series.name}\n?{time_ms}".encode())
+        if self._process is not None and self._process.uuid == uuid:
+            return self._process
+        first_ms = min(start.time_ms, time_ms) if start else time_ms
+        birth_ms = series.process_ms if series.uuid == uuid else first_ms
+        return Process(uuid, birth_ms, ReadingMaker(uuid, birth_ms))
+
+    def _appeared_ms(self, series: SourceSeries, process: Process) -> int:
+        """Birth of a series that was not there before: the poll before, if that would have found it; else unknown to
+        us, so that its count is taken as old as the process, and what it shows now never for an increase."""
+        return series.last_poll_ms if self.clean and series.uuid == process.uuid else process.birth_ms
+
+
+class JmxSource(BeanSource):
+    """A server of Hadoop's kind: asked by GET, once for each domain that has rules."""
+
+    def __init__(self, target: JmxTarget, shared: PollContext, pool: Pool, rules: Sequence[BeanRule]) -> None:
+        super().__init__(target, shared, pool, rules)
+        asked = (f"{target.path}?qry={quote(query, safe='*:,=')}" for query in queries(rules))
+        paths = [target.path] if "?" in target.path else asked
+        self._jmx, self._questions = target, [HttpRequest(target.address, path, _JSON) for path in paths]
+
+    async def fetch(self, ip: str) -> list[bytes]:
+        port, limit = self._jmx.port, self.shared.config.max_frame
+        return [(await ask(question, ip, port, limit)).body for question in self._questions]
+
+    def parse(self, raw: list[bytes]) -> BeanAnswer:
+        return parse_answers(raw)
+
+
+class JolokiaSource(BeanSource):
+    """A Jolokia agent: asked for what the rules name, and for nothing else."""
+
+    def __init__(self, target: JolokiaTarget, shared: PollContext, pool: Pool, rules: Sequence[BeanRule]) -> None:
+        super().__init__(target, shared, pool, rules)
+        self._jolokia, self._reads = target, reads(rules)
+        self._body = json.dumps([one.body() for one in self._reads]).encode()
+
+    async def fetch(self, ip: str) -> list[bytes]:
+        target = self._jolokia
+        shown = await asyncio.to_thread(target.access.shown, target.scheme)
+        if target.bulk:
+            questions = [HttpRequest(target.address, f"{target.path}/", _JSON, self._body, shown.headers)]
+        else:
+            paths = (one.path(target.path) for one in self._reads)
+            questions = [HttpRequest(target.address, path, _JSON, headers=shown.headers) for path in paths]
+        name, limit = target.access.server_name or target.host, self.shared.config.max_frame
+        return [(await ask(one, ip, target.port, limit, shown.tls, name)).body for one in questions]
+
+    def parse(self, raw: list[bytes]) -> BeanAnswer:
+        return parse_bulk(raw[0], self._reads) if self._jolokia.bulk else parse_singles(raw, self._reads)

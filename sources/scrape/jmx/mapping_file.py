@@ -1,0 +1,143 @@
+"""Files of mapping rules: YAML whose list `beans` says which attributes become variables. Format: docs/sources.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+from pydantic_core import InitErrorDetails
+
+from artimon.model.labels import validate_labels, validate_name
+from artimon.model.values import Kind, ValueType
+from artimon.runtime.config_file import ConfigFile, parse_config, read_config
+from artimon.runtime.config_model import Section, built, checked, choice, fault, parsed, refusal
+from sources.scrape.jmx.mapping_rules import BeanRule, VariableRule
+from sources.scrape.jmx.name_patterns import (
+    BeanPattern,
+    Pattern,
+    PatternError,
+    Template,
+    parse_bean_pattern,
+    parse_pattern,
+    parse_template,
+)
+
+MAX_RULES = 10_000
+RULE_SETS = ("hbase", "hdfs", "jvm", "kafka", "spark", "zookeeper")
+"""Rule sets of the package, by the names of their files."""
+_TYPES = {"integer": ValueType.INTEGER, "double": ValueType.DOUBLE, "boolean": ValueType.BOOLEAN}
+_KINDS = {"counter": Kind.COUNTER, "gauge": Kind.GAUGE}
+_UNITS = ("bytes", "ms")
+"""Last words of a name that are its unit."""
+_EACH = "each"
+
+
+def _path(text: str) -> tuple[Pattern, ...]:
+    """Steps between dots; `tag.Name` is one attribute."""
+    steps = [text] if text.startswith("tag.") else text.split(".")
+    if not all(steps):
+        raise PatternError(f"{text!r}: want Attribute or Attribute.part.part")
+    return tuple(parse_pattern(step) for step in steps)
+
+
+LabelName = Annotated[str, checked(lambda label: validate_labels({label: ""}))]
+Labels = dict[LabelName, Annotated[Template, parsed(parse_template)]]
+Positive = Annotated[int, Field(gt=0, lt=1 << 62)]
+
+
+class VariableSection(Section):
+    """Variable of an attribute, or of each of `attributes`, whose right side is `<each>` in the labels."""
+
+    name: Annotated[str, checked(validate_name)]
+    attribute: Annotated[str, checked(_path)] = ""
+    attributes: dict[Annotated[str, checked(_path)], str] = Field(default_factory=dict)
+    labels: Labels = Field(default_factory=dict)
+    type: Annotated[ValueType, choice(_TYPES)] = ValueType.INTEGER
+    kind: Annotated[Kind, choice(_KINDS)] = Kind.GAUGE
+    unit: str | None = None
+    help: str = ""
+    multiply: Positive = 1
+    divide: Positive = 1
+    missing: tuple[float, ...] = ()
+    values: dict[str, int] = Field(default_factory=dict)
+    except_: tuple[Annotated[Pattern, parsed(parse_pattern)], ...] = Field(default=(), alias="except")
+
+    @classmethod
+    def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+        if ("attribute" in data) == ("attributes" in data):
+            yield fault("want `attribute:` or `attributes:`, one of the two")
+
+    def rules(self, places: frozenset[str], common: Mapping[str, Template]) -> Iterator[VariableRule]:
+        """Yield the rules. `places` and `common`: named places and labels of the bean. Raises PatternError."""
+        for attribute, each in self.attributes.items() or [(self.attribute, "")]:
+            path = _path(attribute)
+            known = places | {place for step in path for place in step.places} | ({_EACH} if each else frozenset())
+            labels = {**common, **self.labels}
+            for label, template in labels.items():
+                lost = {use for use in template.uses if not use.startswith("tag.")} - known
+                if lost:
+                    raise PatternError(f"label {label}: nothing is named <{min(lost)}>")
+            filled = {label: _filled(one, each) if each else one for label, one in labels.items()}
+            yield self._rule(path, filled)
+
+    def _rule(self, path: tuple[Pattern, ...], labels: Mapping[str, Template]) -> VariableRule:
+        last = self.name.rpartition(".")[2]
+        unit = self.unit if self.unit is not None else last if last in _UNITS else ""
+        same = {"type", "kind", "help", "multiply", "divide", "missing", "values"}
+        return VariableRule(
+            self.name, labels, path, unit=unit, except_=self.except_, **{name: getattr(self, name) for name in same}
+        )
+
+
+class BeanSection(Section):
+    """Variables of the beans that match a pattern."""
+
+    bean: Annotated[BeanPattern, parsed(parse_bean_pattern)]
+    labels: Labels = Field(default_factory=dict)
+    variables: tuple[VariableSection, ...]
+
+    def build(self) -> BeanRule:
+        rules: list[VariableRule] = []
+        for number, variable in enumerate(self.variables):
+            try:
+                rules.extend(variable.rules(self.bean.places, self.labels))
+            except PatternError as error:
+                raise refusal(fault(str(error), "variables", number)) from None
+        uses = {use for rule in rules for template in rule.labels.values() for use in template.uses}
+        return BeanRule(self.bean, tuple(rules), frozenset(use for use in uses if use.startswith("tag.")))
+
+
+class _RuleFile(Section):
+    beans: tuple[Annotated[BeanRule, built(BeanSection)], ...] = Field(description="write `beans:` and a list")
+
+
+@cache
+def rule_set(name: str) -> tuple[BeanRule, ...]:
+    """Return one of RULE_SETS."""
+    return _rules(read_config(resources.files("sources.scrape.jmx") / "rule_sets" / f"{name}.yaml", f"{name}.yaml"))
+
+
+def read_rules(path: Path) -> tuple[BeanRule, ...]:
+    """Return the rules of a file. Raises ConfigFileError."""
+    return _rules(read_config(path, form="yaml"))
+
+
+def parse_rules(text: str, shown: str) -> tuple[BeanRule, ...]:
+    """Return the rules of a text; `shown` names it in errors. Raises ConfigFileError."""
+    return _rules(parse_config(text, shown))
+
+
+def _rules(file: ConfigFile) -> tuple[BeanRule, ...]:
+    beans = file.validate(_RuleFile).beans
+    if sum(len(bean.variables) for bean in beans) > MAX_RULES:
+        raise file.error(f"more than {MAX_RULES} variables: split the file", "beans")
+    return beans
+
+
+def _filled(template: Template, each: str) -> Template:
+    """`<each>` replaced by its text."""
+    return Template(tuple((b + each, "", "") if n == _EACH else (b, n, f) for b, n, f in template.pieces))

@@ -1,0 +1,72 @@
+"""Metadata of a Prometheus page by family: kind, unit and help of each name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from artimon.model.values import Kind
+from sources.scrape.prometheus.page_text import TYPES, parse_told
+
+_SUFFIXES = {
+    "counter": ("_total", "_created"),
+    "histogram": ("_bucket", "_count", "_sum", "_created"),
+    "gaugehistogram": ("_bucket", "_gcount", "_gsum", "_created"),
+    "summary": ("_count", "_sum", "_created"),
+    "info": ("_info",),
+}
+_COUNTING = {
+    "counter": ("", "_total"),
+    "histogram": ("_bucket", "_count", "_sum"),
+    "summary": ("_count", "_sum"),
+}
+CREATED = "_created"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What is told of the samples that share a name but for its suffix. `type` "" if it is not told."""
+
+    name: str
+    type: str = ""
+    help: str = ""
+    unit: str = ""
+
+    def kind(self, sample: str) -> Kind:
+        """What a sample of that name means: buckets, counts and sums of histograms and summaries only grow."""
+        if sample[len(self.name) :] in _COUNTING.get(self.type, ()):
+            return Kind.COUNTER
+        return Kind.UNKNOWN if self.type in ("", "unknown", "untyped") else Kind.GAUGE
+
+
+class Families:
+    """The metadata of one page."""
+
+    def __init__(self, lines: Iterable[bytes] = ()) -> None:
+        told: dict[str, dict[str, str]] = {}
+        for line in lines:
+            one = parse_told(line)
+            if one is not None and (one.what != "TYPE" or one.value in TYPES):
+                told.setdefault(one.name, {}).setdefault(one.what, one.value)
+        self._by_name = {
+            name: Family(name, has.get("TYPE", ""), has.get("HELP", ""), has.get("UNIT", ""))
+            for name, has in told.items()
+        }
+
+    def of(self, sample: str) -> Family:
+        """The family of a sample: of its own name, or of a name without a suffix that the family's type allows."""
+        found = self._by_name.get(sample)
+        if found is not None:
+            return found
+        head, underscore, tail = sample.rpartition("_")
+        found = self._by_name.get(head)
+        if found is not None and underscore + tail in _SUFFIXES.get(found.type, ()):
+            return found
+        return Family(sample)
+
+    def created(self, sample: str) -> str:
+        """The family whose samples a sample such as `x_created` tells the birth of, "" if it is no such sample."""
+        if not sample.endswith(CREATED):
+            return ""
+        family = self.of(sample)
+        return family.name if family.name != sample else ""

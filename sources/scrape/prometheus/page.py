@@ -1,0 +1,232 @@
+"""From the bytes of a Prometheus page to columns, again and again for one target. For a thread: nothing here touches
+what a source remembers.
+
+What stands for a series is parsed once, as long as its bytes and the metadata of the page stay the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.values import ValueType
+from sources.base.errors import Faults, LineError, PollError
+from sources.base.line_text import SPACE
+from sources.scrape.prometheus.families import Families
+from sources.scrape.prometheus.page_text import parse_sample, parse_value
+from sources.state.reading import Schema
+from sources.state.series_births import Ints
+
+OPENMETRICS = b"application/openmetrics-text"
+_WITHIN = frozenset({"le", "quantile"})
+"""Labels that tell apart the samples of one histogram or summary."""
+_OLD = 4
+"""When so many times the series of a page are known, most of them are gone: all are forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageLimits:
+    """What is taken at most of one page; beyond it the rest is left out and counted."""
+
+    series: int = 50_000
+    lines: int = 400_000
+    line_bytes: int = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """n samples, `values` as float64; `created_ms` as in `Reading`. `ignored`: what Artimon has no use for."""
+
+    schema: Schema
+    values: npt.NDArray[np.float64]
+    created_ms: Ints | None
+    faults: Faults
+    ignored: Mapping[str, int]
+
+
+class _Lines:
+    """Samples in the making: column and value of each."""
+
+    def __init__(self) -> None:
+        self.column: list[int] = []
+        self.value: list[float] = []
+        self.faults = Faults()
+        self.ignored: Counter[str] = Counter()
+
+    def add(self, column: int, value: float) -> None:
+        self.column.append(column)
+        self.value.append(value)
+
+
+class PageReader:
+    """Reads the pages of one target. `own`: labels of the target, which a page that gives them too loses to, under the
+    name `exported_…`, as in Prometheus."""
+
+    def __init__(self, own: frozenset[str] = frozenset(), limits: PageLimits | None = None) -> None:
+        self._own, self._limits = own, limits or PageLimits()
+        self._meta: list[bytes] | None = None
+        self._families = Families()
+        self._made = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._known: dict[bytes, int] = {}
+        self._by_key: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
+        self._names: list[str] = []
+        self._labels: list[dict[str, str]] = []
+        self._groups: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
+        self._group: list[int] = []
+        self._creates: list[bool] = []
+        self._shown: Ints = np.zeros(0, np.int64)
+        self._schema: Schema | None = None
+
+    def read(self, data: bytes, openmetrics: bool, ended: bool) -> Page:
+        """The samples of a page; `ended`: it is known to be whole. PollError `garbage` if it is none."""
+        lines = data.split(b"\n")
+        made = _Lines()
+        self._close(lines, made, openmetrics, ended)
+        meta = [line for line in lines if line.startswith(b"#")]
+        if meta != self._meta or len(self._known) > _OLD * self._limits.series:
+            self._meta, self._families = meta, Families(meta)
+            self._forget()
+        self._take(lines, made)
+        if made.faults.counts and not made.column:
+            text = next(iter(made.faults.examples.values()))
+            raise PollError("garbage", f"no samples in the answer, which begins {data[:40]!r}: {text}")
+        return self._page(made)
+
+    def _close(self, lines: list[bytes], made: _Lines, openmetrics: bool, ended: bool) -> None:
+        """Leave out what is not known to be whole, and what is too much."""
+        last = lines.pop()
+        if last and (ended or openmetrics):
+            lines.append(last)
+        elif last:
+            made.faults.add("half-written", f"line {len(lines) + 1}: the answer ends without a newline: not taken")
+        if openmetrics:
+            if not lines or lines[-1].strip(SPACE) != b"# EOF":
+                raise PollError("garbage", "the answer does not end with # EOF: it was cut")
+            lines.pop()
+        if len(lines) > self._limits.lines:
+            text = f"more than {self._limits.lines:,} lines: the rest is not read"
+            made.faults.add("page limit", text, len(lines) - self._limits.lines)
+            del lines[self._limits.lines :]
+
+    def _take(self, lines: Sequence[bytes], made: _Lines) -> None:
+        """The short way is for a series whose bytes are known, and nothing but a number after it."""
+        known = self._known
+        for number, line in enumerate(lines, 1):
+            text, _, value = line.rpartition(b" ")
+            at = known.get(text)
+            if at is None or b"_" in value:
+                self._other(line, number, made)
+                continue
+            try:
+                made.add(at, float(value))
+            except ValueError:
+                self._other(line, number, made)
+
+    def _other(self, line: bytes, number: int, made: _Lines) -> None:
+        """Any line: metadata, a blank one, one with a time, a series seen for the first time, a bad one."""
+        stripped = line.strip(SPACE)
+        if not stripped or stripped.startswith(b"#"):
+            return
+        if len(line) > self._limits.line_bytes:
+            made.faults.add("bad line", f"line {number}: longer than {self._limits.line_bytes:,} bytes")
+            return
+        try:
+            if not self._timed(stripped, made):
+                self._parsed(stripped, made)
+        except LineError as error:
+            made.faults.add("bad line", f"line {number}: {error}")
+
+    def _timed(self, line: bytes, made: _Lines) -> bool:
+        """Whether it is a known series with a value and a time, which is taken here."""
+        rest, _, time = line.rpartition(b" ")
+        text, _, value = rest.rpartition(b" ")
+        at = self._known.get(text)
+        if at is None or not time.lstrip(b"-").replace(b".", b"", 1).isdigit():
+            return False
+        made.add(at, parse_value(value))
+        made.ignored["timestamp"] += 1
+        return True
+
+    def _parsed(self, line: bytes, made: _Lines) -> None:
+        sample = parse_sample(line)
+        made.ignored["timestamp"] += sample.timed
+        made.ignored["exemplar"] += sample.exemplar
+        at = self._known.get(sample.text)
+        if at is None:
+            at = self._known[sample.text] = self._column(sample.name, sample.labels)
+        made.add(at, sample.value)
+
+    def _column(self, name: str, labels: Mapping[str, str]) -> int:
+        labels = {self._exported(label, labels): value for label, value in labels.items() if value}
+        key = (name, frozenset(labels.items()))
+        at = self._by_key.get(key)
+        if at is not None:
+            return at
+        at = self._by_key[key] = len(self._names)
+        created = self._families.created(name)
+        outer = frozenset((label, value) for label, value in labels.items() if label not in _WITHIN)
+        group = (created or self._families.of(name).name, outer)
+        self._names.append(name)
+        self._labels.append(labels)
+        self._creates.append(bool(created))
+        self._group.append(self._groups.setdefault(group, len(self._groups)))
+        return at
+
+    def _exported(self, label: str, others: Mapping[str, str]) -> str:
+        if label not in self._own:
+            return label
+        while label in self._own or label in others:
+            label = "exported_" + label
+        return label
+
+    def _page(self, made: _Lines) -> Page:
+        column, value = np.array(made.column, np.int64), np.array(made.value, np.float64)
+        _, first = np.unique(column, return_index=True)
+        if len(first) < len(column):
+            twice = self._names[int(np.delete(column, first)[0])]
+            made.faults.add("same series twice", f"{twice}: the first one counts", len(column) - len(first))
+            first.sort()
+            column, value = column[first], value[first]
+        most = self._limits.series
+        if len(column) > most:
+            made.faults.add("too many series", f"more than {most:,}: the others are not taken", len(column) - most)
+            column, value = column[:most], value[:most]
+        creates = np.array(self._creates, np.bool_)[column]
+        created_ms = self._created(column, value, creates) if bool(creates.any()) else None
+        column, value = column[~creates], value[~creates]
+        return Page(self._schema_of(column), value, created_ms, made.faults, made.ignored)
+
+    def _created(self, column: Ints, value: npt.NDArray[np.float64], creates: npt.NDArray[np.bool_]) -> Ints:
+        """Of each sample that is none itself: the birth that `…_created` tells, in ms; 0 if it is none or absurd."""
+        group = np.array(self._group, np.int64)[column]
+        born = np.zeros(len(self._groups), np.int64)
+        told = value[creates] * 1000
+        good = np.isfinite(told) & (told > 0) & (told < 1 << 53)
+        born[group[creates][good]] = told[good].astype(np.int64)
+        return born[group[~creates]]
+
+    def _schema_of(self, column: Ints) -> Schema:
+        if self._schema is not None and np.array_equal(column, self._shown):
+            return self._schema
+        self._made += 1
+        names = [self._names[at] for at in column.tolist()]
+        families = {name: self._families.of(name) for name in set(names)}
+        kinds = {name: int(family.kind(name)) for name, family in families.items()}
+        self._shown = column
+        self._schema = Schema(
+            self._made.to_bytes(16, "big"),
+            names,
+            [self._labels[at] for at in column.tolist()],
+            np.full(len(names), ValueType.DOUBLE, np.uint8),
+            np.array([kinds[name] for name in names], np.uint8),
+            {name: family.help for name, family in families.items() if family.help},
+            {name: family.unit for name, family in families.items() if family.unit},
+        )
+        return self._schema

@@ -1,0 +1,89 @@
+"""One Prometheus page as a source: names kept, labels of its target added, births by what the page tells."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import xxhash
+
+from sources.base.errors import PollError
+from sources.delivery.poll_context import PollContext
+from sources.scrape.prometheus.page import OPENMETRICS, Page, PageLimits, PageReader
+from sources.scrape.server.http_client import HttpAnswer, HttpRequest, ask
+from sources.scrape.server.target_source import Pool, ReadingSource
+from sources.state.reading import Reading
+from sources.state.relabel import Rules
+from sources.state.series_memory import SourceSeries
+from sources.targets.http_target import Target
+from sources.targets.page_target import PrometheusTarget
+
+ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+UNKNOWN_MS = 1
+"""Birth of what may have counted for any time before: so long ago that its first value is no increase to anybody."""
+
+
+class PageSource(ReadingSource[Page]):
+    """What yields a Prometheus page, however it is had. The process behind a page cannot be told: its series go on
+    until one falls, or tells of another birth."""
+
+    def __init__(
+        self, target: Target, shared: PollContext, pool: Pool, reader: PageReader, rules: Rules | None
+    ) -> None:
+        super().__init__(target, shared, pool, rules)
+        self._reader = reader
+        self.timestamps = self.exemplars = 0
+        """Ignored so far."""
+
+    @property
+    def appears(self) -> bool:
+        """What is new on a page with no faults began since the page before."""
+        return True
+
+    def reading(self, content: Page, series: SourceSeries, time_ms: int) -> Reading:
+        self.timestamps += content.ignored.get("timestamp", 0)
+        self.exemplars += content.ignored.get("exemplar", 0)
+        uuid = xxhash.xxh3_128_digest(series.name.encode())
+        return Reading(
+            uuid,
+            UNKNOWN_MS,
+            time_ms,
+            content.schema,
+            content.values.view(np.int64),
+            resumes=True,
+            appeared_ms=series.last_poll_ms if self.appears and self.clean and series.uuid == uuid else UNKNOWN_MS,
+            created_ms=content.created_ms,
+        )
+
+
+class PrometheusSource(PageSource):
+    """A page that is had by HTTP."""
+
+    def __init__(self, target: PrometheusTarget, shared: PollContext, pool: Pool) -> None:
+        job = target.job
+        own = frozenset() if job.honor_labels else frozenset({"job", "instance", *job.labels, *target.own})
+        reader = PageReader(own, PageLimits(job.max_series))
+        super().__init__(target, shared, pool, reader, Rules(job.rules) if job.rules else None)
+        self._page, self._job = target, job
+
+    @property
+    def deadline_s(self) -> float:
+        return self._job.deadline_s or self.shared.config.deadline_s
+
+    @property
+    def appears(self) -> bool:
+        return not self._job.proxy
+
+    async def fetch(self, ip: str) -> HttpAnswer:
+        job = self._job
+        shown = await asyncio.to_thread(job.access.shown, self._page.scheme)
+        headers = {**shown.headers, "X-Prometheus-Scrape-Timeout-Seconds": f"{self.deadline_s:g}"}
+        question = HttpRequest(self._page.address, self._page.path, ACCEPT, headers=headers)
+        name = job.access.server_name or self._page.host
+        return await ask(question, ip, self._page.port, job.max_bytes, shown.tls, name)
+
+    def read(self, raw: HttpAnswer) -> Page:
+        kind = raw.headers.get(b"content-type", b"text/plain").partition(b";")[0].strip().lower()
+        if kind == b"text/html":
+            raise PollError("garbage", f"a page for people, not a Prometheus one; it begins {raw.body[:40]!r}")
+        return self._reader.read(raw.body, kind == OPENMETRICS, raw.ended)

@@ -1,0 +1,100 @@
+"""Runs a script once: what it writes, within limits, and nothing of it left over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+
+from artimon.settings import child_environment
+from sources.base.errors import PollError
+from sources.targets.script_target import Script
+
+_COMPLAINT = 300
+"""Bytes of what a script wrote to standard error that are shown."""
+_INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+
+class _Output(asyncio.SubprocessProtocol):
+    """What a script writes. `ended` is done once it has exited and nobody holds its output any more, or has written too
+    much."""
+
+    def __init__(self, limit: int) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.written, self._complaint = bytearray(), b""
+        self._limit, self._running = limit, {"process", 1, 2}
+
+    @property
+    def complaint(self) -> str:
+        """The end of what it wrote to standard error, on one line."""
+        return " ".join(self._complaint.decode("utf-8", "replace").split())
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            self._complaint = (self._complaint + data)[-_COMPLAINT:]
+            return
+        self.written += data
+        if len(self.written) > self._limit and not self.ended.done():
+            text = f"more than {self._limit} bytes: raise its `max_bytes:`, or write less"
+            self.ended.set_exception(PollError("output too large", text))
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
+        self._over(fd)
+
+    def process_exited(self) -> None:
+        self._over("process")
+
+    def _over(self, part: int | str) -> None:
+        self._running.discard(part)
+        if not self._running and not self.ended.done():
+            self.ended.set_result(None)
+
+
+async def run_script(script: Script) -> bytes:
+    """What it wrote to standard output. PollError: not started, wrote too much, or ended with another code than 0; the
+    caller has the deadline. If it is not over by itself its whole process group is killed."""
+    start = asyncio.ensure_future(_start(script))
+    try:
+        # a start that is called off halfway would wait until nobody holds the pipes any more: it is let come to its end
+        transport, output = await asyncio.shield(start)
+    except asyncio.CancelledError:
+        start.add_done_callback(_give_up)
+        raise
+    except (OSError, ValueError) as error:
+        raise PollError("not started", f"{script.command[0]}: {error}") from error
+    over = False
+    try:
+        await output.ended
+        over = True
+    finally:
+        _end(transport, over)
+    code = transport.get_returncode()
+    if code:
+        how = f"ended by signal {-code}" if code < 0 else f"ended with {code}"
+        raise PollError("exit code", f"{how}{': ' + output.complaint if output.complaint else ''}")
+    return bytes(output.written)
+
+
+async def _start(script: Script) -> tuple[asyncio.SubprocessTransport, _Output]:
+    inherited = {name: value for name, value in child_environment({}).items() if name in _INHERITED}
+    return await asyncio.get_running_loop().subprocess_exec(
+        lambda: _Output(script.max_bytes),
+        *script.command,
+        stdin=asyncio.subprocess.DEVNULL,
+        env={**inherited, **script.environment},
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def _end(transport: asyncio.SubprocessTransport, over: bool) -> None:
+    if not over:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(transport.get_pid(), signal.SIGKILL)
+    transport.close()  # and its pipes, whoever else holds them
+
+
+def _give_up(start: asyncio.Task[tuple[asyncio.SubprocessTransport, _Output]]) -> None:
+    if not start.cancelled() and start.exception() is None:
+        _end(start.result()[0], over=False)

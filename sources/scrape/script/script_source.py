@@ -1,0 +1,94 @@
+"""One script as a source: run at a period, its output taken as drop-in lines or as a Prometheus page."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from sources.base.errors import EXAMPLE, Faults
+from sources.delivery.poll_context import PollContext
+from sources.dropin.file_parser import Columns
+from sources.dropin.file_source import DropinFile, Look
+from sources.dropin.folder_files import FileLimits
+from sources.dropin.series_owners import SeriesOwners
+from sources.dropin.take import take
+from sources.scrape.prometheus.page import Page, PageReader
+from sources.scrape.prometheus.page_source import PageSource
+from sources.scrape.script.script_run import run_script
+from sources.scrape.server.target_source import Pool, TargetSource
+from sources.state.series_memory import SourceSeries
+from sources.targets.script_target import Script
+
+
+class _Running:
+    """What every source is that runs a script: a part of a TargetSource."""
+
+    eager = False
+    shared: PollContext
+    _script: Script
+
+    @property
+    def period_ms(self) -> int:
+        return self._script.period_ms or self.shared.config.period_ms
+
+    @property
+    def deadline_s(self) -> float:
+        return self._script.deadline_s
+
+    async def fetch(self, ip: str) -> bytes:  # noqa: ARG002
+        return await run_script(self._script)
+
+
+class PageScript(_Running, PageSource):
+    """A script that writes a Prometheus page."""
+
+    def __init__(self, script: Script, shared: PollContext, pool: Pool) -> None:
+        super().__init__(script, shared, pool, PageReader(), None)
+        self._script = script
+
+    def read(self, raw: bytes) -> Page:
+        return self._reader.read(raw, raw.rstrip().endswith(b"# EOF"), ended=True)
+
+
+class LineScript(_Running, TargetSource[Look]):
+    """A script that writes the lines of drop-in files, with times of their own: each counts once."""
+
+    def __init__(self, script: Script, shared: PollContext, pool: Pool, owners: SeriesOwners) -> None:
+        super().__init__(script, shared, pool)
+        self._script, self._owners = script, owners
+        self._file: DropinFile | None = None
+        self._run = 0
+
+    def read(self, raw: bytes) -> Look:
+        self._run += 1
+        return self._lines().heard(raw, self._run, self.shared.clock.now_ms())
+
+    async def deliver(self, content: Look, series: SourceSeries, time_ms: int) -> int:  # noqa: ARG002
+        columns = content.columns
+        if columns is None:
+            return 0
+
+        def tell(told: Columns) -> None:
+            self.tell(_faults(told))
+
+        return await take(self._lines(), content, columns, self.shared.delivery, self._owners, asyncio.to_thread, tell)
+
+    def _lines(self) -> DropinFile:
+        series = self.known_series()
+        if self._file is None or self._file.series is not series:
+            series.sync = True
+            self._owners.learn(series)
+            rules = self.shared.delivery.rules.for_source(series.name)
+            limits = FileLimits(file_bytes=self._script.max_bytes)
+            path = Path(self._script.command[0])
+            self._file = DropinFile(path, series, self.labels, limits, self._owners, rules)
+        return self._file
+
+
+def _faults(columns: Columns) -> Faults:
+    """What was refused of the lines of a script, as of any other answer."""
+    faults = Faults()
+    for one in columns.refused.named:
+        faults.examples.setdefault(one.reason, f"line {one.line}: {one.text}"[:EXAMPLE])
+    faults.counts.update(columns.refused.counts)
+    return faults

@@ -1,0 +1,172 @@
+"""A small HTTP client for the servers that agents ask: one question a connection, a limit on the answer. Redirects are
+not followed, and nothing is unpacked: what comes is what was asked for, or an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sources.base.errors import PollError
+
+MAX_HEAD = 32_768
+_CHUNK = 1 << 16
+_MAX_SIZE_LINE = 1_024
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: |$)")
+_HEX = re.compile(rb"[0-9A-Fa-f]{1,15}")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """What is asked. `address` is the Host header, `headers` are added; with a `body` it is a POST."""
+
+    address: str
+    path: str
+    accept: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def encoded(self) -> bytes:
+        """The bytes on the wire."""
+        lines = [
+            f"{'GET' if self.body is None else 'POST'} {self.path} HTTP/1.1",
+            f"Host: {self.address}",
+            f"Accept: {self.accept}",
+            "Accept-Encoding: identity",
+            "User-Agent: artimon",
+            "Connection: close",
+            *(f"{name}: {value}" for name, value in self.headers.items()),
+        ]
+        if self.body is not None:
+            lines += ["Content-Type: application/json", f"Content-Length: {len(self.body)}"]
+        return "\r\n".join([*lines, "", ""]).encode("ascii") + (self.body or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """A good answer; names of `headers` in small letters. `ended`: the server said where the body ends, so that what
+    came is all of it."""
+
+    headers: Mapping[bytes, bytes]
+    body: bytes
+    ended: bool
+
+
+async def ask(
+    question: HttpRequest, ip: str, port: int, limit: int, tls: ssl.SSLContext | None = None, server_name: str = ""
+) -> HttpAnswer:
+    """The answer with status 200, `limit` bytes at most. PollError with the reason; the caller has the deadline."""
+    try:
+        reader, writer = await asyncio.open_connection(
+            ip, port, limit=MAX_HEAD, ssl=tls, server_hostname=server_name if tls is not None else None
+        )
+    except ConnectionRefusedError as error:
+        raise PollError("refused", "nothing listens there") from error
+    except ssl.SSLError as error:
+        raise PollError("tls", f"{error}: check the certificates, and whether the server speaks TLS") from error
+    except OSError as error:
+        raise PollError("network", str(error)) from error
+    except ValueError as error:  # a name that no certificate can have
+        raise PollError("tls", f"{server_name!r:.80}: {error}") from error
+    try:
+        writer.write(question.encoded())
+        return await _read(reader, limit)
+    except asyncio.IncompleteReadError as error:
+        raise PollError("closed", f"closed within its body, after {len(error.partial)} bytes of a chunk") from error
+    except OSError as error:
+        raise PollError("network", str(error)) from error
+    finally:
+        writer.close()
+
+
+async def _read(reader: asyncio.StreamReader, limit: int) -> HttpAnswer:
+    headers = await _head(reader)
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise PollError(
+            "garbage", f"the body is packed ({headers[b'content-encoding'][:20]!r}), which was not asked for"
+        )
+    coding = headers.get(b"transfer-encoding", b"identity").lower()
+    if coding == b"chunked":
+        return HttpAnswer(headers, await _chunks(reader, limit), True)
+    if coding != b"identity":
+        raise PollError("garbage", f"Transfer-Encoding {coding[:40]!r}")
+    announced = _length(headers)
+    if announced is not None and announced > limit:
+        raise PollError("answer too large", f"{announced} bytes announced: at most {limit}")
+    body = await _body(reader, announced, limit)
+    if announced is not None and len(body) < announced:
+        raise PollError("closed", f"closed after {len(body)} of {announced} bytes")
+    return HttpAnswer(headers, body, announced is not None)
+
+
+async def _body(reader: asyncio.StreamReader, announced: int | None, limit: int) -> bytes:
+    body = bytearray()
+    while announced is None or len(body) < announced:
+        more = await reader.read(_CHUNK if announced is None else min(_CHUNK, announced - len(body)))
+        if not more:
+            break
+        body += more
+        if len(body) > limit:
+            raise PollError("answer too large", f"more than {limit} bytes")
+    return bytes(body)
+
+
+async def _chunks(reader: asyncio.StreamReader, limit: int) -> bytes:
+    """The body that comes in chunks; what follows the last one is not read."""
+    body = bytearray()
+    while True:
+        try:
+            line = await reader.readuntil(b"\r\n")
+        except asyncio.LimitOverrunError as error:
+            raise PollError("garbage", "no size of a chunk") from error
+        size = line[:_MAX_SIZE_LINE].partition(b";")[0].strip()
+        if not _HEX.fullmatch(size):
+            raise PollError("garbage", f"size of a chunk: {size[:20]!r}")
+        length = int(size, 16)
+        if length == 0:
+            return bytes(body)
+        if len(body) + length > limit:
+            raise PollError("answer too large", f"more than {limit} bytes")
+        body += await reader.readexactly(length)
+        if await reader.readexactly(2) != b"\r\n":
+            raise PollError("garbage", "a chunk is longer than it says")
+
+
+async def _head(reader: asyncio.StreamReader) -> dict[bytes, bytes]:
+    """The headers of a good answer, names in small letters."""
+    try:
+        text = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError as error:
+        if not error.partial:
+            raise PollError("closed", "closed without an answer") from error
+        raise PollError("garbage", f"no HTTP: it begins {error.partial[:40]!r}") from error
+    except asyncio.LimitOverrunError as error:
+        raise PollError("garbage", f"no end of the headers within {MAX_HEAD} bytes") from error
+    first, *lines = text.split(b"\r\n")
+    found = _STATUS.match(first)
+    if not found:
+        raise PollError("garbage", f"no HTTP: it begins {first[:40]!r}")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+    if found[1] != b"200":
+        raise PollError("http status", _refusal(first, found[1], headers))
+    return headers
+
+
+def _refusal(first: bytes, status: bytes, headers: dict[bytes, bytes]) -> str:
+    text = first.decode("latin-1").partition(" ")[2][:80]
+    if status[:1] == b"3":
+        to = headers.get(b"location", b"").decode("latin-1")[:100]
+        return f"{text}: redirects are not followed (to {to!r}); give the address where they lead"
+    return text
+
+
+def _length(headers: dict[bytes, bytes]) -> int | None:
+    text = headers.get(b"content-length")
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 18:
+        raise PollError("garbage", f"Content-Length {text[:40]!r}")
+    return int(text)

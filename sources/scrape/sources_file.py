@@ -1,0 +1,109 @@
+"""File of foreign sources: Prometheus pages, bean servers, scripts, rules for all series. Format: docs/foreign.md."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, RootModel, model_validator
+
+from artimon.runtime.config_file import ConfigFileError, Problem, parse_config, read_config
+from artimon.runtime.config_model import Section, Steps, built, fault, refuse, repeated
+from sources.scrape.sections import (
+    JobSection,
+    JolokiaSection,
+    Pages,
+    PageSection,
+    RelabelRules,
+    ScriptSection,
+    TargetGroup,
+)
+from sources.state.relabel import RelabelRule
+from sources.targets.bean_target import JmxTarget, JolokiaTarget
+from sources.targets.page_target import Job, PrometheusTarget
+from sources.targets.script_target import Script
+
+MAX_TARGETS = 2_000
+MAX_SCRIPTS = 100
+
+
+class SourcesFile(Section):
+    """Content of the file. Read with its `folder` as context."""
+
+    pages: tuple[Annotated[Pages, built(JobSection)], ...] = Field(default=(), alias="prometheus")
+    jmx: tuple[Annotated[JmxTarget, built(PageSection)], ...] = ()
+    jolokia: tuple[Annotated[JolokiaTarget, built(JolokiaSection)], ...] = ()
+    scripts: tuple[Annotated[Script, built(ScriptSection)], ...] = Field(default=(), max_length=MAX_SCRIPTS)
+    relabel: RelabelRules = ()
+
+    @cached_property
+    def rules(self) -> tuple[RelabelRule, ...]:
+        """Rules for the series of all sources."""
+        return tuple(rule.build(f"relabel[{number}]") for number, rule in enumerate(self.relabel, 1))
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        refuse(repeated(self._names()))
+        places = [("prometheus", i, "targets", j) for i, one in enumerate(self.pages) for j in range(len(one.targets))]
+        for place in places[MAX_TARGETS : MAX_TARGETS + 1]:
+            refuse([fault(f"more than {MAX_TARGETS} targets: give some of them to another agent", *place)])
+        return self
+
+    def _names(self) -> Iterator[tuple[str, Steps]]:
+        for at, pages in enumerate(self.pages):
+            yield f"job {pages.job.name}", ("prometheus", at, "job")
+            for rule_at, rule in enumerate(pages.job.rules):
+                yield f"rule {rule.name}", ("prometheus", at, "rules", rule_at, "name")
+            for target_at, target in enumerate(pages.targets):
+                name = f"instance {target.instance} of job {target.job.name}"
+                yield name, ("prometheus", at, "targets", target_at)
+        for kind, servers in (("jmx", self.jmx), ("jolokia", self.jolokia)):
+            yield from ((f"bean server {one.context}/{one.instance}", (kind, at)) for at, one in enumerate(servers))
+        yield from ((f"script {one.name}", ("scripts", at, "name")) for at, one in enumerate(self.scripts))
+        yield from ((f"rule {one.name}", ("relabel", at, "name")) for at, one in enumerate(self.rules))
+
+
+class TargetsFile(RootModel[tuple[TargetGroup, ...]]):
+    """File of targets as Prometheus has it. Read with the `job` as context."""
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        refuse(
+            repeated(
+                (f"instance {target.instance}", (at, "targets", target_at))
+                for at, group in enumerate(self.root)
+                for target_at, target in enumerate(group.targets)
+            )
+        )
+        return self
+
+
+def read_sources(path: Path) -> SourcesFile:
+    """Return the content of a file. Raises FileNotFoundError, and ConfigFileError if it cannot be used.
+
+    A file that everybody may write names no scripts: they would run as the agent."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigFileError([Problem(str(path), 1, 1, f"{error.strerror}: let the agent read it")]) from error
+    file = read_config(path, form="yaml")
+    found = file.validate(SourcesFile, folder=path.parent)
+    if found.scripts and mode & stat.S_IWOTH:
+        raise file.error("everybody may write it, so its scripts are not run: `chmod o-w` it")
+    return found
+
+
+def parse_sources(text: str, shown: str, folder: Path) -> SourcesFile:
+    """Return the content of a text; paths in it are relative to `folder`. Raises ConfigFileError."""
+    return parse_config(text, shown).validate(SourcesFile, folder=folder)
+
+
+def read_targets(path: Path, job: Job) -> tuple[PrometheusTarget, ...]:
+    """Return the targets of a file: a list of `targets:` and `labels:`, JSON or YAML. Raises ConfigFileError."""
+    groups = read_config(path, form="yaml").validate(TargetsFile, job=job)
+    return tuple(target for group in groups.root for target in group.targets)

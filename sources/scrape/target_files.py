@@ -1,0 +1,91 @@
+"""The targets of Prometheus jobs: those of the file of sources, and those of files of targets, which may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from artimon.runtime.config_file import ConfigFileError
+from sources.dropin.folder_files import Signature
+from sources.scrape.sections import Pages
+from sources.scrape.sources_file import MAX_TARGETS, read_targets
+from sources.targets.page_target import Job, PrometheusTarget
+
+MAX_FILES = 1_000
+GONE_LOOKS = 5
+"""A file that is missing at so many looks in a row has no more targets: some producers unlink before they rename."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A file of targets as it was when it could be read last."""
+
+    targets: tuple[PrometheusTarget, ...] = ()
+    seen: Signature | None = None
+    missing: int = 0
+
+
+class TargetFiles:
+    """Looked at by one thread at a time. A file that cannot be read keeps the targets that it had."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], _Known] = {}
+
+    def look(self, pages: Iterable[Pages]) -> tuple[list[PrometheusTarget], list[str]]:
+        """All targets, each instance of a job once, and what is wrong with the files."""
+        found: dict[tuple[str, str], PrometheusTarget] = {}
+        problems: list[str] = []
+        used: set[tuple[str, str]] = set()
+        for one in pages:
+            for target in (*one.targets, *self._of_files(one, problems, used)):
+                first = found.setdefault((target.job.name, target.instance), target)
+                if first is not target:
+                    problems.append(
+                        f"{target}: instance {target.instance} of job {target.job.name} is {first.url} already"
+                    )
+        for key in self._known.keys() - used:
+            del self._known[key]
+        if len(found) > MAX_TARGETS:
+            problems.append(f"{len(found):,} targets: only the first {MAX_TARGETS:,} are polled")
+        return list(found.values())[:MAX_TARGETS], problems
+
+    def _of_files(self, pages: Pages, problems: list[str], used: set[tuple[str, str]]) -> Iterator[PrometheusTarget]:
+        names = [name for pattern in pages.files for name in self._matching(pages.job, pattern, problems)]
+        if len(names) > MAX_FILES:
+            problems.append(f"job {pages.job.name}: {len(names):,} files: at most {MAX_FILES:,} are read")
+        for name in names[:MAX_FILES]:
+            used.add((pages.job.name, name))
+            yield from self._of_file(pages.job, name, problems)
+
+    def _matching(self, job: Job, pattern: str, problems: list[str]) -> list[str]:
+        """Names that fit, and those that did before and have not been missing for long."""
+        path = Path(pattern)
+        before = [name for known_job, name in self._known if known_job == job.name and Path(name).match(pattern)]
+        try:
+            here = [str(one) for one in path.parent.glob(path.name)] if "*" in path.name else [pattern]
+        except OSError as error:
+            problems.append(f"job {job.name}: {path.parent}: {error.strerror}")
+            return sorted(before)
+        return sorted({*here, *before})
+
+    def _of_file(self, job: Job, name: str, problems: list[str]) -> tuple[PrometheusTarget, ...]:
+        known = self._known.setdefault((job.name, name), _Known())
+        path = Path(name)
+        try:
+            seen = Signature.of(path.stat())
+            known.missing = 0
+            if seen != known.seen or any(target.job is not job for target in known.targets):
+                known.targets = read_targets(path, job)
+                known.seen = seen
+        except FileNotFoundError:
+            known.missing += 1
+            if known.missing >= GONE_LOOKS:
+                known.targets, known.seen = (), None
+            problems.append(f"job {job.name}: {name} does not exist")
+        except (ConfigFileError, OSError) as error:
+            known.seen = None
+            kept = f": its {len(known.targets)} targets of before are kept" if known.targets else ""
+            said = str(error).replace("\n", "; ")
+            problems.append(f"job {job.name}: {said}{kept}")
+        return known.targets

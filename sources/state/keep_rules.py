@@ -1,0 +1,126 @@
+"""Retention of samples: rules that give series their class of retention by name, and polls that are divided
+by it, because a batch is of one class. What a class means in days, the compactor is told (docs/operations.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import re2
+
+from artimon.model.batch import DEFAULT_KEEP, Polled, Samples
+from sources.state.relabel import RuleError, compile_regex
+from sources.state.series_memory import SourceSeries
+
+MAX_CLASSES = 20
+"""The classes of a platform, `default` included: each has files of its own in every hour of the raw table."""
+MAX_NAMES = 100_000
+"""So many names are remembered with their class."""
+_CLASS = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class KeepRuleError(ValueError):
+    """The text of a rule, or all of them together, cannot be used. The message says why and what to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRule:
+    """Series whose whole name fits `pattern` (RE2) are of the class `keep`."""
+
+    pattern: re2._Regexp[str]
+    keep: str
+
+
+def parse_keep_rules(texts: Sequence[str]) -> tuple[KeepRule, ...]:
+    """Rules such as `debug\\..*=debug`, the first that fits holds. Raises KeepRuleError."""
+    rules = tuple(map(_parse, texts))
+    classes = {rule.keep for rule in rules} | {DEFAULT_KEEP}
+    if len(classes) > MAX_CLASSES:
+        raise KeepRuleError(
+            f"{len(classes)} classes with {DEFAULT_KEEP!r}: at most {MAX_CLASSES}, for each has files of its own"
+        )
+    return rules
+
+
+def _parse(text: str) -> KeepRule:
+    pattern, equals, keep = text.rpartition("=")
+    if not equals or not pattern:
+        raise KeepRuleError(rf"{text!r}: write PATTERN=CLASS, such as debug\..*=debug")
+    if not _CLASS.fullmatch(keep):
+        raise KeepRuleError(f"{text!r}: the class {keep!r} must be 1 to 64 of letters, digits, - and _")
+    try:
+        return KeepRule(compile_regex(pattern), keep)
+    except RuleError as problem:
+        raise KeepRuleError(f"{text!r}: {problem}") from None
+
+
+class Keeping:
+    """Divides polls by class. Used by the event loop only.
+
+    What was found of the series of a source is kept for as long as its polls list the same ones in the same order."""
+
+    def __init__(self, rules: Sequence[KeepRule] = ()) -> None:
+        self._rules = tuple(rules)
+        self._names = [DEFAULT_KEEP, *sorted({rule.keep for rule in rules} - {DEFAULT_KEEP})]
+        self._classes: dict[str, int] = {}
+        """Name of a variable -> its class, as an index of `_names`."""
+        self._known: dict[tuple[str, int], tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]] = {}
+
+    def divide(self, series: SourceSeries, polled: Sequence[Polled]) -> Sequence[Polled]:
+        """The same samples, each part of one class; announcements go with the first part."""
+        if not self._rules:
+            return polled
+        found: list[Polled] = []
+        for at, one in enumerate(polled):
+            found += _parts(one, self._classes_of(series, at, one.samples.fingerprint), self._names)
+        return found
+
+    def _classes_of(self, series: SourceSeries, at: int, prints: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+        known = self._known.get((series.name, at))
+        if known is not None and np.array_equal(known[0], prints):
+            return known[1]
+        rows, described = series.rows.by_fingerprint, series.rows.described
+        names = (described[rows[one]].text.partition("{")[0] for one in prints.tolist())
+        made = np.fromiter(map(self._class_of, names), np.uint8, len(prints))
+        self._known[series.name, at] = prints, made
+        return made
+
+    def _class_of(self, name: str) -> int:
+        found = self._classes.get(name)
+        if found is None:
+            if len(self._classes) >= MAX_NAMES:
+                self._classes.clear()
+            fits = (rule.keep for rule in self._rules if rule.pattern.fullmatch(name))
+            found = self._classes[name] = self._names.index(next(fits, DEFAULT_KEEP))
+        return found
+
+    def forget(self, name: str) -> None:
+        """The source of that name is polled no longer."""
+        for key in [key for key in self._known if key[0] == name]:
+            del self._known[key]
+
+
+def _parts(polled: Polled, classes: npt.NDArray[np.uint8], names: Sequence[str]) -> list[Polled]:
+    present = np.unique(classes).tolist()
+    if len(present) <= 1:
+        return [replace(polled, keep=names[present[0]] if present else DEFAULT_KEEP)]
+    parts = [
+        replace(polled, samples=_picked(polled.samples, np.flatnonzero(classes == one)), keep=names[one], blocks=())
+        for one in present
+    ]
+    return [replace(parts[0], blocks=polled.blocks), *parts[1:]]
+
+
+def _picked(samples: Samples, rows: npt.NDArray[np.intp]) -> Samples:
+    """Some rows; the strings are shared."""
+    return Samples(
+        samples.fingerprint[rows],
+        samples.time_ms[rows],
+        samples.birth_ms[rows],
+        samples.type[rows],
+        samples.cell[rows],
+        samples.strings,
+    )

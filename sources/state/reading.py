@@ -1,0 +1,115 @@
+"""Reading of one poll, whatever it was read from: a process, the host, the agent itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.values import Kind, Value, ValueType, double_to_cell, type_of
+
+NO_PROCESS = bytes(16)
+"""Of what no process answers for, such as a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The n columns of a reading; `help` and `units` are by name."""
+
+    id: bytes
+    names: Sequence[str]
+    labels: Sequence[Mapping[str, str]]
+    types: npt.NDArray[np.uint8]
+    kinds: npt.NDArray[np.uint8]
+    help: Mapping[str, str]
+    units: Mapping[str, str]
+
+    def __len__(self) -> int:
+        return len(self.types)
+
+    @property
+    def whole(self) -> bool:
+        """Names and labels are there."""
+        return len(self.names) == len(self.types)
+
+    def slim(self) -> Schema:
+        """The same columns without names and labels: all that is needed once they have become series."""
+        return replace(self, names=(), labels=(), help={}, units={})
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One poll: a cell a column (64 bits, as in `Samples`), read at `time_ms` of the poller's clock."""
+
+    uuid: bytes
+    """Process that answered, 16 bytes."""
+    birth_ms: int
+    time_ms: int
+    schema: Schema
+    cells: npt.NDArray[np.int64]
+    strings: tuple[str, ...] = ()
+    context: str = ""
+    instance: str = ""
+    resumes: bool = False
+    """What is counted goes on while it is not read: a series that comes back in the same process keeps its birth."""
+    appeared_ms: int | None = None
+    """Birth of a series that the process did not have before; None: the poll before."""
+    created_ms: npt.NDArray[np.int64] | None = None
+    """By column: when its count began, as the process itself tells; 0 where it does not."""
+    uid: int | None = None
+    """User of the process, where it tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable of the host or of the agent, with its value."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: Value
+    kind: Kind = Kind.GAUGE
+    unit: str = ""
+    help: str = ""
+
+
+class ReadingMaker:
+    """Turns variables into readings; while all but the values stays, so does the schema object."""
+
+    def __init__(self, uuid: bytes, birth_ms: int) -> None:
+        self._uuid, self._birth_ms = uuid, birth_ms
+        self._shape: object = None
+        self._schema: Schema | None = None
+        self._made = 0
+
+    def make(self, variables: Sequence[Variable], time_ms: int) -> Reading:
+        """A reading of numbers and booleans (no strings: the host and the agent have none)."""
+        types = [type_of(v.value) for v in variables]
+        shape = [
+            (v.name, tuple(v.labels.items()), t, v.kind, v.unit, v.help) for v, t in zip(variables, types, strict=True)
+        ]
+        if self._schema is None or shape != self._shape:
+            self._shape, self._schema = shape, self._describe(variables, types)
+        cells = [_cell(v.value) for v in variables]
+        return Reading(self._uuid, self._birth_ms, time_ms, self._schema, np.array(cells, np.int64))
+
+    def _describe(self, variables: Sequence[Variable], types: Sequence[ValueType]) -> Schema:
+        self._made += 1
+        return Schema(
+            self._made.to_bytes(16, "big"),
+            [v.name for v in variables],
+            [v.labels for v in variables],
+            np.array(types, np.uint8),
+            np.array([v.kind for v in variables], np.uint8),
+            {v.name: v.help for v in variables if v.help},
+            {v.name: v.unit for v in variables if v.unit},
+        )
+
+
+def _cell(value: Value) -> int:
+    if isinstance(value, float):
+        return double_to_cell(value)
+    if isinstance(value, str):
+        raise TypeError(f"{value!r}: a string needs a string table")
+    return int(value)

@@ -1,0 +1,287 @@
+"""Rules that keep, drop or rewrite series by their labels: the relabelling of Prometheus, with RE2, for every source.
+
+A rule sees the final labels of a series, the automatic ones included, and its name as `__name__`. A series is judged
+once, when its source first shows it, not at every poll. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import re2
+
+NAME = "__name__"
+MAX_RULES = 1_000
+MAX_REGEX = 1_000
+_REGEX_MEMORY = 1 << 20
+_TARGET = re.compile(r"(?:[a-zA-Z_]|\$(?:\w+|\{\w+\}))(?:\w|\$(?:\w+|\{\w+\}))*")
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_GROUP = re.compile(r"\$(?:(\$)|(\w+)|\{(\w+)\})")
+
+Action = Literal[
+    "replace", "keep", "drop", "keepequal", "dropequal", "hashmod", "labelmap", "labeldrop", "labelkeep", "lowercase",
+    "uppercase",
+]  # fmt: skip
+ACTIONS: tuple[Action, ...] = get_args(Action)
+_NEED_TARGET = frozenset({"replace", "hashmod", "keepequal", "dropequal", "lowercase", "uppercase"})
+_EXPANDING = frozenset({"replace", "labelmap"})
+_NEED_SOURCE = frozenset({"keep", "drop", "keepequal", "dropequal", "hashmod", "lowercase", "uppercase"})
+
+
+class RuleError(ValueError):
+    """A rule that cannot be used: what is wrong with it. `setting` is the one that is meant, "" for the whole."""
+
+    def __init__(self, setting: str, text: str) -> None:
+        super().__init__(setting, text)
+        self.setting, self.text = setting, text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def compile_regex(pattern: str, setting: str = "regex") -> re2._Regexp[str]:
+    """RE2, which takes time linear in the text, of a pattern that must fit a whole value. RuleError."""
+    if len(pattern) > MAX_REGEX:
+        raise RuleError(setting, f"the regular expression has {len(pattern)} characters: use at most {MAX_REGEX}")
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _REGEX_MEMORY
+    options.dot_nl = True
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as problem:
+        detail = problem.args[0].decode() if isinstance(problem.args[0], bytes) else str(problem)
+        raise RuleError(setting, f"the regular expression {pattern!r} is not valid RE2: {detail}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Text in which `$1`, `${1}` and `${name}` stand for groups, `$$` for a dollar: (text, group that follows)."""
+
+    pieces: tuple[tuple[str, int], ...]
+
+    def expand(self, groups: Sequence[str]) -> str:
+        return "".join(text + (groups[group] if group >= 0 else "") for text, group in self.pieces)
+
+
+def literal(text: str) -> Template:
+    """Text that stands for itself."""
+    return Template(((text, -1),))
+
+
+def parse_template(setting: str, text: str, pattern: re2._Regexp[str]) -> Template:
+    """RuleError if it names a group that `pattern` does not have."""
+    pieces: list[tuple[str, int]] = []
+    before, at = "", 0
+    for found in _GROUP.finditer(text):
+        before += text[at : found.start()]
+        at = found.end()
+        if found[1]:
+            before += "$"
+            continue
+        pieces.append((before, _group(setting, found[2] or found[3], pattern)))
+        before = ""
+    pieces.append((before + text[at:], -1))
+    return Template(tuple(pieces))
+
+
+def _group(setting: str, name: str, pattern: re2._Regexp[str]) -> int:
+    number = int(name) if name.isascii() and name.isdigit() and len(name) < 5 else pattern.groupindex.get(name, -1)
+    if not 0 <= number <= pattern.groups:
+        raise RuleError(setting, f"${{{name}}}: the regular expression has no such group; `$1_a` is written `${{1}}_a`")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class RelabelRule:
+    """One rule, checked: make it with `make_rule`. `name` is how it is counted; `sources`: it is for sources whose
+    whole name this matches, "" for all. Equal if all that was written is."""
+
+    name: str
+    action: Action
+    source_labels: tuple[str, ...]
+    separator: str
+    expression: str
+    modulus: int
+    target: Template
+    replacement: Template
+    sources: str
+    regex: re2._Regexp[str] = field(compare=False, repr=False)
+    _sources: re2._Regexp[str] = field(compare=False, repr=False)
+
+    def is_for(self, source: str) -> bool:
+        return not self.sources or self._sources.fullmatch(source) is not None
+
+
+def make_rule(
+    name: str,
+    *,
+    action: str = "replace",
+    source_labels: Sequence[str] = (),
+    separator: str = ";",
+    regex: str = "(.*)",
+    modulus: int = 0,
+    target_label: str = "",
+    replacement: str = "$1",
+    sources: str = "",
+) -> RelabelRule:
+    """A rule with the settings, and the defaults, of Prometheus. RuleError says which setting is wrong."""
+    chosen = next((one for one in ACTIONS if one == action.lower()), None)
+    if chosen is None:
+        raise RuleError("action", f"no action {action!r}; there are {', '.join(ACTIONS)}")
+    for label in source_labels:
+        if not _LABEL.fullmatch(label):
+            raise RuleError("source_labels", f"{label!r} is no name of a label")
+    if chosen in _NEED_SOURCE and not source_labels:
+        raise RuleError("", f"action {chosen} needs `source_labels:`")
+    if chosen in _NEED_TARGET and not (_TARGET if chosen == "replace" else _LABEL).fullmatch(target_label):
+        raise RuleError("target_label", f"action {chosen} needs a `target_label:`, {target_label!r} is none")
+    if chosen not in _NEED_TARGET and target_label:
+        raise RuleError("target_label", f"action {chosen} has no use for a `target_label:`")
+    if (chosen == "hashmod") != (modulus > 0):
+        raise RuleError("modulus", "action hashmod, and no other, needs a `modulus:` above 0")
+    pattern = compile_regex(regex)
+    return RelabelRule(
+        name,
+        chosen,
+        tuple(source_labels),
+        separator,
+        regex,
+        modulus,
+        parse_template("target_label", target_label, pattern) if chosen == "replace" else literal(target_label),
+        parse_template("replacement", replacement, pattern) if chosen in _EXPANDING else literal(""),
+        sources,
+        pattern,
+        compile_regex(sources, "sources"),
+    )
+
+
+class Rules:
+    """Rules in their order, for one source. `acted` counts the series that each dropped or changed."""
+
+    def __init__(self, rules: Sequence[RelabelRule]) -> None:
+        self.rules = tuple(rules)
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    def apply(self, name: str, labels: Mapping[str, str], acted: Counter[str]) -> tuple[str, dict[str, str]] | None:
+        """Name and labels afterwards, None if the series is dropped. Labels that begin with `__` are left out at the
+        end, so rules may keep notes in them."""
+        found = {NAME: name, **{label: value for label, value in labels.items() if value}}
+        for rule in self.rules:
+            changed = _apply(rule, found)
+            if changed is None:
+                acted[rule.name] += 1
+                return None
+            if changed != found:
+                acted[rule.name] += 1
+                found = changed
+        return found.get(NAME, ""), {label: value for label, value in found.items() if not label.startswith("__")}
+
+
+def _apply(rule: RelabelRule, labels: dict[str, str]) -> dict[str, str] | None:
+    match rule.action:
+        case "labelmap":
+            return _mapped(rule, labels)
+        case "labeldrop":
+            return {label: value for label, value in labels.items() if rule.regex.fullmatch(label) is None}
+        case "labelkeep":
+            return {label: value for label, value in labels.items() if rule.regex.fullmatch(label) is not None}
+    value = rule.separator.join(labels.get(label, "") for label in rule.source_labels)
+    match rule.action:
+        case "keep":
+            return labels if rule.regex.fullmatch(value) is not None else None
+        case "drop":
+            return labels if rule.regex.fullmatch(value) is None else None
+        case "keepequal":
+            return labels if labels.get(_fixed(rule.target), "") == value else None
+        case "dropequal":
+            return labels if labels.get(_fixed(rule.target), "") != value else None
+        case "hashmod":
+            return _with(labels, _fixed(rule.target), str(_hash(value) % rule.modulus))
+        case "lowercase":
+            return _with(labels, _fixed(rule.target), value.lower())
+        case "uppercase":
+            return _with(labels, _fixed(rule.target), value.upper())
+    return _replaced(rule, labels, value)
+
+
+def _replaced(rule: RelabelRule, labels: dict[str, str], value: str) -> dict[str, str]:
+    found = rule.regex.fullmatch(value)
+    if found is None:
+        return labels
+    groups = _groups(found)
+    target = rule.target.expand(groups)
+    if not _LABEL.fullmatch(target):
+        return labels
+    return _with(labels, target, rule.replacement.expand(groups))
+
+
+def _mapped(rule: RelabelRule, labels: dict[str, str]) -> dict[str, str]:
+    """Labels whose names fit get a copy under the name that the replacement makes."""
+    copies = {
+        target: value
+        for label, value in labels.items()
+        if (found := rule.regex.fullmatch(label)) is not None
+        and _LABEL.fullmatch(target := rule.replacement.expand(_groups(found)))
+    }
+    return {**labels, **copies}
+
+
+def _groups(found: re2._Match[str]) -> tuple[str, ...]:
+    return (found.group(0), *(text or "" for text in found.groups()))
+
+
+def _with(labels: dict[str, str], label: str, value: str) -> dict[str, str]:
+    """An empty value takes the label away."""
+    if value:
+        return {**labels, label: value}
+    return {name: text for name, text in labels.items() if name != label}
+
+
+def _fixed(template: Template) -> str:
+    return template.pieces[0][0]
+
+
+def _hash(value: str) -> int:
+    """As Prometheus does it, so that both share out alike."""
+    return int.from_bytes(hashlib.md5(value.encode(), usedforsecurity=False).digest()[8:], "big")
+
+
+class RuleBook:
+    """The rules for all sources of an agent, and how many series each acts on now. Event loop only."""
+
+    def __init__(self, rules: Sequence[RelabelRule] = ()) -> None:
+        self._rules = tuple(rules)
+        self._acted: dict[str, Counter[str]] = {}
+        self._own: dict[str, tuple[str, ...]] = {}
+
+    def for_source(self, source: str, own: Rules | None = None) -> Rules | None:
+        """Its `own` rules, then those of the book that are for it; None if there are none."""
+        rules = (*(own.rules if own else ()), *(rule for rule in self._rules if rule.is_for(source)))
+        return Rules(rules) if rules else None
+
+    def acted(self, source: str, rules: Rules | None, counts: Counter[str]) -> None:
+        """What became of the series of a source; it takes the place of what was said of it before."""
+        if rules is None:
+            self.forget(source)
+            return
+        self._own[source] = tuple(rule.name for rule in rules.rules)
+        self._acted[source] = Counter(counts)
+
+    def forget(self, source: str) -> None:
+        """The source has gone."""
+        self._acted.pop(source, None)
+        self._own.pop(source, None)
+
+    def counts(self) -> dict[str, int]:
+        """Rule -> series that it dropped or changed; 0 for one that does nothing."""
+        names = {rule.name for rule in self._rules}.union(*self._own.values())
+        total: Counter[str] = sum(self._acted.values(), Counter())
+        return {name: total[name] for name in sorted(names)}

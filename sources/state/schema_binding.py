@@ -1,0 +1,120 @@
+"""From the columns of a schema to series: labels of the application and automatic ones, text, fingerprint. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.fingerprint import fingerprint
+from artimon.model.labels import LabelError, canonical, validate_name
+from artimon.model.values import Kind, ValueType
+from bookkeeper.variables.canonical import LABELS
+from sources.state.reading import Schema
+from sources.state.relabel import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class BoundColumn:
+    """One usable column of a schema: which series it is, and what an announcement says of it."""
+
+    at: int
+    text: str
+    fingerprint: int
+    type: ValueType
+    kind: Kind
+    help: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A schema whose columns have become series; what is left out is counted by reason, with an example of each."""
+
+    schema: Schema
+    columns: tuple[BoundColumn, ...]
+    refused: Mapping[str, int] = field(default_factory=dict)
+    examples: Mapping[str, str] = field(default_factory=dict)
+    acted: Mapping[str, int] = field(default_factory=dict)
+    """Rule -> series that it dropped or changed."""
+
+
+def bind(schema: Schema, automatic: Mapping[str, str], rules: Rules | None = None) -> Bound:
+    """The series of a schema; `automatic` labels (context, instance, placement) give way to the application's.
+
+    What `rules` drop is no refusal."""
+    columns: list[BoundColumn] = []
+    refused: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    acted: Counter[str] = Counter()
+    seen: set[str] = set()
+    texts = _TextCache(automatic)
+    for at, (name, labels) in enumerate(zip(schema.names, schema.labels, strict=True)):
+        try:
+            text = texts.of(name, labels) if rules is None else ruled(name, labels, automatic, rules, acted)
+            if text is None:
+                continue
+            column = _column(schema, at, name, text)
+        except (LabelError, ValueError) as error:
+            refused["bad name or label"] += 1
+            examples.setdefault("bad name or label", str(error))
+            continue
+        if text in seen:
+            refused["same series twice"] += 1
+            examples.setdefault("same series twice", text)
+            continue
+        seen.add(text)
+        columns.append(column)
+    return Bound(schema, tuple(columns), dict(refused), examples, acted)
+
+
+def ruled(
+    name: str, labels: Mapping[str, str], automatic: Mapping[str, str], rules: Rules, acted: Counter[str]
+) -> str | None:
+    """As `text_of`, after the rules; None if they drop the series. `acted` counts what they do."""
+    left = rules.apply(name, {**automatic, **labels}, acted)
+    return None if left is None else canonical(*left)
+
+
+def text_of(name: str, labels: Mapping[str, str], automatic: Mapping[str, str]) -> str:
+    """The canonical text of a series: `labels` are its own, `automatic` ones give way to them. LabelError."""
+    both = {**automatic, **labels}
+    if len(both) > LABELS:
+        _validate_count(labels, both)
+    return canonical(name, both)
+
+
+class _TextCache:
+    """`text_of` for many variables: most of them share their labels with others, which are checked and written once."""
+
+    def __init__(self, automatic: Mapping[str, str]) -> None:
+        self._automatic = automatic
+        self._braces: dict[tuple[tuple[str, str], ...], str] = {}
+
+    def of(self, name: str, labels: Mapping[str, str]) -> str:
+        key = tuple(labels.items())
+        braces = self._braces.get(key)
+        if braces is None:
+            braces = self._braces[key] = text_of("_", labels, self._automatic)[1:]
+        return validate_name(name) + braces
+
+
+def _validate_count(labels: Mapping[str, str], both: Mapping[str, str]) -> None:
+    own, total = (sum(value != "" for value in some.values()) for some in (labels, both))
+    if own < total > LABELS:
+        raise LabelError(f"{own} labels and {total - own} added: at most {LABELS} in all")
+
+
+def fingerprints(columns: tuple[BoundColumn, ...]) -> npt.NDArray[np.uint64]:
+    return np.array([column.fingerprint for column in columns], np.uint64)
+
+
+def _column(schema: Schema, at: int, name: str, text: str) -> BoundColumn:
+    value_type, kind = ValueType(int(schema.types[at])), Kind(int(schema.kinds[at]))
+    if value_type == ValueType.ENDED:
+        raise ValueError(f"{name}: {int(value_type)} is no type of a variable")
+    help_, unit = schema.help.get(name, ""), schema.units.get(name, "")
+    return BoundColumn(at, text, fingerprint(text), value_type, kind, help_, unit)

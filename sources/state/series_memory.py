@@ -1,0 +1,413 @@
+"""Memory of a source of its series from poll to poll, and the batches of one poll.
+
+A poll is prepared without changing what is remembered, handed to the sink, and committed once the sink has it on disk:
+whatever fails in between, the next poll compares with the last one that was accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.batch import MAX_BLOCK, MAX_SAMPLES, Polled, Samples, SeriesBlock, SeriesInfo
+from artimon.model.fingerprint import fingerprint
+from artimon.model.values import ValueType, double_to_cell, may_become
+from sources.base.schedule import announce_day
+from sources.state.finals import Finals, is_final, past_of
+from sources.state.reading import NO_PROCESS, Reading
+from sources.state.schema_binding import Bound, BoundColumn
+from sources.state.series_births import KnownSeries, PolledSeries, births, remembered, told
+from sources.state.series_rows import Description, SeriesRows, block_of
+
+FORGET_MS = 4 * 86_400_000
+"""A series that ended so long ago gives way to a new one when the source is full; no bucket is kept for longer."""
+
+
+PORT = "port"
+"""In the meta of a source that a process speaks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The columns of a schema that have a row in the source: column `at[i]` is row `row[i]`."""
+
+    schema_id: bytes
+    at: npt.NDArray[np.int64]
+    row: npt.NDArray[np.int64]
+    type: npt.NDArray[np.uint8]
+    kind: npt.NDArray[np.uint8]
+    whole: bool
+    """Every column of the schema has a row: `at` is 0, 1, 2 …"""
+    refused: Counter[str]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A poll on its way to the log, and what will be remembered of it."""
+
+    polled: tuple[Polled, ...]
+    row: npt.NDArray[np.int64]
+    cell: npt.NDArray[np.int64]
+    birth_ms: npt.NDArray[np.int64]
+    ended: npt.NDArray[np.int64]
+    uuid: bytes
+    process_ms: int
+    time_ms: int
+    announced: tuple[tuple[int, int], ...]
+    """(block, version)."""
+    sampled_ms: npt.NDArray[np.int64] | int
+    """Time of the newest sample of each row; of all of them, where that is the poll's."""
+    uid: int | None = None
+    final: bytes = b""
+    """Process whose final snapshot this is."""
+
+    @property
+    def samples(self) -> int:
+        """How many values there are."""
+        return sum(len(part.samples) for part in self.polled) - len(self.ended)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Samples with times of their own, and for each row that they belong to what will be remembered of the newest."""
+
+    samples: Samples
+    row: npt.NDArray[np.int64]
+    cell: npt.NDArray[np.int64]
+    birth_ms: npt.NDArray[np.int64]
+    sampled_ms: npt.NDArray[np.int64]
+    ended: npt.NDArray[np.int64]
+
+
+class SourceSeries:
+    """One source. `lock` is held from prepare to commit: the polls of a source are accepted one after another."""
+
+    def __init__(self, name: str, max_series: int = 100_000) -> None:
+        self.name, self.max_series = name, max_series
+        self.rows = SeriesRows()
+        self.uuid = NO_PROCESS
+        self.uid: int | None = None
+        """User of the process, None where it is not known."""
+        self.process_ms = 0
+        self.finals = Finals()
+        self.last_poll_ms = 0
+        self.whole_ms = 0
+        """Of a drop-in file: the newest time in it when it was last read whole."""
+        self.sync = False
+        """Its state must survive a loss of power: without it the samples that a file holds would count again."""
+        self.meta: dict[str, Any] = {}
+        """Where the process of this source was last polled: context, ip, port, labels; kept with the state."""
+        self.lock = asyncio.Lock()
+        self.changed = False
+        """Descriptions changed since the state was last written."""
+        self._versions: dict[int, int] = {}
+        self._days: dict[int, int] = {}
+        self._dirty: set[int] = set()
+        self._orphans: dict[int, tuple[int, int, int, int]] = {}
+        """Fingerprint -> (cell, birth, type, time) that the log told of a series whose text is not known yet."""
+
+    # --- schema -> rows
+
+    def place(self, bound: Bound, now_ms: int) -> Placed:
+        """Find or make a row for every column; what cannot have one is refused and counted."""
+        refused = Counter(bound.refused)
+        problems = [f"{self.name}: {reason}: {text}" for reason, text in bound.examples.items()]
+        kept: list[tuple[int, BoundColumn]] = []
+        for column, row, reason in self.settle(bound.columns, now_ms, now_ms):
+            if reason:
+                refused[reason] += 1
+                if refused[reason] == 1:
+                    problems.append(f"{self.name}: {reason}: {column.text}")
+                continue
+            kept.append((row, column))
+        return _placed(bound, kept, refused, problems)
+
+    def settle(
+        self, columns: Iterable[BoundColumn], now_ms: int, last_ms: int
+    ) -> Iterator[tuple[BoundColumn, int, str]]:
+        """The row of each column, found or made, or -1 and the reason why it has none; a new one was last seen at
+        `last_ms`."""
+        spare: list[int] | None = None
+        for column in columns:
+            row = self.rows.by_fingerprint.get(column.fingerprint)
+            if row is None and self.rows.size >= self.max_series and spare is None:
+                spare = self.rows.stale(now_ms - FORGET_MS)
+            reason = self._add(column, now_ms, last_ms, spare) if row is None else self._meet(row, column)
+            yield column, -1 if reason else self.rows.by_fingerprint[column.fingerprint], reason
+
+    def _add(self, column: BoundColumn, now_ms: int, last_ms: int, spare: list[int] | None) -> str:
+        """Make a row for a series seen for the first time; the answer is the reason for a refusal."""
+        description = Description(column.text, column.kind, column.help, column.unit, now_ms)
+        if spare is None:
+            row = self.rows.add(column.fingerprint, column.type, description)
+        elif spare:
+            row = spare.pop()
+            self.rows.put(row, column.fingerprint, column.type, description)
+        else:
+            return "too many series"
+        self.rows.state["last_ms"][row] = last_ms
+        self._adopt(row, column.fingerprint)
+        self._touch(row)
+        return ""
+
+    def _meet(self, row: int, column: BoundColumn) -> str:
+        """Bring a known series up to date with what the process now says of it."""
+        known = self.rows.described[row]
+        if known.text != column.text:
+            return "fingerprint clash"
+        old = ValueType(int(self.rows.state["type"][row]))
+        if not may_become(old, column.type):
+            return "type change"
+        if old != column.type:
+            state = self.rows.state
+            state["type"][row] = column.type
+            state["cell"][row] = double_to_cell(float(int(state["cell"][row])))
+            self._touch(row)
+        if (known.kind, known.help, known.unit) != (column.kind, column.help, column.unit):
+            known.kind, known.help, known.unit = column.kind, column.help, column.unit
+            self._touch(row)
+        return ""
+
+    def _touch(self, row: int) -> None:
+        self._dirty.add(block_of(row))
+        self.changed = True
+
+    # --- poll -> batches
+
+    def prepare(self, reading: Reading, placed: Placed) -> Prepared:
+        """The batches of one poll: a sample for every placed column, an ENDED row for every series that is gone."""
+        time_ms = self._after_last(reading.time_ms)
+        row = placed.row
+        cell = reading.cells if placed.whole else reading.cells[placed.at]
+        state = self.rows.state
+        live = state["live"][row]
+        if reading.resumes:
+            live = live | (state["birth_ms"][row] >= reading.birth_ms)
+        known = KnownSeries(state["cell"][row], state["birth_ms"][row], live)
+        seen = PolledSeries(cell, placed.type, placed.kind)
+        same = self.uuid == reading.uuid
+        born = births(known, seen, reading.birth_ms, self.last_poll_ms if same else None, reading.appeared_ms)
+        if reading.created_ms is not None:
+            born = told(born, known, reading.created_ms[placed.at], state["last_ms"][row], time_ms)
+        born = np.minimum(born, time_ms)
+        gone = state["live"].copy()
+        gone[row] = False
+        ended = np.flatnonzero(gone)
+        samples = Samples(
+            np.concatenate([state["fingerprint"][row], state["fingerprint"][ended]]),
+            np.full(len(row) + len(ended), time_ms, np.int64),
+            np.concatenate([born, state["birth_ms"][ended]]),
+            np.concatenate([placed.type, np.full(len(ended), ValueType.ENDED, np.uint8)]),
+            np.concatenate([cell, np.zeros(len(ended), np.int64)]),
+            reading.strings,
+        )
+        prepared = self.prepared(
+            samples, reading.uuid, reading.birth_ms, time_ms, row, remembered(known, seen), born, ended
+        )
+        return replace(prepared, uid=reading.uid)
+
+    def prepare_end(self, now_ms: int) -> Prepared:
+        """Say of every series that is live that it ended."""
+        time_ms = self._after_last(now_ms)
+        ended = np.flatnonzero(self.rows.state["live"])
+        samples = Samples(
+            self.rows.state["fingerprint"][ended],
+            np.full(len(ended), time_ms, np.int64),
+            self.rows.state["birth_ms"][ended],
+            np.full(len(ended), ValueType.ENDED, np.uint8),
+            np.zeros(len(ended), np.int64),
+        )
+        none = np.zeros(0, np.int64)
+        return self.prepared(samples, self.uuid, self.process_ms, time_ms, none, none, none, ended)
+
+    def prepare_taken(self, taken: Taken, now_ms: int) -> Prepared:
+        """As `prepare`, for samples that have times and births of their own; `ended` series had their last value before
+        now."""
+        time_ms = self._after_last(now_ms)
+        state, ended, new = self.rows.state, taken.ended, taken.samples
+        samples = Samples(
+            np.concatenate([new.fingerprint, state["fingerprint"][ended]]),
+            np.concatenate([new.time_ms, np.maximum(time_ms, state["last_ms"][ended])]),
+            np.concatenate([new.birth_ms, state["birth_ms"][ended]]),
+            np.concatenate([new.type, np.full(len(ended), ValueType.ENDED, np.uint8)]),
+            np.concatenate([new.cell, np.zeros(len(ended), np.int64)]),
+            new.strings,
+        )
+        return self.prepared(
+            samples, NO_PROCESS, 0, time_ms, taken.row, taken.cell, taken.birth_ms, ended, taken.sampled_ms
+        )
+
+    def prepared(
+        self,
+        samples: Samples,
+        uuid: bytes,
+        process_ms: int,
+        time_ms: int,
+        row: npt.NDArray[np.int64],
+        cell: npt.NDArray[np.int64],
+        birth_ms: npt.NDArray[np.int64],
+        ended: npt.NDArray[np.int64],
+        sampled_ms: npt.NDArray[np.int64] | None = None,
+    ) -> Prepared:
+        """Batches of `samples`, with the announcements that are due."""
+        blocks = self._announcements(time_ms)
+        polled = [
+            Polled(self.name, uuid, process_ms, time_ms, part, blocks=blocks if i == 0 else ())
+            for i, part in enumerate(_split(samples))
+        ]
+        announced = tuple((block.block, block.version) for block in blocks)
+        when: npt.NDArray[np.int64] | int = time_ms if sampled_ms is None else sampled_ms
+        return Prepared(tuple(polled), row, cell, birth_ms, ended, uuid, process_ms, time_ms, announced, when)
+
+    def commit(self, prepared: Prepared) -> None:
+        """Remember a poll that the sink has accepted."""
+        self._succeed(prepared.uuid)
+        if prepared.final:
+            self.take_final(prepared.final, prepared.time_ms)
+        state = self.rows.state
+        row = prepared.row
+        state["cell"][row] = prepared.cell
+        state["birth_ms"][row] = prepared.birth_ms
+        state["last_ms"][row] = prepared.sampled_ms
+        state["live"][row] = True
+        state["live"][prepared.ended] = False
+        self.uuid, self.process_ms, self.last_poll_ms = prepared.uuid, prepared.process_ms, prepared.time_ms
+        self.uid = prepared.uid if prepared.uid is not None else self.uid
+        for block, version in prepared.announced:
+            self._versions[block] = version
+            self._days[block] = announce_day(version, f"{block}/{self.name}")
+            self._dirty.discard(block)
+
+    def _succeed(self, uuid: bytes) -> None:
+        """Another process speaks for the source from now on: keep what a final snapshot of the one before needs."""
+        if self.uuid not in (uuid, NO_PROCESS) and self.process_ms:
+            self.finals.keep(past_of(self.uuid, self.uid, self.process_ms, self.last_poll_ms, self.rows.state))
+            self.uid, self.changed = None, True
+
+    def take_final(self, uuid: bytes, time_ms: int) -> None:
+        """Remember for good that the log has the final snapshot of a process."""
+        self.finals.take(uuid, time_ms)
+        self.changed = True
+
+    @property
+    def live(self) -> int:
+        """How many series have a value and have not ended."""
+        return int(self.rows.state["live"].sum())
+
+    def _after_last(self, time_ms: int) -> int:
+        """Times of a source grow: a clock that was set back a little does not make two samples of one time."""
+        back = self.last_poll_ms - time_ms
+        return self.last_poll_ms + 1 if 0 <= back < 1_000 else time_ms
+
+    # --- announcements
+
+    def announce_all(self) -> None:
+        """Announce every block with the next poll."""
+        self._days.clear()
+
+    def _announcements(self, now_ms: int) -> tuple[SeriesBlock, ...]:
+        due = [
+            block
+            for block in range(-(-self.rows.size // MAX_BLOCK))
+            if block in self._dirty or self._days.get(block) != announce_day(now_ms, f"{block}/{self.name}")
+        ]
+        return tuple(self._block(block, now_ms) for block in due)
+
+    def _block(self, block: int, now_ms: int) -> SeriesBlock:
+        start = block * MAX_BLOCK
+        types = self.rows.state["type"][start : start + MAX_BLOCK].tolist()
+        described = self.rows.described[start : start + MAX_BLOCK]
+        infos = tuple(
+            SeriesInfo(d.text, ValueType(t), d.kind, d.help, d.unit, d.first_seen_ms)
+            for d, t in zip(described, types, strict=True)
+        )
+        return SeriesBlock(self.name, block, max(now_ms, self._versions.get(block, 0) + 1), infos)
+
+    # --- the log at start
+
+    def replay(self, polled: Polled) -> None:
+        """Bring what is remembered up to date with a poll that the log holds; an older one changes nothing.
+
+        The log may hold samples and announcements apart: what has no samples says nothing of the process."""
+        for block in polled.blocks:
+            self._learn(block)
+        samples, poll_ms = polled.samples, polled.poll_ms
+        if len(samples) and is_final(polled):
+            self.take_final(polled.endpoint, poll_ms)
+            poll_ms = int(samples.time_ms.min())
+            if not self.follows(polled.endpoint, polled.birth_ms, poll_ms):
+                return
+        if poll_ms < self.last_poll_ms or not len(samples):
+            return
+        self._succeed(polled.endpoint)
+        columns = (samples.fingerprint, samples.cell, samples.birth_ms, samples.type, samples.time_ms)
+        for print_, cell, birth_ms, type_, time_ms in zip(*(c.tolist() for c in columns), strict=True):
+            self._orphans[print_] = (cell, birth_ms, type_, time_ms)
+            row = self.rows.by_fingerprint.get(print_)
+            if row is not None:
+                self._adopt(row, print_)
+        self.uuid, self.process_ms, self.last_poll_ms = polled.endpoint, polled.birth_ms, poll_ms
+
+    def follows(self, uuid: bytes, birth_ms: int, time_ms: int) -> bool:
+        """Samples of a process at `time_ms` come after all that is remembered, and not from a predecessor."""
+        if uuid == self.uuid:
+            return time_ms >= self.last_poll_ms
+        return birth_ms >= self.process_ms and time_ms > self.last_poll_ms
+
+    def _learn(self, block: SeriesBlock) -> None:
+        """Take over rows of an announcement that come next; versions go on from it."""
+        self._versions[block.block] = max(block.version, self._versions.get(block.block, 0))
+        for row, info in enumerate(block.series, block.block * MAX_BLOCK):
+            if row == self.rows.size:
+                description = Description(info.text, info.kind, info.help, info.unit, info.first_seen_ms)
+                print_ = fingerprint(info.text)
+                self.rows.add(print_, info.type, description)
+                self._adopt(row, print_)
+                self.changed = True
+
+    def _adopt(self, row: int, print_: int) -> None:
+        """Take over what the log said of a series before its row was known."""
+        found = self._orphans.pop(print_, None)
+        if found is None:
+            return
+        cell, birth_ms, type_, time_ms = found
+        state = self.rows.state
+        known = ValueType(int(state["type"][row]))
+        live = type_ != ValueType.ENDED
+        state["live"][row], state["birth_ms"][row] = live, birth_ms
+        if live or not state["last_ms"][row]:  # when it ended is not when it had its last value
+            state["last_ms"][row] = time_ms
+        if live and type_ == known:
+            state["cell"][row] = cell
+        elif live and may_become(ValueType(type_), known):
+            state["cell"][row] = double_to_cell(float(cell))
+        elif live and may_become(known, ValueType(type_)):
+            state["type"][row], state["cell"][row] = type_, cell
+
+
+def _placed(
+    bound: Bound, kept: Sequence[tuple[int, BoundColumn]], refused: Counter[str], problems: Sequence[str]
+) -> Placed:
+    at = np.array([column.at for _, column in kept], np.int64)
+    return Placed(
+        bound.schema.id,
+        at,
+        np.array([row for row, _ in kept], np.int64),
+        np.array([column.type for _, column in kept], np.uint8),
+        np.array([column.kind for _, column in kept], np.uint8),
+        len(kept) == len(bound.schema),
+        refused,
+        tuple(problems),
+    )
+
+
+def _split(samples: Samples) -> list[Samples]:
+    """Parts of at most 10,000 samples; one, maybe empty, at least."""
+    return [samples.slice(i, i + MAX_SAMPLES) for i in range(0, max(1, len(samples)), MAX_SAMPLES)]

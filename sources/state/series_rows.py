@@ -1,0 +1,80 @@
+"""The series of one source as columns: a row a series, in the order in which they first appeared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.batch import MAX_BLOCK
+from artimon.model.values import Kind, ValueType
+
+STATE_TYPE = np.dtype(
+    [
+        ("fingerprint", np.uint64),
+        ("cell", np.int64),
+        ("birth_ms", np.int64),
+        ("last_ms", np.int64),
+        ("type", np.uint8),
+        ("live", np.bool_),
+    ]
+)
+"""cell: the last number, in the type that the series has now; live: has a value and has not ended."""
+
+
+@dataclass(slots=True)
+class Description:
+    """The part of a row that only announcements need."""
+
+    text: str
+    kind: Kind
+    help: str
+    unit: str
+    first_seen_ms: int
+
+
+class SeriesRows:
+    """Row -> state and description; fingerprint -> row. The block of a row is row // 1000."""
+
+    def __init__(self) -> None:
+        self._state: npt.NDArray[np.void] = np.zeros(64, STATE_TYPE)
+        self.described: list[Description] = []
+        self.by_fingerprint: dict[int, int] = {}
+
+    @property
+    def size(self) -> int:
+        return len(self.described)
+
+    @property
+    def state(self) -> npt.NDArray[np.void]:
+        """View of the rows in use; valid until the next `add`."""
+        return self._state[: self.size]
+
+    def add(self, fingerprint: int, type_: ValueType, description: Description) -> int:
+        """A new row at the end."""
+        row = self.size
+        if row == len(self._state):
+            self._state = np.concatenate([self._state, np.zeros(row, STATE_TYPE)])
+        self.described.append(description)
+        self.put(row, fingerprint, type_, description)
+        return row
+
+    def put(self, row: int, fingerprint: int, type_: ValueType, description: Description) -> None:
+        """Give `row` to a series that has no value yet; whatever it held is forgotten."""
+        old = int(self._state["fingerprint"][row])
+        if self.by_fingerprint.get(old) == row:
+            del self.by_fingerprint[old]
+        self._state[row] = (fingerprint, 0, 0, 0, int(type_), False)
+        self.described[row] = description
+        self.by_fingerprint[fingerprint] = row
+
+    def stale(self, before_ms: int) -> list[int]:
+        """Rows whose series ended and was last seen before `before_ms`; one without a sample was seen when it came."""
+        state = self.state
+        rows: list[int] = np.flatnonzero(~state["live"] & (state["last_ms"] < before_ms)).tolist()
+        return [row for row in rows if state["last_ms"][row] or self.described[row].first_seen_ms < before_ms]
+
+
+def block_of(row: int) -> int:
+    return row // MAX_BLOCK

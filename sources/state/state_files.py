@@ -1,0 +1,153 @@
+"""State of a source as two files: docs/sources.md "State".
+
+`<key>.series` (JSON): name, where the process was, and text, kind, help, unit and first sight of every series; written
+when they change. `<key>.values`: a line of JSON, then a fixed-width row a series; written after every accepted poll.
+Both are replaced whole and end with a checksum: one that was damaged is set aside and the source starts without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import xxhash
+
+from artimon.model.values import Kind, ValueType
+from sources.base.errors import StateError
+from sources.state.finals import Finals
+from sources.state.series_memory import SourceSeries
+from sources.state.series_rows import STATE_TYPE, Description
+
+T = TypeVar("T")
+VERSION = 1
+SERIES, VALUES = ".series", ".values"
+_SUM_BYTES = 8
+
+
+def key_of(source: str) -> str:
+    """The file name of a source, without suffix."""
+    return str(xxhash.xxh3_128_hexdigest(source.encode()))
+
+
+def encode_series(series: SourceSeries) -> bytes:
+    """Names and descriptions."""
+    rows = series.rows
+    prints = rows.state["fingerprint"].tolist()
+    described = [
+        [p, d.text, int(d.kind), d.help, d.unit, d.first_seen_ms] for p, d in zip(prints, rows.described, strict=True)
+    ]
+    finals = series.finals.to_json()
+    content = {
+        "version": VERSION,
+        "source": series.name,
+        "meta": series.meta,
+        "finals": finals,
+        "series": described,
+    }
+    return _seal(json.dumps(content, ensure_ascii=False).encode())
+
+
+def encode_values(series: SourceSeries) -> bytes:
+    """The last poll and, for each series, its last number, birth, time, type and whether it is live."""
+    head = {
+        "version": VERSION,
+        "uuid": series.uuid.hex(),
+        "uid": series.uid,
+        "process_ms": series.process_ms,
+        "last_poll_ms": series.last_poll_ms,
+        "whole_ms": series.whole_ms,
+    }
+    return _seal(json.dumps(head).encode() + b"\n" + series.rows.state.tobytes())
+
+
+def decode(described: bytes, values: bytes | None, max_series: int) -> SourceSeries:
+    """The source as it was written; without `values` every series counts as not live. StateError if damaged."""
+    try:
+        content = json.loads(_open(described))
+        _expect_version(content)
+        series = SourceSeries(content["source"], max_series)
+        series.meta = content["meta"]
+        if "finals" in content:
+            series.finals = Finals.from_json(content["finals"])
+        for print_, text, kind, help_, unit, first_seen_ms in content["series"]:
+            description = Description(text, Kind(kind), help_, unit, first_seen_ms)
+            series.rows.add(print_, ValueType.INTEGER, description)
+        if values is not None:
+            _restore(series, _open(values))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateError(f"{type(error).__name__}: {error}") from error
+    return series
+
+
+def _restore(series: SourceSeries, data: bytes) -> None:
+    head, _, body = data.partition(b"\n")
+    content = json.loads(head)
+    _expect_version(content)
+    stored = np.frombuffer(body, STATE_TYPE)
+    state = series.rows.state
+    if np.array_equal(stored["fingerprint"], state["fingerprint"]):
+        state[:] = stored
+    else:
+        for one in stored:
+            row = series.rows.by_fingerprint.get(int(one["fingerprint"]))
+            if row is not None:
+                state[row] = one
+    series.uuid, series.uid = bytes.fromhex(content["uuid"]), content.get("uid")
+    series.process_ms, series.last_poll_ms = int(content["process_ms"]), int(content["last_poll_ms"])
+    series.whole_ms = int(content.get("whole_ms", 0))
+
+
+def read(path: Path, max_series: int) -> SourceSeries:
+    """The source whose `.series` file is at `path`. StateError if it is damaged; damaged values alone are left out."""
+    values = path.with_suffix(VALUES)
+    try:
+        described = path.read_bytes()
+    except OSError as error:
+        raise StateError(f"{path}: {error}") from error
+    try:
+        return decode(described, values.read_bytes(), max_series)
+    except (OSError, StateError):
+        return decode(described, None, max_series)
+
+
+def write(path: Path, data: bytes, sync: bool = False) -> None:
+    """Replace the file at `path` whole; with `sync` it is on the disk before it takes the place of the old one."""
+    fresh = path.with_name(path.name + ".new")
+    with fresh.open("wb") as file:
+        file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
+    """What `work` returns, from a thread. Who is cancelled meanwhile waits until it has ended: a file that is being
+    written becomes whole, and never has two writers."""
+    task = asyncio.create_task(asyncio.to_thread(work, *arguments))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def _expect_version(content: Any) -> None:
+    if content["version"] != VERSION:
+        raise ValueError(f"version {content['version']}: this program reads version {VERSION}")
+
+
+def _seal(data: bytes) -> bytes:
+    return data + xxhash.xxh3_64_digest(data)
+
+
+def _open(data: bytes) -> bytes:
+    body, check = data[:-_SUM_BYTES], data[-_SUM_BYTES:]
+    if xxhash.xxh3_64_digest(body) != check:
+        raise StateError("checksum mismatch")
+    return body

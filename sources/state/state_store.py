@@ -1,0 +1,115 @@
+"""All sources of an agent and their state on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from artimon.model.batch import Polled
+from sources.base.errors import StateError
+from sources.state import state_files
+from sources.state.series_memory import SourceSeries
+
+log = logging.getLogger(__name__)
+FORGET_FILES_MS = 8 * 86_400_000
+"""State of a source that was not polled for so long is deleted: its announcements are gone by then, too."""
+
+
+class SeriesStore:
+    """Name -> source. Used by the event loop only; `load` comes before, and only encoded bytes go to threads."""
+
+    def __init__(self, folder: Path, max_series: int) -> None:
+        self._folder, self._max_series = folder, max_series
+        self._sources: dict[str, SourceSeries] = {}
+        self._unwritten: set[str] = set()
+        self._wake, self._writing = asyncio.Event(), asyncio.Lock()
+        self.damaged = 0
+        self.write_errors = 0
+
+    def __iter__(self) -> Iterator[SourceSeries]:
+        return iter(list(self._sources.values()))
+
+    def get(self, name: str) -> SourceSeries:
+        """The source of that name, made if need be."""
+        found = self._sources.get(name)
+        if found is None:
+            found = self._sources[name] = SourceSeries(name, self._max_series)
+        return found
+
+    def last_poll_ms(self, name: str) -> int:
+        """When the source of that name was polled last, as far as is known; 0 if it is not."""
+        found = self._sources.get(name)
+        return found.last_poll_ms if found is not None else 0
+
+    def load(self, replay: Iterable[Polled], now_ms: int) -> None:
+        """Read every source from disk, and bring it up to date from what the log holds."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(self._folder.glob("*" + state_files.SERIES)):
+            self._load_one(path, now_ms)
+        for polled in replay:
+            self.get(polled.source).replay(polled)
+
+    def _load_one(self, path: Path, now_ms: int) -> None:
+        try:
+            series = state_files.read(path, self._max_series)
+        except StateError as error:
+            self.damaged += 1
+            log.warning("state of a source set aside as %s.damaged: %s", path, error)
+            path.replace(path.with_name(path.name + ".damaged"))
+            return
+        if series.last_poll_ms < now_ms - FORGET_FILES_MS and not series.live:
+            path.with_suffix(state_files.VALUES).unlink(missing_ok=True)
+            path.unlink()
+            return
+        self._sources[series.name] = series
+
+    def touch(self, series: SourceSeries) -> None:
+        """Its state is to be written soon."""
+        self._unwritten.add(series.name)
+        self._wake.set()
+
+    async def write_forever(self) -> None:
+        """Write what was touched, one source after another, beside the event loop."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write all that was touched. Whoever is cancelled meanwhile, nothing that was touched is forgotten."""
+        async with self._writing:
+            while self._unwritten:
+                series = self._sources[self._unwritten.pop()]
+                try:
+                    await state_files.in_thread(self._write, *self._encoded(series))
+                except asyncio.CancelledError:
+                    self._unwritten.add(series.name)  # it may have failed
+                    series.changed = True
+                    raise
+                except OSError as error:
+                    self.write_errors += 1
+                    series.changed = True
+                    log.warning("state of %s not written: %s", series.name, error)
+
+    async def write_now(self, series: SourceSeries) -> bool:
+        """Write the state of one source, safe against a loss of power; False if the disk did not take it."""
+        before, errors = series.sync, self.write_errors
+        series.sync = True
+        try:
+            self.touch(series)
+            await self.flush()
+        finally:
+            series.sync = before
+        return self.write_errors == errors
+
+    def _encoded(self, series: SourceSeries) -> tuple[str, bytes | None, bytes, bool]:
+        described = state_files.encode_series(series) if series.changed else None
+        series.changed = False
+        return state_files.key_of(series.name), described, state_files.encode_values(series), series.sync
+
+    def _write(self, key: str, described: bytes | None, values: bytes, sync: bool) -> None:
+        if described is not None:
+            state_files.write(self._folder / (key + state_files.SERIES), described, sync)
+        state_files.write(self._folder / (key + state_files.VALUES), values, sync)

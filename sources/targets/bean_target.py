@@ -1,0 +1,103 @@
+"""A bean server that an agent polls: a `/jmx` page, or a Jolokia agent."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from sources.base.errors import TargetError
+from sources.targets.credentials import Access
+from sources.targets.http_target import HttpTarget
+
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}")
+_PRINTABLE = re.compile(r"[\x21-\x7e]{1,2000}")
+_WANTED = "write CONTEXT=http://HOST:PORT/jmx, or CONTEXT/INSTANCE=…"
+
+
+@dataclass(frozen=True, slots=True)
+class BeanTarget(HttpTarget, ABC):
+    """Where the beans of one process are, and the labels `context` and `instance` of its variables."""
+
+    context: str
+    host: str
+    """Name or address, IPv6 without brackets."""
+    port: int
+    path: str = "/"
+    instance: str = "0"
+    rule_sets: tuple[str, ...] = ()
+    """Shipped mapping rules that are used beside those of the agent."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> str: ...
+
+    @property
+    def identity(self) -> list[str]:
+        return [self.context, self.instance, self.url]
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return {"context": self.context, "instance": self.instance}
+
+    def source(self, host: str) -> str:
+        """The same however it is asked: its series stay when that changes."""
+        return f"jmx/{self.context}/{host}/{self.instance}"
+
+    def __str__(self) -> str:
+        return f"{self.context}/{self.instance} at {self.url}"
+
+
+@dataclass(frozen=True, slots=True)
+class JmxTarget(BeanTarget):
+    """A page of Hadoop's kind."""
+
+    scheme = "http"
+    path: str = "/jmx"
+    """With a `?`, it is asked as it stands; without one, for each domain that has rules."""
+    rule_sets: tuple[str, ...] = ("jvm", "hdfs", "hbase")
+
+    @property
+    def kind(self) -> str:
+        return "jmx"
+
+
+@dataclass(frozen=True, slots=True)
+class JolokiaTarget(BeanTarget):
+    """A Jolokia agent."""
+
+    path: str = "/jolokia"
+    rule_sets: tuple[str, ...] = ("jvm", "kafka", "zookeeper", "spark", "hbase", "hdfs")
+    scheme: str = "http"
+    access: Access = field(default_factory=Access)
+    bulk: bool = True
+    """All is asked at once, by POST; else one bean after another, by GET, which some servers allow alone."""
+
+    @property
+    def kind(self) -> str:
+        return "jolokia"
+
+
+def parse_target(text: str) -> JmxTarget:
+    """What `CONTEXT=http://HOST:PORT/jmx` names, or CONTEXT/INSTANCE=… where a host has several. TargetError.
+
+    >>> parse_target("hdfs-namenode=http://127.0.0.1:9870/jmx").url
+    'http://127.0.0.1:9870/jmx'
+    """
+    name, equals, url = text.partition("=")
+    context, slash, instance = name.partition("/")
+    if not equals or not _WORD.fullmatch(context) or (slash and not _WORD.fullmatch(instance)):
+        raise TargetError(f"{text!r:.200}: {_WANTED}")
+    if not _PRINTABLE.fullmatch(url):
+        raise TargetError(f"{text!r:.200}: the URL has other than printable ASCII; {_WANTED}")
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 80
+    except ValueError as error:
+        raise TargetError(f"{text!r:.200}: {error}") from error
+    if parts.scheme != "http" or not parts.hostname or parts.username is not None or parts.fragment:
+        raise TargetError(f"{text!r:.200}: plain http, without user or fragment; {_WANTED}")
+    path = (parts.path or "/jmx") + (f"?{parts.query}" if parts.query else "")
+    return JmxTarget(context, parts.hostname, port, path, instance or "0")

@@ -1,0 +1,77 @@
+"""What a server is shown before it answers, and must show: certificates, a token, a password. All from files."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from sources.base.errors import PollError
+
+_MAX_SECRET = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """For one connection: TLS, None for none, and headers."""
+
+    tls: ssl.SSLContext | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The files are looked at again for each poll, so that they may be renewed. `ca` None: the system's."""
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    server_name: str = ""
+    """What the certificate of the server must say; "" for the host that was named."""
+    bearer_token_file: Path | None = None
+    username: str = ""
+    password_file: Path | None = None
+
+    def shown(self, scheme: str) -> Shown:
+        """For http or https. PollError `tls` or `unauthorized` if a file cannot be used. For a thread."""
+        headers = self._headers()
+        if scheme != "https":
+            return Shown(None, headers)
+        files = (self.ca, self.cert, self.key)
+        try:
+            changed = tuple(path.stat().st_mtime_ns for path in files if path is not None)
+            return Shown(_context(*files, changed), headers)
+        except (OSError, ssl.SSLError) as error:
+            raise PollError("tls", f"{error}: want PEM files at {', '.join(str(f) for f in files if f)}") from error
+
+    def _headers(self) -> dict[str, str]:
+        if self.bearer_token_file is not None:
+            return {"Authorization": f"Bearer {_secret(self.bearer_token_file)}"}
+        if self.password_file is not None:
+            pair = f"{self.username}:{_secret(self.password_file)}"
+            return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+        return {}
+
+
+@lru_cache(maxsize=64)
+def _context(ca: Path | None, cert: Path | None, key: Path | None, changed: tuple[int, ...]) -> ssl.SSLContext:  # noqa: ARG001
+    """Made once for each state of the files, of which `changed` tells: reading the system's takes a while."""
+    made = ssl.create_default_context(cafile=ca)
+    if cert is not None:
+        made.load_cert_chain(cert, key)
+    return made
+
+
+def _secret(path: Path) -> str:
+    """One line. Never part of a message."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_SECRET).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PollError("unauthorized", f"{path}: {type(error).__name__}: it cannot be read as ASCII text") from error
+    if not text.isprintable():
+        raise PollError("unauthorized", f"{path}: want one line")
+    return text

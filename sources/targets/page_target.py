@@ -1,0 +1,135 @@
+"""A Prometheus page that an agent polls: where it is, its labels, and how to ask for it."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from artimon.model.labels import LabelError, validate_labels
+from sources.base.errors import TargetError
+from sources.state.relabel import RelabelRule
+from sources.targets.credentials import Access
+from sources.targets.http_target import HttpTarget, joined
+
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,99}")
+_PRINTABLE = re.compile(r"[\x21-\x7e]{1,2000}")
+_HOST = re.compile(r"[A-Za-z0-9_.:\-]{1,253}")
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the targets of a job have in common."""
+
+    name: str
+    scheme: str = "http"
+    path: str = "/metrics"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    honor_labels: bool = False
+    proxy: bool = False
+    """What it shows was counted elsewhere: a series that appears later may have counted before."""
+    access: Access = field(default_factory=Access)
+    max_bytes: int = 16 << 20
+    max_series: int = 50_000
+    deadline_s: float | None = None
+    rules: tuple[RelabelRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusTarget(HttpTarget):
+    """One page. `instance` tells it from the others of its job."""
+
+    job: Job
+    host: str
+    port: int
+    path: str
+    scheme: str
+    instance: str
+    own: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return "prometheus"
+
+    @property
+    def identity(self) -> list[str]:
+        return [self.job.name, self.instance, self.url]
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        given = {"context": self.job.name, **self.job.labels, **self.own}
+        return {**given, "job": given.get("job") or self.job.name, "instance": self.instance}
+
+    def source(self, host: str) -> str:  # noqa: ARG002  # the instance says where it is, for whoever asks
+        return f"prometheus/{self.job.name}/{self.instance}"
+
+    def __str__(self) -> str:
+        return f"{self.job.name}/{self.instance} at {self.url}"
+
+
+def parse_address(job: Job, text: str, labels: Mapping[str, str]) -> PrometheusTarget:
+    """`HOST:PORT`, or a whole URL, with labels as in the files of Prometheus: `__scheme__` and `__metrics_path__` say
+    how to ask, `instance` is the label, other names that begin with `__` are left out. TargetError.
+
+    >>> parse_address(Job("node"), "[::1]:9100", {}).url
+    'http://[::1]:9100/metrics'
+    """
+    shown = hidden(text)
+    scheme, path = labels.get("__scheme__", job.scheme), labels.get("__metrics_path__", job.path)
+    url = text if "://" in text else f"{scheme}://{text}{path}"
+    if not _PRINTABLE.fullmatch(url):
+        raise TargetError(f"target {shown!r:.200}: want HOST:PORT, or a URL, in printable ASCII")
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme, 0)
+    except ValueError as error:
+        raise TargetError(f"target {shown!r:.200}: {error}") from error
+    if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None or parts.fragment:
+        raise TargetError(
+            f"target {shown!r:.200}: want HOST:PORT, or http(s)://HOST:PORT/path, without user or fragment"
+        )
+    own = {label: value for label, value in labels.items() if not label.startswith("__") and value}
+    host = parts.hostname
+    instance = own.pop("instance", joined(host, port))
+    made = PrometheusTarget(
+        job,
+        host,
+        port,
+        (parts.path or job.path) + (f"?{parts.query}" if parts.query else ""),
+        parts.scheme,
+        instance,
+        own,
+    )
+    _check(made, shown)
+    return made
+
+
+def hidden(url: str) -> str:
+    """Without the user and the password that stand in it."""
+    return re.sub(r"^([a-z]+://)?[^/@]*@", r"\1…@", url)
+
+
+def _check(made: PrometheusTarget, shown: str) -> None:
+    try:
+        validate_labels(made.labels)
+    except LabelError as error:
+        raise TargetError(f"target {shown!r:.200}: {error}") from error
+    if not _HOST.fullmatch(made.host):
+        raise TargetError(f"target {shown!r:.200}: {made.host!r:.80} is no name of a host")
+    if ":" in made.host:
+        try:
+            ipaddress.IPv6Address(made.host)
+        except ValueError as error:
+            raise TargetError(f"target {shown!r:.200}: {error}") from error
+    if "/" in made.instance or not made.instance.isprintable():
+        raise TargetError(f"target {shown!r:.200}: instance {made.instance!r:.80}: without / and control characters")
+
+
+def check_job_name(name: str) -> str:
+    """A word, because it stands in the name of sources. TargetError."""
+    if not _WORD.fullmatch(name):
+        raise TargetError(f"job {name!r:.80}: begin with a letter, a digit or _, then use those and . : - only")
+    return name
