@@ -180,12 +180,18 @@ def parse_config(text: str, file: str, form: Form = "yaml") -> ConfigFile:
         raise ConfigFileError([Problem(file, *place, f"not TOML: {said}")]) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        line, column = _within(text, mark.line + 1, mark.column + 1) if mark else (1, 1)
         said = " ".join(part for part in (error.context, error.problem) if part)
         raise ConfigFileError([Problem(file, line, column, f"not YAML: {said}{_hint(text, line)}")]) from None
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         said = f"not {form.upper()}: {' '.join(str(error).split()):.200}; save it as plain UTF-8 text"
         raise ConfigFileError([Problem(file, 1, 1, said)]) from None
+
+
+def _within(text: str, line: int, column: int) -> tuple[int, int]:
+    """The position, moved to the end of the text where libyaml means the line behind the last one."""
+    lines = text.splitlines() or [""]
+    return (line, column) if line <= len(lines) else (len(lines), len(lines[-1]) + 1)
 
 
 def _too_large(file: str) -> ConfigFileError:

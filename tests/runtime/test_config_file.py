@@ -109,7 +109,7 @@ def test_all_errors_are_reported_sorted_by_position() -> None:
         ("- a", "yaml", "1:1", "write a mapping, not a list"),
         ("a: 1\n---\na: 1", "yaml", "2:1", "a second document"),
         ("[a]: 1", "yaml", "1:1", "a key must be a word"),
-        ("jobs: [", "yaml", "2:1", "not YAML"),
+        ("jobs: [", "yaml", "1:8", "not YAML"),
         ("\tjobs: []", "yaml", "1:1", "indent with spaces"),
         ("[" * 20_000, "yaml", "1:17", "nested more than 16 deep"),
         ("x" * (MAX_BYTES + 1), "yaml", "1:1", "split the file"),
