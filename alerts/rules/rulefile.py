@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Annotated, Any, Self
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, ValidationInfo, create_model, model_validator
 
 from alerts.receivers.kind import ReceiverKind, receiver_kinds
 from alerts.state.conditions import Condition, parse_condition
@@ -13,7 +14,7 @@ from alerts.state.notification import target_of
 from alerts.state.rule import Missing, Receiver, Rule, RuleFile, check_template
 from artimon.model.labels import validate_labels
 from artimon.runtime.config_file import ConfigFile, parse_config
-from artimon.runtime.config_model import Section, Text, built, checked, choice, fault, parsed, refuse, repeated
+from artimon.runtime.config_model import Conversion, Section, Text, checked, choice, fault, parsed, refuse, repeated
 from query_dsl import Expr, QueryError, parse
 from query_dsl.tree.nodes import At, Between, Range, walk
 from query_dsl.tree.timing import Instant, parse_duration
@@ -103,8 +104,15 @@ def _addresses(kind: ReceiverKind[Any]) -> tuple[Any, Any]:
     )
 
 
-_KINDS: dict[str, Any] = {name: _addresses(kind) for name, kind in receiver_kinds().items()}
-ReceiverSection = create_model("ReceiverSection", __base__=_Targets, **_KINDS)
+@cache
+def _section_of(kinds: tuple[ReceiverKind[Any], ...]) -> type[_Targets]:
+    fields: dict[str, Any] = {kind.name: _addresses(kind) for kind in kinds}
+    return create_model("ReceiverSection", __base__=_Targets, **fields)
+
+
+def _receiver(data: Any, info: ValidationInfo) -> tuple[str, ...]:
+    section = _section_of(tuple(receiver_kinds().values()))
+    return section.model_validate(data, context=info.context).build()
 
 
 class RuleSection(Section):
@@ -136,7 +144,7 @@ class RuleSection(Section):
 
 
 class _RuleDocument(Section):
-    receivers: dict[ReceiverName, Annotated[tuple[str, ...], built(ReceiverSection)]] = Field(
+    receivers: dict[ReceiverName, Annotated[tuple[str, ...], Conversion(_receiver)]] = Field(
         default_factory=dict,
         max_length=MAX_RECEIVERS,
         description="names with addresses, as in {ops: {mail: [ops@example.org]}}",

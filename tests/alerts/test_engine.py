@@ -181,7 +181,7 @@ def test_a_bad_file_stops_no_other_and_its_last_good_version_holds(world: World)
     world.start()  # the last good version outlives the process
     world.tick({"a": 1})
     assert sorted(world.told()) == ["firing a"] * 2 + ["resolved a"] * 2
-    assert any("rules.yaml" in problem and "no YAML" in problem for problem in world.engine.snapshot.problems)
+    assert any("rules.yaml" in problem and "not YAML" in problem for problem in world.engine.snapshot.problems)
     world.write("rules: []", "rules.yaml")
     world.tick({"a": 0})
     assert list(world.engine._force.rules) == ["other"]

@@ -148,7 +148,7 @@ def test_without_zookeeper_and_mail_it_runs_and_says_what_is_wrong(tmp_path: Pat
         found = health_of(config)
     assert found.state == "ok"
     assert found.figures["rules"] == {"inactive": 0, "pending": 0, "firing": 0, "error": 2}
-    assert any("bad.yaml:2:3: unknown key 'nam'" in problem for problem in found.figures["problems"])
+    assert any("bad.yaml:2:3: rules[0].nam: unknown key" in problem for problem in found.figures["problems"])
     assert any("no shard" in problem for problem in found.figures["problems"])
 
 
