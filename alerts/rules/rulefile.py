@@ -119,9 +119,7 @@ class RuleSection(Section):
     """Rule as written."""
 
     name: Name = Field(description="give each rule one of its own")
-    expr: Annotated[Expr, parsed(_expr, blank=False)] = Field(
-        description="say what is asked, as in expr: fetch('NAME')"
-    )
+    expr: Query = Field(description="say what is asked, as in expr: fetch('NAME')")
     threshold: Threshold = Field(description="""say when it is bad, as in threshold: "> 5" or threshold: "== true\"""")
     missing: Annotated[Missing, choice({one.value: one for one in Missing})] = Field(
         description="say what missing data means: resolve (it is well), keep (stay as it is) or fire (it is bad)"

@@ -305,13 +305,6 @@ class Packed:
         return block
 
 
-def _alike(doubles: Mask) -> Mask | bool:
-    """One word for all cells where it is so: unused slots and other series of the segment need not be decoded twice."""
-    if doubles.all():
-        return True
-    return doubles if doubles.any() else False
-
-
 def _either(doubles: Mask | bool, ints: Any, floats: Any) -> Any:
     """`floats()` where `doubles`, `ints()` elsewhere; only what is needed is computed."""
     if doubles is True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -188,9 +188,3 @@ class MembershipWatch:
         if found != self.known:
             log.info("shards: %s", found)
         self.known = found
-
-
-def line_up(members: Sequence[str], held: dict[str, int], membership: Membership) -> list[tuple[str, int, int]]:
-    """(id, virtual shards it is to hold, virtual shards that it holds ready) of every member and every other holder."""
-    names = [*membership.members, *(name for name in members if name not in membership.members)]
-    return [(name, membership.wanted(name).bit_count(), held.get(name, 0).bit_count()) for name in names]
