@@ -19,9 +19,9 @@ from alerts.state.database import Database, _nothing, open_database
 from alerts.state.errors import AlertsError
 from alerts.state.publication import ALERTS_PATH
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.health import HealthFile, Publish, unpublished
-from artimon.model.registration import Registration, zookeeper_client
+from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.process_options import Health, Option, Zookeeper, in_milliseconds, process_name
+from artimon.runtime.zookeeper import Registration, zookeeper_client
 from varstore.cluster.client import VarstoreClient
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from artimon.running import quiet
+from artimon.runtime.process import quiet
 
 if TYPE_CHECKING:
     from artimon.model.select import Series

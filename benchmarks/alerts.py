@@ -30,8 +30,8 @@ from bookkeeper.rpc.framed_server import FramedServer
 from varstore.cluster.client import VarstoreClient
 from varstore.cluster.directory import Place, Shards
 from varstore.cluster.membership import Membership
-from varstore.service import ShardService, idl
-from varstore.shard import Shard
+from varstore.shard.service import ShardService, idl
+from varstore.shard.shard import Shard
 
 HOSTS = 5_000
 START = 1_800_000_000_000

@@ -26,7 +26,7 @@ from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
 from benchmarks.common import emit, interleaved
 from bookkeeper.rpc.framed_server import FramedClient
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
 
 SERIES, BUCKETS, MINUTE = 10_000, 60, 60_000
 NOW = 1_800_000_000_000

@@ -37,7 +37,7 @@ from benchmarks.common import emit
 from benchmarks.loads.hours import fill_hours
 from benchmarks.loads.samples import SERIES_A_SOURCE, Source, capacity_of_two
 from benchmarks.loads.visible import Visible
-from pipeline.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent import Agent, AgentConfig
 from sources.base.schedule import phase_ms
 
 BASE = ("zookeeper", "kafka", "hdfs", "shards", "collector-0")

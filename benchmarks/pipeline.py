@@ -27,7 +27,7 @@ from pathlib import Path
 import psutil
 from hdfs_native import Client
 
-from artimon.model.files import split
+from artimon.runtime.files import split
 from artimon.stack.stack import Stack
 from benchmarks import lag
 from benchmarks.common import Parts, emit

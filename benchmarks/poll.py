@@ -20,8 +20,8 @@ from typing import NamedTuple
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks.common import Parts, emit
 from benchmarks.loads.endpoints import AGENT, endpoints
-from pipeline.intake import Intake
-from pipeline.log.log import Log
+from pipeline.delivery.intake import Intake
+from pipeline.wal.log import Log
 from sources.base.endpoint_address import EndpointAddress
 from sources.delivery.commit_group import Gathering
 from sources.delivery.endpoint_status import Statuses

@@ -26,7 +26,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.rawtable.reader import read_raw
 from artimon.rawtable.schema import FILE_SCHEMA, raw_uri, series_uri
 from artimon.rawtable.series_rows import merge
-from artimon.settings import load as load_settings
+from artimon.runtime.settings import load as load_settings
 from artimon.stack.ports import PortLeases
 from artimon.stack.stack import Stack
 from artimon.stack.state import read_state

@@ -32,8 +32,8 @@ from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks.carrying import bodies
 from benchmarks.common import emit
 from benchmarks.loads.samples import SERIES_A_SOURCE
-from pipeline.log.log import Log
-from pipeline.log.records import Place
+from pipeline.wal.log import Log
+from pipeline.wal.records import Place
 
 GIB = 1024**3
 AGENT = "restarted"
@@ -126,7 +126,7 @@ def drop_cache(folder: Path) -> None:
 
 def _child(data: Path, zookeeper: str) -> None:
     """What a restarted agent does; prints when. The times are monotonic, of the whole machine."""
-    from pipeline.agent import Agent, AgentConfig
+    from pipeline.flows.runtime.agent import Agent, AgentConfig
 
     config = AgentConfig(AGENT, data, zookeeper or "127.0.0.1:1", level="kafka", lanes=LANES, backlog_rate=0)
     agent = Agent(config)

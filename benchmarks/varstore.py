@@ -42,8 +42,8 @@ from artimon.model.select import Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
 from benchmarks.common import Parts, emit
 from benchmarks.storing import mix
-from varstore.buckets import BucketStore, Run
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
+from varstore.store.bucket_store import BucketStore, Run
 
 Ints = npt.NDArray[np.int64]
 START_MS = 1_800_000_000_000

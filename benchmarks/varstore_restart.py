@@ -35,9 +35,9 @@ from artimon.model.labels import canonical
 from artimon.model.select import Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
 from benchmarks.common import emit
-from varstore.images.snapshots import Snapshots, Taken
 from varstore.server import SWITCH_S
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
+from varstore.snapshot.snapshots import Snapshots, Taken
 
 SERIES, A_SOURCE, MINUTES = 1_500_000, 1_500, 77 * 60
 BYTES_A_SERIES = 9_500

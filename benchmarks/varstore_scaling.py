@@ -29,15 +29,15 @@ from artimon.model.codec import encode_samples, encode_series
 from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import Grid
 from artimon.model.labels import canonical
-from artimon.model.registration import zookeeper_client
 from artimon.model.routing import lane_of, partition_of
 from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.values import ValueType
+from artimon.runtime.zookeeper import zookeeper_client
 from artimon.stack.stack import Stack
 from benchmarks.common import emit
 from benchmarks.loads.world import Processes, WrongCounts, cpu_s, stop, wait_for
+from pipeline.control.shards import ShardDirectory, groups
 from pipeline.spark.feeding import FeedPlan, FeedResult, feed_records
-from pipeline.spark.shards import ShardDirectory, groups
 from pipeline.spark.tasks import Record
 from query_dsl import evaluate, parse
 from varstore.cluster.client import VarstoreClient

@@ -21,7 +21,7 @@ STILL_S = 60
 
 sys.path.insert(0, str(ROOT))
 
-from artimon import settings as settings_module  # noqa: E402
+from artimon.runtime import settings as settings_module  # noqa: E402
 from artimon.stack.errors import JavaMissing  # noqa: E402
 from artimon.stack.java import find_java  # noqa: E402
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from artimon.settings import Settings, child_environment, load
+from artimon.runtime.settings import Settings, child_environment, load
 from artimon.stack.errors import StackError
 from artimon.stack.exclusive import alone
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.log.files import Lock, LogLocked, Whole
+from pipeline.wal.files import Lock, LogLocked, Whole
 
 _PIECE = 64
 """Bytes that reach the disk together."""
@@ -74,7 +74,7 @@ def refuse(*operations: str, code: int = errno.EIO) -> Hook:
 
 
 class CrashDisk:
-    """Implements pipeline.log.files.Files.
+    """Implements pipeline.wal.files.Files.
 
     `before` is called before each operation that changes anything. `full`: writes keep their first half and fail.
     `fsyncs` counts those of files, failed ones too. `_lock` guards the tree; `before` is called without it."""

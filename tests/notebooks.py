@@ -14,7 +14,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
-from artimon.settings import child_environment
+from artimon.runtime.settings import child_environment
 from tests.e2e.conftest import ROOT
 
 FOLDER = ROOT / "examples" / "notebooks"

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from artimon import settings
+from artimon.runtime import settings
 from scripts.programs import Program, find
 
 

@@ -17,13 +17,11 @@ from typing import Annotated, Any
 from artimon.model.batch import BatchHeader
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.collector import settled
-from artimon.model.exposure import require_protection
 from artimon.model.grid import DEFAULT_LEVELS, Level, parse_levels
-from artimon.model.health import HealthFile, Publish, unpublished
-from artimon.model.partition_counts import PartitionCounts, pins_of
-from artimon.model.registration import Registration, close_client, zookeeper_client
-from artimon.model.topic_check import TopicCheck, relied_on
 from artimon.model.vshards import union
+from artimon.runtime.exposure import require_protection
+from artimon.runtime.health import HealthFile, Publish, unpublished
+from artimon.runtime.partition_counts import PartitionCounts, pins_of
 from artimon.runtime.process_options import (
     Health,
     Insecure,
@@ -34,10 +32,11 @@ from artimon.runtime.process_options import (
     Zookeeper,
     process_name,
 )
+from artimon.runtime.settings import security
 from artimon.runtime.text import parse_process_names
-from artimon.settings import security
+from artimon.runtime.topic_check import TopicCheck, relied_on
+from artimon.runtime.zookeeper import Registration, close_client, zookeeper_client
 from bookkeeper.rpc.framed_server import FramedServer
-from varstore.answers.answer import ANSWER_BYTES
 from varstore.cluster.directory import Directory, Place, Shards
 from varstore.cluster.freshness import Freshness, standings_of
 from varstore.cluster.healing import Healing
@@ -45,13 +44,14 @@ from varstore.cluster.logends import LogEnds, log_span
 from varstore.cluster.membership import SHARDS_PATH, VARSTORE_PATH, LevelsDiffer, Membership, MembershipWatch
 from varstore.cluster.moving import Mover
 from varstore.cluster.peers import image_from
-from varstore.groups import Group
-from varstore.images.bringing import Bringing, LogSpan, can_go_on
-from varstore.images.snapshots import COPY_S, INTERVAL_S, Snapshots
-from varstore.series.announcements import Announcements
-from varstore.series.limits import DEFAULT_CAPACITY, DEFAULT_LIMITS, Limits, memory_limit, refusals, settle_capacity
-from varstore.service import ShardService, idl
-from varstore.shard import Shard, ShardBroken
+from varstore.index.announcements import Announcements
+from varstore.index.limits import DEFAULT_CAPACITY, DEFAULT_LIMITS, Limits, memory_limit, refusals, settle_capacity
+from varstore.query.answer import ANSWER_BYTES
+from varstore.shard.service import ShardService, idl
+from varstore.shard.shard import Shard, ShardBroken
+from varstore.snapshot.recovery import Bringing, LogSpan, can_go_on
+from varstore.snapshot.snapshots import COPY_S, INTERVAL_S, Snapshots
+from varstore.store.groups import Group
 
 __all__ = ["SHARDS_PATH", "VARSTORE_PATH", "LevelsDiffer", "ShardConfig", "ShardProcess", "run_shard"]
 

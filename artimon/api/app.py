@@ -22,8 +22,8 @@ from artimon.api.pages import Pages
 from artimon.api.quick import QuickQuery
 from artimon.api.routes import Routes, Status, plain_headers
 from artimon.model.clock import Clock
-from artimon.model.exposure import is_loopback
 from artimon.model.select import Store
+from artimon.runtime.exposure import is_loopback
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
 

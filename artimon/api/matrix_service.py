@@ -16,9 +16,9 @@ from artimon.api.errors import ApiError, TooLarge
 from artimon.api.guarded import GuardedStore, answer
 from artimon.api.parcel import Purse
 from artimon.api.question import TIME_MAX_MS, Question
-from artimon.model.exposure import KEEP_LOCAL, require_protection
 from artimon.model.labels import LabelError, validate_labels, validate_name
 from artimon.model.values import ValueType
+from artimon.runtime.exposure import KEEP_LOCAL, require_protection
 from bookkeeper.rpc.framed_server import FramedServer
 from query_dsl import Expr, Matrix, fetch
 from query_dsl.tree.selector import quote

@@ -16,8 +16,8 @@ from artimon.api.limits import Limits
 from artimon.api.matrix_service import MatrixServer
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.collector import settled
-from artimon.model.exposure import KEEP_LOCAL, family_of, require_protection
-from artimon.model.health import HealthFile, Publish, unpublished
+from artimon.runtime.exposure import KEEP_LOCAL, family_of, require_protection
+from artimon.runtime.health import HealthFile, Publish, unpublished
 
 HOST = "127.0.0.1"
 BACKLOG = 128

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from artimon.cli.common import located, say
 
 if TYPE_CHECKING:
-    from pipeline.plane.tree import Tree
+    from pipeline.control.tree import Tree
 
 Result = TypeVar("Result")
 CONNECT_S = 10.0
@@ -79,9 +79,9 @@ def connected(cluster: Cluster) -> Iterator[Tree]:
     """The control plane of one cluster. Raises PlaneError if its ZooKeeper does not answer, at any time."""
     from kazoo.handlers.threading import KazooTimeoutError
 
-    from artimon.model.registration import zookeeper_session
-    from artimon.model.watcher import LOST
-    from pipeline.plane.tree import PlaneError, Tree
+    from artimon.runtime.watcher import LOST
+    from artimon.runtime.zookeeper import zookeeper_session
+    from pipeline.control.tree import PlaneError, Tree
 
     try:
         with zookeeper_session(cluster.zookeeper, CONNECT_S) as client:
@@ -95,8 +95,8 @@ def connected(cluster: Cluster) -> Iterator[Tree]:
 def in_each(clusters: Sequence[Cluster], act: Callable[[Cluster, Tree], Result]) -> tuple[dict[str, Result], bool]:
     """What `act` gives in each cluster, by name; what fails in one is said, and the others are asked all the same.
     Whether all went well."""
-    from pipeline.plane.document import ConfigError
-    from pipeline.plane.tree import PlaneError
+    from pipeline.control.document import ConfigError
+    from pipeline.control.tree import PlaneError
 
     results, good = {}, True
     for cluster in clusters:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from artimon.settings import Settings
+from artimon.runtime.settings import Settings
 
 T = TypeVar("T")
 

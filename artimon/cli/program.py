@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None, job: object = None) -> None:
 
 
 def _run(arguments: Sequence[str] | None, job: object) -> None:
-    from artimon.settings import SettingsError
+    from artimon.runtime.settings import SettingsError
     from artimon.stack.errors import JavaMissing, StackError
 
     try:

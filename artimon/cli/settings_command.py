@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 
 from artimon.cli.common import checking, located, refusing
 from artimon.runtime.process_options import Bound, bound_options, nested_settings
-from artimon.settings import Settings
+from artimon.runtime.settings import Settings
 
 S = TypeVar("S")
 

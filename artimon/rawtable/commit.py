@@ -15,12 +15,12 @@ from typing import Any
 from deltalake import PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError
 
-from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.rawtable.delta import ATTEMPTS, Table, first_line
 from artimon.rawtable.head import LOG_FOLDER, METADATA_KEY, newest_append, read_actions
 from artimon.rawtable.schema import PARTITION_BY, PROPERTIES, RAW_SCHEMA, DataFile, LiveFile, TableError, raw_uri
 from artimon.rawtable.state import RawState, to_json
+from artimon.runtime import files
 
 log = logging.getLogger(__name__)
 

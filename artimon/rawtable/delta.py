@@ -10,9 +10,9 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from artimon.model import files
-from artimon.model.deadline import within
 from artimon.rawtable.schema import TableError
+from artimon.runtime import files
+from artimon.runtime.deadline import within
 
 CALL_S = 60.0
 """Timeout of one call of the Delta client, in seconds."""

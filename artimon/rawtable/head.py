@@ -12,11 +12,11 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from artimon.model import files
-from artimon.model.deadline import within
 from artimon.rawtable.delta import CALL_S, first_line
 from artimon.rawtable.schema import TableError, raw_uri
 from artimon.rawtable.state import RawState, from_json
+from artimon.runtime import files
+from artimon.runtime.deadline import within
 
 METADATA_KEY = "artimon"
 """Key of an append's state in `commitInfo`."""

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from artimon.model import files
-from artimon.model.deadline import within
 from artimon.rawtable.schema import TableError
+from artimon.runtime import files
+from artimon.runtime.deadline import within
 
 MAX_GROUP_ROWS = 1 << 22
 """Rows of a row group that is read: four times those of the largest that is written."""

@@ -20,13 +20,13 @@ from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import RemoveAction
 
-from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.rawtable.delta import ATTEMPTS, Table, files_of, first_line
 from artimon.rawtable.parquet import GroupReader
 from artimon.rawtable.schema import DAY_MS, DataFile, TableError, series_uri
 from artimon.rawtable.series_rows import PRUNED, SERIES_SCHEMA, merge
 from artimon.rawtable.statistics import statistics_of
+from artimon.runtime import files
 
 log = logging.getLogger(__name__)
 

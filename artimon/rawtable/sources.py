@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from artimon.model import files
 from artimon.rawtable.delta import ATTEMPTS, Table, first_line
 from artimon.rawtable.schema import SOURCES_SCHEMA, DataFile, TableError, sources_uri
+from artimon.runtime import files
 
 log = logging.getLogger(__name__)
 

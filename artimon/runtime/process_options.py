@@ -18,8 +18,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
+from artimon.runtime.settings import Settings, parse_quota
 from artimon.runtime.text import parse_period, parse_process_name
-from artimon.settings import Settings, parse_quota
 
 MiB = 1 << 20
 

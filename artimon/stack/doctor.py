@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from artimon.runtime.settings import Settings
 from artimon.runtime.text import parse_address
-from artimon.settings import Settings
 from artimon.stack import jars
 from artimon.stack.errors import NotRunning, StackError
 from artimon.stack.hdfs import ask_jmx
@@ -174,9 +174,9 @@ def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:
 
 def _access(settings: Settings, running: StackState | None) -> Iterator[Check]:
     """Access lists of ZooKeeper, and the user of the agent: nothing is said of a ZooKeeper that does not answer."""
-    from artimon.model.registration import zookeeper_session
-    from artimon.model.watcher import LOST
-    from pipeline.plane.access import OPEN, open_nodes
+    from artimon.runtime.watcher import LOST
+    from artimon.runtime.zookeeper import zookeeper_session
+    from pipeline.control.access import OPEN, open_nodes
 
     known = running.addresses if running else {}
     try:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from artimon.settings import child_environment
+from artimon.runtime.settings import child_environment
 from artimon.stack.errors import NotHealthy, StackError, UnusableFolder
 from artimon.stack.own_stack import StackVariables
 from artimon.stack.process import same_process

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from artimon.settings import Settings
+from artimon.runtime.settings import Settings
 from artimon.stack.errors import JarMismatch, JarsUnresolved, StackError
 from artimon.stack.exclusive import alone
 from artimon.stack.java import Java, trust_store_flags

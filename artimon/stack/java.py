@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from artimon.settings import Settings
+from artimon.runtime.settings import Settings
 from artimon.stack.errors import JavaMissing
 
 MINIMUM = 17

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from artimon import settings as defaults
-from artimon.settings import Settings
+from artimon.runtime import settings as defaults
+from artimon.runtime.settings import Settings
 from artimon.stack.state import read_state
 from artimon.stack.status import running_state
 

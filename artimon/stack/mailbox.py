@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.log.files import SYSTEM_FILES
+from pipeline.wal.files import SYSTEM_FILES
 
 FOLDER = "mail"
 KEPT_MAILS = 10_000

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.health import read_health
+from artimon.runtime.health import read_health
 from artimon.stack.kafka import kafka_address
 from artimon.stack.part import AGENT, OWN, Context, Part
 from artimon.stack.process import Command
-from pipeline.plane.signatures import new_key
+from pipeline.control.signatures import new_key
 
 STALE_MS = 20_000  # health is written every 2 s; a busy machine may be late
 

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.own_process import OwnProcess
+from artimon.runtime.own_process import OwnProcess
 from artimon.stack.runner import Phase
 from artimon.stack.stack import Stack
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from artimon.settings import Settings
+from artimon.runtime.settings import Settings
 from artimon.stack.java import Java
 from artimon.stack.process import Command
 

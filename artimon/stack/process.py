@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from artimon.settings import child_environment
+from artimon.runtime.settings import child_environment
 from artimon.stack import guard, launch
 
 LOG_LIMIT = 8 * 1024 * 1024

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from artimon.model.health import HealthFile, Publish, unpublished
+from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.process_options import Health, ListenPort, StackData, Zookeeper
 from artimon.stack.mailbox import FOLDER, KEPT_BYTES, KEPT_MAILS, Mailbox
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from artimon.settings import Settings
-from artimon.settings import load as load_settings
+from artimon.runtime.settings import Settings
+from artimon.runtime.settings import load as load_settings
 from artimon.stack import jars
 from artimon.stack.errors import NotHealthy
 from artimon.stack.java import find_java

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.health import Health, read_health
+from artimon.runtime.health import Health, read_health
 from artimon.stack import lag
 from artimon.stack.errors import NotRunning
 from artimon.stack.process import same_process, session_rss

@@ -11,13 +11,6 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.topic_check import (
-    TopicsUnknown,
-    brokers_of,
-    find_topics,
-    newest_generation,
-    open_admin,
-)
 from artimon.model.topic_spec import (
     MAX_GENERATIONS,
     MAX_PARTITIONS,
@@ -29,6 +22,13 @@ from artimon.model.topic_spec import (
     platform_topics,
 )
 from artimon.runtime.process_options import Kafka, Option, StackData
+from artimon.runtime.topic_check import (
+    TopicsUnknown,
+    brokers_of,
+    find_topics,
+    newest_generation,
+    open_admin,
+)
 from artimon.stack.errors import StackError
 
 __all__ = ["TOPICS", "GrowError", "Topic", "grow_samples", "make_topics", "usual_replication"]

@@ -24,7 +24,7 @@ from benchmarks.common import emit
 from benchmarks.lag import AGENTS, BASE, MINUTE_S, LagError, Poller, Waiting, next_minute, watch
 from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source, capacity_of_two
 from benchmarks.loads.visible import Visible
-from pipeline.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent import Agent, AgentConfig
 from sources.base.schedule import phase_ms
 
 AGO_MS = 300_000

@@ -14,8 +14,8 @@ from artimon.model.codec import decode_samples, encode_samples, parse_header, se
 from artimon.model.routing import lane_of
 from artimon.model.values import ValueType
 from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
-from pipeline.log.framing import RecordType
-from pipeline.log.log import Entry
+from pipeline.wal.framing import RecordType
+from pipeline.wal.log import Entry
 
 _MAKER = BatchId("maker", 0, 0, 0)
 

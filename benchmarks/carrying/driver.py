@@ -20,8 +20,8 @@ import numpy as np
 from artimon.model.batch import Polled
 from benchmarks.carrying.bodies import Bodies, entry, readdress, samples_in, write
 from benchmarks.loads.samples import SERIES_A_SOURCE
-from pipeline.agent import Agent, AgentConfig
-from pipeline.log.records import Place
+from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.wal.records import Place
 
 _GROUP = 32
 _POLLERS = 4

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from artimon.model import files
 from artimon.model.batch import BatchId
 from artimon.model.codec import decode_columns, encode_samples
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.schema import DataFile, folder, period_of
 from artimon.rawtable.state import Totals
+from artimon.runtime import files
 from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
 from pipeline.spark import rows
 

@@ -10,7 +10,7 @@ from artimon.model.feed import FeedEntry, FeedRange, join_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
 
 MINUTE_MS = 60_000
 SERIES_A_SOURCE = 1_500

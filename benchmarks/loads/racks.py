@@ -16,8 +16,8 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
 from benchmarks.peers.series import PeerSeries, plain_name
-from varstore.series.limits import Limits
-from varstore.shard import Shard
+from varstore.index.limits import Limits
+from varstore.shard.shard import Shard
 
 NAME = "bench.temperature"
 MINUTE_MS = 60_000

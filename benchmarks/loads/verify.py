@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from kazoo.client import KazooClient
 
-from artimon.model.partition_counts import ACKS_PATH
 from artimon.rawtable.schema import FILE_SCHEMA, raw_uri, sources_uri
 from artimon.rawtable.sources import read_sources
+from artimon.runtime.partition_counts import ACKS_PATH
 from benchmarks.loads.samples import Expected, number_of
 from benchmarks.loads.world import SHARDS, World, WrongCounts
 from pipeline.compaction.digest import Digest, digest

@@ -11,9 +11,9 @@ from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import parse_header
-from artimon.model.registration import zookeeper_client
+from artimon.runtime.zookeeper import zookeeper_client
 from artimon.stack.topics import TOPICS
-from pipeline.spark.shards import ShardDirectory, groups
+from pipeline.control.shards import ShardDirectory, groups
 from pipeline.spark.topic import Topic
 
 LOOK_S = 0.1

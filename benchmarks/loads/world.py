@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from artimon.model.health import Health, read_health
-from artimon.settings import load as load_settings
+from artimon.runtime.health import Health, read_health
+from artimon.runtime.settings import load as load_settings
 from artimon.stack import jars
 from artimon.stack.java import find_java
 

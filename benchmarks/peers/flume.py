@@ -20,7 +20,7 @@ from typing import Any
 
 import thriftpy2
 
-from artimon.settings import load as load_settings
+from artimon.runtime.settings import load as load_settings
 from artimon.stack import jars
 from artimon.stack.java import find_java
 from benchmarks.peers.series import PeerFailed

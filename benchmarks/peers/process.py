@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from artimon.settings import child_environment
+from artimon.runtime.settings import child_environment
 from benchmarks.peers.series import PeerFailed
 from scripts.programs import Program
 

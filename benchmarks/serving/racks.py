@@ -30,8 +30,8 @@ from artimon.api.limits import Limits
 from artimon.api.server import ApiServer
 from artimon.model.collector import settle
 from artimon.model.feed import FeedRange, encode_range
-from artimon.model.registration import zookeeper_client
 from artimon.model.vshards import EVERY
+from artimon.runtime.zookeeper import zookeeper_client
 from artimon.stack.stack import Stack
 from benchmarks.loads.racks import MINUTE_MS, NAME, RackWorld, loaded_shard
 from benchmarks.peers.series import Peer, plain_name
@@ -41,7 +41,7 @@ from varstore.cluster.client import VarstoreClient
 from varstore.cluster.directory import Place
 from varstore.cluster.membership import SHARDS_PATH, VARSTORE_PATH, Membership
 from varstore.server import SWITCH_S
-from varstore.service import ShardService, idl
+from varstore.shard.service import ShardService, idl
 
 FEED_RATE, FEED_ROWS = 25_000, 5_000
 SETTLED_MS = 15_000

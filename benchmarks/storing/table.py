@@ -10,12 +10,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from hdfs_native import Client
 
-from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.rawtable.commit import RawLog, RawTable
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.schema import day_of, end_ms, is_hour
 from artimon.rawtable.state import Step, Totals, advance
+from artimon.runtime import files
 from pipeline.compaction.dead import Sweeper
 from pipeline.compaction.job import Worker
 from pipeline.compaction.plan import plan

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.settings import load as load_settings
+from artimon.runtime.settings import load as load_settings
 from artimon.stack.errors import StackError
 from artimon.stack.java import find_java
 from benchmarks.common import machine

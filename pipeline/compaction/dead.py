@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from artimon.model import files
 from artimon.rawtable.commit import RawLog
+from artimon.runtime import files
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from artimon.model import files
-from artimon.model.deadline import within
 from artimon.rawtable.schema import FILE_SCHEMA, DataFile
 from artimon.rawtable.statistics import FileStatistics
+from artimon.runtime import files
+from artimon.runtime.deadline import within
 from pipeline.compaction.order import KEYS, Key, Keys
 from pipeline.compaction.runs import check_order, pieces
 

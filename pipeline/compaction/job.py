@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.probe import Probe, no_probe
 from artimon.rawtable.commit import RawLog, Superseded
 from artimon.rawtable.schema import DataFile, TableError, folder
+from artimon.runtime import files
 from pipeline.compaction.digest import Digest, digest
 from pipeline.compaction.encode import Output
 from pipeline.compaction.merge import DEFAULT_LIMITS, MOST_BATCH, Limits, merge_all

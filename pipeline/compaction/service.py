@@ -14,10 +14,10 @@ import psutil
 import pyarrow as pa
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.probe import Probe, no_probe
-from artimon.model.registration import zookeeper_session
 from artimon.rawtable.delta import first_line
+from artimon.runtime.health import HealthFile, Publish, unpublished
+from artimon.runtime.zookeeper import zookeeper_session
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.memory import be_frugal, give_back

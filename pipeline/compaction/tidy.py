@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from artimon.model import files
 from artimon.rawtable.commit import RawLog
 from artimon.rawtable.head import last_checkpoint
 from artimon.rawtable.schema import PROPERTIES
+from artimon.runtime import files
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from artimon.model.clock import Clock
 from artimon.model.ranges import LaneId
-from pipeline.collector_client import NotSent
-from pipeline.log.log import Entry
-from pipeline.sender import Sender
+from pipeline.delivery.sender import Sender
+from pipeline.link.client import NotSent
+from pipeline.wal.log import Entry
 
 CALL_S = 10.0
 """Time in seconds that a source may wait for a collector before its batch goes into the log."""

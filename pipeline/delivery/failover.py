@@ -14,10 +14,10 @@ from typing import Any, Protocol
 from artimon.model.batch import NO_LANE
 from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefused
-from pipeline.link import CALL_BYTES, CALL_COUNT
-from pipeline.log.log import Entry, Log, LogFailed
-from pipeline.log.records import Place
-from pipeline.timer import backoff
+from pipeline.link.link import CALL_BYTES, CALL_COUNT
+from pipeline.link.timer import backoff
+from pipeline.wal.log import Entry, Log, LogFailed
+from pipeline.wal.records import Place
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
-from pipeline.delivery.memory import MemoryFiles
-from pipeline.log.epoch import EPOCH_FILE, this_host
-from pipeline.log.files import SYSTEM_FILES, Files, ensure_folder, write_whole
+from pipeline.delivery.memory_files import MemoryFiles
+from pipeline.wal.epoch import EPOCH_FILE, this_host
+from pipeline.wal.files import SYSTEM_FILES, Files, ensure_folder, write_whole
 
 UNLOGGED = "unlogged"
 """File beside the segments: numbers were given away that the log does not know; the next start begins a new epoch."""

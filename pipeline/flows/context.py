@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from pipeline.control.directory import Directory
 from pipeline.flows.spi import Encoding, FlowError
-from pipeline.plane.groups import Directory
 
 INSECURE = "insecure"
 """Key of `Context.shared`: sources may serve other machines without authentication."""
@@ -18,7 +18,7 @@ BRANCHES = "branches"
 STRAIGHT = "straight"
 """Key of `Context.shared`: the sink that a channel hands over to directly while that works (disk failover)."""
 GROUPS = "groups"
-"""Key of `Context.shared`: the agent's directory of groups (pipeline/plane/groups.py)."""
+"""Key of `Context.shared`: the agent's directory of groups (pipeline/control/directory.py)."""
 
 
 def _nothing() -> None:

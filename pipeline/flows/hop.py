@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from artimon.model.batch import BatchId
 from artimon.runtime.text import parse_address
-from pipeline.collectors import Endpoint
+from pipeline.link.endpoints import Endpoint
 
 
 def parse_id(text: str) -> BatchId | None:

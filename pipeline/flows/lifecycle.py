@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from artimon.model.deadline import DeadlineExceeded, within
+from artimon.runtime.deadline import DeadlineExceeded, within
 
 log = logging.getLogger(__name__)
 

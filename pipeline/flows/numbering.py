@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from artimon.model.event_codec import encode_events
+from pipeline.delivery.numbering import Numbers
 from pipeline.flows.event import Parcel
-from pipeline.numbering import Numbers
 
 
 def named(parcel: Parcel, numbers: Numbers, source: str) -> Parcel:

@@ -12,7 +12,7 @@ import xxhash
 
 from artimon.model.batch import NO_LANE, BatchId
 from artimon.model.ranges import LaneId, LaneRanges
-from pipeline.log.files import Files, read_whole, write_whole
+from pipeline.wal.files import Files, read_whole, write_whole
 
 log = logging.getLogger(__name__)
 

@@ -3,6 +3,6 @@
     store         folders of files: create, rename, settle; every call has a deadline
     rolling_file  one file from its unfinished to its final name, and what a dead writer left of it
 
-It imports `pipeline.log` for files of this machine, and `artimon.model`. When a file ends, and what may be acked then,
-its users decide: `pipeline.direct.roll`, `pipeline.flows.sinks.files`.
+It imports `pipeline.wal` for files of this machine, and `artimon.model`. When a file ends, and what may be acked then,
+its users decide: `pipeline.collector.direct.roll`, `pipeline.flows.sinks.files`.
 """

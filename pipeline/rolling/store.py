@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from hdfs_native import Client, WriteOptions
 
-from artimon.model import files
-from artimon.model.deadline import DeadlineExceeded, within
-from pipeline.log.files import SYSTEM_FILES, ensure_folder
+from artimon.runtime import files
+from artimon.runtime.deadline import DeadlineExceeded, within
+from pipeline.wal.files import SYSTEM_FILES, ensure_folder
 
 T = TypeVar("T")
 MAX_HUNG = 8

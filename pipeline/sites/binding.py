@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from artimon.model.ranges import LaneId
-from pipeline.timer import backoff
+from pipeline.link.timer import backoff
 
 MOST_AWAY_S = 3600.0
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pipeline.acks import Position, Sent, Verdict
+from artimon.model.acks import Position, Sent, Verdict
 
 MAX_FLYING = 100_000
 """Messages of all partitions that wait for acks; beyond that nothing more is read."""

@@ -14,19 +14,19 @@ from kafka import KafkaConsumer, TopicPartition
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
+from artimon.model.acks import Sent, Verdict
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.kafka_access import client_options
-from artimon.model.registration import zookeeper_client
-from artimon.model.supervise import Retry
 from artimon.model.znode import read_table
+from artimon.runtime.kafka_access import client_options
 from artimon.runtime.process_options import Health, Option
-from pipeline.acks import Sent, Verdict
-from pipeline.answers import Answer
-from pipeline.broker import Broker, TopicInfo
-from pipeline.collector_client import CollectorClient, NotSent
-from pipeline.collectors import Endpoint
-from pipeline.control import Control, is_believed
-from pipeline.link import CALL_COUNT, Link
+from artimon.runtime.supervise import Retry
+from artimon.runtime.zookeeper import zookeeper_client
+from pipeline.collector.broker import Broker, TopicInfo
+from pipeline.control.acks_watch import Control, is_believed
+from pipeline.link.answers import Answer
+from pipeline.link.client import CollectorClient, NotSent
+from pipeline.link.endpoints import Endpoint
+from pipeline.link.link import CALL_COUNT, Link
 from pipeline.sites.handing import Handing, Message, merge_offsets
 
 log = logging.getLogger(__name__)
@@ -62,12 +62,12 @@ class OffsetsNode:
         self.path = f"{PATH}/{name}/{topic}/{topic_id}"
 
     def load(self) -> dict[int, int]:
-        """Raises `artimon.model.watcher.LOST`, ValueError for what is none."""
+        """Raises `artimon.runtime.watcher.LOST`, ValueError for what is none."""
         return self._read()[0]
 
     def save(self, until: Mapping[int, int]) -> None:
         """Never sets an offset back, whoever else hands over the same topic. Raises
-        `artimon.model.watcher.LOST`, ValueError for what is none."""
+        `artimon.runtime.watcher.LOST`, ValueError for what is none."""
         for _ in range(5):
             known, version = self._read()
             merged = merge_offsets(until, known)

@@ -11,22 +11,22 @@ from typing import Any
 
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
-from artimon.model.registration import zookeeper_client
-from pipeline.collector_client import Heard, NotSent
-from pipeline.collectors import Mode
-from pipeline.control import Control
-from pipeline.log.framing import RecordType
-from pipeline.log.log import Entry, Log
-from pipeline.log.records import Place
-from pipeline.log.recovery import Recovery
-from pipeline.log.segments import CorruptRecord
-from pipeline.sender import Sender
-from pipeline.sending import Call
+from artimon.runtime.zookeeper import zookeeper_client
+from pipeline.control.acks_watch import Control
+from pipeline.delivery.dispatch import Call
+from pipeline.delivery.sender import Sender
+from pipeline.delivery.tracker import Tracker
+from pipeline.link.client import Heard, NotSent
+from pipeline.link.endpoints import Mode
 from pipeline.sites.binding import SiteBinding
 from pipeline.sites.names import Names, send_names
 from pipeline.sites.placing import Placing
 from pipeline.sites.record import load, save
-from pipeline.tracker import Tracker
+from pipeline.wal.framing import RecordType
+from pipeline.wal.log import Entry, Log
+from pipeline.wal.records import Place
+from pipeline.wal.recovery import Recovery
+from pipeline.wal.segments import CorruptRecord
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from artimon.model.batch import BatchHeader
-from pipeline.collector_client import CollectorClient
+from pipeline.link.client import CollectorClient
 
 HELD_BYTES = 64 * 1024 * 1024
 CALL_BYTES, CALL_COUNT = 3 * 1024 * 1024, 1000

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from artimon.model.acks import Position
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId
 from artimon.model.ranges import LaneId
-from pipeline.acks import Position
-from pipeline.answers import Answer
-from pipeline.log.records import Place
+from pipeline.delivery.tracker import Group, Tracker
+from pipeline.link.answers import Answer
 from pipeline.sites.binding import Move, SiteBinding
 from pipeline.sites.record import AHEAD, LaneRecord, Record
-from pipeline.tracker import Group, Tracker
+from pipeline.wal.records import Place
 
 REFUSED = ("full:", "buffer full:", "damaged:", "store:")
 """Reasons of which it is certain that the site has nothing."""

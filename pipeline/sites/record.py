@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.ranges import LaneId
-from pipeline.log.files import Files, LogError, SystemFiles, read_whole, write_whole
+from pipeline.wal.files import Files, LogError, SystemFiles, read_whole, write_whole
 
 AHEAD = 256
 """Numbers by which `below` goes ahead of what is sent: the disk is written once for so many batches."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from artimon.model.ranges import LaneId, LaneRanges, RangeSet
 from artimon.rawtable.head import HeadReader
-from pipeline.direct.reader import Reader
+from pipeline.collector.direct.reader import Reader
 from pipeline.rolling.store import open_store
 
 

@@ -17,11 +17,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.partition_counts import ACKS_PATH as PATH
-from artimon.model.supervise import LoopGuard
 from artimon.model.znode import read_table
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.state import RawState, Span, TopicState
+from artimon.runtime.partition_counts import ACKS_PATH as PATH
+from artimon.runtime.supervise import LoopGuard
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.generations import generation_to_read, not_begun, unread
 from pipeline.spark.topic import Topic, TopicInfo

@@ -11,11 +11,11 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.health import HealthFile, Publish, unpublished
 from artimon.model.probe import Probe, no_probe
-from artimon.model.registration import close_client, zookeeper_client
-from artimon.model.supervise import Retry, Supervised
-from artimon.model.topic_check import TopicCheck, relied_on
+from artimon.runtime.health import HealthFile, Publish, unpublished
+from artimon.runtime.supervise import Retry, Supervised
+from artimon.runtime.topic_check import TopicCheck, relied_on
+from artimon.runtime.zookeeper import close_client, zookeeper_client
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig

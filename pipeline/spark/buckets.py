@@ -17,15 +17,15 @@ from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.feed import FeedRange, join_samples
-from artimon.model.partition_counts import PartitionCounts, pins_of
-from artimon.model.supervise import Retry
 from artimon.rawtable.state import Span
+from artimon.runtime.partition_counts import PartitionCounts, pins_of
+from artimon.runtime.supervise import Retry
+from pipeline.control.shards import Group, Shard, ShardDirectory, ShardsUnknown
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.cuts import Cut, Cuts
 from pipeline.spark.feeding import CALLS, Calls, FeedPlan, FeedResult, run_feed
 from pipeline.spark.generations import Seals
 from pipeline.spark.progress import Progress
-from pipeline.spark.shards import Group, Shard, ShardDirectory, ShardsUnknown
 from pipeline.spark.source import batch, follow, remove_checkpoint, share, stream
 from pipeline.spark.suspects import SUSPECTS, Suspects, run_guarded
 from pipeline.spark.tasks import RESULT_SCHEMA

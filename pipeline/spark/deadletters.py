@@ -15,15 +15,15 @@ import xxhash
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
+from artimon.model.acks import Position
 from artimon.model.batch import BatchError, BatchHeader, BatchId, UnknownFormat
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.kafka_access import client_options
 from artimon.model.routing import partition_of
-from artimon.model.topic_check import TopicsUnfit, TopicsUnknown, check_relied_on, relied_on
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.schema import TableError
-from pipeline.acks import Position
-from pipeline.broker import Broker, BrokerError, Message
+from artimon.runtime.kafka_access import client_options
+from artimon.runtime.topic_check import TopicsUnfit, TopicsUnknown, check_relied_on, relied_on
+from pipeline.collector.broker import Broker, BrokerError, Message
 from pipeline.spark import messages
 from pipeline.spark.tasks import Decode
 from pipeline.spark.trial import Guard

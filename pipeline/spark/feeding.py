@@ -19,10 +19,10 @@ from artimon.model.batch import BatchError, BatchHeader, Samples
 from artimon.model.codec import samples_of
 from artimon.model.feed import GROUP_CHANGED, FeedEntry, FeedRange, encode_range, join_samples
 from artimon.model.routing import virtual_shard
-from artimon.settings import security
+from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
+from pipeline.control.shards import Group, Shard, Standings, groups, rewind, service
 from pipeline.spark import messages
-from pipeline.spark.shards import Group, Shard, Standings, groups, rewind, service
 from pipeline.spark.tasks import Decode, Record, records_of
 from pipeline.spark.trial import Guard
 

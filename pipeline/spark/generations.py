@@ -7,9 +7,9 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from artimon.model.clock import Clock
-from artimon.model.partition_counts import altered
 from artimon.model.topic_spec import SEALED_BYTES
 from artimon.rawtable.state import RawState, TopicState, begins_topic
+from artimon.runtime.partition_counts import altered
 from pipeline.spark.topic import Topic, TopicInfo
 
 log = logging.getLogger(__name__)

@@ -17,12 +17,12 @@ from kafka.errors import KafkaError
 from artimon.model.batch import BatchError, SeriesBlock
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import decode_series, verify
-from artimon.model.kafka_access import client_options
 from artimon.model.probe import Probe, no_probe
-from artimon.model.supervise import Retry
 from artimon.rawtable.series import SeriesTable
 from artimon.rawtable.series_rows import rows_of
 from artimon.rawtable.sources import SourcesTable
+from artimon.runtime.kafka_access import client_options
+from artimon.runtime.supervise import Retry
 from pipeline.spark.topic import Topic, TopicError
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from artimon.model import files
 from artimon.rawtable.schema import DataFile, folder, period_of
+from artimon.runtime import files
 from pipeline.spark import rows
 
 WRITERS = 4

@@ -13,8 +13,8 @@ from typing import Any
 
 from artimon.model.vshards import union
 from artimon.rawtable.state import Span
+from pipeline.control.shards import Group, Shard, Standings
 from pipeline.spark.feeding import FeedResult, Outcome
-from pipeline.spark.shards import Group, Shard, Standings
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.probe import Probe, no_probe
 from artimon.model.ranges import LaneId
@@ -26,6 +25,7 @@ from artimon.rawtable.commit import Moment, RawTable
 from artimon.rawtable.schema import period_of
 from artimon.rawtable.sources import SourcesTable
 from artimon.rawtable.state import Epochs, Gap, RawState, Step, Totals
+from artimon.runtime import files
 from pipeline.spark import gaps as told
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.generations import Succession, generation_to_read

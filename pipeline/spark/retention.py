@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.supervise import LoopGuard
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.state import TopicState
+from artimon.runtime.supervise import LoopGuard
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.generations import generation_to_read
 from pipeline.spark.topic import Topic, TopicInfo

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from artimon.model.kafka_access import REDACTED
+from artimon.runtime.kafka_access import REDACTED
 from pipeline.spark.config import SparkConfig
 
 MAX_SOCKET_FOLDER = 40

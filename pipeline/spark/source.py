@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from artimon.model.kafka_access import java_options
+from artimon.runtime.kafka_access import java_options
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.topic import TopicInfo
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from artimon.model.supervise import one_line
+from artimon.runtime.supervise import one_line
 from pipeline.spark.feeding import FeedPlan, FeedResult
 from pipeline.spark.tasks import RawPlan, RawResult
 

@@ -14,12 +14,12 @@ from kafka.errors import KafkaError, for_code
 from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.consumer import OffsetSpec
 
-from artimon.model.kafka_access import client_options
 from artimon.model.leader_epochs import ask_broker, ask_epoch_end
 from artimon.model.topic_id import printed_id
 from artimon.model.topic_spec import generations
 from artimon.rawtable.state import MAX_EPOCHS, Epochs, Span, followed
-from pipeline.quota import LogSizes, sizes_of
+from artimon.runtime.kafka_access import client_options
+from pipeline.collector.quota import LogSizes, sizes_of
 
 TIMEOUT_MS = 15_000
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from artimon.model.fingerprint import unsigned
 from artimon.model.grid import Grid, bucket_end, bucket_ends
 from artimon.model.select import Matcher, SelectRequest, Store
-from pipeline.log.audit import read_accepted
+from pipeline.wal.audit import read_accepted
 
 MINUTE_MS = 60_000
 VALUES = ("integer", "double", "boolean", "string")

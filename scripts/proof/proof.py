@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.health import read_health
 from artimon.rawtable.reader import read_raw
 from artimon.rawtable.schema import raw_uri, sources_uri
 from artimon.rawtable.sources import read_sources
-from artimon.settings import load as load_settings
+from artimon.runtime.health import read_health
+from artimon.runtime.settings import load as load_settings
 from artimon.stack.stack import Stack
 from scripts.proof.answers import QUESTIONS, SHOP_CHART, report_answers
 from scripts.proof.counts import (

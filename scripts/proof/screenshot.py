@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import urlencode
 
-from artimon.settings import Settings, child_environment
+from artimon.runtime.settings import Settings, child_environment
 from artimon.stack.errors import StackError
 from scripts.programs import find
 

@@ -15,7 +15,7 @@ from typing import Any
 from kazoo.exceptions import NoNodeError
 from kazoo.recipe.watchers import ChildrenWatch
 
-from artimon.model.watcher import LOST
+from artimon.runtime.watcher import LOST
 from sources.base.endpoint_address import EndpointAddress, parse_endpoint
 from sources.base.errors import AddressError
 from sources.poll.zookeeper_session import Session

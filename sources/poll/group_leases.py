@@ -19,8 +19,8 @@ from typing import Any
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from artimon.model.watcher import LOST
 from artimon.model.znode import read_table
+from artimon.runtime.watcher import LOST
 from sources.poll.host_groups import GroupMembers, HostGroup, Network, Sharing
 from sources.poll.zookeeper_session import Session
 

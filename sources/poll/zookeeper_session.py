@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from artimon.model.registration import close_client, zookeeper_client
+from artimon.runtime.zookeeper import close_client, zookeeper_client
 
 log = logging.getLogger(__name__)
 PAUSE_S = 5.0

@@ -18,9 +18,9 @@ from alerts.state.publication import read_alerts
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.fingerprint import fingerprint
-from artimon.model.health import Health, read_health
-from artimon.model.registration import zookeeper_client
 from artimon.model.values import Kind, ValueType
+from artimon.runtime.health import Health, read_health
+from artimon.runtime.zookeeper import zookeeper_client
 from artimon.stack.own import Alerts
 from tests.alerts.mailboxes import Mailbox, free_port
 from tests.cli.test_misuse import artimon

@@ -24,7 +24,7 @@ from tests.api.test_limits import HeldStore
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 from tests.varstore.worlds import range_of
 from tests.waiting import eventually
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
 
 QUESTION = "fetch('memcached.*{dc=\"jb\"}').range('600000ms')"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from artimon import settings
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.routing import ownership, virtual_shard
+from artimon.runtime import settings
 from query_dsl import Matrix, evaluate, parse
 from tests.api import memcached
 from tests.api.serving import NOW, Client, served

@@ -13,7 +13,7 @@ import pytest
 from artimon.api.matrix_service import idl
 from artimon.api.server import ApiServer, run_server
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.health import Health, read_health
+from artimon.runtime.health import Health, read_health
 from bookkeeper.rpc.framed_server import FramedClient
 from tests.api.serving import Client, small_app
 from tests.waiting import eventually

@@ -13,16 +13,16 @@ from typer.testing import CliRunner, Result
 
 from artimon.cli import app
 from artimon.model.batch import SeriesBlock, SeriesInfo
-from artimon.model.registration import zookeeper_client
 from artimon.model.values import ValueType
 from artimon.model.vshards import EVERY
+from artimon.runtime.zookeeper import zookeeper_client
 from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.spark.shards import ShardDirectory
+from pipeline.control.shards import ShardDirectory
 from varstore.cluster.directory import Place
 from varstore.cluster.membership import SHARDS_PATH, Membership, propose
-from varstore.series.limits import Limits
-from varstore.service import ShardService, idl
-from varstore.shard import Shard
+from varstore.index.limits import Limits
+from varstore.shard.service import ShardService, idl
+from varstore.shard.shard import Shard
 
 pytestmark = pytest.mark.stack
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon import settings
+from artimon.runtime import settings
 from artimon.stack import jars
 from artimon.stack.java import find_java
 from tests.programs import require

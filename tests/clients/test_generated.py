@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon import settings
+from artimon.runtime import settings
 from bookkeeper import Bookkeeper
 from bookkeeper.variables.canonical import canonical
 from tests.clients.conftest import ROOT, Built, Generate

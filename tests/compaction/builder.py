@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from artimon.model import files
 from artimon.model.ranges import LaneId, LaneRanges
 from artimon.rawtable import state as states
 from artimon.rawtable.commit import RawTable
@@ -20,6 +19,7 @@ from artimon.rawtable.reader import read_raw
 from artimon.rawtable.schema import FILE_SCHEMA, DataFile, folder, period_of
 from artimon.rawtable.state import RawState, Step, Totals
 from artimon.rawtable.statistics import statistics_of
+from artimon.runtime import files
 from pipeline.compaction.digest import Digest, digest
 from pipeline.compaction.order import sort
 from pipeline.spark import rows

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from artimon.model import files
 from artimon.rawtable.commit import COMPACTION_KEY, RawLog, RawTable
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.schema import DataFile, TableError, day_of, is_hour
 from artimon.rawtable.state import RawState
+from artimon.runtime import files
 from pipeline.compaction.compactor import Compactor, compact_all
 from pipeline.compaction.config import CompactorConfig, parse_keep
 from pipeline.compaction.job import Unequal

@@ -12,12 +12,12 @@ import pytest
 from deltalake import DeltaTable
 from kazoo.client import KazooClient
 
-from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.rawtable import reader as leases
 from artimon.rawtable.commit import RawLog
 from artimon.rawtable.reader import ANY, LEASE_MS, Lease, held_versions, read_whole, reading
 from artimon.rawtable.schema import TableError
+from artimon.runtime import files
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.dead import APPEND_ORPHAN_MS, ORPHAN_MS, Sweeper

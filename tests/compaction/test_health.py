@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from artimon.model.clock import ManualClock
-from artimon.model.health import HealthFile, read_health
+from artimon.runtime.health import HealthFile, read_health
 from artimon.stack.lag import compactor_reason
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.service import HUNG_S, _Life

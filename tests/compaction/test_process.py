@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from artimon import cli
-from artimon.model.health import Health, read_health
+from artimon.runtime.health import Health, read_health
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, held
 from tests.compaction.test_compactor import fill
 from tests.waiting import eventually

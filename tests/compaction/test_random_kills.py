@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from artimon.model import files
-from artimon.model.health import read_health
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.schema import TableError
+from artimon.runtime import files
+from artimon.runtime.health import read_health
 from artimon.stack.stack import Stack
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig, parse_keep

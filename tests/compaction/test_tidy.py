@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.rawtable.commit import ChainBroken, RawLog, RawTable
 from artimon.rawtable.head import HeadReader, last_checkpoint
 from artimon.rawtable.schema import PARTITION_BY, PROPERTIES, RAW_SCHEMA, raw_uri
+from artimon.runtime import files
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.tidy import KEEP_MS, LEAST, Tidier

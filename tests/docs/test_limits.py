@@ -11,17 +11,17 @@ from artimon.model.batch import MAX_BYTES, MAX_SAMPLES
 from artimon.model.routing import DEFAULT_LANES
 from artimon.rawtable.state import FORGET_MS
 from artimon.stack.topics import TOPICS
-from pipeline.collector import FRAME_BYTES
+from pipeline.collector.collector import FRAME_BYTES
 from pipeline.compaction import plan
-from pipeline.log.core import QUOTA_BYTES
 from pipeline.spark import pace
 from pipeline.spark.config import SparkConfig
+from pipeline.wal.core import QUOTA_BYTES
 from query_dsl.stores.history import question
 from sources.delivery.source_config import SourceConfig
 from sources.state.keep_rules import MAX_CLASSES
 from tests.docs.test_architecture import ROOT
-from varstore.series import limits
-from varstore.series.limits import DEFAULT_CAPACITY
+from varstore.index import limits
+from varstore.index.limits import DEFAULT_CAPACITY
 
 DAY_MS = 86_400_000
 

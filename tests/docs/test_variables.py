@@ -6,8 +6,8 @@ import asyncio
 import re
 from pathlib import Path
 
-from artimon.model.own import PROCESS
-from artimon.model.own_tables import TABLES
+from artimon.runtime.own import PROCESS
+from artimon.runtime.own_tables import TABLES
 from artimon.stack import lag
 from sources.delivery.endpoint_status import POLL_MS, POLL_SAMPLES, UP
 from sources.scrape.foreign_sources import RULE_SERIES

@@ -17,10 +17,10 @@ import pytest
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import DEFAULT_LEVELS, Grid, bucket_end
-from artimon.model.health import read_health
 from artimon.model.labels import parse_canonical
 from artimon.model.select import Matcher
-from artimon.settings import child_environment
+from artimon.runtime.health import read_health
+from artimon.runtime.settings import child_environment
 from artimon.stack.stack import Stack
 from query_dsl import evaluate, parse
 from query_dsl.tree.errors import QueryError

@@ -13,8 +13,8 @@ from kazoo.exceptions import NoNodeError
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import bucket_end
-from artimon.model.health import read_health
-from artimon.model.own import PROCESS
+from artimon.runtime.health import read_health
+from artimon.runtime.own import PROCESS
 from artimon.stack.own import OwnPart
 from artimon.stack.stack import Stack
 from query_dsl import Matrix, evaluate, parse, parse_selector

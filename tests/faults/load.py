@@ -17,10 +17,10 @@ from typing import Any
 
 from artimon.model.batch import Polled
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.health import HealthFile
 from artimon.model.protocols import SinkRefused
-from artimon.running import begin
-from pipeline.agent import Agent, AgentConfig
+from artimon.runtime.health import HealthFile
+from artimon.runtime.process import begin
+from pipeline.flows.runtime.agent import Agent, AgentConfig
 from tests.faults.batches import Source, make_sources, worth
 from tests.faults.ledger import LedgerWriter, Noted
 

@@ -16,9 +16,9 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.topic_check import find_topics, newest_generation, open_admin
 from artimon.model.topic_spec import SEALED_BYTES
-from artimon.settings import kafka_security
+from artimon.runtime.settings import kafka_security
+from artimon.runtime.topic_check import find_topics, newest_generation, open_admin
 from artimon.stack.kafka import broker_name
 from artimon.stack.topics import TOPICS, grow_samples
 from tests.faults.conftest import Scale

@@ -16,7 +16,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import decode_samples, verify
 from artimon.model.protocols import SinkRefused
 from artimon.stack.stack import Stack
-from pipeline.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent import Agent, AgentConfig
 from tests.faults.mounts import small_disk
 from tests.faults.network import Remote
 from tests.pipeline.helpers import MINUTE, polled
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.stack
 
 COLLECTOR = """
 import sys, threading
-from pipeline.collector import CollectorConfig, run_collector
+from pipeline.collector.collector import CollectorConfig, run_collector
 run_collector(CollectorConfig(sys.argv[4], sys.argv[1], sys.argv[2], topic_prefix=sys.argv[3]), threading.Event())
 """
 STORM = 4.0

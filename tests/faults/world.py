@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.health import read_health
+from artimon.runtime.health import read_health
 from artimon.stack.stack import Stack
 from tests.faults.earlier import write_earlier
 from tests.faults.ledger import Ledger, read_ledgers

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from artimon.model import files
 from artimon.rawtable.schema import raw_uri
+from artimon.runtime import files
 from query_dsl import NothingSelected, QueryError
 from query_dsl.stores.history.engine import Engine, History
 from query_dsl.stores.history.question import HistoryError, HistoryInterrupted, TooMuchHistory

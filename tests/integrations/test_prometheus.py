@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from artimon.settings import child_environment
+from artimon.runtime.settings import child_environment
 from bookkeeper import Bookkeeper, exposition
 from bookkeeper.export.openmetrics import render
 from tests.programs import require

@@ -12,12 +12,12 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from artimon.model.kafka_access import client_options, java_options
-from artimon.model.topic_check import TopicsUnknown, check_topics
-from artimon.settings import KafkaSecurity, SettingsError, kafka_security, read_kafka_security
+from artimon.runtime.kafka_access import client_options, java_options
+from artimon.runtime.settings import KafkaSecurity, SettingsError, kafka_security, read_kafka_security
+from artimon.runtime.topic_check import TopicsUnknown, check_topics
 from artimon.stack.stack import Stack
 from artimon.stack.topics import TOPICS, make_topics
-from pipeline.broker import Broker, BrokerError, Message
+from pipeline.collector.broker import Broker, BrokerError, Message
 from pipeline.spark.config import SparkConfig
 from tests.kafka.secure import PASSWORD, USER, broker_options, client_environment
 from tests.spark.carried import Carried

@@ -12,8 +12,8 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from artimon.model.topic_check import check_topics, find_topics, open_admin
 from artimon.model.topic_spec import platform_topics
+from artimon.runtime.topic_check import check_topics, find_topics, open_admin
 from artimon.stack.stack import Stack
 from artimon.stack.topics import make_topics
 from pipeline.spark.config import SparkConfig

@@ -7,16 +7,16 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, Ne
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
+from artimon.model.acks import AckState, PartitionState, Position, Sent, judge
 from artimon.model.codec import parse_header
-from artimon.model.partition_counts import PartitionCounts
 from artimon.model.ranges import LaneId, LaneRanges
 from artimon.model.routing import partition_of
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.state import END_OF_LOG, RawState, TopicState, begin_next
+from artimon.runtime.partition_counts import PartitionCounts
 from artimon.stack.topics import grow_samples
-from pipeline.acks import AckState, PartitionState, Position, Sent, judge
-from pipeline.broker import Broker
-from pipeline.placing import message_for
+from pipeline.collector.broker import Broker
+from pipeline.collector.partition import message_for
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.generations import generation_to_read, unread
 from pipeline.spark.raw import RawQuery

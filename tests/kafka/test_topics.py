@@ -13,8 +13,10 @@ from dataclasses import replace
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
+from artimon.model.acks import Position
 from artimon.model.clock import ManualClock
-from artimon.model.topic_check import (
+from artimon.model.topic_spec import Difference, Found, Topic, differences, missing, platform_topics
+from artimon.runtime.topic_check import (
     UNFIT_EXIT,
     TopicCheck,
     TopicsUnfit,
@@ -25,10 +27,8 @@ from artimon.model.topic_check import (
     open_admin,
     relied_on,
 )
-from artimon.model.topic_spec import Difference, Found, Topic, differences, missing, platform_topics
 from artimon.stack.topics import GrowError, grow_samples, make_topics
-from pipeline.acks import Position
-from pipeline.broker import Broker, Message
+from pipeline.collector.broker import Broker, Message
 from tests.waiting import eventually
 
 SAMPLES = platform_topics(replication=3)[0]
@@ -129,7 +129,7 @@ def test_a_process_ends_with_a_message_and_a_code(kafka: str, zookeeper: str, pr
     program = f"""
 import threading
 from artimon import processes
-from pipeline.collector import CollectorConfig, run_collector
+from pipeline.collector.collector import CollectorConfig, run_collector
 from varstore.server import ShardConfig, run_shard
 stop = threading.Event()
 with processes.checked_topics(stop):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from email.message import EmailMessage
 from pathlib import Path
 
-from artimon.model.health import Health, read_health
+from artimon.runtime.health import Health, read_health
 from artimon.stack.mail_view import Mail, read_mails
 from artimon.stack.smtp import Limits, SmtpServer, run_smtp
 from tests.waiting import eventually

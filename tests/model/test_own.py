@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from artimon.model.clock import ManualClock
-from artimon.model.health import HealthFile, read_health
-from artimon.model.own import MAX_SERIES, PROCESS, Own, Publisher, Shape, dig, process_figures
-from artimon.model.own_process import instance_of
-from artimon.model.own_tables import TABLES
+from artimon.runtime.health import HealthFile, read_health
+from artimon.runtime.own import MAX_SERIES, PROCESS, Own, Publisher, Shape, dig, process_figures
+from artimon.runtime.own_process import instance_of
+from artimon.runtime.own_tables import TABLES
 from bookkeeper import Bookkeeper
 from bookkeeper.variables.canonical import validate_labels, validate_name
 from bookkeeper.variables.cell import COUNTER, GAUGE
@@ -192,11 +192,12 @@ def test_dig() -> None:
 
 def test_libraries_and_the_modules_of_sparks_workers_register_nothing() -> None:
     """What a Python worker of Spark imports, and what a test of a component imports."""
-    modules = "pipeline.spark.tasks, pipeline.spark.feeding, pipeline.agent, pipeline.collector, varstore.server"
+    parts = "flows.runtime.agent", "collector.collector", "spark.tasks", "spark.feeding"
+    modules = ", ".join([*(f"pipeline.{part}" for part in parts), "varstore.server"])
     script = (
         f"import {modules}, sys, threading, bookkeeper\n"
-        "assert 'artimon.processes' not in sys.modules\n"
-        "assert 'artimon.model.own' not in sys.modules\n"
+        "assert 'artimon.cli.processes' not in sys.modules\n"
+        "assert 'artimon.runtime.own' not in sys.modules\n"
         "assert bookkeeper.default().endpoint is None and not bookkeeper.default().in_use\n"
         "assert [t.name for t in threading.enumerate()] == ['MainThread']"
     )

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from artimon.model.own_process import CONTEXT
+from artimon.runtime.own_process import CONTEXT
 from tests.bookkeeper.polling import Node, application, connect, end, hear, nodes, rows, say
 from tests.waiting import eventually
 from tests.zookeepers import connected
 
 SCRIPT = """
 import sys, threading, time
-from artimon.model.health import HealthFile
-from artimon.model.own_process import publishing
+from artimon.runtime.health import HealthFile
+from artimon.runtime.own_process import publishing
 stop = threading.Event()
 with publishing("api", INSTANCE, ZOOKEEPER, stop) as publish:
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""artimon.model.registration against a real ZooKeeper: an ephemeral node that comes back."""
+"""artimon.runtime.zookeeper against a real ZooKeeper: an ephemeral node that comes back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from kazoo.client import KazooClient
 
-from artimon.model.registration import Registration, zookeeper_client
+from artimon.runtime.zookeeper import Registration, zookeeper_client
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack

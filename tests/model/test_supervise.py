@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from artimon.model.clock import ManualClock
-from artimon.model.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, LoopGuard, Retry, Supervised
+from artimon.runtime.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, LoopGuard, Retry, Supervised
 from tests.waiting import eventually
 
 

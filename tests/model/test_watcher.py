@@ -1,4 +1,4 @@
-"""artimon.model.watcher: the thread that looks at ZooKeeper, without one."""
+"""artimon.runtime.watcher: the thread that looks at ZooKeeper, without one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import ConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
 
-from artimon.model.watcher import Watcher
+from artimon.runtime.watcher import Watcher
 from tests.waiting import eventually
 
 HOUR_S = 3_600.0

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from artimon.settings import child_environment
+from artimon.runtime.settings import child_environment
 from artimon.stack.stack import Stack
 from tests.page.watched import CPU, WAIT_MS, Watched
 from tests.programs import require

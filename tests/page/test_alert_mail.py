@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from artimon.settings import child_environment
+from artimon.runtime.settings import child_environment
 from artimon.stack.mail_view import Mail, read_mails
 from artimon.stack.mailbox import FOLDER
 from artimon.stack.stack import Stack

@@ -12,12 +12,12 @@ import numpy as np
 from artimon.model.batch import BatchId, Polled, Samples, SeriesBlock, SeriesInfo
 from artimon.model.codec import encode_samples, parse_header
 from artimon.model.values import ValueType
-from pipeline.agent import Agent
-from pipeline.log.files import SYSTEM_FILES, Files, SystemFiles
-from pipeline.log.framing import RecordType
-from pipeline.log.log import Entry, Log
-from pipeline.log.records import Place
-from pipeline.log.recovery import records_of, segments_in
+from pipeline.flows.runtime.agent import Agent
+from pipeline.wal.files import SYSTEM_FILES, Files, SystemFiles
+from pipeline.wal.framing import RecordType
+from pipeline.wal.log import Entry, Log
+from pipeline.wal.records import Place
+from pipeline.wal.recovery import records_of, segments_in
 
 AGENT = "agent-1"
 HOST = "here"

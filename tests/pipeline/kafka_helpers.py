@@ -12,18 +12,18 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 from kazoo.client import KazooClient
 
+from artimon.model.acks import AckState
 from artimon.model.batch import BatchId
 from artimon.model.codec import verify
 from artimon.stack.topics import Topic, make_topics
-from pipeline.acks import AckState
-from pipeline.collector import CollectorConfig, run_collector
+from pipeline.collector.collector import CollectorConfig, run_collector
 from tests.waiting import eventually
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(1024 * 1024)}
 
 COLLECTOR = """
 import sys, threading
-from pipeline.collector import CollectorConfig, run_collector
+from pipeline.collector.collector import CollectorConfig, run_collector
 run_collector(CollectorConfig(sys.argv[3], sys.argv[1], sys.argv[2], topic_prefix=sys.argv[3]), threading.Event())
 """
 """A collector as a process: ZooKeeper, Kafka, prefix of the topics (and id)."""

@@ -1,4 +1,4 @@
-"""pipeline.acks: acked only by what the table says, sent again only on evidence of loss."""
+"""artimon.model.acks: acked only by what the table says, sent again only on evidence of loss."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.acks import AckState, PartitionState, Position, Sent, Verdict, judge
+from artimon.model.acks import AckState, PartitionState, Position, Sent, Verdict, judge
 
 TOPIC = "artimon.samples"
 AT = Position("cluster-1", "topic-a", 2, 100)

@@ -1,4 +1,4 @@
-"""pipeline.broker against a real Kafka: offsets, topic ids, order, and deadlines when nobody answers."""
+"""pipeline.collector.broker against a real Kafka: offsets, topic ids, order, and deadlines when nobody answers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 from kafka.admin import KafkaAdminClient
 
+from artimon.model.acks import Position
 from artimon.stack.topics import Topic, make_topics
-from pipeline.acks import Position
-from pipeline.broker import Broker, BrokerError, Message
+from pipeline.collector.broker import Broker, BrokerError, Message
 from tests.pipeline.kafka_helpers import APPEND_TIME, own_topics, read_topic
 from tests.waiting import eventually
 

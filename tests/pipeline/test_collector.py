@@ -18,14 +18,21 @@ from kazoo.client import KazooClient
 
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.codec import encode_samples, encode_series, verify
-from artimon.model.health import read_health
 from artimon.model.routing import partition_of
 from artimon.model.values import ValueType
+from artimon.runtime.health import read_health
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
-from pipeline.broker import Broker
-from pipeline.collector import FRAME_BYTES, HELD_BYTES, MAX_MESSAGES, Collector, CollectorConfig, run_collector
-from pipeline.collectors import COLLECTORS_PATH
-from pipeline.idl import collector_idl
+from pipeline.collector.broker import Broker
+from pipeline.collector.collector import (
+    FRAME_BYTES,
+    HELD_BYTES,
+    MAX_MESSAGES,
+    Collector,
+    CollectorConfig,
+    run_collector,
+)
+from pipeline.link.endpoints import COLLECTORS_PATH
+from pipeline.link.idl import collector_idl
 from tests.model.batches import golden_samples
 from tests.pipeline.helpers import samples
 from tests.pipeline.kafka_helpers import COLLECTOR, collector, own_topics, read_topic

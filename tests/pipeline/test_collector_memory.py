@@ -16,9 +16,9 @@ from artimon.model.batch import BatchId, BatchKind, Samples
 from artimon.model.codec import encode_samples, parse_header, seal
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from bookkeeper.rpc.thrift_messages import encode_call
-from pipeline.collector import HELD_BYTES
-from pipeline.credits import LEAST
-from pipeline.idl import collector_idl
+from pipeline.collector.collector import HELD_BYTES
+from pipeline.link.credits import LEAST
+from pipeline.link.idl import collector_idl
 
 LIMIT = 640 * 1024 * 1024
 """Of private writable memory (RLIMIT_DATA): about 90 MiB of a collector that does nothing, stacks of a hundred threads,
@@ -31,8 +31,8 @@ import resource, sys, time, uuid
 from concurrent.futures import ThreadPoolExecutor
 import threading
 threading.stack_size(512 * 1024)
-from pipeline.broker import Broker, TopicInfo, _produce_request, position_of
-from pipeline.collector import Collector, CollectorConfig, server_of
+from pipeline.collector.broker import Broker, TopicInfo, _produce_request, position_of
+from pipeline.collector.collector import Collector, CollectorConfig, server_of
 
 class SlowKafka(Broker):
     '''Everything that a broker's client does but for the network: requests are built, kept a while, and answered.'''

@@ -1,5 +1,5 @@
-"""pipeline.connections, and what goes over them: nothing is left open, nothing goes unsecured, nothing is given up that
-the disk still has."""
+"""Connections, and what goes over them: nothing is left open, nothing goes unsecured, nothing is given up that the
+disk still has."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import pytest
 from artimon.model.clock import SYSTEM_CLOCK
 from bookkeeper.rpc.framed_server import FramedServer
 from bookkeeper.rpc.security import Security
-from pipeline import connections
-from pipeline.collector import Collector
-from pipeline.collector_client import CollectorClient, NotSent, Reply
-from pipeline.collectors import Endpoint
-from pipeline.connections import Connections
-from pipeline.credits import LEAST
+from pipeline.collector.collector import Collector
 from pipeline.delivery.collector_way import CollectorWay
 from pipeline.delivery.failover import FailoverLog
-from pipeline.idl import collector_idl
-from pipeline.link import Link
-from pipeline.sender import Sender
-from pipeline.tracker import Tracker
+from pipeline.delivery.sender import Sender
+from pipeline.delivery.tracker import Tracker
+from pipeline.link import connections
+from pipeline.link.client import CollectorClient, NotSent, Reply
+from pipeline.link.connections import Connections
+from pipeline.link.credits import LEAST
+from pipeline.link.endpoints import Endpoint
+from pipeline.link.idl import collector_idl
+from pipeline.link.link import Link
 from tests.pipeline.helpers import AGENT, FastFiles, Told, entry, open_log
 from tests.pipeline.test_scenarios import batch
 from tests.pipeline.transit import Store

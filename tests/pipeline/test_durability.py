@@ -1,5 +1,5 @@
 """Everything that was promised to survive a loss of power is fsynced by then, with the entries of its folders. Leaving
-out a single fsync fails one of these tests, or for pipeline/log tests/pipeline/log/test_crashes.py."""
+out a single fsync fails one of these tests, or for pipeline/wal tests/pipeline/log/test_crashes.py."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
+from pipeline.collector.direct.names import Scheme
+from pipeline.collector.direct.roll import RollConfig
+from pipeline.collector.direct.stream import Stream
+from pipeline.control.memory import Memory, MemoryFile
 from pipeline.delivery.modes import UNLOGGED, Delivery, after_open, before_open
-from pipeline.direct.names import Scheme
-from pipeline.direct.roll import RollConfig
-from pipeline.direct.stream import Stream
-from pipeline.flows.rejected import Rejected
+from pipeline.flows.runtime.rejected import Rejected
 from pipeline.flows.sinks.files import FilesSink
 from pipeline.flows.sources.journal import Journal
-from pipeline.log.epoch import begin_epoch
-from pipeline.log.files import SYSTEM_FILES, ensure_folder, write_whole
-from pipeline.plane.memory import Memory, MemoryFile
 from pipeline.rolling.store import LocalStore
 from pipeline.sites.record import save
+from pipeline.wal.epoch import begin_epoch
+from pipeline.wal.files import SYSTEM_FILES, ensure_folder, write_whole
 from tests.pipeline.direct.test_stream import Sending, batch
 from tests.pipeline.durable import Durable
 from tests.pipeline.flows.parts import Sinks, flow, parcel

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from artimon.model.acks import Position
 from artimon.model.batch import MAX_BYTES, BatchHeader
 from artimon.model.codec import parse_header
 from bookkeeper.rpc.budget import Budget
-from pipeline.acks import Position
-from pipeline.ages import MOST_SOURCES, OTHER, Ages, Waits
-from pipeline.answers import Answer
-from pipeline.collector import HELD_BYTES
-from pipeline.collectors import Collectors
-from pipeline.credits import LEAST, NOT_TOLD, Credits, Shares
-from pipeline.link import OTHER_DEADLINE_S, SLOW_FOR_S, SLOW_S
-from pipeline.log.records import Place
-from pipeline.pacing import PERIOD_MS, MiB, Pacing
-from pipeline.sending import IDLE_S, Call
-from pipeline.tracker import Group, Tracker
+from pipeline.collector.collector import HELD_BYTES
+from pipeline.delivery.ages import MOST_SOURCES, OTHER, Ages, Waits
+from pipeline.delivery.dispatch import IDLE_S, Call
+from pipeline.delivery.pace import PERIOD_MS, MiB, Pacing
+from pipeline.delivery.tracker import Group, Tracker
+from pipeline.link.answers import Answer
+from pipeline.link.credits import LEAST, NOT_TOLD, Credits, Shares
+from pipeline.link.endpoints import Collectors
+from pipeline.link.link import OTHER_DEADLINE_S, SLOW_FOR_S, SLOW_S
+from pipeline.wal.records import Place
 from tests.pipeline.test_scenarios import batch
 from tests.pipeline.transit import ONE, TWO, Transit
 

@@ -1,4 +1,4 @@
-"""pipeline.log.framing: whole records are found, whatever stands between them. docs/formats/wal.md and golden bytes."""
+"""pipeline.wal.framing: whole records are found, whatever stands between them. docs/formats/wal.md and golden bytes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.model.acks import Position
 from artimon.model.batch import BatchId
 from artimon.model.ranges import LaneId
-from pipeline.acks import Position
-from pipeline.log.framing import (
+from pipeline.wal.framing import (
     MARK,
     MAX_PAYLOAD,
     RECORD_BYTES,
@@ -26,7 +26,7 @@ from pipeline.log.framing import (
     header_bytes,
     scan,
 )
-from pipeline.log.records import (
+from pipeline.wal.records import (
     BadPayload,
     Place,
     decode_acked,

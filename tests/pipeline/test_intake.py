@@ -1,4 +1,4 @@
-"""pipeline.intake and pipeline.log.audit: numbers without gaps, splits within the limits, counts that survive kills."""
+"""Intake and audit of the log: numbers without gaps, splits within the limits, counts that survive kills."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from artimon.model.batch import MAX_BYTES, MAX_SAMPLES, Polled, Samples
 from artimon.model.codec import decode_samples, verify
 from artimon.model.protocols import Sink, SinkRefused
 from artimon.model.routing import lane_of
-from pipeline.agent import Agent, AgentConfig
-from pipeline.intake import Intake
-from pipeline.log.audit import Audit, minutes_of, read_accepted
-from pipeline.log.log import Log
-from pipeline.log.records import Place
-from pipeline.log.recovery import records_of, segments_in
+from pipeline.delivery.intake import Intake
+from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.wal.audit import Audit, minutes_of, read_accepted
+from pipeline.wal.log import Log
+from pipeline.wal.records import Place
+from pipeline.wal.recovery import records_of, segments_in
 from tests.pipeline.helpers import AGENT, MINUTE, Told, open_log, polled, samples
 
 NOWHERE = "127.0.0.1:1"

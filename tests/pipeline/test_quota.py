@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
+from artimon.model.acks import Position
 from artimon.model.batch import BatchHeader, BatchId, SeriesBlock
 from artimon.model.clock import ManualClock
 from artimon.model.codec import encode_samples, encode_series
-from artimon.settings import LEAST_KAFKA_QUOTA, SettingsError, load, parse_quota
-from pipeline.acks import Position
-from pipeline.agent import Agent, AgentConfig
-from pipeline.answers import Answer
-from pipeline.broker import Broker
-from pipeline.collector import Collector
-from pipeline.link import CALL_COUNT
-from pipeline.log.records import Place
-from pipeline.probing import MOST_S, Probing
-from pipeline.quota import LEAST_USABLE, STALE_S, LogSizes, Quota, QuotaError, sizes_of
-from pipeline.tracker import Tracker
+from artimon.runtime.settings import LEAST_KAFKA_QUOTA, SettingsError, load, parse_quota
+from pipeline.collector.broker import Broker
+from pipeline.collector.collector import Collector
+from pipeline.collector.quota import LEAST_USABLE, STALE_S, LogSizes, Quota, QuotaError, sizes_of
+from pipeline.delivery.probe import MOST_S, Probing
+from pipeline.delivery.tracker import Tracker
+from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.link.answers import Answer
+from pipeline.link.link import CALL_COUNT
+from pipeline.wal.records import Place
 from tests.pipeline.helpers import polled, samples
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics
 from tests.pipeline.test_collector import message

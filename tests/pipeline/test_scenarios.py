@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from artimon.model.acks import Position, Verdict
 from artimon.model.batch import BatchHeader, BatchId, Samples
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import encode_samples, parse_header
 from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.acks import Position, Verdict
-from pipeline.agent import Agent, AgentConfig
-from pipeline.answers import Answer
-from pipeline.collector import Collector, CollectorConfig, server_of
-from pipeline.collectors import Collectors, Endpoint
-from pipeline.log.records import Place
-from pipeline.log.states import State
-from pipeline.sender import Sender
-from pipeline.sending import Call
-from pipeline.tracker import Tracker
+from pipeline.collector.collector import Collector, CollectorConfig, server_of
+from pipeline.delivery.dispatch import Call
+from pipeline.delivery.sender import Sender
+from pipeline.delivery.tracker import Tracker
+from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.link.answers import Answer
+from pipeline.link.endpoints import Collectors, Endpoint
+from pipeline.wal.records import Place
+from pipeline.wal.states import State
 from tests.pipeline.helpers import polled, samples
 from tests.pipeline.transit import ONE, TWO, Damage, Store, Transit
 from tests.waiting import eventually

@@ -1,4 +1,4 @@
-"""pipeline.tracker, timer and collectors: pure, so every order of events can be tried."""
+"""pipeline.delivery.tracker, timer and collectors: pure, so every order of events can be tried."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.model.acks import Position, Verdict
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId, BatchKind
-from pipeline.acks import Position, Verdict
-from pipeline.answers import Answer
-from pipeline.collectors import Collectors, Endpoint, parse_endpoint
-from pipeline.link import CALL_BYTES
-from pipeline.log.records import Place
-from pipeline.timer import AdaptiveTimer, backoff
-from pipeline.tracker import Group, Tracker
+from pipeline.delivery.tracker import Group, Tracker
+from pipeline.link.answers import Answer
+from pipeline.link.endpoints import Collectors, Endpoint, parse_endpoint
+from pipeline.link.link import CALL_BYTES
+from pipeline.link.timer import AdaptiveTimer, backoff
+from pipeline.wal.records import Place
 
 
 def header(lane: int, sequence: int, rows: int = 3) -> BatchHeader:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from artimon.model.protocols import SinkRefused
-from pipeline.log import core
-from pipeline.log.core import QuotaFull
-from pipeline.log.framing import RECORD_BYTES, RecordType
-from pipeline.log.log import LogFailed
-from pipeline.log.records import Place, encode_acked
-from pipeline.log.recovery import segment_path, segments_in
+from pipeline.wal import core
+from pipeline.wal.core import QuotaFull
+from pipeline.wal.framing import RECORD_BYTES, RecordType
+from pipeline.wal.log import LogFailed
+from pipeline.wal.records import Place, encode_acked
+from pipeline.wal.recovery import segment_path, segments_in
 from tests.crash_disk import CrashDisk, allow, refuse
 from tests.pipeline.helpers import FastFiles, Told, entry, ids_in, open_log
 from tests.seeds import fixed_and_drawn
@@ -217,7 +217,7 @@ def test_notes_of_acks_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_record_that_rots_on_the_disk_is_not_sent(tmp_path: Path) -> None:
-    from pipeline.log.segments import CorruptRecord
+    from pipeline.wal.segments import CorruptRecord
 
     told = Told()
     wal = open_log(tmp_path, told)

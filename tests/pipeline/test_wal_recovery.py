@@ -13,10 +13,10 @@ import pytest
 
 from artimon.model.batch import BatchId
 from artimon.model.protocols import SinkRefused
-from pipeline.log.files import LogLocked
-from pipeline.log.framing import RECORD_BYTES, header_bytes
-from pipeline.log.log import Log
-from pipeline.log.recovery import segment_path, segments_in
+from pipeline.wal.files import LogLocked
+from pipeline.wal.framing import RECORD_BYTES, header_bytes
+from pipeline.wal.log import Log
+from pipeline.wal.recovery import segment_path, segments_in
 from tests.pipeline.helpers import AGENT, HOST, Told, entry, ids_in, open_log
 from tests.waiting import eventually
 
@@ -289,7 +289,7 @@ def test_the_epoch_stays_over_clean_restarts(tmp_path: Path) -> None:
 def test_a_second_process_is_refused_and_told_by_whom(tmp_path: Path) -> None:
     wal = open_log(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from pipeline.log.log import Log\n"
+        "import sys; from pathlib import Path; from pipeline.wal.log import Log\n"
         f"Log(Path(sys.argv[1]), {AGENT!r}, {LANES}, lambda placed: None, host={HOST!r})"
     )
     outcome = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)

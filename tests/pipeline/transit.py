@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from artimon.model.acks import Position
 from artimon.model.batch import BatchId
 from artimon.model.clock import ManualClock
 from artimon.model.codec import verify
-from pipeline.acks import Position
-from pipeline.answers import answer_of
-from pipeline.broker import Message, TopicInfo
-from pipeline.collector import Collector
-from pipeline.collectors import Endpoint
-from pipeline.log.records import Place
-from pipeline.sending import Call, Sending
-from pipeline.tracker import Group, Outcome, Tracker
+from pipeline.collector.broker import Message, TopicInfo
+from pipeline.collector.collector import Collector
+from pipeline.delivery.dispatch import Call, Sending
+from pipeline.delivery.tracker import Group, Outcome, Tracker
+from pipeline.link.answers import answer_of
+from pipeline.link.endpoints import Endpoint
+from pipeline.wal.records import Place
 
 ONE, TWO = Endpoint("one", 1), Endpoint("two", 2)
 Damage = Callable[[int, list[bytes]], list[bytes]]

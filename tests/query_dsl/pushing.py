@@ -22,9 +22,9 @@ from artimon.model.select import (
     decode_buckets,
     encode_buckets,
 )
-from varstore.cluster.merge import has_twins, unite
 from varstore.cluster.uniting import aggregate_all
-from varstore.shard import Shard
+from varstore.query.merge import has_twins, unite
+from varstore.shard.shard import Shard
 
 
 @dataclass

@@ -19,7 +19,7 @@ from artimon.model.values import Kind, Value, ValueType
 from query_dsl import Matrix, QueryError, evaluate, parse
 from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.pushing import Plain, Together
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

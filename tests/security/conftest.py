@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon import settings
+from artimon.runtime import settings
 from tests.security.certificates import Authority, Pair
 
 

@@ -41,18 +41,18 @@ from artimon.model.series import Series
 from artimon.model.values import Kind, Value, ValueType
 from artimon.rawtable.series_rows import rows_of
 from bookkeeper.rpc.thrift_messages import FrameError, decode_struct, encode_call, read_message
-from pipeline.direct import container
-from pipeline.idl import collector_idl
-from pipeline.log import framing, records
+from pipeline.collector.direct import container
+from pipeline.link.idl import collector_idl
 from pipeline.spark import feeding, messages, trial
+from pipeline.wal import framing, records
 from query_dsl.stores.wire import decode_piece
 from sources.base.errors import PollError
 from sources.poll.poll_codec import decode_answer
 from tests.security.attacks import bomb
 from tests.sources.helpers import columns, reply
 from tests.varstore.worlds import TOPIC, TestBatch, announce, range_of
-from varstore.images.frames import ImageError, decode_frame, encode_frame
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
+from varstore.store.frames import ImageError, decode_frame, encode_frame
 
 ROOT = Path(__file__).resolve().parents[2]
 MiB = 1 << 20

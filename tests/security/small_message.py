@@ -11,23 +11,23 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+from artimon.model.acks import Position
 from artimon.model.batch import BatchError, BatchId, Samples
 from artimon.model.codec import encode_samples
 from artimon.model.feed import encode_range
 from artimon.model.vshards import EVERY
 from bookkeeper.rpc.framed_server import FramedClient, FramedServer
-from pipeline.acks import Position
-from pipeline.broker import TopicInfo
-from pipeline.collector import Collector, server_of
-from pipeline.idl import collector_idl
+from pipeline.collector.broker import TopicInfo
+from pipeline.collector.collector import Collector, server_of
+from pipeline.control.shards import Group
+from pipeline.control.shards import Shard as Address
+from pipeline.link.idl import collector_idl
 from pipeline.spark.feeding import FeedPlan, Outcome, feed_records
-from pipeline.spark.shards import Group
-from pipeline.spark.shards import Shard as Address
 from pipeline.spark.tasks import RawPlan, Reader, Record
 from tests.security.attacks import bomb
 from tests.varstore.worlds import TOPIC, TestBatch, range_of
-from varstore.service import ShardService, idl
-from varstore.shard import Shard
+from varstore.shard.service import ShardService, idl
+from varstore.shard.shard import Shard
 
 NOW = 1_800_000_000_000
 GOOD = encode_samples(BatchId("a", 1, 0, 1), "good/h/0", bytes(16), 0, NOW, "", Samples.of([(1, NOW, 0, 5)])).data

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from artimon import settings
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.runtime import settings
 from bookkeeper.rpc import poll_service as service
 from bookkeeper.rpc.framed_server import FramedServer
 from bookkeeper.rpc.security import Security

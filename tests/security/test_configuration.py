@@ -14,15 +14,15 @@ from typer.testing import CliRunner
 
 from artimon.cli import app
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline.agent import Agent, AgentConfig
-from pipeline.flows.flows import open_flows
-from pipeline.plane import decide
-from pipeline.plane.commands import Command, Mode
-from pipeline.plane.decide import Configuration, Layer, Stamp, State
-from pipeline.plane.document import canonical
-from pipeline.plane.memory import Memory, MemoryFile
-from pipeline.plane.signatures import BadSignature, KeyFileError, Keys, new_key, read_keys
-from pipeline.plane.tree import config_path
+from pipeline.control import decide
+from pipeline.control.commands import Command, Mode
+from pipeline.control.decide import Configuration, Layer, Stamp, State
+from pipeline.control.document import canonical
+from pipeline.control.memory import Memory, MemoryFile
+from pipeline.control.signatures import BadSignature, KeyFileError, Keys, new_key, read_keys
+from pipeline.control.tree import config_path
+from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.flows.runtime.flows import open_flows
 from tests.pipeline.plane.world import KEYS, Operator, key_file, new_name
 from tests.waiting import eventually
 

@@ -23,7 +23,7 @@ from pipeline.spark import messages
 from query_dsl.stores.wire import decode_piece
 from tests.security.attacks import ROWS, bomb
 from tests.security.fuzzing import ROOT
-from varstore.images.frames import ImageError, decode_frame, encode_frame
+from varstore.store.frames import ImageError, decode_frame, encode_frame
 
 MiB = 1 << 20
 LIMITS = IpcLimits(10_000, MAX_DECODED)
@@ -170,12 +170,12 @@ def test_an_encoder_makes_nothing_that_a_decoder_refuses() -> None:
 def test_a_part_of_an_image_that_declares_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its checksum is right."""
     with monkeypatch.context() as patch:
-        patch.setattr("varstore.images.frames.MAX_DECODED", 1 * MiB)
+        patch.setattr("varstore.store.frames.MAX_DECODED", 1 * MiB)
         with pytest.raises(ImageError, match="at most"):
             encode_frame("slots", {}, {"text": ["x" * 32_000] * 40})
     import xxhash
 
-    from varstore.images.frames import _HEAD, MAGIC
+    from varstore.store.frames import _HEAD, MAGIC
 
     zeros = pa.array(np.zeros(17_000_000, np.int64))
     payload = write_ipc(pa.record_batch([zeros], names=["slot"]), pa.ipc.IpcWriteOptions(compression="zstd"))

@@ -13,25 +13,25 @@ from typing import Any, cast
 import psutil
 import pytest
 
-import pipeline.serving as serving
+import pipeline.collector.service as serving
 import varstore.server as shards
 from artimon.api.app import LOCAL_HOSTS, make_app, served_hosts
 from artimon.api.matrix_service import MatrixServer
 from artimon.api.server import ApiServer, run_server
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.exposure import Unprotected, is_loopback, require_protection
-from artimon.model.health import read_health, unpublished
-from artimon.model.registration import zookeeper_client
+from artimon.runtime.exposure import Unprotected, is_loopback, require_protection
+from artimon.runtime.health import read_health, unpublished
+from artimon.runtime.zookeeper import zookeeper_client
 from artimon.stack.stack import Stack
 from artimon.stack.state import read_state
 from bookkeeper.rpc.security import Security
-from pipeline.collector import Collector, CollectorConfig, server_of
-from pipeline.direct.service import DirectConfig, run_direct_collector
-from pipeline.flows.builtin import builtin
+from pipeline.collector.collector import Collector, CollectorConfig, server_of
+from pipeline.collector.direct.process import DirectConfig, run_direct_collector
 from pipeline.flows.context import INSECURE
-from pipeline.flows.flows import Flows, open_flows
 from pipeline.flows.options import FramedOptions, Server
 from pipeline.flows.registry import Component, Part
+from pipeline.flows.runtime.builtin import builtin
+from pipeline.flows.runtime.flows import Flows, open_flows
 from pipeline.flows.sources import protection as flow_protection
 from tests.api.serving import STATUS, small_app, small_store
 from tests.security.serving import tokens
@@ -300,7 +300,7 @@ CHECKED = {
 }
 """They ask for protection themselves."""
 ELSEWHERE = {
-    "pipeline/collector.py": "pipeline/serving.py, which starts it, asks",
+    "pipeline/collector/collector.py": "pipeline/collector/service.py, which starts it, asks",
     "pipeline/flows/sources/http.py": "protection.py beside it asks for every source with the options of a server",
     "pipeline/flows/sources/listening.py": "as http.py",
     "pipeline/flows/sources/syslog.py": "as http.py",
@@ -333,7 +333,7 @@ def test_every_listener_is_known() -> None:
     """Whoever adds one: let it call `require_protection`, or say here why it need not."""
     found = {str(path.relative_to(ROOT)) for name in PACKAGES for path in (ROOT / name).rglob("*.py") if _listens(path)}
     assert found == CHECKED | ELSEWHERE.keys()
-    for name in (*CHECKED, "pipeline/serving.py", "pipeline/flows/sources/protection.py"):
+    for name in (*CHECKED, "pipeline/collector/service.py", "pipeline/flows/sources/protection.py"):
         assert "require_protection(" in (ROOT / name).read_text(), name
 
 

@@ -15,24 +15,23 @@ from kazoo.client import KazooClient
 from typer.testing import CliRunner
 
 from alerts.state.publication import ALERTS_PATH, read_alerts
-from artimon import settings
 from artimon.cli import app
-from artimon.model import files
+from artimon.model.acks import AckState, PartitionState
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.partition_counts import ACKS_PATH
-from artimon.model.registration import zookeeper_client
 from artimon.model.znode import MAX_BYTES, read_table
 from artimon.rawtable import reader as leases
-from pipeline.acks import AckState, PartitionState
-from pipeline.agent import AS_ROOT
-from pipeline.collectors import COLLECTORS_PATH, Endpoint
+from artimon.runtime import files, settings
+from artimon.runtime.partition_counts import ACKS_PATH
+from artimon.runtime.zookeeper import zookeeper_client
 from pipeline.compaction.dead import Sweeper
-from pipeline.control import Control
-from pipeline.plane.commands import MAX_WAITING
-from pipeline.plane.groups import Directory
-from pipeline.plane.tree import Tree
+from pipeline.control.acks_watch import Control
+from pipeline.control.commands import MAX_WAITING
+from pipeline.control.directory import Directory
+from pipeline.control.shards import SHARDS_PATH, ShardDirectory
+from pipeline.control.tree import Tree
+from pipeline.flows.runtime.agent import AS_ROOT
+from pipeline.link.endpoints import COLLECTORS_PATH, Endpoint
 from pipeline.sites.handover import OffsetsNode
-from pipeline.spark.shards import SHARDS_PATH, ShardDirectory
 from sources.base.endpoint_address import parse_endpoint
 from sources.base.errors import AddressError
 from sources.poll.group_leases import _networks
@@ -42,8 +41,8 @@ from tests.waiting import eventually
 from tests.zookeepers import connected, own_tree
 from varstore.cluster.directory import Directory as Shards
 from varstore.cluster.membership import VARSTORE_PATH, Membership, MembershipError
-from varstore.images.frames import ImageError
-from varstore.images.manifest import Manifest
+from varstore.snapshot.manifest import Manifest
+from varstore.store.frames import ImageError
 
 JUNK: dict[str, bytes] = {
     "empty": b"",
@@ -358,7 +357,7 @@ def test_an_agent_warns_of_an_open_zookeeper_and_of_root(
     tmp_path: Path, zookeeper: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, user = new_name(), [0]
-    monkeypatch.setattr("pipeline.agent.os.geteuid", lambda: user[0])
+    monkeypatch.setattr("pipeline.flows.runtime.agent.os.geteuid", lambda: user[0])
     with own_tree(zookeeper) as place, running(name, tmp_path, place) as agent:
         eventually(lambda: len(agent.figures()["warnings"]) == 2, "both are told")
         assert AS_ROOT in agent.figures()["warnings"]

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from artimon.runtime.config_file import ConfigFileError
-from pipeline.flows.builtin import builtin
 from pipeline.flows.config.hostfile import HostFile, NotAllowed, read_host_file
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside, Part, Registry
+from pipeline.flows.runtime.builtin import builtin
 from pipeline.flows.sinks.files import FilesOptions, FilesSink
 from pipeline.flows.sources.tail import TailOptions, TailSource
 from pipeline.flows.spi import SinkFailed

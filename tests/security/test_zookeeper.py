@@ -16,7 +16,7 @@ from artimon.cli import app
 from bookkeeper.process.endpoint import Endpoint
 from bookkeeper.runtime.settings import Settings, SettingsError, digest
 from bookkeeper.variables.variable_registry import Variables
-from pipeline.plane.access import open_nodes
+from pipeline.control.access import open_nodes
 from tests.pipeline.plane.world import Operator, new_name, running
 from tests.waiting import eventually
 from tests.zookeepers import own_tree

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from kafka.admin import KafkaAdminClient
 
-from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Kind, ValueType
 from artimon.rawtable import series as table_module
 from artimon.rawtable.schema import DAY_MS
 from artimon.rawtable.series import SeriesTable
+from artimon.runtime import files
 from pipeline.spark.keeper import SeriesKeeper
 from tests.series.world import World, block, expected, held, make_topic, make_world
 from tests.waiting import eventually

@@ -7,21 +7,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from artimon.model.acks import Verdict
 from artimon.model.batch import BatchHeader, BatchId, Polled
 from artimon.model.protocols import SinkRefused
-from pipeline.acks import Verdict
-from pipeline.answers import Answer
-from pipeline.collectors import Endpoint, Mode
-from pipeline.control import Control
-from pipeline.log.core import Entry, LogCore, LogFailed, Ticket
-from pipeline.log.framing import RecordType
-from pipeline.log.log import NOTE_DELAY_S
-from pipeline.log.records import Place, encode_acked
-from pipeline.log.segments import CorruptRecord
-from pipeline.numbering import Encoder, Numbering
-from pipeline.sending import Call, Sending, notes_of_done, notes_of_sent, restore
-from pipeline.shedder import LogAppender, Shedder
-from pipeline.tracker import Group, Item, Tracker
+from pipeline.control.acks_watch import Control
+from pipeline.delivery.dispatch import Call, Sending, notes_of_done, notes_of_sent, restore
+from pipeline.delivery.numbering import Encoder, Numbering
+from pipeline.delivery.shedder import LogAppender, Shedder
+from pipeline.delivery.tracker import Group, Item, Tracker
+from pipeline.link.answers import Answer
+from pipeline.link.endpoints import Endpoint, Mode
+from pipeline.wal.core import Entry, LogCore, LogFailed, Ticket
+from pipeline.wal.framing import RecordType
+from pipeline.wal.log import NOTE_DELAY_S
+from pipeline.wal.records import Place, encode_acked
+from pipeline.wal.segments import CorruptRecord
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import Network
 from tests.simulation.payload import RealEncoder, SimEncoder
@@ -330,7 +330,7 @@ class SimAgent(Process):
             self.pump()
 
     def _keep_damaged(self, bad: Sequence[Item]) -> None:
-        """As pipeline.log.log.Log.keep_damaged."""
+        """As pipeline.wal.log.Log.keep_damaged."""
         for item in bad:
             try:
                 self.log.keep_damaged(item.place)
@@ -358,7 +358,7 @@ class SimAgent(Process):
         self.sending.silent(call, self._scheduler.now, late)
         self.pump()
 
-    # -- what the control asks and says (as pipeline.sender.Sender)
+    # -- what the control asks and says (as pipeline.delivery.sender.Sender)
 
     def update_collectors(self, found: dict[str, Endpoint], *_more: Any, **_named: Any) -> None:
         """What ZooKeeper lists."""

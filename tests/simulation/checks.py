@@ -11,14 +11,14 @@ from artimon.model.batch import BatchError, BatchHeader, BatchId, BatchKind
 from artimon.model.codec import parse_header
 from artimon.model.ranges import LaneRanges
 from artimon.rawtable.state import RawState
-from pipeline.log.shed import shed_in
-from pipeline.tracker import Item
+from pipeline.delivery.tracker import Item
+from pipeline.wal.shed import shed_in
 from tests.simulation.kafka import SERIES, SimKafka
 from tests.simulation.payload import token_of
 from tests.simulation.scheduler import Violation
 from tests.simulation.shards import SimShard
 from tests.simulation.table import Row, TableStore
-from varstore.positions import vshard_of
+from varstore.store.positions import vshard_of
 
 MAX_COPIES = 4
 """Times that one batch may be written to Kafka on average, faults and all."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from artimon.model.codec import verify
-from pipeline.answers import answer_of
-from pipeline.collector import HELD_BYTES, MAX_MESSAGES, Collector, Received
-from pipeline.collectors import COLLECTORS_PATH, Endpoint
-from pipeline.quota import LogSizes, Quota, QuotaError
+from pipeline.collector.collector import HELD_BYTES, MAX_MESSAGES, Collector, Received
+from pipeline.collector.quota import LogSizes, Quota, QuotaError
+from pipeline.link.answers import answer_of
+from pipeline.link.endpoints import COLLECTORS_PATH, Endpoint
 from tests.simulation.kafka import SAMPLES, SimBroker, SimKafka, sizes_of
 from tests.simulation.network import Network, Reply, Server
 from tests.simulation.scheduler import Process, Scheduler, SimClock

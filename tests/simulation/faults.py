@@ -8,34 +8,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import artimon.model.acks
 import artimon.rawtable.state as states
-import pipeline.acks
-import pipeline.collector
-import pipeline.control
+import pipeline.collector.collector
+import pipeline.control.acks_watch
 import pipeline.spark.acks
-import varstore.groups
+import varstore.store.groups
 from artimon.model import codec
 from artimon.model.feed import FeedAnswer
 from artimon.model.ranges import LaneRanges
-from pipeline.log.core import LogCore, LogFailed
-from pipeline.log.recovery import Recovery
-from pipeline.log.segments import Segments
-from pipeline.numbering import Numbering
-from pipeline.probing import Probing
-from pipeline.sending import Sending
+from pipeline.delivery.dispatch import Sending
+from pipeline.delivery.numbering import Numbering
+from pipeline.delivery.probe import Probing
+from pipeline.delivery.tracker import Tracker
 from pipeline.spark import raw, tasks
 from pipeline.spark.acks import AcksPublisher
-from pipeline.tracker import Tracker
+from pipeline.wal.core import LogCore, LogFailed
+from pipeline.wal.recovery import Recovery
+from pipeline.wal.segments import Segments
 from tests.simulation import kafka as sim_kafka
 from tests.simulation import shards as sim_shards
 from tests.simulation.disk import SimDisk
 from tests.simulation.planting import Fault, around, on
 from tests.simulation.spark import RawDriver
 from tests.simulation.table import SimHead, SimTable
-from varstore.groups import Group, Groups, Partition
-from varstore.images import bringing
-from varstore.images.raw_state import RawHead
-from varstore.positions import Admitted, check_owned
+from varstore.snapshot import recovery
+from varstore.snapshot.raw_state import RawHead
+from varstore.store.groups import Group, Groups, Partition
+from varstore.store.positions import Admitted, check_owned
 
 # -- the log
 
@@ -212,17 +212,17 @@ def ack_across_topic_ids() -> list[Any]:
         ]
         return real(moved, waiting_states, topic)
 
-    return [around(pipeline.control, "judge", judge)]
+    return [around(pipeline.control.acks_watch, "judge", judge)]
 
 
 def lost_ranges_acked() -> list[Any]:
     def against(real: Any, position: Any, since: Any, state: Any) -> str:
         part = state.partitions.get(position.partition)
         if part is not None and position.offset < part.until and any(a <= position.offset < b for a, b in part.lost):
-            return pipeline.acks.ACKED
+            return artimon.model.acks.ACKED
         return str(real(position, since, state))
 
-    return [around(pipeline.acks, "_against", against)]
+    return [around(artimon.model.acks, "_against", against)]
 
 
 def agents_ignore_epochs() -> list[Any]:
@@ -296,7 +296,7 @@ def repeats_by_time_window() -> list[Any]:
 
 
 def repeats_by_time_window_in_shards() -> list[Any]:
-    return [on(varstore.groups, "FORGET_LANE_MS", 15_000), on(varstore.groups, "_FORGET_EVERY_MS", 1_000)]
+    return [on(varstore.store.groups, "FORGET_LANE_MS", 15_000), on(varstore.store.groups, "_FORGET_EVERY_MS", 1_000)]
 
 
 def earlier_appends_not_asked() -> list[Any]:
@@ -468,7 +468,7 @@ def a_part_named_taken_for_all() -> list[Any]:
     def is_named(spans: Any, lost: Any) -> bool:
         return any(start < lost.until and lost.start < end for start, end in spans)
 
-    return [on(bringing, "_is_named", is_named)]
+    return [on(recovery, "_is_named", is_named)]
 
 
 FAULTS = [

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pipeline.shedder
-from pipeline.log.core import LogCore, Tell, Work
+import pipeline.delivery.shedder
+from pipeline.delivery.tracker import Tracker
 from pipeline.sites.placing import Placing
 from pipeline.spark.buckets import Life
 from pipeline.spark.raw import RawQuery
-from pipeline.tracker import Tracker
+from pipeline.wal.core import LogCore, Tell, Work
 from tests.simulation.planting import Fault, around, on
 
 
@@ -35,7 +35,7 @@ def done_segments_stay() -> list[Any]:
 
 
 def shed_batches_not_named() -> list[Any]:
-    return [on(pipeline.shedder, "records", lambda agent, batches: iter(()))]
+    return [on(pipeline.delivery.shedder, "records", lambda agent, batches: iter(()))]
 
 
 def shed_batches_still_sent() -> list[Any]:

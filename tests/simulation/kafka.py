@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline import broker
-from pipeline.acks import Position
-from pipeline.broker import BrokerError, is_same_leader, position_of
-from pipeline.quota import LogSizes
+from artimon.model.acks import Position
+from pipeline.collector import broker
+from pipeline.collector.broker import BrokerError, is_same_leader, position_of
+from pipeline.collector.quota import LogSizes
 from pipeline.spark.tasks import Record
 from pipeline.spark.topic import DeadLetter, TopicError, TopicInfo
 from tests.simulation.log import CLUSTER, LogTopic, Partition
@@ -118,7 +118,7 @@ def sizes_of(kafka: SimKafka, name: str) -> LogSizes:
 
 
 class SimBroker:
-    """What a collector knows of Kafka, as pipeline.broker.Broker: described at most a minute ago, named by topic id."""
+    """What a collector knows of Kafka, as its `Broker`: described a minute ago at most, with its id."""
 
     def __init__(self, kafka: SimKafka, scheduler: Scheduler) -> None:
         self._kafka, self._scheduler = kafka, scheduler
@@ -162,7 +162,7 @@ class SimBroker:
         return written
 
     def write(self, messages: Sequence[broker.Message]) -> list[Position | str]:
-        """Both at once, as pipeline.broker.Broker does it."""
+        """Both at once, as pipeline.collector.broker.Broker does it."""
         return self.confirm(self.produce(messages))
 
     def confirm(self, written: Sequence[_Written]) -> list[Position | str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipeline.answers import Answer
-from pipeline.collectors import Endpoint
+from pipeline.link.answers import Answer
+from pipeline.link.endpoints import Endpoint
 from tests.simulation.scheduler import Scheduler
 
 Reply = Callable[[list[Answer]], None]

@@ -22,7 +22,7 @@ from artimon.model.batch import (
     SeriesBlock,
 )
 from artimon.model.values import ValueType
-from pipeline.log.shed import shed_source
+from pipeline.wal.shed import shed_source
 from tests.simulation.table import Columns
 
 BODY = b"samples of one poll"
@@ -55,7 +55,7 @@ def polled(source: str, token: int, poll_ms: int, blocks: tuple[SeriesBlock, ...
 
 
 class RealEncoder:
-    """pipeline.numbering.Encoder of an agent that sheds: what it gives up is decoded and counted."""
+    """pipeline.delivery.numbering.Encoder of an agent that sheds: what it gives up is decoded and counted."""
 
     def samples(
         self, id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples
@@ -74,7 +74,7 @@ class RealEncoder:
 
 
 class SimEncoder:
-    """pipeline.numbering.Encoder."""
+    """pipeline.delivery.numbering.Encoder."""
 
     def samples(
         self, id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples

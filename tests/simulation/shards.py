@@ -11,17 +11,17 @@ from artimon.model.batch import BatchError, BatchId
 from artimon.model.feed import FeedAnswer, FeedEntry, FeedRange, join_samples
 from artimon.model.vshards import from_hex, union
 from artimon.rawtable.schema import TableError
+from pipeline.control.shards import Group as FedGroup
+from pipeline.control.shards import Shard as Live
+from pipeline.control.shards import ShardsUnknown, Standings
 from pipeline.spark.feeding import Outcome
-from pipeline.spark.shards import Group as FedGroup
-from pipeline.spark.shards import Shard as Live
-from pipeline.spark.shards import ShardsUnknown, Standings
 from tests.simulation.kafka import SimKafka
 from tests.simulation.scheduler import Process, Scheduler, Violation
 from tests.simulation.table import TableStore
-from varstore.groups import Group, Groups, Lost, Partition
-from varstore.images.bringing import LogSpan, can_go_on, has_lost, is_from_table
-from varstore.images.raw_state import RawHead
-from varstore.positions import admit, advance, check_range, sift, vshard_of
+from varstore.snapshot.raw_state import RawHead
+from varstore.snapshot.recovery import LogSpan, can_go_on, has_lost, is_from_table
+from varstore.store.groups import Group, Groups, Lost, Partition
+from varstore.store.positions import admit, advance, check_range, sift, vshard_of
 
 FOLLOW_S = 2.0
 HEAL_S = 5.0
@@ -205,7 +205,7 @@ class SimShard(Process):
         if json.dumps([group.to_json() for group in self.groups]) != before:
             raise Violation(f"{self.name} changed by what it refused")
 
-    # -- what it is asked (as varstore.shard.Shard)
+    # -- what it is asked (as varstore.shard.shard.Shard)
 
     def feed(self, range_: FeedRange) -> FeedAnswer:
         """Apply what is new of a range."""
@@ -246,7 +246,7 @@ def malformed(topic_id: str, vshards: int) -> list[FeedRange]:
 
 
 class Directory:
-    """As pipeline.spark.shards.ShardDirectory."""
+    """As pipeline.control.shards.ShardDirectory."""
 
     def __init__(self, shards: Sequence[SimShard], kafka: SimKafka) -> None:
         self.shards = {shard.name: shard for shard in shards}

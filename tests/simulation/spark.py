@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.probe import Probe
-from artimon.model.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.sources import SourcesTable
+from artimon.runtime.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from pipeline.spark import buckets, raw
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.config import SparkConfig

@@ -16,17 +16,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from artimon import processes
+from artimon.cli import processes
 from artimon.rawtable.commit import RawTable
-from pipeline.collectors import Collectors
-from pipeline.probing import Probing
-from pipeline.sending import Sending
+from pipeline.delivery.dispatch import Sending
+from pipeline.delivery.probe import Probing
+from pipeline.delivery.tracker import Tracker
+from pipeline.link.endpoints import Collectors
+from pipeline.link.timer import AdaptiveTimer
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.buckets import Life as BucketsLife
 from pipeline.spark.raw import Life as RawLife
 from pipeline.spark.raw import RawQuery
-from pipeline.timer import AdaptiveTimer
-from pipeline.tracker import Tracker
 from tests.simulation import spark, table
 from tests.simulation.__main__ import app
 from tests.simulation.faults import FAULTS as COMMON_FAULTS
@@ -168,36 +168,36 @@ def test_a_seed_gives_the_same_run_in_every_process() -> None:
 
 
 SHARED = [
-    ("agents", "LogCore", "pipeline.log.log"),
-    ("agents", "Numbering", "pipeline.intake"),
-    ("agents", "Tracker", "pipeline.agent"),
-    ("agents", "Shedder", "pipeline.intake"),
+    ("agents", "LogCore", "pipeline.wal.log"),
+    ("agents", "Numbering", "pipeline.delivery.intake"),
+    ("agents", "Tracker", "pipeline.flows.runtime.agent"),
+    ("agents", "Shedder", "pipeline.delivery.intake"),
     ("two_sites", "Placing", "pipeline.sites.links"),
     ("two_sites", "SiteBinding", "pipeline.sites.links"),
     ("two_sites", "save", "pipeline.sites.links"),
     ("two_sites", "load", "pipeline.sites.links"),
-    ("agents", "Sending", "pipeline.sender"),
-    ("agents", "restore", "pipeline.sender"),
-    ("agents", "notes_of_sent", "pipeline.sender"),
-    ("agents", "notes_of_done", "pipeline.sender"),
-    ("agents", "Control", "pipeline.agent"),
-    ("collectors", "Collector", "pipeline.collector"),
-    ("collectors", "Quota", "pipeline.collector"),
-    ("kafka", "is_same_leader", "pipeline.broker"),
-    ("kafka", "position_of", "pipeline.broker"),
+    ("agents", "Sending", "pipeline.delivery.sender"),
+    ("agents", "restore", "pipeline.delivery.sender"),
+    ("agents", "notes_of_sent", "pipeline.delivery.sender"),
+    ("agents", "notes_of_done", "pipeline.delivery.sender"),
+    ("agents", "Control", "pipeline.flows.runtime.agent"),
+    ("collectors", "Collector", "pipeline.collector.collector"),
+    ("collectors", "Quota", "pipeline.collector.collector"),
+    ("kafka", "is_same_leader", "pipeline.collector.broker"),
+    ("kafka", "position_of", "pipeline.collector.broker"),
     ("spark", "AcksPublisher", "pipeline.spark.application"),
     ("spark", "Retention", "pipeline.spark.application"),
     ("spark", "Reader", "pipeline.spark.tasks"),
     ("spark", "feed_records", "pipeline.spark.feeding"),
-    ("shards", "admit", "varstore.shard"),
-    ("shards", "sift", "varstore.shard"),
-    ("shards", "advance", "varstore.shard"),
-    ("shards", "check_range", "varstore.shard"),
-    ("shards", "Groups", "varstore.holdings"),
+    ("shards", "admit", "varstore.shard.shard"),
+    ("shards", "sift", "varstore.shard.shard"),
+    ("shards", "advance", "varstore.shard.shard"),
+    ("shards", "check_range", "varstore.shard.shard"),
+    ("shards", "Groups", "varstore.store.holdings"),
     ("shards", "can_go_on", "varstore.server"),
-    ("shards", "is_from_table", "varstore.images.bringing"),
-    ("shards", "has_lost", "varstore.images.bringing"),
-    ("shards", "RawHead", "varstore.images.refill"),
+    ("shards", "is_from_table", "varstore.snapshot.recovery"),
+    ("shards", "has_lost", "varstore.snapshot.recovery"),
+    ("shards", "RawHead", "varstore.snapshot.refill"),
 ]
 """Module of the simulation, name, and the module of the shipped process that drives the same thing."""
 
@@ -209,7 +209,12 @@ def test_the_simulation_drives_what_the_processes_drive(module: str, name: str, 
     assert not simulated.__module__.startswith("tests")
 
 
-ENTRIES = ("pipeline.agent", "pipeline.collector", "pipeline.spark.application", "varstore.server")
+ENTRIES = (
+    "pipeline.flows.runtime.agent",
+    "pipeline.collector.collector",
+    "pipeline.spark.application",
+    "varstore.server",
+)
 """What the commands `agent`, `collector`, `spark` and `shard` run."""
 LOADED = f"""
 import json, sys

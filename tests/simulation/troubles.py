@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from artimon.model.routing import VIRTUAL_SHARDS
-from pipeline.collectors import Endpoint
+from pipeline.link.endpoints import Endpoint
 from tests.simulation.agents import SimAgent
 from tests.simulation.collectors import SimCollector
 from tests.simulation.crashes import Crashes

@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from artimon.model.acks import Position, Verdict
 from artimon.model.batch import BatchHeader, BatchId
 from artimon.model.protocols import SinkRefused
-from pipeline.acks import Position, Verdict
-from pipeline.answers import Answer
-from pipeline.collectors import Endpoint
-from pipeline.log.core import Entry, LogCore
-from pipeline.log.log import NOTE_DELAY_S
-from pipeline.log.records import Place
-from pipeline.numbering import Numbering
-from pipeline.sending import Call, Sending, notes_of_done, notes_of_sent
+from pipeline.delivery.dispatch import Call, Sending, notes_of_done, notes_of_sent
+from pipeline.delivery.numbering import Numbering
+from pipeline.delivery.tracker import Group, Item, Tracker
+from pipeline.link.answers import Answer
+from pipeline.link.endpoints import Endpoint
 from pipeline.sites.binding import SiteBinding
 from pipeline.sites.placing import Placing
 from pipeline.sites.record import load, save
-from pipeline.tracker import Group, Item, Tracker
+from pipeline.wal.core import Entry, LogCore
+from pipeline.wal.log import NOTE_DELAY_S
+from pipeline.wal.records import Place
 from tests.simulation.disk import SimDisk
 from tests.simulation.payload import SimEncoder, polled
 from tests.simulation.scheduler import Killed, Process, Scheduler, Violation

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from artimon.model.batch import Polled, Samples
 from artimon.model.protocols import SinkRefused
-from artimon.model.supervise import Supervised
-from pipeline.agent import Agent, AgentConfig
+from artimon.runtime.supervise import Supervised
+from pipeline.flows.runtime.agent import Agent, AgentConfig
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import RawQuery

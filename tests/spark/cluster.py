@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from artimon.settings import child_environment
-from artimon.settings import load as load_settings
+from artimon.runtime.settings import child_environment
+from artimon.runtime.settings import load as load_settings
 from artimon.stack.jars import spark_jars
 from artimon.stack.java import find_java
 from tests.waiting import eventually

@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from artimon.settings import load as load_settings
+from artimon.runtime.settings import load as load_settings
 from artimon.stack import jars
 from artimon.stack.java import find_java
 from pipeline.spark.config import SparkConfig

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from artimon.model.probe import Probe, no_probe
-from artimon.model.supervise import Supervised
+from artimon.runtime.supervise import Supervised
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import RawQuery

@@ -1,5 +1,5 @@
-"""Tables on a local folder, for tests that make thousands of appends: what artimon.model.files needs of a file system,
-with the times of the test's own clock. Delta itself reads and writes file:// as it does hdfs://."""
+"""Tables on a local folder, for tests that make thousands of appends: what artimon.runtime.files needs of a file
+system, with the times of the test's own clock. Delta itself reads and writes file:// as it does hdfs://."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from artimon.model import files
 from artimon.model.clock import Clock
+from artimon.runtime import files
 
 
 class Listed(NamedTuple):

@@ -17,7 +17,7 @@ from artimon.model.ranges import LaneRanges
 from artimon.model.routing import ownership, virtual_shard
 from artimon.model.vshards import mask_of, to_hex
 from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.spark import shards
+from pipeline.control import shards
 
 MiB = 1 << 20
 _STRUCTS = thriftpy2.load(str(shards.model_idl()), module_name="artimon_shard_thrift")

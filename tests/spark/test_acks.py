@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from artimon.model.partition_counts import ACKS_PATH as PATH
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.state import Gap, RawState, Step, Totals, advance, close_gaps
+from artimon.runtime.partition_counts import ACKS_PATH as PATH
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.topic import Topic

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from kazoo.client import KazooClient
 
-from artimon.model.health import Health, read_health
+from artimon.runtime.health import Health, read_health
 from pipeline.spark.config import SparkConfig
 from tests.spark.helpers import Sender
 from tests.spark.recorder import RecordingShard

@@ -25,7 +25,7 @@ from benchmarks.loads.world import WrongCounts
 from pipeline.compaction.digest import digest
 from pipeline.spark import rows
 from sources.base.schedule import FIRST, LAST
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
 
 NOW = 1_795_000_000_000
 

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from artimon.rawtable.commit import RawTable
-from artimon.settings import load as load_settings
+from artimon.runtime.settings import load as load_settings
 from artimon.stack.stack import Stack
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.topic import Topic

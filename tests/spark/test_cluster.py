@@ -16,7 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import artimon
-from artimon.model.health import read_health
+from artimon.runtime.health import read_health
 from artimon.stack.jars import spark_jars
 from pipeline.spark.config import SparkConfig
 from tests.spark.cluster import Cluster, cluster_of, running_driver

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from artimon.model.health import read_health
-from artimon.model.partition_counts import ACKS_PATH as PATH
+from artimon.runtime.health import read_health
+from artimon.runtime.partition_counts import ACKS_PATH as PATH
 from pipeline.spark.config import SparkConfig
 from tests.spark.helpers import Sender, table_rows
 from tests.waiting import eventually

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from artimon.settings import child_environment
+from artimon.runtime.settings import child_environment
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]

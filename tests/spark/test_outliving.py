@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from artimon.model.clock import ManualClock
-from pipeline.quota import LogSizes, Quota, watch
+from pipeline.collector.quota import LogSizes, Quota, watch
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.retention import Retention

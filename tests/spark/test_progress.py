@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pipeline.control.shards import Group, Shard
 from pipeline.spark.feeding import FeedResult, Outcome
 from pipeline.spark.progress import Progress
-from pipeline.spark.shards import Group, Shard
 
 ONE = Shard("0", "127.0.0.1", 1, "a")
 TWO = Shard("1", "127.0.0.1", 2, "b")

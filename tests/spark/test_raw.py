@@ -16,7 +16,6 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 
-from artimon.model import files
 from artimon.model.batch import BatchId, SeriesBlock
 from artimon.model.codec import encode_series
 from artimon.model.fingerprint import fingerprint
@@ -27,6 +26,7 @@ from artimon.rawtable.reader import read_raw
 from artimon.rawtable.schema import raw_uri
 from artimon.rawtable.sources import SourcesTable
 from artimon.rawtable.state import END_OF_LOG
+from artimon.runtime import files
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import RawQuery
 from tests.spark.driving import raw_query, reached

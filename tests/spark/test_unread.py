@@ -9,9 +9,9 @@ import pytest
 
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.state import RawState
+from pipeline.control.shards import Group, Shard
 from pipeline.spark.buckets import Life
 from pipeline.spark.progress import Progress
-from pipeline.spark.shards import Group, Shard
 from pipeline.spark.topic import TopicInfo
 from tests.spark.test_model import a_world
 from tests.spark.world import PARTITIONS, World

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from artimon.model import acks
+from artimon.model.acks import AckState, Position, Sent
 from artimon.model.batch import BatchError, BatchHeader, BatchId, Samples
 from artimon.model.clock import ManualClock
 from artimon.model.codec import encode_samples
@@ -21,8 +23,6 @@ from artimon.rawtable.commit import RawTable
 from artimon.rawtable.schema import TableError
 from artimon.rawtable.sources import SourcesTable
 from artimon.rawtable.state import RawState
-from pipeline import acks
-from pipeline.acks import AckState, Position, Sent
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.spark.acks import document

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from artimon.settings import load
+from artimon.runtime.settings import load
 from artimon.stack.java import Java
 from artimon.stack.part import Context, Part
 from artimon.stack.process import Command

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from artimon.model.clock import ManualClock
-from artimon.model.health import HealthFile
-from artimon.settings import LEAST_KAFKA_QUOTA, load
+from artimon.runtime.health import HealthFile
+from artimon.runtime.settings import LEAST_KAFKA_QUOTA, load
 from artimon.stack.doctor import Mark, examine
 from artimon.stack.kafka import segment_bytes
 from artimon.stack.process import start_time

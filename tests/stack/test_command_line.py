@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from artimon import cli
-from artimon.settings import DEFAULT_KAFKA, DEFAULT_ZOOKEEPER, load
+from artimon.runtime.settings import DEFAULT_KAFKA, DEFAULT_ZOOKEEPER, load
 from artimon.stack import locate
 from artimon.stack.bench import known_benchmarks, readable, run_benchmark
 from artimon.stack.errors import NotRunning
@@ -62,7 +62,7 @@ def test_default_ports_are_all_different() -> None:
 
 def test_health_is_stale_damaged_or_good(tmp_path: Path) -> None:
     from artimon.model.clock import SYSTEM_CLOCK, ManualClock
-    from artimon.model.health import HealthFile
+    from artimon.runtime.health import HealthFile
 
     context = full_context(tmp_path)
     agent = next(part for part in OWN if part.name == "agent")

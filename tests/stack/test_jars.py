@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon.settings import load
+from artimon.runtime.settings import load
 from artimon.stack import jars
 from artimon.stack.errors import JarMismatch, JarsUnresolved, StackError
 from artimon.stack.jars import Jar

@@ -11,7 +11,7 @@ import typer
 
 from artimon.cli.commands.stack import status as status_command
 from artimon.model.clock import ManualClock
-from artimon.model.health import HealthFile
+from artimon.runtime.health import HealthFile
 from artimon.stack.errors import NotRunning
 from artimon.stack.process import start_time
 from artimon.stack.runner import Phase

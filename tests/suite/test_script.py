@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon import settings
+from artimon.runtime import settings
 from scripts import programs
 from tests import programs as wanted
 

@@ -8,10 +8,10 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from artimon.model import files
 from artimon.model.batch import Batch
 from artimon.model.fingerprint import fingerprint
-from pipeline.log.epoch import this_host
+from artimon.runtime import files
+from pipeline.wal.epoch import this_host
 from tests.spark.helpers import Ledger
 from tests.upgrade.make_golden import TEXTS, batch, values_of
 

@@ -13,7 +13,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from artimon.model import files
 from artimon.model.batch import Batch, BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.codec import decode_columns, encode_samples, encode_series
 from artimon.model.fingerprint import fingerprint
@@ -28,11 +27,12 @@ from artimon.rawtable.series_rows import rows_of
 from artimon.rawtable.sources import SourcesTable
 from artimon.rawtable.state import RawState, Step, Totals
 from artimon.rawtable.statistics import statistics_of
+from artimon.runtime import files
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
-from pipeline.log.framing import RecordType
-from pipeline.log.log import Entry, Log
 from pipeline.spark import rows
+from pipeline.wal.framing import RecordType
+from pipeline.wal.log import Entry, Log
 from sources.state import state_files as source_state
 from sources.state.series_memory import SourceSeries
 from sources.state.series_rows import Description

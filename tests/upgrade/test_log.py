@@ -10,8 +10,8 @@ import pytest
 from crc32c import crc32c
 
 from artimon.model.codec import decode_samples, decode_series, verify
-from pipeline.log.framing import RECORD_BYTES, NewerFormat, RecordType, encode_record, header_bytes
-from pipeline.log.log import Log
+from pipeline.wal.framing import RECORD_BYTES, NewerFormat, RecordType, encode_record, header_bytes
+from pipeline.wal.log import Log
 from sources.state import state_files as state
 from tests.upgrade.golden import EPOCH, V1, batches, log_in_place
 from tests.upgrade.make_golden import AGENT, LANES, SOURCES, START_MS, TEXTS, block

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from artimon.model.codec import verify
 from artimon.model.routing import partition_of
-from pipeline.log.log import Log
+from pipeline.wal.log import Log
 from tests.spark.driving import raw_query
 from tests.spark.helpers import config_for, table_rows_at
 from tests.upgrade.golden import ABOUT, BATCHES, batches, log_in_place, rows_of

@@ -13,7 +13,6 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties
 from deltalake.schema import PrimitiveType
 
-from artimon.model import files
 from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.values import ValueType
 from artimon.rawtable import state as states
@@ -25,6 +24,7 @@ from artimon.rawtable.series_rows import rows_of as series_rows
 from artimon.rawtable.sources import SourcesTable
 from artimon.rawtable.state import StateError, Step, Totals, to_json
 from artimon.rawtable.statistics import statistics_of
+from artimon.runtime import files
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.runs import RunError

@@ -26,7 +26,7 @@ from artimon.model.codec import encode_series
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
-from pipeline.spark.shards import ShardDirectory, ShardsUnknown
+from pipeline.control.shards import ShardDirectory, ShardsUnknown
 from tests.varstore.feeding import Feed, Log, reference, table
 from tests.varstore.worlds import Row, announce, print_of, text_of
 from tests.waiting import LIMIT_S, eventually

@@ -12,15 +12,15 @@ from artimon.model.routing import partition_of
 from artimon.model.select import Buckets, SelectRequest
 from artimon.rawtable.state import Epochs, Span
 from bookkeeper.rpc.framed_server import FramedServer
+from pipeline.control.shards import Shard as Live
 from pipeline.spark.buckets import Life
 from pipeline.spark.feeding import FeedPlan, FeedResult, feed_records
-from pipeline.spark.shards import Shard as Live
 from pipeline.spark.tasks import Record
 from pipeline.spark.topic import TopicInfo
 from tests.varstore.worlds import Row, TestBatch, range_of
 from varstore.cluster.directory import Place
-from varstore.service import ShardService, idl
-from varstore.shard import Shard
+from varstore.shard.service import ShardService, idl
+from varstore.shard.shard import Shard
 
 PARTITIONS = 3
 TOPIC_ID = "topic-one"
@@ -101,7 +101,7 @@ class FedShard:
 
 
 class Shards:
-    """As pipeline.spark.shards.ShardDirectory, of shards in this process."""
+    """As pipeline.control.shards.ShardDirectory, of shards in this process."""
 
     def __init__(self, shards: dict[str, FedShard]) -> None:
         self.shards = shards

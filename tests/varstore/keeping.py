@@ -18,7 +18,7 @@ from artimon.model.vshards import from_hex, mask_of
 from tests.varstore.reference import LEVELS, Reference, end_of
 from tests.varstore.test_model import check_bucket, same
 from tests.varstore.worlds import TOPIC, Row, TestBatch, announce, print_of
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
 
 START = 1_800_000_000_000
 MINUTE, HOUR = 60_000, 3_600_000

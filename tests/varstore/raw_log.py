@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from artimon.model import files
 from artimon.model.ranges import LaneRanges
 from artimon.rawtable import state as states
 from artimon.rawtable.commit import RawTable
@@ -16,6 +15,7 @@ from artimon.rawtable.schema import FILE_SCHEMA, DataFile, folder, period_of
 from artimon.rawtable.sources import SourcesTable
 from artimon.rawtable.state import Gap, RawState, Step, Totals
 from artimon.rawtable.statistics import statistics_of
+from artimon.runtime import files
 from pipeline.compaction.order import sort
 from pipeline.spark import rows
 from tests.varstore.keeping import Log

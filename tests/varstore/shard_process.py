@@ -13,8 +13,8 @@ from typing import Any
 
 from tests.crashing import kill_at
 from varstore.cluster import healing
-from varstore.images.raw_rows import Rows
 from varstore.server import ShardConfig, run_shard
+from varstore.snapshot.raw_rows import Rows
 
 
 def die_in_refill(nth: int) -> None:

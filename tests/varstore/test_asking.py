@@ -25,7 +25,7 @@ from varstore.cluster.connections import ShardConnections
 from varstore.cluster.directory import Place, Shards
 from varstore.cluster.membership import Membership
 from varstore.cluster.round import Round
-from varstore.service import idl
+from varstore.shard.service import idl
 
 DEADLINE_S = 8.0
 

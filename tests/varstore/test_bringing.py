@@ -10,9 +10,9 @@ import pytest
 from artimon.model.ranges import LaneRanges
 from artimon.rawtable.schema import TableError
 from tests.varstore.keeping import ALL, empty
-from varstore.groups import Partition
-from varstore.images.bringing import SHORT_LOG, Bringing, LogSpan, is_from_table
-from varstore.images.raw_state import RawHead
+from varstore.snapshot.raw_state import RawHead
+from varstore.snapshot.recovery import SHORT_LOG, Bringing, LogSpan, is_from_table
+from varstore.store.groups import Partition
 
 
 def head(until: int, topic: str = "t", whole: bool = True, epoch: int = 0) -> RawHead:

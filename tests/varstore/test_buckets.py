@@ -18,8 +18,8 @@ from artimon.model.values import Value, ValueType, cell_to_double
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
 from varstore.cells.memory import lazy_zeros
 from varstore.cells.ring import Ring
-from varstore.series.texts import NO_TEXT, Texts
-from varstore.shard import Shard
+from varstore.cells.texts import NO_TEXT, Texts
+from varstore.shard.shard import Shard
 
 NOW = 1_800_000_000_000
 GRID = Grid(NOW + 60_000, 60_000, 2)

@@ -18,10 +18,10 @@ from artimon.model.select import NAME, Matcher, SelectRequest
 from bookkeeper.rpc.framed_server import ConnectionLost, FramedClient, FramedServer
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
 from tests.waiting import eventually
-from varstore.answers import parts, pushdown
-from varstore.answers.waiting import Cancelled, DeadlinePassed, Waiting
-from varstore.service import ShardService, idl
-from varstore.shard import Shard
+from varstore.query import parts, pushdown
+from varstore.query.waiting import Cancelled, DeadlinePassed, Waiting
+from varstore.shard.service import ShardService, idl
+from varstore.shard.shard import Shard
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from artimon.model.registration import zookeeper_client
+from artimon.runtime.zookeeper import zookeeper_client
 from artimon.stack.topics import Topic, make_topics
 from tests.pipeline.kafka_helpers import APPEND_TIME
 from tests.varstore.cluster import Cluster, Watcher

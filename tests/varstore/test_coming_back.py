@@ -12,22 +12,22 @@ from pathlib import Path
 import pytest
 
 from artimon.compute.statistics import STATISTICS
-from artimon.model import files
 from artimon.model.grid import DEFAULT_LEVELS, Grid
-from artimon.model.health import read_health
 from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.vshards import EVERY
+from artimon.runtime import files
+from artimon.runtime.health import read_health
 from tests.varstore.cluster import NOW, SOURCES, Cluster
 from tests.varstore.raw_log import RawLog
 from tests.varstore.test_cluster import made
 from tests.varstore.worlds import Row, print_of
 from tests.waiting import eventually
 from varstore.cluster.client import StoreUnavailable
-from varstore.groups import Group
-from varstore.images.folders import Folder, HdfsFolder, LocalFolder
-from varstore.images.frames import read_frames
-from varstore.images.snapshots import manifests
 from varstore.server import SNAPSHOTS_PATH
+from varstore.snapshot.folders import Folder, HdfsFolder, LocalFolder
+from varstore.snapshot.snapshots import manifests
+from varstore.store.frames import read_frames
+from varstore.store.groups import Group
 
 pytestmark = pytest.mark.stack
 HOUR, MINUTE = 3_600_000, 60_000

@@ -15,8 +15,8 @@ from artimon.model.grid import Grid
 from artimon.model.routing import ownership, virtual_shard
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest
 from tests.varstore.worlds import TOPIC, TestBatch, announce, print_of, range_of
-from varstore.groups import Partition
-from varstore.shard import Shard, ShardBroken
+from varstore.shard.shard import Shard, ShardBroken
+from varstore.store.groups import Partition
 
 NOW = 1_800_000_000_000
 END = NOW + 60_000

@@ -22,8 +22,8 @@ from pipeline.spark.topic import TopicError
 from tests.varstore.feeding import NOW, FedShard, Feed, Log, Shards, reference, table
 from tests.varstore.worlds import announce, print_of
 from varstore.cluster.peers import PeerFailed, image_from
-from varstore.groups import Partition
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
+from varstore.store.groups import Partition
 
 SOURCES = [f"s{i}" for i in range(12)]
 AGENTS = [f"agent-{i}" for i in range(5)]

@@ -20,9 +20,9 @@ from tests.varstore.keeping import HOUR, MINUTE, START, VSHARDS, empty, feed, ra
 from tests.varstore.keeping import Log as LaneLog
 from tests.varstore.raw_log import file_table
 from tests.varstore.worlds import Row, TestBatch, announce, print_of
-from varstore.images.raw_rows import COLUMNS, Rows
-from varstore.images.slices import BUDGET_BYTES, Target, plan
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
+from varstore.snapshot.raw_rows import COLUMNS, Rows
+from varstore.snapshot.slices import BUDGET_BYTES, Target, plan
 
 SOURCES = {0: VSHARDS["s0"], 1: VSHARDS["s1"], 2: VSHARDS["s2"], 3: VSHARDS["s0"]}
 """By number in the table; two are of one virtual shard, and share series."""
@@ -79,7 +79,9 @@ def shown(shard: Shard) -> list[object]:
 
 def one_by_one(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is joined."""
-    monkeypatch.setattr("varstore.images.raw_rows.usable", lambda r, _: (np.zeros(len(r.time_ms), bool), r.starts < 0))
+    monkeypatch.setattr(
+        "varstore.snapshot.raw_rows.usable", lambda r, _: (np.zeros(len(r.time_ms), bool), r.starts < 0)
+    )
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(4), "folding", 4))

@@ -30,11 +30,11 @@ from tests.varstore.keeping import (
     tell,
 )
 from tests.varstore.worlds import TOPIC, print_of
-from varstore.groups import GroupChanged, Partition
-from varstore.images.exports import Exports, NoSuchExport, TooManyExports
-from varstore.images.frames import ImageError
-from varstore.images.snapshots import Snapshots
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
+from varstore.snapshot.snapshots import Snapshots
+from varstore.store.exports import Exports, NoSuchExport, TooManyExports
+from varstore.store.frames import ImageError
+from varstore.store.groups import GroupChanged, Partition
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ def test_exports_are_fetched_in_order_and_given_up(log: Log, monkeypatch: pytest
         exports.begin(ALL)
     with pytest.raises(TooManyExports):
         exports.begin(ALL)
-    monkeypatch.setattr("varstore.images.exports.SILENCE_S", -1.0)
+    monkeypatch.setattr("varstore.store.exports.SILENCE_S", -1.0)
     exports.give_up()
     assert len(exports) == 0
     assert not shard._store.captures

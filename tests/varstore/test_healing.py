@@ -12,7 +12,7 @@ from varstore.cluster.directory import Place, Shards
 from varstore.cluster.healing import LONGEST_PAUSE_S, NOTICE_S, TURN_S, Healing, LostBy
 from varstore.cluster.membership import Membership
 from varstore.cluster.moving import AT_ONCE, Mover
-from varstore.groups import Lost, Partition
+from varstore.store.groups import Lost, Partition
 
 LOST = {Partition("t", 0): Lost(10, 20)}
 MINUTE = 60

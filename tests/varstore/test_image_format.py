@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from artimon.model.vshards import EVERY
 from tests.varstore.keeping import ALL, Log, catch_up, check, empty, random_log
-from varstore.images.frames import Frame, decode_frame, read_frames
-from varstore.images.manifest import Manifest
+from varstore.snapshot.manifest import Manifest
+from varstore.store.frames import Frame, decode_frame, read_frames
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "image"

@@ -14,9 +14,9 @@ from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.labels import canonical
 from artimon.model.select import NAME, Matcher, SelectError
 from artimon.model.values import Kind, ValueType
-from varstore.series.index import Entry, Index, Outcome
-from varstore.series.slots import Slots, SlotTable
-from varstore.shard import Shard
+from varstore.index.index import Entry, Index, Outcome
+from varstore.index.slots import Slots, SlotTable
+from varstore.shard.shard import Shard
 
 names = st.sampled_from(["cpu", "cpu.user", "cpu.idle", "disk"])
 values = st.sampled_from(["", "a", "b", "ab", "ü", "a\nb"])
@@ -131,7 +131,7 @@ def test_only_some_virtual_shards() -> None:
 
 def test_what_was_freed_since_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two parts of a long answer, and after it."""
-    monkeypatch.setattr("varstore.series.index._AT_ONCE", 2)
+    monkeypatch.setattr("varstore.index.index._AT_ONCE", 2)
     table = SlotTable(100)
     index = Index(table)
     slots = table.add(np.arange(1, 6, dtype=np.uint64), 0)
@@ -228,7 +228,7 @@ def test_found_in_canonical_order_up_to_a_limit() -> None:
 @pytest.mark.parametrize(("source", "slots"), [("t116", 1), ("t", 2)], ids=["one virtual shard", "two"])
 def test_a_fingerprint_with_two_texts_is_set_aside(monkeypatch: pytest.MonkeyPatch, source: str, slots: int) -> None:
     """Neither is shown, both are counted, the rest goes on."""
-    monkeypatch.setattr("varstore.series.catalogue.fingerprint", len)
+    monkeypatch.setattr("varstore.store.catalogue.fingerprint", len)
     shard = Shard(capacity=1_000)
     shard.announce(block(1, "aa{}", "long{}"))
     shard.announce(block(1, "bb{}", source=source))

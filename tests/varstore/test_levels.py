@@ -16,12 +16,12 @@ from artimon.model.values import ValueType
 from tests.varstore.reference import Reference
 from tests.varstore.test_model import HOMES, MINUTE, SERIES, START, check_bucket, expect, grids, logs
 from tests.varstore.worlds import Row, TestBatch, print_of
-from varstore.buckets import BucketStore, Run
 from varstore.cells.dense import Dense
 from varstore.cells.packed import Packed
 from varstore.cells.ring import Ring
-from varstore.series.slots import SlotTable
-from varstore.series.texts import Texts
+from varstore.cells.texts import Texts
+from varstore.index.slots import SlotTable
+from varstore.store.bucket_store import BucketStore, Run
 
 PRINTS = np.array([print_of(series) for series in range(SERIES)], np.uint64)
 KEYS = [(home, print_) for home in HOMES for print_ in PRINTS.tolist()]

@@ -13,9 +13,9 @@ from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
 from tests.varstore.worlds import TestBatch, range_of
-from varstore.series.catalogue import FORGOTTEN_AT_ONCE, SLICE
-from varstore.series.limits import LimitError, Limits, Refusals, bytes_a_series, memory_limit, settle_capacity
-from varstore.shard import Shard
+from varstore.index.limits import LimitError, Limits, Refusals, bytes_a_series, memory_limit, settle_capacity
+from varstore.shard.shard import Shard
+from varstore.store.catalogue import FORGOTTEN_AT_ONCE, SLICE
 
 NOW, HOUR = 1_800_000_000_000, 3_600_000
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from artimon.compute.ties import Bounds, Cells
 from varstore.cells.lives import Lives
 from varstore.cells.older import SEGMENT
-from varstore.series.texts import Texts
+from varstore.cells.texts import Texts
 
 SLOTS = 3 * SEGMENT
 samples = st.tuples(

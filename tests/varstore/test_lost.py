@@ -37,11 +37,11 @@ from varstore.cluster.directory import Place, Shards
 from varstore.cluster.healing import LOOK_S, NOTICE_S, Healing
 from varstore.cluster.membership import Membership
 from varstore.cluster.moving import Mover
-from varstore.groups import Lost, Partition
-from varstore.images.bringing import Bringing, LogSpan, can_go_on, has_lost
-from varstore.images.raw_state import RawHead
-from varstore.images.snapshots import Snapshots
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
+from varstore.snapshot.raw_state import RawHead
+from varstore.snapshot.recovery import Bringing, LogSpan, can_go_on, has_lost
+from varstore.snapshot.snapshots import Snapshots
+from varstore.store.groups import Lost, Partition
 
 P0, P1 = Partition(TOPIC, 0), Partition(TOPIC, 1)
 

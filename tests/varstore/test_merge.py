@@ -10,7 +10,7 @@ from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets, Matcher, SelectRequest
 from artimon.model.series import NAME, Series
 from artimon.model.values import Kind, ValueType
-from varstore.cluster.merge import unite
+from varstore.query.merge import unite
 
 GRID = Grid(120_000, 60_000, 2)
 REQUEST = SelectRequest((Matcher(NAME, "=", "x"),), GRID, STATISTICS)

@@ -18,7 +18,7 @@ from artimon.model.select import NAME, Buckets, Matcher, SelectRequest
 from artimon.model.values import Value, ValueType, cell_to_double
 from tests.varstore.reference import LEVELS, Reference, Sample, end_of, greatest, last_of, least
 from tests.varstore.worlds import Row, TestBatch, announce, print_of, range_of
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
 
 START = 1_800_000_000_000
 MINUTE, HOUR = 60_000, 3_600_000
@@ -234,7 +234,7 @@ def test_order_of_partitions_does_not_matter(data: st.DataObject) -> None:
 @pytest.mark.parametrize("run_rows", [1, 3])
 def test_small_runs_and_a_small_cache_give_the_same(monkeypatch: pytest.MonkeyPatch, run_rows: int) -> None:
     """How batches are grouped, and what the cache forgets, is no one's business."""
-    monkeypatch.setattr("varstore.intake.RUN_ROWS", run_rows)
+    monkeypatch.setattr("varstore.store.intake.RUN_ROWS", run_rows)
     log = [
         TestBatch(BatchId("a", 1, 0, i), SOURCES[i % 3], START + i * MINUTE, [(print_of(j), START + i * MINUTE, 0, i)])
         for i in range(20)

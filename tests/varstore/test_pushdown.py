@@ -27,9 +27,9 @@ from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectError, SelectRequest, decode_buckets, encode_buckets
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
-from varstore.answers import pushdown
-from varstore.answers.pushdown import DeadlinePassed
-from varstore.shard import Shard
+from varstore.query import pushdown
+from varstore.query.pushdown import DeadlinePassed
+from varstore.shard.shard import Shard
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000

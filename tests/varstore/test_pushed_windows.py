@@ -23,8 +23,8 @@ from artimon.model.select import NAME, Matcher
 from artimon.model.values import Kind, Value, ValueType
 from tests.seeds import fixed_and_drawn
 from tests.varstore.worlds import Row, TestBatch, range_of
-from varstore.answers import parts
-from varstore.shard import Shard
+from varstore.query import parts
+from varstore.shard.shard import Shard
 
 HOUR, MINUTE = 3_600_000, 60_000
 T = 1_800_000_000_000 // HOUR * HOUR

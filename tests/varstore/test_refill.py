@@ -14,10 +14,10 @@ from tests.spark.local_files import local_files
 from tests.varstore.keeping import ALL, HOUR, START, Log, catch_up, check, empty, feed, masks, random_log, tell
 from tests.varstore.raw_log import RawLog
 from tests.varstore.worlds import TOPIC, print_of
-from varstore.groups import Partition
-from varstore.images.raw_state import RawHead
-from varstore.images.refill import Refill
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
+from varstore.snapshot.raw_state import RawHead
+from varstore.snapshot.refill import Refill
+from varstore.store.groups import Partition
 
 
 @pytest.fixture

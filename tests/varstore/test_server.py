@@ -21,12 +21,12 @@ from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.codec import encode_series
 from artimon.model.feed import encode_range
 from artimon.model.grid import Grid, parse_levels
-from artimon.model.health import read_health
-from artimon.model.registration import zookeeper_client
 from artimon.model.routing import ownership, virtual_shard
 from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import from_hex, mask_of, to_hex
+from artimon.runtime.health import read_health
+from artimon.runtime.zookeeper import zookeeper_client
 from artimon.stack.topics import Topic, make_topics
 from bookkeeper.rpc.framed_server import FramedClient
 from tests.pipeline.kafka_helpers import APPEND_TIME
@@ -36,9 +36,9 @@ from varstore.cluster import membership as membership_of
 from varstore.cluster.client import StoreUnavailable, VarstoreClient
 from varstore.cluster.logends import end_of_epoch, log_span
 from varstore.cluster.membership import VARSTORE_PATH, Membership, MembershipWatch
-from varstore.series.limits import memory_limit
+from varstore.index.limits import memory_limit
 from varstore.server import SHARDS_PATH, LevelsDiffer, ShardConfig, run_shard
-from varstore.service import idl
+from varstore.shard.service import idl
 
 pytestmark = pytest.mark.stack
 

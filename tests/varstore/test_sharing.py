@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from varstore.series.limits import LimitError, Limits, memory_limit
+from varstore.index.limits import LimitError, Limits, memory_limit
 from varstore.server import ShardConfig, ShardProcess
 
 NOWHERE = "127.0.0.1:1"

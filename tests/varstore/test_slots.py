@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from artimon.model.batch import BatchId
 from tests.seeds import fixed_and_drawn
 from tests.varstore.worlds import TestBatch, range_of
-from varstore.intake import Intake, Piece
-from varstore.positions import vshard_of
-from varstore.series.slots import NO_SLOT, UNIT, SlotTable
+from varstore.index.slots import NO_SLOT, UNIT, SlotTable
+from varstore.store.intake import Intake, Piece
+from varstore.store.positions import vshard_of
 
 prints = st.integers(0, 40).map(lambda n: n if n % 2 else 2**64 - 1 - n)
 vshards = st.sampled_from([0, 1, 255])

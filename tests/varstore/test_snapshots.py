@@ -32,12 +32,12 @@ from tests.varstore.keeping import (
     tell,
 )
 from tests.varstore.worlds import print_of
-from varstore.images.bringing import Bringing, LogSpan
-from varstore.images.folders import LocalFolder
-from varstore.images.frames import ImageError
-from varstore.images.manifest import Manifest, sequences
-from varstore.images.snapshots import KEPT, SnapshotFailed, Snapshots
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
+from varstore.snapshot.folders import LocalFolder
+from varstore.snapshot.manifest import Manifest, sequences
+from varstore.snapshot.recovery import Bringing, LogSpan
+from varstore.snapshot.snapshots import KEPT, SnapshotFailed, Snapshots
+from varstore.store.frames import ImageError
 
 
 @pytest.fixture

@@ -33,9 +33,9 @@ from tests.varstore.keeping import (
 )
 from tests.varstore.raw_log import RawLog
 from tests.varstore.worlds import TOPIC, print_of
-from varstore.images.refill import Refill
-from varstore.images.snapshots import Snapshots
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
+from varstore.snapshot.refill import Refill
+from varstore.snapshot.snapshots import Snapshots
 
 STEPS = (
     *("feed", "feed", "feed", "wrong", "snapshot", "restart", "adopt", "drop", "move", "copy", "append"),

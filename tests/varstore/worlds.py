@@ -11,7 +11,7 @@ from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.feed import FeedEntry, FeedRange, join_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, Value, ValueType
-from varstore.shard import Shard
+from varstore.shard.shard import Shard
 
 Row = tuple[int, int, int, Value | None]
 TOPIC = "topic-one"

@@ -15,7 +15,7 @@ from artimon.compute.ties import Bounds, Cells, outranks, ranks
 from artimon.model.select import BIRTH_TYPE
 from varstore.cells.memory import lazy_zeros
 from varstore.cells.older import BIRTH, FIRST, LAST, LAST_TIME, SEGMENT, OlderLives
-from varstore.series.texts import Texts
+from varstore.cells.texts import Texts
 
 LIVES_A_SERIES = 5_000
 """More than one a minute for three days; beyond it the life that went longest ago is dropped and counted."""

@@ -10,7 +10,7 @@ from varstore.cells.addends import Mask
 from varstore.cells.dense import Dense
 from varstore.cells.packed import Packed, pack
 from varstore.cells.segments import SEGMENT, Kinds
-from varstore.series.typing_rules import NO_TYPE
+from varstore.cells.typing_rules import NO_TYPE
 
 
 class Packer:

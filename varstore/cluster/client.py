@@ -16,16 +16,16 @@ from artimon.compute.aggregate import NOT_PUSHED, Aggregate, AggregateRequest, N
 from artimon.compute.statistics import STATISTICS
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import DEFAULT_LEVELS
-from artimon.model.registration import close_client, zookeeper_client
 from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series, decode_buckets
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import EVERY
+from artimon.runtime.zookeeper import close_client, zookeeper_client
 from varstore.cluster.asked import Ask, Outcome, Question
 from varstore.cluster.connections import ShardConnections
 from varstore.cluster.directory import Directory, Shards
-from varstore.cluster.merge import has_twins, unite
 from varstore.cluster.round import Round
 from varstore.cluster.uniting import aggregate_all
+from varstore.query.merge import has_twins, unite
 
 DEADLINE_S = 10.0
 CONNECT_S = 5.0

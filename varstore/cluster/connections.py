@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from artimon.model.clock import Clock
-from artimon.settings import security
+from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
-from varstore.answers.answer import ANSWER_BYTES
 from varstore.cluster.asked import Ask, Part, Question, Running
 from varstore.cluster.directory import Place, Shards
-from varstore.service import idl
+from varstore.query.answer import ANSWER_BYTES
+from varstore.shard.service import idl
 
 THREADS = 128
 MANY = 16

@@ -12,7 +12,7 @@ from artimon.rawtable.schema import TableError
 from varstore.cluster.directory import Place, Shards
 from varstore.cluster.membership import Membership
 from varstore.cluster.moving import AT_ONCE
-from varstore.groups import Lost, Partition
+from varstore.store.groups import Lost, Partition
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from typing import Any
 from thriftpy2.thrift import TException
 
 from artimon.model.vshards import to_hex
-from artimon.settings import security
+from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from varstore.cluster.directory import Place
-from varstore.service import idl
+from varstore.shard.service import idl
 
 PART_TIMEOUT_S = 30.0
 MAX_PART = 128 << 20

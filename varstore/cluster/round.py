@@ -14,7 +14,7 @@ from varstore.cluster.asked import Check, Outcome, Part, Question
 from varstore.cluster.choosing import REFILLING, WHOLE, Choice, choose, explain
 from varstore.cluster.connections import ShardConnections
 from varstore.cluster.directory import Place, Shards
-from varstore.service import idl
+from varstore.shard.service import idl
 
 VERY_LATE_S = 1.0
 SOFT_S = 3.0

@@ -17,8 +17,8 @@ from artimon.cli.common import JsonOption, Panel, plain, say
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from pipeline.plane.commands import Answer
-    from pipeline.plane.tree import Tree
+    from pipeline.control.commands import Answer
+    from pipeline.control.tree import Tree
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -177,8 +177,8 @@ def _command(
     agent: str, name: str, arguments: dict[str, str], wait_s: float, id: str, zookeeper: list[str] | None
 ) -> None:
     """Give a command and tell its answer: 0 done, 1 anything else."""
-    from pipeline.plane.admission import COMMAND_KIND, signed_command
-    from pipeline.plane.commands import Command, CommandError
+    from pipeline.control.admission import COMMAND_KIND, signed_command
+    from pipeline.control.commands import Command, CommandError
 
     clusters = clusters_of(zookeeper, None)
     if len(clusters) > 1:
@@ -262,9 +262,9 @@ def check_flows(
     """Say whether an agent could run the flows of a file; starts nothing."""
     from artimon.cli.commands.config import check_document
     from artimon.runtime.config_file import ConfigFileError, Form
-    from pipeline.flows.builtin import builtin
+    from pipeline.control.document import ConfigError, read_text
     from pipeline.flows.config.read import parse_flows
-    from pipeline.plane.document import ConfigError, read_text
+    from pipeline.flows.runtime.builtin import builtin
 
     text = file.read()
     try:  # first as it stands, since that says the lines

@@ -18,9 +18,9 @@ from artimon.cli.common import JsonOption, Panel, located, plain, say
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from pipeline.plane.decide import Stamp
-    from pipeline.plane.signatures import Keys
-    from pipeline.plane.tree import Tree, Version
+    from pipeline.control.decide import Stamp
+    from pipeline.control.signatures import Keys
+    from pipeline.control.tree import Tree, Version
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -36,11 +36,11 @@ NoteOption = Annotated[str, typer.Option("--note", help="Why, for the history.")
 def check_document(found: Mapping[str, Any], pushed: bool = True) -> None:
     """Everything that can be checked without the agent that is to run it. `pushed`: also that it names nothing that
     only a file of the host may name. Raises ConfigError."""
-    from pipeline.flows.builtin import builtin
+    from pipeline.control.document import ConfigError, parse
     from pipeline.flows.config.hostfile import AnyHost
     from pipeline.flows.config.read import check_flows
+    from pipeline.flows.runtime.builtin import builtin
     from pipeline.flows.spi import FlowError
-    from pipeline.plane.document import ConfigError, parse
 
     parse(found)
     registry, host = builtin(), AnyHost()
@@ -55,7 +55,7 @@ def check_document(found: Mapping[str, Any], pushed: bool = True) -> None:
 
 
 def _scope(agent: str, group: str) -> str:
-    from pipeline.plane.tree import PlaneError, scope_of
+    from pipeline.control.tree import PlaneError, scope_of
 
     if bool(agent) == bool(group):
         raise typer.BadParameter("name one of --agent and --group")
@@ -66,7 +66,7 @@ def _scope(agent: str, group: str) -> str:
 
 
 def _read(file: typer.FileText) -> dict[str, Any]:
-    from pipeline.plane.document import ConfigError, read_text
+    from pipeline.control.document import ConfigError, read_text
 
     try:
         found = read_text(file.read(), file.name)
@@ -80,7 +80,7 @@ def _read(file: typer.FileText) -> dict[str, Any]:
 def operator_keys() -> Keys | None:
     """Keys of the operator at the terminal: ARTIMON_CONFIG_KEYS, else those of the running stack. Exits with 2 if
     they cannot be used."""
-    from pipeline.plane.signatures import KeyFileError, read_keys
+    from pipeline.control.signatures import KeyFileError, read_keys
 
     try:
         return read_keys(located().config_keys)
@@ -91,15 +91,15 @@ def operator_keys() -> Keys | None:
 
 def signer() -> Callable[[Version], Mapping[str, str]] | None:
     """Return the function that signs a version; None without keys."""
-    from pipeline.plane.admission import CONFIG_KIND, signed_version
+    from pipeline.control.admission import CONFIG_KIND, signed_version
 
     keys = operator_keys()
     return None if keys is None else lambda version: keys.sign(CONFIG_KIND, signed_version(version))
 
 
 def _warn_of_no_proof(found: Mapping[str, Any], signed: bool) -> None:
-    from artimon.settings import zookeeper_auth
-    from pipeline.plane.document import changes_only_numbers
+    from artimon.runtime.settings import zookeeper_auth
+    from pipeline.control.document import changes_only_numbers
 
     if not signed and not zookeeper_auth() and not changes_only_numbers({}, found):
         say(
@@ -165,7 +165,7 @@ def diff(
 
 
 def _show_difference(old: dict[str, Any], new: dict[str, Any], title: str, name: str) -> bool:
-    from pipeline.plane.document import difference, parse
+    from pipeline.control.document import difference, parse
 
     change = difference(parse(old), parse(new))
     print(f"{title} -> {name}: {change}")
@@ -264,7 +264,7 @@ def rollback(
 
 
 def _push_again(tree: Tree, scope: str, to: int | None, note: str) -> Stamp:
-    from pipeline.plane.tree import PlaneError
+    from pipeline.control.tree import PlaneError
 
     current = newest(tree, scope)
     if current is None:
@@ -304,7 +304,7 @@ def key(
     id: Annotated[str, typer.Option("--id", help="Name of the key.")] = "operators",
 ) -> None:
     """Make a file with a new key that signs configuration and commands. Agents need a copy (--keys)."""
-    from pipeline.plane.signatures import KeyFileError, new_key
+    from pipeline.control.signatures import KeyFileError, new_key
 
     try:
         new_key(file, id)
@@ -323,8 +323,8 @@ def secure(
     clusters: ClustersOption = None,
 ) -> None:
     """Give everything of ours in ZooKeeper to the user of ARTIMON_ZOOKEEPER_AUTH alone."""
-    from artimon.settings import zookeeper_auth
-    from pipeline.plane.access import protect
+    from artimon.runtime.settings import zookeeper_auth
+    from pipeline.control.access import protect
 
     digest = zookeeper_auth()
     if not digest:

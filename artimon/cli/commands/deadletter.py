@@ -160,6 +160,6 @@ def _opened(kafka: str | None, hdfs: str | None, data: Path | None) -> DeadLette
 
 def _stop() -> threading.Event:
     """Set by SIGINT and SIGTERM: what is being written is finished, then it ends."""
-    from artimon.running import begin
+    from artimon.runtime.process import begin
 
     return begin()

@@ -18,7 +18,7 @@ FolderArgument = Annotated[str, typer.Argument(help="hdfs://HOST:PORT/folder or 
 
 
 def _reader(folder: str) -> Any:
-    from pipeline.direct.reader import Reader
+    from pipeline.collector.direct.reader import Reader
     from pipeline.rolling.store import open_store
 
     try:

@@ -25,7 +25,7 @@ UNREACHED, DIFFERENT = 2, 1
 @contextmanager
 def _reaching() -> Iterator[None]:
     """Exit code UNREACHED, and a message, if Kafka does not answer."""
-    from artimon.model.topic_check import TopicsUnknown
+    from artimon.runtime.topic_check import TopicsUnknown
 
     try:
         yield
@@ -54,7 +54,7 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Print each difference from what the topics must be, with the command that mends it; exit 1 if there is one."""
-    from artimon.model.topic_check import check_topics
+    from artimon.runtime.topic_check import check_topics
     from artimon.stack.topics import TopicSettings
 
     settings = given.make(TopicSettings)

@@ -18,7 +18,7 @@ PANEL = Panel.PROCESS
 app = typer.Typer()
 
 
-@settings_command(app, "pipeline.collector:CollectorConfig", "pipeline.direct.service:DirectConfig")
+@settings_command(app, "pipeline.collector.collector:CollectorConfig", "pipeline.collector.direct.process:DirectConfig")
 def collector(
     given: Given,
     store: Annotated[
@@ -26,9 +26,9 @@ def collector(
     ] = "kafka",
 ) -> None:
     """Run a collector."""
-    from artimon import processes
-    from pipeline.collector import CollectorConfig
-    from pipeline.direct.service import DirectConfig
+    from artimon.cli import processes
+    from pipeline.collector.collector import CollectorConfig
+    from pipeline.collector.direct.process import DirectConfig
 
     if store == "hdfs":
         processes.direct_collector(given.make(DirectConfig))
@@ -51,11 +51,11 @@ def _check_files(settings: SourceConfig) -> None:
         raise typer.BadParameter(str(problem)) from None
 
 
-@settings_command(app, "pipeline.agent:AgentConfig", "sources.delivery.source_config:SourceConfig")
+@settings_command(app, "pipeline.flows.runtime.agent:AgentConfig", "sources.delivery.source_config:SourceConfig")
 def agent(given: Given) -> None:
     """Run an agent."""
-    from artimon import processes
-    from pipeline.agent import AgentConfig
+    from artimon.cli import processes
+    from pipeline.flows.runtime.agent import AgentConfig
     from sources.delivery.source_config import SourceConfig
 
     settings = given.make(AgentConfig)
@@ -69,7 +69,7 @@ def agent(given: Given) -> None:
 @settings_command(app, "varstore.server:ShardConfig")
 def shard(given: Given) -> None:
     """Run a memory shard."""
-    from artimon import processes
+    from artimon.cli import processes
     from varstore.server import ShardConfig
 
     processes.shard(given.make(ShardConfig))
@@ -98,7 +98,7 @@ def spark(
     submitted: Annotated[bool, typer.Option("--submitted", help="spark-submit has said where it runs.")] = False,
 ) -> None:
     """Run the Spark application: raw table and buckets."""
-    from artimon import processes
+    from artimon.cli import processes
     from pipeline.spark.config import LOCAL, SparkConfig
 
     settings = _spark_settings(properties, conf)
@@ -109,7 +109,7 @@ def spark(
 @settings_command(app, "pipeline.compaction.config:CompactorConfig")
 def compactor(given: Given) -> None:
     """Compact the raw table, remove what has expired, and delete dead files."""
-    from artimon import processes
+    from artimon.cli import processes
     from pipeline.compaction.config import CompactorConfig
 
     processes.compactor(given.make(CompactorConfig))
@@ -118,8 +118,8 @@ def compactor(given: Given) -> None:
 @settings_command(app, "artimon.api.limits:ApiConfig")
 def api(given: Given) -> None:
     """Run the API: HTTP with the page, and the Thrift service Matrix."""
-    from artimon import processes
     from artimon.api.limits import ApiConfig
+    from artimon.cli import processes
 
     processes.api(given.make(ApiConfig, hdfs=given.place.hdfs))
 
@@ -127,7 +127,7 @@ def api(given: Given) -> None:
 @settings_command(app, "artimon.stack.smtp:SmtpConfig")
 def smtp(given: Given) -> None:
     """Run an SMTP server on 127.0.0.1 that keeps every mail in the folder `mail` of the data folder."""
-    from artimon import processes
+    from artimon.cli import processes
     from artimon.stack.smtp import SmtpConfig
 
     processes.smtp(given.make(SmtpConfig))
@@ -137,7 +137,7 @@ def smtp(given: Given) -> None:
 def alerts(given: Given, rules: Annotated[Path | None, typer.Option(help="Folder of the rule files.")] = None) -> None:
     """Run the alert engine."""
     from alerts.engine_process import AlertsConfig
-    from artimon import processes
+    from artimon.cli import processes
 
     settings = given.make(AlertsConfig, rules=rules or Path())
     processes.alerts(settings if rules else replace(settings, rules=settings.data / "rules"))

@@ -99,7 +99,7 @@ def query(
 def _ask(where: str, text: str, *, data: object, **shown: object) -> int:
     from artimon.cli.asking import Asking, knows_unicode, run
     from artimon.model.select import SelectError
-    from artimon.running import quiet
+    from artimon.runtime.process import quiet
     from artimon.session import open_session
 
     quiet()

@@ -170,7 +170,7 @@ def _change(zookeeper: str | None, data: Path | None, how: Callable[[Membership]
 def _connected(zookeeper: str | None, data: Path | None) -> Iterator[KazooClient]:
     from kazoo.handlers.threading import KazooTimeoutError
 
-    from artimon.model.registration import zookeeper_session
+    from artimon.runtime.zookeeper import zookeeper_session
 
     place = zookeeper or located(data).zookeeper
     try:

@@ -73,7 +73,7 @@ def handover(
     source: Annotated[str, typer.Option("--from", help="NAME=KAFKA of the site whose topics are read.")],
 ) -> None:
     """Hand over what one site's Kafka holds to another site, batch by batch as it is, until SIGTERM."""
-    from artimon import processes
+    from artimon.cli import processes
     from pipeline.sites.handover import HandoverConfig
 
     name, equals, kafka = source.partition("=")

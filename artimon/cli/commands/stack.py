@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from artimon import settings as settings_module
 from artimon.cli.common import (
     DataOption,
     DaysOption,
@@ -19,6 +18,7 @@ from artimon.cli.common import (
     located,
     say,
 )
+from artimon.runtime import settings as settings_module
 from artimon.runtime.text import parse_period
 
 PANEL = Panel.MACHINE

@@ -12,7 +12,7 @@ import typer
 from artimon.cli.common import JsonOption, Panel, say
 
 if TYPE_CHECKING:
-    from pipeline.log.tool import Repaired, Report, SegmentReport
+    from pipeline.wal.tool import Repaired, Report, SegmentReport
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -85,14 +85,14 @@ def repair_log(
 
 
 def _look(folder: Path, deep: bool) -> Report:
-    from pipeline.log.tool import inspect
+    from pipeline.wal.tool import inspect
 
     return inspect(folder, deep)
 
 
 def _repair(folder: Path, again: list[str]) -> Repaired:
     from artimon.model.clock import SYSTEM_CLOCK
-    from pipeline.log.tool import repair
+    from pipeline.wal.tool import repair
 
     return repair(folder, again, SYSTEM_CLOCK.now_ms())
 
@@ -100,9 +100,9 @@ def _repair(folder: Path, again: list[str]) -> Repaired:
 def _asked(folder: Path, ask: Callable[[], Any]) -> Any:
     """The answer; a message and an exit code if there is none."""
     from artimon.model.protocols import SinkRefused
-    from pipeline.log.files import LogError, LogLocked
-    from pipeline.log.framing import NewerFormat
-    from pipeline.log.tool import NoLog
+    from pipeline.wal.files import LogError, LogLocked
+    from pipeline.wal.framing import NewerFormat
+    from pipeline.wal.tool import NoLog
 
     try:
         return ask()

@@ -24,6 +24,7 @@ from artimon.model.codec import admit
 from artimon.model.protocols import SinkRefused
 from pipeline.delivery.failover import FailoverLog
 from pipeline.delivery.modes import Delivery, after_open, before_open
+from pipeline.delivery.numbering import Numbering, Numbers
 from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.cache import Cache
 from pipeline.flows.channels.ledger import BranchPolicy
@@ -34,12 +35,11 @@ from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
 from pipeline.flows.seen import Seen, SeenFile
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures, Sink, SinkFailed
-from pipeline.log.files import SYSTEM_FILES, Files, LogError, passes
-from pipeline.log.framing import RecordType
-from pipeline.log.log import Entry, Log, LogFailed, QuotaFull
-from pipeline.log.records import Place, encode_acked, encode_cursor, encode_forgotten
-from pipeline.log.segments import CorruptRecord
-from pipeline.numbering import Numbering, Numbers
+from pipeline.wal.files import SYSTEM_FILES, Files, LogError, passes
+from pipeline.wal.framing import RecordType
+from pipeline.wal.log import Entry, Log, LogFailed, QuotaFull
+from pipeline.wal.records import Place, encode_acked, encode_cursor, encode_forgotten
+from pipeline.wal.segments import CorruptRecord
 
 log = logging.getLogger(__name__)
 

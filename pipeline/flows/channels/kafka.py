@@ -16,9 +16,10 @@ from pydantic import Field
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import admit
-from artimon.model.deadline import DeadlineExceeded, within
-from artimon.model.kafka_access import client_options
 from artimon.model.routing import partition_of
+from artimon.runtime.deadline import DeadlineExceeded, within
+from artimon.runtime.kafka_access import client_options
+from pipeline.delivery.numbering import Numbers
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.numbering import sealed
@@ -26,7 +27,6 @@ from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
 from pipeline.flows.seen import Seen
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures, Take
-from pipeline.numbering import Numbers
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from artimon.model.batch import NO_LANE
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from pipeline.delivery.numbering import Numbers
 from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.context import Context
@@ -16,7 +17,6 @@ from pipeline.flows.numbering import named
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
-from pipeline.numbering import Numbers
 
 
 class MemoryOptions(Options):

@@ -16,6 +16,7 @@ from artimon.model.batch import NO_LANE, BatchId
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import parse_header
 from artimon.model.ranges import LaneId, LaneRanges
+from pipeline.delivery.numbering import Numbers
 from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.context import Context
@@ -25,8 +26,7 @@ from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
 from pipeline.flows.seen import Seen
 from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
-from pipeline.log.files import SYSTEM_FILES, Lock, LogError, ensure_folder
-from pipeline.numbering import Numbers
+from pipeline.wal.files import SYSTEM_FILES, Lock, LogError, ensure_folder
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS parcels (n INTEGER PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.timer import backoff
+from pipeline.link.timer import backoff
 
 LEAST_S, MOST_S = 0.2, 30.0
 _WEIGHT = 0.25

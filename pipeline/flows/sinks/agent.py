@@ -13,8 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from artimon.model.batch import NO_LANE, BatchError, BatchId
 from artimon.model.codec import verify
-from pipeline.collector_client import CollectorClient, NotSent
-from pipeline.collectors import Endpoint
+from pipeline.control.directory import Followed
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.hop import parse_endpoint_text
@@ -22,8 +21,9 @@ from pipeline.flows.numbering import encoded
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
 from pipeline.flows.spi import Figures, SinkFailed
-from pipeline.link import CALL_COUNT, Link
-from pipeline.plane.groups import Followed
+from pipeline.link.client import CollectorClient, NotSent
+from pipeline.link.endpoints import Endpoint
+from pipeline.link.link import CALL_COUNT, Link
 
 _ASK_S = 0.05
 _ASK_MOST_S = 1.0

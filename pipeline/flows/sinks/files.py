@@ -28,9 +28,9 @@ from pipeline.flows.options import Options, is_below
 from pipeline.flows.registry import Component, Outside
 from pipeline.flows.seen import Seen
 from pipeline.flows.spi import Encoding, Figures, SinkFailed
-from pipeline.log.files import SystemFiles, read_whole, write_whole
 from pipeline.rolling.rolling_file import RollingFile, take_over
 from pipeline.rolling.store import LocalStore, Store, StoreError, open_store
+from pipeline.wal.files import SystemFiles, read_whole, write_whole
 
 log = logging.getLogger(__name__)
 

@@ -9,21 +9,21 @@ from collections.abc import Sequence
 from kazoo.client import KazooClient
 from pydantic import Field
 
+from artimon.model.acks import Position
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.codec import parse_header
-from artimon.model.partition_counts import pins_of
-from artimon.model.registration import zookeeper_client
-from artimon.model.topic_check import TopicCheck, TopicsUnfit, relied_on
-from pipeline.acks import Position
-from pipeline.broker import Broker, BrokerError, Message
+from artimon.runtime.partition_counts import pins_of
+from artimon.runtime.topic_check import TopicCheck, TopicsUnfit, relied_on
+from artimon.runtime.zookeeper import zookeeper_client
+from pipeline.collector.broker import Broker, BrokerError, Message
+from pipeline.collector.partition import message_for
+from pipeline.delivery.numbering import Numbers
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.numbering import sealed
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
 from pipeline.flows.spi import Figures, SinkFailed
-from pipeline.numbering import Numbers
-from pipeline.placing import message_for
 
 RELIED_ON = ("samples", "events")
 """Topics whose settings a sink checks, where they exist."""

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pydantic import Field
 
+from artimon.model.acks import Position
 from artimon.model.batch import BatchKind
 from artimon.model.codec import parse_header
-from pipeline.acks import Position
-from pipeline.broker import Message
+from pipeline.collector.broker import Message
+from pipeline.control.shards import ShardDirectory, ShardsUnknown, Standings, groups
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.registry import Component
 from pipeline.flows.sinks.kafka import OUTSIDE, KafkaSink, KafkaSinkOptions
 from pipeline.flows.spi import SinkFailed
-from pipeline.spark.shards import ShardDirectory, ShardsUnknown, Standings, groups
 
 Reached = Callable[[str], Iterable[Standings | None]]
 

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from artimon.model.batch import BatchError, BatchHeader, BatchId
 from artimon.model.codec import admit
-from artimon.model.registration import Registration
+from artimon.runtime.zookeeper import Registration
 from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.collectors import Endpoint
+from pipeline.collector.held_bytes import Holding
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.hop import parse_id
@@ -25,8 +25,8 @@ from pipeline.flows.options import FramedOptions
 from pipeline.flows.registry import ADDRESS, Component
 from pipeline.flows.sources.listening import framed_server
 from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
-from pipeline.holding import Holding
-from pipeline.idl import collector_idl
+from pipeline.link.endpoints import Endpoint
+from pipeline.link.idl import collector_idl
 
 FRAME_BYTES = 4 * 1024 * 1024 + 512 * 1024
 MAX_MESSAGES = 2_000

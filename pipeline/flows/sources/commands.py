@@ -21,7 +21,7 @@ from pipeline.flows.registry import Component, Outside
 from pipeline.flows.sources.handing import Handing, Stopped
 from pipeline.flows.sources.lines import cut_lines
 from pipeline.flows.spi import Figures, Put
-from pipeline.timer import backoff
+from pipeline.link.timer import backoff
 
 log = logging.getLogger(__name__)
 

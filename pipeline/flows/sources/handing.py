@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from artimon.model.clock import Clock
 from pipeline.flows.event import Event, EventError, parcels_of
 from pipeline.flows.spi import ChannelFull, FlowError, Put
-from pipeline.timer import backoff
+from pipeline.link.timer import backoff
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,8 @@ from typing import Any
 from pydantic import Field
 
 from artimon.model.event import MAX_BODY, EventError
-from artimon.model.exposure import family_of
+from artimon.runtime.exposure import family_of
+from pipeline.collector.service import naming_address
 from pipeline.flows.context import Context
 from pipeline.flows.encodings import JsonLines, JsonOptions
 from pipeline.flows.event import Event
@@ -26,7 +27,6 @@ from pipeline.flows.registry import ADDRESS, Component
 from pipeline.flows.sources.handing import Handing
 from pipeline.flows.sources.lines import cut_lines
 from pipeline.flows.spi import Figures, Put
-from pipeline.serving import naming_address
 
 log = logging.getLogger(__name__)
 

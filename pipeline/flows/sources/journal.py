@@ -18,7 +18,7 @@ import xxhash
 from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
 from pipeline.flows.event import Event, Parcel
-from pipeline.log.files import Files, SystemFiles, read_whole, write_whole
+from pipeline.wal.files import Files, SystemFiles, read_whole, write_whole
 
 log = logging.getLogger(__name__)
 

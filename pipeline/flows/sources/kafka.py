@@ -14,9 +14,9 @@ from pydantic import Field
 
 from artimon.model.batch import BatchError
 from artimon.model.codec import admit
-from artimon.model.deadline import DeadlineExceeded, within
 from artimon.model.event import EventError, batches_of
-from artimon.model.kafka_access import client_options
+from artimon.runtime.deadline import DeadlineExceeded, within
+from artimon.runtime.kafka_access import client_options
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel
 from pipeline.flows.options import Options

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from artimon.model.clock import Clock
-from artimon.model.exposure import family_of
-from artimon.settings import security
+from artimon.runtime.exposure import family_of
+from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedServer
+from pipeline.collector.service import naming_address
 from pipeline.flows.options import FramedOptions, Server
-from pipeline.serving import naming_address
 
 log = logging.getLogger(__name__)
 

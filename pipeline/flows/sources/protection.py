@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from artimon.model.exposure import PROVE, Unprotected, require_protection
-from artimon.settings import security
+from artimon.runtime.exposure import PROVE, Unprotected, require_protection
+from artimon.runtime.settings import security
 from pipeline.flows.context import INSECURE, Context
 from pipeline.flows.options import FramedOptions, Server
 from pipeline.flows.spi import FlowError

@@ -14,7 +14,8 @@ from typing import Literal
 from pydantic import Field
 
 from artimon.model.event import MAX_BODY, EventError, check
-from artimon.model.exposure import family_of
+from artimon.runtime.exposure import family_of
+from pipeline.collector.service import naming_address
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event
 from pipeline.flows.options import Server
@@ -22,7 +23,6 @@ from pipeline.flows.registry import ADDRESS, Component
 from pipeline.flows.sources.handing import Handing
 from pipeline.flows.sources.listening import ByteServer
 from pipeline.flows.spi import Figures, Put
-from pipeline.serving import naming_address
 
 _NAMED = ("kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp")
 FACILITIES = (*_NAMED, "ntp", "audit", "alert", "clock", *(f"local{n}" for n in range(8)))

@@ -22,12 +22,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from kazoo.client import KazooClient
 
-from artimon.model import files
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.registration import close_client, zookeeper_client
 from artimon.rawtable.delta import first_line
 from artimon.rawtable.reader import read_whole, reading
 from artimon.rawtable.schema import FILE_SCHEMA, TableError, raw_uri
+from artimon.runtime import files
+from artimon.runtime.zookeeper import close_client, zookeeper_client
 from query_dsl.stores.history.assembling import assemble
 from query_dsl.stores.history.files import Pruned, Wanted, prune
 from query_dsl.stores.history.gathering import Gathering

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 
-from artimon.settings import child_environment
+from artimon.runtime.settings import child_environment
 from sources.base.errors import PollError
 from sources.targets.script_target import Script
 

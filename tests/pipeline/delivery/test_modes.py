@@ -11,13 +11,13 @@ import pytest
 
 from artimon.model.batch import BatchId
 from artimon.model.codec import verify
-from pipeline.agent import Agent, AgentConfig
 from pipeline.delivery.failover import Route
-from pipeline.delivery.memory import MemoryFiles
+from pipeline.delivery.memory_files import MemoryFiles
 from pipeline.delivery.modes import UNLOGGED
-from pipeline.log.log import Log
-from pipeline.log.recovery import segments_in
+from pipeline.flows.runtime.agent import Agent, AgentConfig
 from pipeline.sites.links import Site
+from pipeline.wal.log import Log
+from pipeline.wal.recovery import segments_in
 from tests.pipeline.helpers import Told, entry, figure, ids_in, polled, started
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics, read_topic
 from tests.waiting import eventually

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from kazoo.handlers.threading import KazooTimeoutError
 
+from artimon.model.acks import AckState
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline.acks import AckState
-from pipeline.direct.announce import Announcements
-from pipeline.direct.publish import Publisher
+from pipeline.collector.direct.announce import Announcements
+from pipeline.collector.direct.publish import Publisher
 from pipeline.rolling.store import LocalStore, Writing
 from tests.waiting import eventually
 

@@ -11,11 +11,21 @@ from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.codec import encode_series, verify
 from artimon.model.ranges import LaneRanges
 from artimon.model.values import ValueType
-from pipeline.direct.container import ContainerError, decode, encode_head, encode_index, frame, payloads
-from pipeline.direct.names import DATA, OPEN, SERIES, Final, Scheme, UnderWay, parse_final, parse_under_way, stream_name
-from pipeline.direct.reader import Reader
-from pipeline.log.framing import RecordType
+from pipeline.collector.direct.container import ContainerError, decode, encode_head, encode_index, frame, payloads
+from pipeline.collector.direct.names import (
+    DATA,
+    OPEN,
+    SERIES,
+    Final,
+    Scheme,
+    UnderWay,
+    parse_final,
+    parse_under_way,
+    stream_name,
+)
+from pipeline.collector.direct.reader import Reader
 from pipeline.rolling.store import LocalStore, StoreError, open_store
+from pipeline.wal.framing import RecordType
 from tests.pipeline.direct.test_stream import batch
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "direct" / "two.batches"

@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pipeline.acks import END_OF_LOG, AckState, PartitionState, Position, Sent, judge
-from pipeline.direct.names import Scheme
-from pipeline.direct.roll import MAX_LOST, RollConfig, RollCore, RollFile, Step, settle_dead
+from artimon.model.acks import END_OF_LOG, AckState, PartitionState, Position, Sent, judge
+from pipeline.collector.direct.names import Scheme
+from pipeline.collector.direct.roll import MAX_LOST, RollConfig, RollCore, RollFile, Step, settle_dead
 
 FOLDER, TOPIC, STREAM, HEAD = "hdfs://x:1/f", "t.samples", "s", 20
 

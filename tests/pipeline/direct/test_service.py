@@ -18,11 +18,11 @@ import pytest
 
 from artimon.model.batch import BatchId
 from artimon.stack.stack import Stack
-from pipeline.agent import Agent, AgentConfig
-from pipeline.direct.names import ABORTED, DATA, OPEN, Scheme, parse_final
-from pipeline.direct.reader import Reader
-from pipeline.direct.roll import RollConfig
-from pipeline.direct.service import DirectConfig, run_direct_collector
+from pipeline.collector.direct.names import ABORTED, DATA, OPEN, Scheme, parse_final
+from pipeline.collector.direct.process import DirectConfig, run_direct_collector
+from pipeline.collector.direct.reader import Reader
+from pipeline.collector.direct.roll import RollConfig
+from pipeline.flows.runtime.agent import Agent, AgentConfig
 from pipeline.rolling.store import open_store
 from tests.pipeline.helpers import polled, started
 from tests.waiting import eventually
@@ -32,9 +32,9 @@ pytestmark = pytest.mark.stack
 
 COLLECTOR = """
 import sys, threading
-from pipeline.direct.names import Scheme
-from pipeline.direct.roll import RollConfig
-from pipeline.direct.service import DirectConfig, run_direct_collector
+from pipeline.collector.direct.names import Scheme
+from pipeline.collector.direct.roll import RollConfig
+from pipeline.collector.direct.process import DirectConfig, run_direct_collector
 id, zookeeper, folder, scheme, seconds = sys.argv[1:]
 roll = RollConfig(seconds=float(seconds))
 config = DirectConfig(id, zookeeper, folder, Scheme(scheme), roll, scan_s=0.5, grace_s=1.0, sync_s=0.1)

@@ -9,14 +9,14 @@ from time import monotonic
 
 import pytest
 
+from artimon.model.acks import Position, Sent, judge
 from artimon.model.batch import BatchHeader, BatchId
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import encode_samples
-from pipeline.acks import Position, Sent, judge
-from pipeline.direct.names import ABORTED, OPEN, Scheme
-from pipeline.direct.reader import Reader
-from pipeline.direct.roll import RollConfig
-from pipeline.direct.stream import Stream
+from pipeline.collector.direct.names import ABORTED, OPEN, Scheme
+from pipeline.collector.direct.reader import Reader
+from pipeline.collector.direct.roll import RollConfig
+from pipeline.collector.direct.stream import Stream
 from tests.pipeline.direct.stores import FaultyStore
 from tests.pipeline.helpers import samples
 from tests.waiting import eventually

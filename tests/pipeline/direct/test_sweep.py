@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from artimon.model.acks import AckState, PartitionState
 from artimon.model.clock import ManualClock
-from pipeline.acks import AckState, PartitionState
-from pipeline.direct.broker import OWNERS_PATH
-from pipeline.direct.container import encode_head, frame
-from pipeline.direct.names import ABORTED, DATA, OPEN, Scheme, UnderWay, series_path
-from pipeline.direct.publish import Node, TakenOver
-from pipeline.direct.sweep import KEEP_MS, Sweeper
+from pipeline.collector.direct.container import encode_head, frame
+from pipeline.collector.direct.names import ABORTED, DATA, OPEN, Scheme, UnderWay, series_path
+from pipeline.collector.direct.publish import Node, TakenOver
+from pipeline.collector.direct.stream_broker import OWNERS_PATH
+from pipeline.collector.direct.sweep import KEEP_MS, Sweeper
 from pipeline.rolling.store import LocalStore
 from tests.pipeline.direct.test_container import put
 from tests.pipeline.direct.test_service import chroot

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from thriftpy2.thrift import TException
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.settings import security
+from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from pipeline.flows.event import Event
 from pipeline.flows.sources.thrift import events_idl
-from pipeline.timer import backoff
+from pipeline.link.timer import backoff
 
 
 class EventsRefused(RuntimeError):

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.batch import BatchId
-from pipeline.flows.builtin import builtin
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of
-from pipeline.flows.flow import Flow
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Part, Registry
+from pipeline.flows.runtime.builtin import builtin
+from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.spi import ChannelFull, Figures, SinkFailed
 from tests.waiting import eventually
 

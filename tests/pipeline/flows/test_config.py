@@ -11,10 +11,10 @@ import pytest
 
 from artimon.runtime.config_file import ConfigFileError, Form
 from pipeline.delivery.modes import Delivery
-from pipeline.flows.builtin import builtin
 from pipeline.flows.config.read import parse_flows, read_flows
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Part, Registry
+from pipeline.flows.runtime.builtin import builtin
 from pipeline.flows.sinks.simple import NullOptions, NullSink
 from pipeline.flows.spi import FlowError
 

@@ -15,9 +15,9 @@ from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.event import Parcel
 from pipeline.flows.seen import FORGET_MS, Seen
 from pipeline.flows.spi import ChannelFailed, ChannelFull, Take
-from pipeline.log.files import Files
-from pipeline.log.records import BadPayload, decode_cursor, encode_cursor
-from pipeline.log.recovery import segment_path, segments_in
+from pipeline.wal.files import Files
+from pipeline.wal.records import BadPayload, decode_cursor, encode_cursor
+from pipeline.wal.recovery import segment_path, segments_in
 from tests.crash_disk import CrashDisk, allow, refuse
 from tests.pipeline.flows.parts import event, numbers_of, parcel
 from tests.pipeline.helpers import FastFiles

@@ -12,13 +12,13 @@ import pytest
 
 from artimon.model.batch import BatchId, Samples
 from artimon.model.codec import encode_samples
+from pipeline.delivery.numbering import Numbers
 from pipeline.flows import numbering
-from pipeline.flows.builtin import builtin
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel
+from pipeline.flows.runtime.builtin import builtin
 from pipeline.flows.sinks.files import FilesOptions, FilesSink
 from pipeline.flows.spi import SinkFailed
-from pipeline.numbering import Numbers
 from pipeline.rolling.store import LocalStore, Store, StoreError, open_store
 from tests.waiting import eventually
 

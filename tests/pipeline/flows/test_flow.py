@@ -15,11 +15,11 @@ from artimon.model.event import EventError
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel
-from pipeline.flows.flow import Flow
 from pipeline.flows.lifecycle import State
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Part
-from pipeline.flows.runner import SourceRunner
+from pipeline.flows.runtime.flow import Flow
+from pipeline.flows.runtime.runner import SourceRunner
 from pipeline.flows.spi import ChannelFull, SinkFailed
 from tests.pipeline.flows.parts import Sinks, eventually_has, flow, numbers_of, parcel, registry, until_full
 from tests.waiting import eventually
@@ -430,7 +430,7 @@ def test_stop_waits_for_no_take_that_waits_for_data(
     tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long that is."""
-    monkeypatch.setattr("pipeline.flows.runner.TAKE_WAIT_S", 120.0)
+    monkeypatch.setattr("pipeline.flows.runtime.runner.TAKE_WAIT_S", 120.0)
     sinks = Sinks()
     if channel == "disk-failover":
         running = plain(tmp_path, sinks, channel)

@@ -16,12 +16,12 @@ import psutil
 import pytest
 
 from artimon.runtime.config_file import ConfigFileError
+from pipeline.control.commands import Mode
+from pipeline.control.runtime import Flows as PlaneFlows
 from pipeline.flows.config.read import parse_flows
-from pipeline.flows.flow import Flow
-from pipeline.flows.flows import Flows
+from pipeline.flows.runtime.flow import Flow
+from pipeline.flows.runtime.flows import Flows
 from pipeline.flows.spi import ChannelFull, FlowError
-from pipeline.plane.commands import Mode
-from pipeline.plane.runtime import Flows as PlaneFlows
 from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel, registry
 from tests.waiting import eventually
 

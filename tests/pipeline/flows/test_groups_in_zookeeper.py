@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from artimon.model.registration import zookeeper_client
-from artimon.model.watcher import Watcher
+from artimon.runtime.watcher import Watcher
+from artimon.runtime.zookeeper import zookeeper_client
 from artimon.stack.topics import Topic, make_topics
+from pipeline.control.directory import Directory
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import GROUPS
-from pipeline.flows.flow import Flow
-from pipeline.plane.groups import Directory
+from pipeline.flows.runtime.flow import Flow
 from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel, registry
 from tests.pipeline.kafka_helpers import APPEND_TIME, collector, deduplicated, own_topics
 from tests.waiting import eventually

@@ -14,16 +14,16 @@ from kafka import KafkaProducer
 from artimon.model.batch import BatchId, Samples
 from artimon.model.codec import encode_samples, verify
 from artimon.stack.topics import Topic, make_topics
-from pipeline.flows.builtin import builtin
+from pipeline.control.shards import Group, Shard
+from pipeline.delivery.numbering import Numbers
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of
 from pipeline.flows.numbering import sealed
+from pipeline.flows.runtime.builtin import builtin
 from pipeline.flows.sinks.kafka import KafkaSink, KafkaSinkOptions
 from pipeline.flows.sinks.varstore import VarstoreOptions, VarstoreSink
 from pipeline.flows.sources.kafka import KafkaSource, KafkaSourceOptions
 from pipeline.flows.spi import ChannelFailed, ChannelFull, SinkFailed
-from pipeline.numbering import Numbers
-from pipeline.spark.shards import Group, Shard
 from tests.pipeline.kafka_helpers import APPEND_TIME, own_topics, read_topic
 from tests.waiting import eventually
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.flows.builtin import builtin
 from pipeline.flows.config.model import BranchOptions, FlowOptions
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel
-from pipeline.flows.flow import Flow
 from pipeline.flows.registry import Part, Registry
+from pipeline.flows.runtime.builtin import builtin
+from pipeline.flows.runtime.flow import Flow
 from tests.waiting import eventually
 
 PAGE = (Path(__file__).parents[3] / "docs" / "flows.md").read_text()

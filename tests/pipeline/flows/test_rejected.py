@@ -8,7 +8,7 @@ import pytest
 
 from artimon.model.batch import BatchId
 from pipeline.flows.event import Parcel
-from pipeline.flows.rejected import Rejected
+from pipeline.flows.runtime.rejected import Rejected
 from tests.pipeline.flows.parts import event
 from tests.pipeline.helpers import FastFiles
 

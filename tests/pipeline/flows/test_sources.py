@@ -18,14 +18,14 @@ from artimon.model.batch import BatchId
 from artimon.model.event import MAX_BODY
 from artimon.model.event_codec import encode_events
 from bookkeeper.rpc.framed_server import FramedClient
-from pipeline.flows.builtin import builtin
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of
 from pipeline.flows.registry import Part
+from pipeline.flows.runtime.builtin import builtin
 from pipeline.flows.sources.calls import Calls, NumberUsed
 from pipeline.flows.sources.syslog import frames, parse
 from pipeline.flows.spi import ChannelFull
-from pipeline.idl import collector_idl
+from pipeline.link.idl import collector_idl
 from tests.pipeline.flows.events_client import EventsClient, EventsRefused
 from tests.waiting import eventually
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.model.batch import BatchId
-from pipeline.flows.builtin import builtin
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel, events_of
 from pipeline.flows.interceptors.headers import Static, StaticOptions
+from pipeline.flows.runtime.builtin import builtin
 from pipeline.flows.sources.lines import cut_lines
 from pipeline.flows.sources.tail import TailOptions, TailSource
 from pipeline.flows.spi import ChannelFull

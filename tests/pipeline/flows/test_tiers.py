@@ -14,16 +14,16 @@ import pytest
 from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
 from bookkeeper.rpc.framed_server import FramedClient
-from pipeline.collector_client import NotSent, Reply
-from pipeline.collectors import Endpoint
 from pipeline.flows.encodings import Arrow, JsonOptions
 from pipeline.flows.event import Parcel
-from pipeline.flows.flow import Flow
 from pipeline.flows.hop import parse_id
 from pipeline.flows.lifecycle import State
+from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.sinks.agent import AgentSink, AgentSinkOptions
 from pipeline.flows.spi import ChannelFull, SinkFailed
-from pipeline.idl import collector_idl
+from pipeline.link.client import NotSent, Reply
+from pipeline.link.endpoints import Endpoint
+from pipeline.link.idl import collector_idl
 from pipeline.rolling.store import open_store
 from tests.faults.namenode_proxy import NameNodeProxy
 from tests.pipeline.flows.parts import Sinks, context, event, eventually_has, flow, numbers_of, parcel, until_full

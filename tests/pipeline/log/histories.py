@@ -14,10 +14,10 @@ from pathlib import Path
 from artimon.model.batch import BatchId
 from artimon.model.codec import encode_samples, parse_header
 from artimon.model.protocols import SinkRefused
-from pipeline.log.core import Entry, LogCore, LogFailed, Ticket
-from pipeline.log.framing import RecordType
-from pipeline.log.records import Place, encode_acked
-from pipeline.log.recovery import segment_path, segments_in
+from pipeline.wal.core import Entry, LogCore, LogFailed, Ticket
+from pipeline.wal.framing import RecordType
+from pipeline.wal.records import Place, encode_acked
+from pipeline.wal.recovery import segment_path, segments_in
 from tests.crash_disk import CrashDisk, PowerLoss
 from tests.pipeline.helpers import AGENT, MINUTE, samples
 

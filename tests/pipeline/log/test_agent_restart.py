@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from artimon.model.batch import BatchId
-from pipeline.agent import Agent, AgentConfig
-from pipeline.log.audit import read_accepted
+from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.wal.audit import read_accepted
 from tests.pipeline.helpers import MINUTE, polled
 from tests.waiting import eventually
 

@@ -13,19 +13,19 @@ from crc32c import crc32c
 from typer.testing import CliRunner
 
 from artimon.cli import app
+from artimon.model.acks import Position
 from artimon.model.batch import BatchId
-from pipeline.acks import Position
-from pipeline.answers import Answer
-from pipeline.intake import Intake
-from pipeline.log import aside
-from pipeline.log.audit import Audit, read_accepted
-from pipeline.log.framing import RECORD_BYTES, RecordType, header_bytes
-from pipeline.log.log import Log
-from pipeline.log.records import Place, encode_acked
-from pipeline.log.recovery import segment_path, segments_in
-from pipeline.log.states import State
-from pipeline.log.tool import NoLog, inspect, repair
-from pipeline.tracker import POISON_TRIES, Tracker
+from pipeline.delivery.intake import Intake
+from pipeline.delivery.tracker import POISON_TRIES, Tracker
+from pipeline.link.answers import Answer
+from pipeline.wal import aside
+from pipeline.wal.audit import Audit, read_accepted
+from pipeline.wal.framing import RECORD_BYTES, RecordType, header_bytes
+from pipeline.wal.log import Log
+from pipeline.wal.records import Place, encode_acked
+from pipeline.wal.recovery import segment_path, segments_in
+from pipeline.wal.states import State
+from pipeline.wal.tool import NoLog, inspect, repair
 from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, entry, open_log, polled
 from tests.pipeline.test_tracker import header
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-import pipeline.log
+import pipeline.wal
 from tests.crash_disk import CrashDisk
 from tests.pipeline.log.histories import History, Violation
 from tests.seeds import fixed_and_drawn
 
-LOG = Path(next(iter(pipeline.log.__path__)))
+LOG = Path(next(iter(pipeline.wal.__path__)))
 OURS = sorted(LOG.glob("*.py"))
 
 

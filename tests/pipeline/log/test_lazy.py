@@ -9,11 +9,11 @@ import pytest
 from crc32c import crc32c
 
 from artimon.model.batch import BatchId
-from pipeline.log.core import LogCore
-from pipeline.log.framing import NewerFormat, RecordType, header_bytes
-from pipeline.log.log import Log
-from pipeline.log.records import encode_acked
-from pipeline.log.recovery import segment_path, segments_in
+from pipeline.wal.core import LogCore
+from pipeline.wal.framing import NewerFormat, RecordType, header_bytes
+from pipeline.wal.log import Log
+from pipeline.wal.records import encode_acked
+from pipeline.wal.recovery import segment_path, segments_in
 from tests.pipeline.helpers import AGENT, HOST, FastFiles, Told, entry, ids_in, open_log
 
 SEGMENT = 2500

@@ -15,14 +15,14 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.protocols import SinkRefused
 from artimon.model.ranges import LaneRanges
-from pipeline.intake import Intake
-from pipeline.log.core import LogCore
-from pipeline.log.framing import RecordType
-from pipeline.log.log import Log
-from pipeline.log.records import Place
-from pipeline.log.recovery import records_of, segments_in
-from pipeline.log.shed import BATCHES, NAME, carried, records, shed_in, shed_source
-from pipeline.numbering import Numbering
+from pipeline.delivery.intake import Intake
+from pipeline.delivery.numbering import Numbering
+from pipeline.wal.core import LogCore
+from pipeline.wal.framing import RecordType
+from pipeline.wal.log import Log
+from pipeline.wal.records import Place
+from pipeline.wal.recovery import records_of, segments_in
+from pipeline.wal.shed import BATCHES, NAME, carried, records, shed_in, shed_source
 from tests.crash_disk import CrashDisk, PowerLoss
 from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, open_log, polled
 from tests.seeds import fixed_and_drawn

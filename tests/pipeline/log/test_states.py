@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pipeline.log.states import TABLE, Event, State, UnexpectedMove, move
+from pipeline.wal.states import TABLE, Event, State, UnexpectedMove, move
 
 RETRY = {
     State.SENT: State.LOGGED,

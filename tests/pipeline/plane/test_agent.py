@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.plane import decide
-from pipeline.plane.commands import Mode
-from pipeline.plane.document import ConfigError
-from pipeline.plane.tree import PlaneError
+from pipeline.control import decide
+from pipeline.control.commands import Mode
+from pipeline.control.document import ConfigError
+from pipeline.control.tree import PlaneError
 from tests.pipeline.helpers import polled
 from tests.pipeline.plane.world import Operator, new_name, running, serving
 from tests.waiting import eventually

@@ -1,4 +1,4 @@
-"""pipeline.plane.commands: each command once, in order, answered for good."""
+"""pipeline.control.commands: each command once, in order, answered for good."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pipeline.plane import commands
-from pipeline.plane.commands import Answer, Book, Command, CommandError, Mode
+from pipeline.control import commands
+from pipeline.control.commands import Answer, Book, Command, CommandError, Mode
 
 LATE = 1_000
 

@@ -1,4 +1,4 @@
-"""pipeline.plane.decide: desired against running, with any order of pushes, faults, crashes and silences."""
+"""pipeline.control.decide: desired against running, with any order of pushes, faults, crashes and silences."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pipeline.plane import decide
-from pipeline.plane.decide import ATTEMPTS, NONE, PROBATION_S, Act, Layer, Stamp, State
-from pipeline.plane.document import canonical
+from pipeline.control import decide
+from pipeline.control.decide import ATTEMPTS, NONE, PROBATION_S, Act, Layer, Stamp, State
+from pipeline.control.document import canonical
 
 SCOPES = ("group/default", "agent/a")
 BAD = 1 << 20

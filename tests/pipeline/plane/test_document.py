@@ -1,4 +1,4 @@
-"""pipeline.plane.document: what configuration may say, and what differs."""
+"""pipeline.control.document: what configuration may say, and what differs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.model.clock import ManualClock
-from pipeline.plane.commands import Mode
-from pipeline.plane.decide import Layer, Stamp, State, heard
-from pipeline.plane.document import ConfigError, canonical, difference, merge, parse, read_text
-from pipeline.plane.local import LocalFile
-from pipeline.plane.memory import Memory, MemoryFile
-from pipeline.plane.plane import Plane
-from pipeline.plane.runtime import Runtime
+from pipeline.control.commands import Mode
+from pipeline.control.decide import Layer, Stamp, State, heard
+from pipeline.control.document import ConfigError, canonical, difference, merge, parse, read_text
+from pipeline.control.local import LocalFile
+from pipeline.control.memory import Memory, MemoryFile
+from pipeline.control.plane import Plane
+from pipeline.control.runtime import Runtime
 
 GOOD = """
 [metrics]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.agent import Agent, AgentConfig
-from pipeline.flows.flows import Flows, open_flows
-from pipeline.plane import decide
+from pipeline.control import decide
+from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.flows.runtime.flows import Flows, open_flows
 from tests.pipeline.plane.world import Operator, key_file, new_name
 from tests.waiting import eventually
 

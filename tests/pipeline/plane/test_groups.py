@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.collectors import Collectors, Endpoint, Mode
-from pipeline.plane.tree import PlaneError
+from pipeline.control.tree import PlaneError
+from pipeline.link.endpoints import Collectors, Endpoint, Mode
 from tests.pipeline.plane.world import Operator, new_name, running
 from tests.waiting import eventually
 

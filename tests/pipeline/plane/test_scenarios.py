@@ -13,8 +13,8 @@ import pytest
 
 from artimon.model.batch import BatchId
 from artimon.model.codec import verify
-from pipeline.agent import Agent, AgentConfig
-from pipeline.plane import decide
+from pipeline.control import decide
+from pipeline.flows.runtime.agent import Agent, AgentConfig
 from tests.pipeline.helpers import polled
 from tests.pipeline.plane.world import Operator, Store, key_file, new_name, running, serving
 from tests.waiting import eventually

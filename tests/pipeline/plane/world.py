@@ -15,13 +15,13 @@ from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK
 from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.agent import Agent, AgentConfig
-from pipeline.idl import collector_idl
-from pipeline.plane import decide
-from pipeline.plane.admission import COMMAND_KIND, CONFIG_KIND, signed_command, signed_version
-from pipeline.plane.commands import Answer, Command
-from pipeline.plane.signatures import Keys
-from pipeline.plane.tree import Tree
+from pipeline.control import decide
+from pipeline.control.admission import COMMAND_KIND, CONFIG_KIND, signed_command, signed_version
+from pipeline.control.commands import Answer, Command
+from pipeline.control.signatures import Keys
+from pipeline.control.tree import Tree
+from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.link.idl import collector_idl
 from tests.pipeline.helpers import started
 
 

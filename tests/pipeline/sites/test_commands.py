@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from artimon.cli import app
 from artimon.model.ranges import LaneRanges
-from pipeline.direct.container import encode_head, encode_index, frame
-from pipeline.direct.names import DATA, Final
+from pipeline.collector.direct.container import encode_head, encode_index, frame
+from pipeline.collector.direct.names import DATA, Final
 from pipeline.rolling.store import LocalStore
 from tests.pipeline.direct.test_container import put
 from tests.pipeline.direct.test_stream import batch

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kazoo.client import KazooClient
 
+from artimon.model.acks import Position, Verdict
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.ranges import LaneId, LaneRanges, RangeSet
-from pipeline.acks import Position, Verdict
-from pipeline.answers import Answer
+from pipeline.link.answers import Answer
 from pipeline.sites.handing import Handing, Message, merge_offsets
 from pipeline.sites.handover import HandoverConfig, TopicHandover
 from pipeline.sites.verify import UnionError, common, compare

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from pipeline.acks import AckState, PartitionState
-from pipeline.agent import Agent, AgentConfig
+from artimon.model.acks import AckState, PartitionState
+from pipeline.flows.runtime.agent import Agent, AgentConfig
 from pipeline.sites.handover import Handover, HandoverConfig
 from tests.pipeline.helpers import polled
 from tests.pipeline.kafka_helpers import deduplicated, read_topic

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from artimon.model.acks import AckState, PartitionState
 from artimon.model.batch import BatchId
 from artimon.stack.topics import Topic, make_topics
-from pipeline.acks import AckState, PartitionState
-from pipeline.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent import Agent, AgentConfig
 from pipeline.sites.links import Site, join_figures, parse_sites
 from tests.pipeline.helpers import figure, polled, started
 from tests.pipeline.kafka_helpers import APPEND_TIME, collector, deduplicated, read_topic

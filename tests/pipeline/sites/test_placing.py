@@ -10,15 +10,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from artimon.model.acks import Position, Verdict
 from artimon.model.batch import BatchHeader, BatchId, BatchKind
 from artimon.model.ranges import LaneId
-from pipeline.acks import Position, Verdict
-from pipeline.answers import Answer
-from pipeline.log.records import Place
+from pipeline.delivery.tracker import Group, Tracker
+from pipeline.link.answers import Answer
 from pipeline.sites.binding import Move, SiteBinding
 from pipeline.sites.placing import Placing
 from pipeline.sites.record import LaneRecord, Record
-from pipeline.tracker import Group, Tracker
+from pipeline.wal.records import Place
 
 SITES = ("near", "far", "last")
 PATIENCE, RETURN = 10.0, 20.0

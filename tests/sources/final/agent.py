@@ -13,8 +13,8 @@ from typing import Any
 
 from artimon.model.batch import Polled
 from artimon.model.clock import ManualClock
-from pipeline.intake import Intake
-from pipeline.log.log import Log
+from pipeline.delivery.intake import Intake
+from pipeline.wal.log import Log
 from sources.poll import final_files, final_folder
 from sources.state import state_files as state
 from tests.crashing import kill_at

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline.intake import Intake
-from pipeline.log.log import Log
+from pipeline.delivery.intake import Intake
+from pipeline.wal.log import Log
 from sources.artimon_source import ArtimonSource
 from sources.delivery.source_config import SourceConfig
 from tests.sources.helpers import HOST

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artimon import settings
 from artimon.model.values import Value
+from artimon.runtime import settings
 from artimon.stack import jars
 from artimon.stack.java import find_java
 from artimon.stack.stack import Stack

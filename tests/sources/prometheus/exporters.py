@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from artimon.settings import child_environment
+from artimon.runtime.settings import child_environment
 from tests.programs import require
 from tests.sockets import free_port
 from tests.waiting import LIMIT_S, eventually

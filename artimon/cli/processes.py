@@ -1,0 +1,280 @@
+"""Wires the parts into processes: what each command of `artimon` runs. The only place where siblings meet by name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.protocols import Sink
+from artimon.runtime.health import HealthFile
+from artimon.runtime.own_process import LEAVE_S, OwnProcess, instance_of, publishing
+from artimon.runtime.process import begin
+from artimon.runtime.settings import secure_polls, security
+
+if TYPE_CHECKING:
+    from alerts.engine_process import AlertsConfig
+    from artimon.api.limits import ApiConfig
+    from artimon.stack.smtp import SmtpConfig
+    from pipeline.collector.collector import CollectorConfig
+    from pipeline.collector.direct.process import DirectConfig
+    from pipeline.compaction.config import CompactorConfig
+    from pipeline.flows.runtime.agent import Agent, AgentConfig
+    from pipeline.flows.runtime.flows import Flows
+    from pipeline.sites.handover import HandoverConfig
+    from pipeline.spark.config import SparkConfig
+    from sources.artimon_source import ArtimonSource
+    from sources.delivery.source_config import SourceConfig
+    from varstore.server import ShardConfig
+
+log = logging.getLogger("artimon")
+HEALTH_S = 1.0
+_STACK_BYTES = 1024 * 1024
+"""Of each thread of a collector, which has one a connection: a thousand of them are not to take 8 GiB of addresses."""
+
+
+@contextmanager
+def checked_topics(stop: threading.Event) -> Iterator[None]:
+    """Exit code UNFIT_EXIT, and the message in the log, for topics of Kafka that are set wrongly."""
+    from artimon.runtime.topic_check import UNFIT_EXIT, TopicsUnfit
+
+    try:
+        yield
+    except TopicsUnfit as problem:
+        stop.set()
+        log.error("%s", problem)
+        raise SystemExit(UNFIT_EXIT) from None
+
+
+def collector(config: CollectorConfig) -> None:
+    """Run a collector until SIGTERM."""
+    from pipeline.collector.collector import run_collector
+
+    stop = begin()
+    threading.stack_size(_STACK_BYTES)
+    own = publishing("collector", instance_of("collector", config.id), config.zookeeper, stop)
+    with checked_topics(stop), own as publish:
+        run_collector(config, stop, publish=publish)
+
+
+def direct_collector(config: DirectConfig) -> None:
+    """Run a collector that writes files itself until SIGTERM; 2 and a message if its folder is none."""
+    from pipeline.collector.direct.process import run_direct_collector
+
+    stop = begin()
+    with publishing("collector", instance_of("collector", config.id), config.zookeeper, stop) as publish:
+        try:
+            run_direct_collector(config, stop, publish=publish)
+        except ValueError as problem:
+            log.error("%s", problem)
+            raise SystemExit(2) from None
+
+
+def handover(config: HandoverConfig) -> None:
+    """Hand over one site's topics to another site until SIGTERM."""
+    from pipeline.sites.handover import Handover
+
+    stop = begin()
+    running = Handover(config)
+    said = HealthFile(config.health, f"handover-{config.name}")
+    running.start()
+    try:
+        while not SYSTEM_CLOCK.wait(stop, HEALTH_S):
+            figures = running.figures()
+            problem = "; ".join(one["problem"] for one in figures.values() if one["problem"])
+            said.write("ok", problem, **figures)
+    finally:
+        running.stop()
+
+
+def agent(settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink], Sink] | None = None) -> None:
+    """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets a test see what passes."""
+    from pipeline.flows.context import GROUPS, INSECURE
+    from pipeline.flows.runtime.agent import Agent
+    from sources.artimon_source import ArtimonSource
+
+    stop = begin()
+    home = settings.sites[0].zookeeper if settings.sites else settings.zookeeper
+    polls = replace(polls, security=security() if secure_polls() else None)
+    ours = _flows(settings.flows, settings.name, settings.data, settings.zookeeper, settings.allow)
+    running = _opened(lambda: Agent(replace(settings, zookeeper=home, return_s=settings.patience_s), SYSTEM_CLOCK))
+    running.runtime.flows = ours
+    ours.share(GROUPS, running.plane.directory)
+    ours.share(INSECURE, settings.insecure)
+    own = OwnProcess("agent", instance_of("agent", settings.name), settings.zookeeper, stop)
+    try:
+        source = ArtimonSource(polls, wrap_sink(running.sink) if wrap_sink else running.sink, SYSTEM_CLOCK)
+        period_ms = polls.period_ms
+        running.runtime.on_setting("poll", lambda other_ms: source.set_period(other_ms or period_ms))
+        ours.start()
+        running.start()
+        health = HealthFile(settings.health, "agent", publish=own)
+        asyncio.run(_run_source(running, source, own, stop, health, ours))
+    finally:
+        for problem in ours.stop():
+            log.error("%s", problem)
+        running.stop()
+        own.end()
+
+
+def _flows(file: Path | None, name: str, data: Path, zookeeper: str, allow: Path | None) -> Flows:
+    """The agent's flows; 1 and what is wrong with a file if it cannot be used."""
+    from artimon.runtime.config_file import ConfigFileError
+    from pipeline.flows.runtime.flows import open_flows
+    from pipeline.flows.spi import FlowError
+
+    try:
+        return open_flows(file, name, data, zookeeper, allow=allow)
+    except (ConfigFileError, FlowError) as problem:
+        log.error("%s", problem)
+        raise SystemExit(1) from None
+
+
+def _opened(agent: Callable[[], Agent]) -> Agent:
+    """An agent with its log; 1 and a message if the log or the keys cannot be used."""
+    from pipeline.control.signatures import KeyFileError
+    from pipeline.wal.files import LogError
+
+    try:
+        return agent()
+    except (LogError, KeyFileError) as problem:
+        log.error("%s", problem)
+        raise SystemExit(1) from None
+
+
+async def _run_source(
+    running: Agent,
+    source: ArtimonSource,
+    own: OwnProcess,
+    stop: threading.Event,
+    health: HealthFile,
+    flows: Flows,
+) -> None:
+    """Run the source until `stop`, saying every second how the agent is; then until it has polled the agent itself,
+    whose last figures are then in the log."""
+    ended = asyncio.Event()
+    polling = asyncio.create_task(source.run(ended))
+    while not stop.is_set() and not polling.done():
+        problem = running.failing
+        figures = _joined(running.figures(), source.figures(), flows.figures())
+        health.write("failing" if problem else "ok", problem, **figures)
+        await asyncio.wait([polling], timeout=HEALTH_S)
+    if not polling.done():
+        await asyncio.to_thread(own.left.wait, LEAVE_S)
+    ended.set()
+    await polling
+
+
+def _joined(
+    log_figures: dict[str, Any], source_figures: dict[str, Any], flow_figures: dict[str, Any]
+) -> dict[str, Any]:
+    """Figures of the log, of the source and of the flows as one; what both have is put together."""
+    return {
+        **flow_figures,
+        **log_figures,
+        **source_figures,
+        "refused": {**log_figures["refused"], **source_figures["refused"]},
+        "log_refused": log_figures["refused"],
+        "source_refused": source_figures["refused"],
+        "problems": [*log_figures["problems"], *source_figures["problems"], *flow_figures["problems"]],
+        "warnings": [text for one in (log_figures, source_figures, flow_figures) for text in one.get("warnings", ())],
+    }
+
+
+def shard(config: ShardConfig) -> None:
+    """Run a memory shard until SIGTERM."""
+    from varstore.index.limits import LimitError
+    from varstore.server import LevelsDiffer, run_shard
+
+    stop = begin()
+    own = publishing("shard", instance_of("shard", config.id), config.zookeeper, stop)
+    with checked_topics(stop), own as publish:
+        try:
+            run_shard(config, stop, publish=publish)
+        except (LevelsDiffer, LimitError) as problem:
+            log.error("%s", problem)
+            raise SystemExit(1) from None
+
+
+def spark(config: SparkConfig) -> None:
+    """Run the Spark application, raw table and buckets, until SIGTERM."""
+    from pipeline.spark.application import run_application
+
+    stop = begin()
+    with checked_topics(stop), publishing("spark", "spark", config.zookeeper, stop) as publish:
+        run_application(config, stop, publish=publish)
+
+
+def compactor(config: CompactorConfig) -> None:
+    """Compact and expire the raw table until SIGTERM."""
+    from pipeline.compaction.service import run_compactor
+
+    stop = begin()
+    with publishing("compactor", "compactor", config.zookeeper, stop) as publish:
+        run_compactor(config, stop, publish=publish)
+
+
+def api(config: ApiConfig) -> None:
+    """Run the API, HTTP and Thrift, over the memory shards until SIGTERM. The history is read in this process."""
+    from alerts.state.publication import read_alerts
+    from artimon.api.app import make_app, served_hosts
+    from artimon.api.latest import Latest
+    from artimon.api.server import run_server
+    from artimon.overview import api_alerts, api_status, opener
+    from artimon.runtime.zookeeper import zookeeper_session
+    from varstore.cluster.client import VarstoreClient
+
+    stop, place = begin(), config.zookeeper
+    with (
+        zookeeper_session(place) as client,
+        publishing("api", "api", place, stop) as publish,
+        VarstoreClient(place) as store,
+    ):
+        shards = Latest("the shards", store.statuses, SYSTEM_CLOCK)
+        engines = Latest("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
+        status, alerts = (lambda: api_status(shards, config.data)), (lambda: api_alerts(engines))
+        history = opener(config.hdfs, place, store) if config.hdfs is not None else None
+        served = served_hosts(config.host, config.names)
+        app = make_app(store, status, SYSTEM_CLOCK, config.limits, served, alerts=alerts, history=history)
+        run_server(
+            app,
+            config.port,
+            config.health,
+            stop,
+            publish=publish,
+            thrift_port=config.thrift_port,
+            host=config.host,
+            insecure=config.insecure,
+        )
+
+
+def smtp(config: SmtpConfig) -> None:
+    """Run the local SMTP server until SIGTERM."""
+    from artimon.stack.smtp import run_smtp
+
+    stop = begin()
+    with publishing("mail", "mail", config.zookeeper, stop) as publish:
+        run_smtp(config.port, config.data, config.health, stop, publish=publish)
+
+
+def alerts(config: AlertsConfig) -> None:
+    """Run the alert engine until SIGTERM; 1 and a message if it cannot run as it is told to."""
+    from alerts.engine_process import run_alerts
+    from alerts.receivers import mail
+    from alerts.state.errors import AlertsError
+
+    stop = begin()
+    try:
+        mails = mail.load_settings(config.smtp, config.sender, config.smtp_settings)
+        config = replace(config, receivers={mail.RECEIVER.name: mails})
+        with publishing("alerts", config.id, config.zookeeper, stop) as publish:
+            run_alerts(config, stop, publish=publish)
+    except AlertsError as problem:
+        log.error("%s", problem)
+        raise SystemExit(1) from None

@@ -1,0 +1,215 @@
+"""When may an agent forget a batch, and when must it send it again? Pure decisions: no I/O, no clock.
+
+The raw query publishes, per topic id and partition, the offset below which everything is in the table, a proven
+duplicate or a dead letter. A batch whose offset lies below is acked. A batch that has an offset is sent again only on
+evidence of loss, never because time went by: a slow store must not cause a storm of repeats.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from artimon.model.znode import read_table
+
+Key = TypeVar("Key", bound=Hashable)
+
+FRESH_VERSIONS = 2
+"""`log_end` counts as evidence only in a state that was begun after the batch had its offset. The first state written
+after we looked may have been read before; the second was begun after the first was written, hence after we looked."""
+
+END_OF_LOG = 2**63 - 1
+"""Where the lost rest of a topic ends whose name another one has taken."""
+
+
+class Position(NamedTuple):
+    """Where Kafka holds a batch. Topic id and cluster id as Kafka prints them. `leader_epoch` of the partition when
+    it was written; -1: not known. An offset alone does not say which message: a log that was cut grows again,
+    under a greater epoch."""
+
+    cluster: str
+    topic_id: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+
+    @property
+    def durable_later(self) -> bool:
+        """The answer itself says only where the batch will stand: no level takes it for an ack."""
+        return _is_folder(self.cluster)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """What the raw query knows of one partition, offsets half-open."""
+
+    until: int
+    log_start: int
+    log_end: int
+    lost: tuple[tuple[int, int], ...] = ()
+    epochs: tuple[tuple[int, int], ...] = ()
+    """(leader epoch, first offset written under it), ascending."""
+
+    def end_of(self, epoch: int) -> int | None:
+        """Nothing written under `epoch` stands at or above this offset; None: that is not known."""
+        if epoch < 0:
+            return None
+        return next((start for later, start in self.epochs if later > epoch), None)
+
+    @property
+    def closed(self) -> bool:
+        """Another topic took the place of this one: nothing more of it will be read."""
+        return any(end >= END_OF_LOG for _, end in self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class AckState:
+    """What stands in znode /artimon/acks/<topic_id>; `version` is that of the znode."""
+
+    cluster: str
+    topic: str
+    topic_id: str
+    time_ms: int
+    partitions: Mapping[int, PartitionState] = field(default_factory=dict)
+    version: int = 0
+
+    def to_json(self) -> bytes:
+        """The znode's data."""
+        partitions = {
+            str(number): {
+                "until": p.until,
+                "log_start": p.log_start,
+                "log_end": p.log_end,
+                "lost": [list(r) for r in p.lost],
+                "epochs": [list(e) for e in p.epochs],
+            }
+            for number, p in sorted(self.partitions.items())
+        }
+        head = {"cluster": self.cluster, "topic": self.topic, "topic_id": self.topic_id, "time_ms": self.time_ms}
+        return json.dumps({**head, "partitions": partitions}).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, version: int = 0) -> AckState:
+        """Inverse of `to_json`; raises ValueError for anything else (unknown keys are left out)."""
+        try:
+            parsed = read_table(data)
+            partitions = {int(n): _partition(p) for n, p in parsed["partitions"].items()}
+            return cls(
+                str(parsed["cluster"]),
+                str(parsed["topic"]),
+                str(parsed["topic_id"]),
+                int(parsed["time_ms"]),
+                partitions,
+                version,
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no ack state: {error!r} in {data[:200]!r}") from error
+
+
+def _partition(data: Mapping[str, Any]) -> PartitionState:
+    lost = tuple((int(a), int(b)) for a, b in data.get("lost", ()))
+    epochs = tuple((int(a), int(b)) for a, b in data.get("epochs", ()))
+    return PartitionState(int(data["until"]), int(data["log_start"]), int(data["log_end"]), lost, epochs)
+
+
+class Sent(NamedTuple, Generic[Key]):
+    """A batch that has an offset. `since` is the version of the ack state when it was first looked at with this offset,
+    None if that is now."""
+
+    key: Key
+    position: Position
+    since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Generic[Key]):
+    """What follows from the published states. What is in none of the lists keeps waiting."""
+
+    acked: tuple[Key, ...] = ()
+    resend: tuple[tuple[Key, str], ...] = ()
+    """With the evidence of loss."""
+    looked: tuple[tuple[Key, int], ...] = ()
+    """Keys to be given `since` from now on."""
+
+
+WAIT, ACKED = "", "acked"
+
+
+def judge(sent: Iterable[Sent[Key]], states: Mapping[str, AckState], topic: str) -> Verdict[Key]:
+    """Compare batches with the published states, by topic id; `topic` is the name of the topic that they went to.
+
+    Precondition: `sent` was collected before the states were read."""
+    acked, resend, looked = [], [], []
+    for key, position, since in sent:
+        state = states.get(position.topic_id)
+        outcome = _against(position, since, state) if state else _without(position, since, states, topic)
+        if outcome == ACKED:
+            acked.append(key)
+        elif outcome != WAIT:
+            resend.append((key, outcome))
+        else:
+            version = _version(position, states, topic)
+            if version is not None and (since is None or version < since):  # a version falls when ZooKeeper was wiped
+                looked.append((key, version))
+    return Verdict(tuple(acked), tuple(resend), tuple(looked))
+
+
+def _against(position: Position, since: int | None, state: AckState) -> str:
+    partition = state.partitions.get(position.partition)
+    if partition is None:  # added to the topic after the raw query began it
+        lost = bool(state.partitions) and _fresh(since, state)
+        return f"partition {position.partition} of topic {state.topic_id} is not read" if lost else WAIT
+    offset, end = position.offset, partition.end_of(position.leader_epoch)
+    if end is not None and offset >= end:
+        return (
+            f"log of partition {position.partition} was cut at {end} after epoch {position.leader_epoch}, not above"
+            f" offset {offset}"
+        )
+    if any(start <= offset < end for start, end in partition.lost):
+        return f"offset {offset} of partition {position.partition} was named lost"
+    if partition.epochs and position.leader_epoch > partition.epochs[-1][0]:
+        # `until` is of a log that was cut since: what stands there now was written after the table read it
+        return f"the log that epoch {position.leader_epoch} wrote was never read" if partition.closed else WAIT
+    if offset < partition.until:
+        return ACKED
+    if partition.log_start > offset:
+        return f"log of partition {position.partition} starts at {partition.log_start}, above offset {offset}"
+    if partition.log_end <= offset and _fresh(since, state):
+        return f"log of partition {position.partition} ends at {partition.log_end}, not above offset {offset}"
+    return WAIT
+
+
+def _without(position: Position, since: int | None, states: Mapping[str, AckState], topic: str) -> str:
+    """Nobody ever took charge of this topic id. If another one of the same topic is being read, this one is gone."""
+    for state in _beside(position, states, topic):
+        if _fresh(since, state):
+            return f"topic {topic} is now {state.topic_id}; {position.topic_id} was never read"
+    return WAIT
+
+
+def _beside(position: Position, states: Mapping[str, AckState], topic: str) -> list[AckState]:
+    """States that tell something of a position whose own topic id has none. In Kafka: those of topics of the same name.
+    Where collectors write files themselves many streams live side by side, each known before it takes anything: the
+    living ones of the same folder. Their word goes for that folder only, and Kafka's not for it."""
+    named = [state for state in states.values() if state.topic == topic]
+    if _is_folder(position.cluster):
+        return [s for s in named if s.cluster == position.cluster and not any(p.closed for p in s.partitions.values())]
+    return [state for state in named if not _is_folder(state.cluster)]
+
+
+def _is_folder(cluster: str) -> bool:
+    """Whether this is the folder of collectors that write files (pipeline/collector/direct), no Kafka cluster."""
+    return "://" in cluster
+
+
+def _version(position: Position, states: Mapping[str, AckState], topic: str) -> int | None:
+    state = states.get(position.topic_id)
+    if state is not None:
+        return state.version
+    return max((s.version for s in _beside(position, states, topic)), default=None)
+
+
+def _fresh(since: int | None, state: AckState) -> bool:
+    return since is not None and state.version >= since + FRESH_VERSIONS

@@ -1,0 +1,124 @@
+"""Files on HDFS, without a JVM: one client a process and file system."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from hdfs_native import Client, WriteOptions
+
+from artimon.runtime.deadline import within
+
+TIMEOUT_S = 60.0
+
+
+@lru_cache(maxsize=8)
+def _client(authority: str) -> Client:
+    return Client(authority)
+
+
+def split(uri: str) -> tuple[str, str]:
+    """hdfs://host:port/a/b -> (hdfs://host:port, /a/b). Raises ValueError for anything else."""
+    parts = urlsplit(uri)
+    if parts.scheme != "hdfs" or not parts.netloc:
+        raise ValueError(f"{uri!r} is no HDFS address: write it as hdfs://HOST:PORT/path")
+    return f"{parts.scheme}://{parts.netloc}", parts.path or "/"
+
+
+def write(uri: str, data: bytes | memoryview) -> None:
+    """Write a whole new file, folders included; when this returns the file is closed. Raises OSError."""
+    authority, path = split(uri)
+
+    def run() -> None:
+        with _client(authority).create(path, WriteOptions(overwrite=True, create_parent=True)) as writer:
+            writer.write(data)
+
+    within(TIMEOUT_S, f"writing {uri}", run)
+
+
+def read(uri: str) -> bytes:
+    """The whole file. Raises FileNotFoundError, OSError."""
+    authority, path = split(uri)
+    return bytes(within(TIMEOUT_S, f"reading {uri}", lambda: _client(authority).read(path).read()))
+
+
+def open_reader(uri: str) -> Any:
+    """An open file (hdfs_native.FileReader): `size` and `read_range(offset, length)`, which have no deadline of their
+    own. Raises FileNotFoundError, OSError."""
+    authority, path = split(uri)
+    return within(TIMEOUT_S, f"opening {uri}", lambda: _client(authority).read(path))
+
+
+def open_writer(uri: str) -> Any:
+    """A new file to write to (hdfs_native.FileWriter): `write` and `close`, which have no deadline of their own.
+    Raises OSError."""
+    authority, path = split(uri)
+    options = WriteOptions(overwrite=False, create_parent=True)
+    return within(TIMEOUT_S, f"creating {uri}", lambda: _client(authority).create(path, options))
+
+
+def listing(uri: str) -> list[tuple[str, int, int]]:
+    """Every file below a folder: path relative to it, bytes, time of its last change in epoch ms. Raises
+    FileNotFoundError, OSError."""
+    authority, path = split(uri)
+    root = path.rstrip("/") + "/"
+
+    def run() -> list[tuple[str, int, int]]:
+        found = _client(authority).list_status(path, recursive=True)
+        return [(f.path.removeprefix(root), f.length, f.modification_time) for f in found if not f.isdir]
+
+    return within(TIMEOUT_S, f"listing {uri}", run)
+
+
+def delete(uri: str) -> None:
+    """Remove a file if it is there. Raises OSError."""
+    authority, path = split(uri)
+    within(TIMEOUT_S, f"deleting {uri}", lambda: _client(authority).delete(path))
+
+
+def check_reachable(uri: str, timeout_s: float = 5.0) -> None:
+    """Return if the NameNode answers; raises OSError with the reason if not."""
+    authority, _ = split(uri)
+    parts = urlsplit(authority)
+    if parts.port is None:  # a name service, which HADOOP_CONF_DIR explains
+        _ask(authority, timeout_s)
+        return
+    try:  # the client itself tries for ever where nothing listens
+        socket.create_connection((parts.hostname or "", parts.port or 8020), timeout_s).close()
+    except OSError as error:
+        raise OSError(
+            f"the NameNode at {authority} is not reachable ({error}): is HDFS up, is the address right?"
+        ) from None
+    within(timeout_s, f"asking {authority}", lambda: _client(authority).get_file_info("/"))
+
+
+_asking: set[str] = set()
+_asking_lock = threading.Lock()
+
+
+def _ask(authority: str, timeout_s: float) -> None:
+    """Ask through the client, which knows all servers of a name service. One call at a time: while none of them listens
+    it does not end."""
+    with _asking_lock:
+        if authority in _asking:
+            raise OSError(f"no NameNode of {authority} has answered yet: is HDFS up, does HADOOP_CONF_DIR name it?")
+        _asking.add(authority)
+
+    def ask() -> None:
+        try:
+            _client(authority).get_file_info("/")
+        finally:
+            with _asking_lock:
+                _asking.discard(authority)
+
+    within(timeout_s, f"asking {authority}", ask)
+
+
+def rename(uri: str, to: str) -> None:
+    """Give a file another path on the same file system, in place of a file that has it. Raises OSError."""
+    authority, path = split(uri)
+    target = split(to)[1]
+    within(TIMEOUT_S, f"renaming {uri}", lambda: _client(authority).rename(path, target, True))

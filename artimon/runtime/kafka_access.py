@@ -1,0 +1,109 @@
+"""Options that give a Kafka client the identity of this process: kafka-python's form and that of the Java client.
+
+artimon/runtime/settings.py reads the variables ARTIMON_KAFKA_*; no other module passes security options to a client.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from artimon.runtime.settings import KafkaSecurity, kafka_security, read_secret
+
+_JAAS = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+}
+_OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
+"""Option names whose values Spark must never print."""
+
+
+def access_text(options: dict[str, Any] | None = None) -> str:
+    """Words for messages about a cluster that does not answer: kafka-python reports refused credentials like an
+    address without a listener."""
+    options = client_options() if options is None else options
+    protocol, mechanism = options.get("security_protocol", "PLAINTEXT"), options.get("sasl_mechanism", "")
+    who = f" with {mechanism} as {options.get('sasl_plain_username', 'itself')}" if mechanism else ""
+    return f"does not answer over {protocol}{who} (address, ARTIMON_KAFKA_SECURITY_PROTOCOL, password?)"
+
+
+def client_options(access: KafkaSecurity | None = None) -> dict[str, Any]:
+    """Keyword arguments for any client of kafka-python; empty for PLAINTEXT. Raises SettingsError."""
+    access = access or kafka_security()
+    options: dict[str, Any] = {}
+    if access.protocol != "PLAINTEXT":
+        options["security_protocol"] = access.protocol
+    if access.is_tls:
+        files = {"ssl_cafile": access.ca, "ssl_certfile": access.certificate, "ssl_keyfile": access.key}
+        options |= {name: file for name, file in files.items() if file}
+    if access.is_sasl:
+        options |= {"sasl_mechanism": access.mechanism, **_sasl(access)}
+    return options
+
+
+def _sasl(access: KafkaSecurity) -> dict[str, Any]:
+    if access.mechanism == "GSSAPI":  # the ticket cache, or KRB5_CLIENT_KTNAME
+        return {"sasl_kerberos_service_name": access.service}
+    if access.mechanism == "OAUTHBEARER":
+        return {"sasl_oauth_token_provider": _file_tokens(access.token_file)}
+    return {"sasl_plain_username": access.username, "sasl_plain_password": access.password}
+
+
+def _file_tokens(file: str) -> Any:
+    """Token provider that reads the file at each login, so that a renewed token is used."""
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class FileTokens(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return read_secret("ARTIMON_KAFKA_SASL_TOKEN_FILE", file)
+
+    return FileTokens()
+
+
+def java_options(access: KafkaSecurity | None = None) -> dict[str, str]:
+    """Properties of the Java client. Certificates and keys stand in them as PEM text, so that executors need no files;
+    Spark redacts them (REDACTED). Raises SettingsError, OSError."""
+    access = access or kafka_security()
+    options: dict[str, str] = {}
+    if access.protocol != "PLAINTEXT":
+        options["security.protocol"] = access.protocol
+    if access.is_tls and access.ca:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": Path(access.ca).read_text()}
+    if access.is_tls and access.certificate:
+        options |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": Path(access.certificate).read_text(),
+            "ssl.keystore.key": Path(access.key).read_text(),
+        }
+    if access.is_sasl:
+        options |= {"sasl.mechanism": access.mechanism, "sasl.jaas.config": _jaas(access)}
+    if access.mechanism == "GSSAPI":
+        options["sasl.kerberos.service.name"] = access.service
+    if access.mechanism == "OAUTHBEARER":
+        options["sasl.login.callback.handler.class"] = _OAUTH_HANDLER
+        options["sasl.oauthbearer.token.endpoint.url"] = Path(access.token_file).absolute().as_uri()
+    return options
+
+
+def _jaas(access: KafkaSecurity) -> str:
+    given: dict[str, str] = {}
+    if access.mechanism == "GSSAPI":
+        given = {"useTicketCache": "true"}
+        if access.keytab:
+            given = {"useKeyTab": "true", "storeKey": "true", "keyTab": access.keytab, "principal": access.username}
+    elif access.mechanism != "OAUTHBEARER":
+        given = {"username": access.username, "password": access.password}
+    words = "".join(f" {name}={_quoted(value)}" for name, value in given.items())
+    return f"{_JAAS[access.mechanism]} required{words};"
+
+
+def _quoted(value: str) -> str:
+    """
+    >>> _quoted('a"b')
+    '"a\\\\"b"'
+    """
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,129 @@
+"""An ephemeral znode that stays: made when the session is there, again after every new session, deleted at stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from artimon.runtime.settings import zookeeper_auth
+from artimon.runtime.watcher import Watcher
+from bookkeeper.process.ephemeral_node import access, outlive_data
+
+log = logging.getLogger(__name__)
+
+_CHECK_S = 30.0
+
+
+def zookeeper_client(hosts: str, timeout_s: float = 10.0, pause_s: float = 30.0) -> KazooClient:
+    """Client that tries to connect for ever, at most `pause_s` seconds apart; `timeout_s`: of the session. The caller
+    starts it with `start_async`. It shows what ARTIMON_ZOOKEEPER_AUTH says, and makes its nodes for that user alone.
+    Raises SettingsError."""
+    client = KazooClient(
+        hosts=hosts,
+        timeout=timeout_s,
+        connection_retry={"max_tries": -1, "max_delay": pause_s, "delay": 0.2, "backoff": 2},
+        command_retry={"max_tries": 3, "max_delay": 2},
+        **access(zookeeper_auth()),
+    )
+    outlive_data(client)
+    return client
+
+
+@contextmanager
+def zookeeper_session(hosts: str, connect_s: float = 0.0) -> Iterator[KazooClient]:
+    """Started client that is closed at the end. `connect_s`: seconds to wait for the connection; 0: do not wait. Raises
+    KazooTimeoutError, SettingsError."""
+    client = zookeeper_client(hosts)
+    try:
+        if connect_s:
+            client.start(timeout=connect_s)
+        else:
+            client.start_async()
+        yield client
+    finally:
+        close_client(client)
+
+
+def close_client(client: KazooClient) -> None:
+    """End the session, and with it every ephemeral node of it."""
+    client.stop()
+    client.close()
+
+
+class Registration(Watcher):
+    """Keeps one ephemeral znode in place while started; `stop` deletes it if it is ours and ZooKeeper answers.
+
+    A node of the same path that another session owns is taken over once, at the first registration of this object
+    (a killed predecessor left it); later such a node means a second living process of the same name: it stays, and
+    `conflict` says so.
+    """
+
+    def __init__(self, client: KazooClient, path: str, data: bytes, check_s: float = _CHECK_S) -> None:
+        super().__init__(client, f"register {path}", check_s)
+        self._path, self._data = path, data
+        self._registered_once = False
+        self.registered = False
+        self.conflict = False
+
+    def update(self, data: bytes) -> None:
+        """Change what stands in the node."""
+        self._data = data
+        self.wake()
+
+    def _on_state(self, state: str) -> None:
+        if state != KazooState.CONNECTED:
+            self.registered = False
+        super()._on_state(state)
+
+    def _look(self) -> None:
+        if self._client.connected:
+            self._ensure()
+            self.problem = ""
+
+    def _ensure(self) -> None:
+        try:
+            self._client.create(self._path, self._data, ephemeral=True, makepath=True)
+        except NodeExistsError:
+            self.registered = self._settle()
+        else:
+            self.registered = True
+        if self.registered:
+            self._registered_once, self.conflict = True, False
+        self._client.exists(self._path, watch=self._on_event)  # whoever deletes it wakes us
+
+    def _settle(self) -> bool:
+        """The node is there: whose is it? True once it is ours and up to date."""
+        try:
+            data, stat = self._client.get(self._path)
+            if stat.ephemeralOwner == self._client.client_id[0]:
+                if data != self._data:
+                    self._client.set(self._path, self._data)
+                return True
+            if self._registered_once:
+                if not self.conflict:
+                    log.error("%s belongs to another process (%s): this one stays out until it goes", self._path, data)
+                self.registered, self.conflict = False, True
+                return False
+            # in one step: its living owner, woken by the deletion, would otherwise come in between
+            swap = self._client.transaction()
+            swap.delete(self._path, version=stat.version)
+            swap.create(self._path, self._data, ephemeral=True)
+            return not any(isinstance(result, Exception) for result in swap.commit())
+        except NoNodeError:
+            self.wake()  # gone between two looks: look again
+            return False
+
+    def _leave(self) -> None:
+        if not self._client.connected:
+            return
+        try:
+            _, stat = self._client.get(self._path)
+            if stat.ephemeralOwner == self._client.client_id[0]:
+                self._client.delete(self._path)
+        except NoNodeError:
+            pass
+        self.registered = False

@@ -1,0 +1,428 @@
+"""Writes messages to Kafka, one produce request a node and round, and says at which offset each stands.
+
+This goes below kafka-python's producer on purpose. The producer names topics by name, so what it wrote may stand in a
+topic that was deleted and made again meanwhile, and an ack for the old one would lose data; a produce request of
+version 13 names the topic id, and the broker refuses any other. Nor does the producer stop retrying when its caller
+gave up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from kafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError, for_code
+from kafka.net.compat import KafkaNetClient
+from kafka.protocol.admin import DescribeLogDirsRequest
+from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.producer import ProduceRequest
+from kafka.record.memory_records import MemoryRecordsBuilder
+
+from artimon.model.acks import Position
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.topic_id import printed_id
+from artimon.model.topic_spec import MAX_PARTITIONS, generation, generation_number, generations, until_generation
+from artimon.runtime.kafka_access import access_text, client_options
+from artimon.runtime.partition_counts import PartitionCounts, Pins
+from pipeline.collector.quota import LogSizes, QuotaError, sizes_of, with_older
+
+log = logging.getLogger(__name__)
+
+PRODUCE_VERSION = 13
+RECORD_BATCH_BYTES = 1_000_000
+"""Below max.message.bytes (1 MiB) of our topics; Kafka takes one record batch a partition and request."""
+DEADLINE_S = 10.0
+_BOOTSTRAP_S = 4.0
+_METADATA_AGE_S = 60.0
+_OVERHEAD = 120
+_ALL_REPLICAS = -1
+
+
+class Message(NamedTuple):
+    """What goes to which partition."""
+
+    topic: str
+    partition: int
+    value: bytes
+    key: bytes | None = None
+    topic_id: str = ""
+    """The topic whose partitions were counted for `partition`; "": any of that name. In another one the lane may belong
+    to another partition."""
+
+
+class BrokerError(RuntimeError):
+    """Kafka cannot be asked now, or does not have the topic. The text says which and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as the cluster described it."""
+
+    cluster: str
+    name: str
+    uuid: uuid.UUID
+    leaders: dict[int, int]
+    """Node by partition; -1 where there is none."""
+    read_at: float
+    nodes: tuple[int, ...] = ()
+    """All of the cluster."""
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    """Leader epoch by partition."""
+    counted: int = 0
+    """Partitions that lanes are spread over, where the topic was altered to have more since; 0: all."""
+
+    @property
+    def partitions(self) -> int:
+        """The modulus of lanes."""
+        return self.counted or len(self.leaders)
+
+    @property
+    def topic_id(self) -> str:
+        """As Kafka prints it."""
+        return printed_id(self.uuid)
+
+
+class Writes(Protocol):
+    """What a collector needs of what it writes to: Kafka, or files of its own (`direct.stream_broker`)."""
+
+    def topic(self, name: str) -> TopicInfo: ...
+
+    def write(self, messages: Sequence[Message]) -> list[Position | str]: ...
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """A record batch on its way, and which messages it holds. `name`: as the messages say."""
+
+    name: str
+    info: TopicInfo
+    partition: int
+    records: Any
+    indices: list[int]
+
+
+class Broker:
+    """A connection to one Kafka cluster. Thread-safe: many callers at once share it.
+
+    A name stands for the newest generation of the topic (artimon/model/topic_spec.py). Invariant: a process never goes
+    back to an older one.
+
+    Locks: `_lock` guards the client and the topics; nothing is sent under it but metadata requests."""
+
+    def __init__(self, bootstrap: str, clock: Clock = SYSTEM_CLOCK, pins: Pins | None = None) -> None:
+        """`pins`: what the raw table says of a topic's partitions."""
+        self._bootstrap, self._clock = bootstrap, clock
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._topics: dict[str, TopicInfo] = {}
+        self._newest: dict[str, int] = {}
+        """Number of the newest generation seen, by name."""
+        self._counts = PartitionCounts(pins, clock)
+
+    @property
+    def problem(self) -> str:
+        """Topics that were altered; "" if none was."""
+        return self._counts.problem
+
+    def topic(self, name: str) -> TopicInfo:
+        """The newest generation of the topic, as described at most a minute ago. Raises BrokerError."""
+        with self._lock:
+            info = self._topics.get(name)
+            if info is not None and self._clock.monotonic() - info.read_at < _METADATA_AGE_S:
+                return info
+            info = self._topics[name] = self._describe(name)
+            return info
+
+    def generations(self, name: str) -> list[TopicInfo]:
+        """All generations of the topic that exist, oldest first. Raises BrokerError."""
+        newest = self.topic(name)
+        with self._lock:
+            answer = self._ask_metadata(until_generation(name, newest.name))
+        found = {topic.name: topic for topic in answer.topics if not topic.error_code}
+        return [self._info(answer, found[one]) for one in until_generation(name, newest.name) if one in found]
+
+    def write(self, messages: Sequence[Message], deadline_s: float = DEADLINE_S) -> list[Position | str]:
+        """One result a message, in order: where it stands once all in-sync replicas have it, or why it may not stand
+        anywhere. Returns within about `deadline_s`."""
+        results: list[Position | str] = ["kafka: not tried"] * len(messages)
+        until = self._clock.monotonic() + deadline_s
+        try:
+            chunks = list(self._chunks(messages, results))
+            for node, requests in self._requests(chunks, results).items():
+                self._send(node, requests, results, until)
+            self._confirm(chunks, results)
+        except (BrokerError, KafkaError, OSError, RuntimeError) as error:
+            self._fail_rest(results, f"kafka: {type(error).__name__} {error}")
+        return results
+
+    def log_sizes(self, name: str) -> LogSizes:
+        """Sizes of the topic, with what its older generations still hold, on the brokers that answer within some
+        seconds. Raises QuotaError."""
+        try:
+            info = self.topic(name)
+            with self._lock:
+                manager = self._manager()
+            topics = until_generation(name, info.name)
+            request = DescribeLogDirsRequest(topics=[_every_partition(one) for one in topics])
+            answers = manager.run(_ask_all, manager, request, info.nodes, _BOOTSTRAP_S * 1000)
+        except (BrokerError, KafkaError, OSError, RuntimeError) as error:
+            raise QuotaError(f"Kafka at {self._bootstrap} does not say its size: {error}") from error
+        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        good = [answer for answer in answers if not isinstance(answer, BaseException)]
+        errors += [for_code(answer.error_code)() for answer in good if getattr(answer, "error_code", 0)]
+        sizes = with_older(sizes_of(good, info.name), [sizes_of(good, one) for one in topics if one != info.name])
+        if not sizes.partitions:
+            why = errors[0] if errors else "no broker holds any of it"
+            raise QuotaError(f"Kafka at {self._bootstrap} does not say the size of {name}: {why!r}")
+        return sizes
+
+    def close(self) -> None:
+        """Give up the connection."""
+        with self._lock:
+            client, self._client = self._client, None
+            self._topics.clear()
+        if client is not None:
+            client.close()
+            client._manager._net.stop(timeout_ms=1000)
+
+    def _manager(self) -> Any:
+        """Under `_lock`: the connected client's manager."""
+        if self._client is None:
+            client = KafkaNetClient(
+                bootstrap_servers=self._bootstrap,
+                client_id="artimon-collector",
+                max_in_flight_requests_per_connection=1000,  # the collector bounds bytes itself
+                reconnect_backoff_max_ms=2000,
+                request_timeout_ms=int(DEADLINE_S * 1000),
+                receive_message_max_bytes=100_000_000,
+                **client_options(),
+            )
+            client._manager._net.start()
+            try:
+                client._manager.bootstrap(_BOOTSTRAP_S * 1000)
+            except (KafkaError, OSError) as error:
+                client.close()
+                client._manager._net.stop(timeout_ms=1000)
+                raise BrokerError(f"Kafka at {self._bootstrap} {access_text()}: {error}") from error
+            self._client = client
+        return self._client._manager
+
+    def _describe(self, name: str) -> TopicInfo:
+        """Under `_lock`: the newest generation."""
+        known = self._newest.get(name, 0)
+        names = [generation(name, number) for number in (known, known + 1)] if known else generations(name)
+        answer = self._ask_metadata(names)
+        described = {topic.name: topic for topic in answer.topics}
+        topic = next((described[one] for one in reversed(names) if one in described and _exists(described[one])), None)
+        if topic is None:
+            error = for_code(described[names[0]].error_code).__name__ if names[0] in described else "not described"
+            raise BrokerError(f"topic {names[0]}: {error}: was it made? See `artimon topics check`")
+        if topic.error_code:
+            raise BrokerError(f"topic {topic.name}: {for_code(topic.error_code).__name__}")
+        self._newest[name] = generation_number(name, topic.name)
+        return self._info(answer, topic)
+
+    def _ask_metadata(self, names: Sequence[str]) -> Any:
+        """Under `_lock`."""
+        manager = self._manager()
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=one) for one in names],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        try:
+            return manager.run(_ask, manager, request, _BOOTSTRAP_S * 1000)
+        except KafkaError as error:
+            raise BrokerError(f"Kafka at {self._bootstrap} does not describe {names[0]}: {error}") from error
+
+    def _info(self, answer: Any, topic: Any) -> TopicInfo:
+        leaders = {p.partition_index: p.leader_id for p in topic.partitions}
+        epochs = {p.partition_index: p.leader_epoch for p in topic.partitions}
+        nodes = tuple(broker.node_id for broker in answer.brokers)
+        counted = self._counts.count(topic.name, printed_id(topic.topic_id), len(leaders))
+        now = self._clock.monotonic()
+        return TopicInfo(answer.cluster_id, topic.name, topic.topic_id, leaders, now, nodes, epochs, counted)
+
+    def _chunks(self, messages: Sequence[Message], results: list[Position | str]) -> Iterator[_Chunk]:
+        """Record batches, those of a partition in the order of the messages. A message for a topic that was replaced
+        meanwhile is not sent: its partition was counted there."""
+        open_: dict[tuple[str, int], tuple[MemoryRecordsBuilder, _Chunk]] = {}
+        now = self._clock.now_ms()
+        for index, message in enumerate(messages):
+            info = self.topic(message.topic)
+            if message.topic_id not in ("", info.topic_id):
+                results[index] = f"kafka: {info.name} took the place of the topic that {message.topic} was"
+                continue
+            at = (message.topic, message.partition)
+            size = len(message.value) + len(message.key or b"") + _OVERHEAD
+            if at in open_ and open_[at][0].size_in_bytes() + size > RECORD_BATCH_BYTES:
+                yield _finish(*open_.pop(at))
+            if at not in open_:
+                builder = MemoryRecordsBuilder(2, 0, 2 * RECORD_BATCH_BYTES)
+                open_[at] = (builder, _Chunk(message.topic, info, message.partition, None, []))
+            builder, chunk = open_[at]
+            builder.append(now, message.key, message.value)
+            chunk.indices.append(index)
+        for builder, chunk in open_.values():
+            yield _finish(builder, chunk)
+
+    def _requests(self, chunks: list[_Chunk], results: list[Position | str]) -> dict[int, list[list[_Chunk]]]:
+        """For each node rounds of chunks, at most one a partition in a round."""
+        nodes: dict[int, list[list[_Chunk]]] = {}
+        for chunk in chunks:
+            leader = chunk.info.leaders.get(chunk.partition, -1)
+            if leader < 0:
+                self._forget(chunk)
+                _fail(chunk, results, f"kafka: partition {chunk.partition} of {chunk.info.name} has no leader")
+                continue
+            rounds = nodes.setdefault(leader, [])
+            for one in rounds:
+                if all((c.info.uuid, c.partition) != (chunk.info.uuid, chunk.partition) for c in one):
+                    one.append(chunk)
+                    break
+            else:
+                rounds.append([chunk])
+        return nodes
+
+    def _send(self, node: int, rounds: list[list[_Chunk]], results: list[Position | str], until: float) -> None:
+        left_ms = int((until - self._clock.monotonic()) * 1000)
+        if left_ms <= 0:
+            return
+        with self._lock:
+            manager = self._manager()
+        requests = [_produce_request(chunks, left_ms) for chunks in rounds]
+        answers = manager.run(_produce, manager, node, requests, left_ms)
+        for chunks, answer in zip(rounds, answers, strict=True):
+            if isinstance(answer, BaseException):
+                for chunk in chunks:
+                    self._forget(chunk)
+                    _fail(chunk, results, f"kafka: {type(answer).__name__} {answer}")
+            else:
+                self._take(chunks, answer, results)
+
+    def _take(self, chunks: list[_Chunk], answer: Any, results: list[Position | str]) -> None:
+        parts = {(t.topic_id, p.index): p for t in answer.responses for p in t.partition_responses}
+        for chunk in chunks:
+            part = parts.get((chunk.info.uuid, chunk.partition))
+            if part is None or part.error_code:
+                self._forget(chunk)
+                why = for_code(part.error_code).__name__ if part is not None else "no answer"
+                _fail(chunk, results, f"kafka: {chunk.info.name}/{chunk.partition}: {why}")
+                continue
+            for place, index in enumerate(chunk.indices):
+                results[index] = position_of(chunk.info, chunk.partition, part.base_offset + place)
+
+    def _confirm(self, chunks: list[_Chunk], results: list[Position | str]) -> None:
+        """Positions stay if the leader of their partition is, after the write, the one that was described before it:
+        so their epoch is exact. One too low would be taken for evidence of loss, again and again. Raises BrokerError,
+        with no position left."""
+        written = [chunk for chunk in chunks if isinstance(results[chunk.indices[0]], Position)]
+        try:
+            now = {name: self._refresh(name) for name in {chunk.name for chunk in written}}
+        except BrokerError:
+            for chunk in written:
+                _fail(chunk, results, f"kafka: {chunk.info.name} was not described after the write")
+            raise
+        for chunk in written:
+            name, partition = chunk.name, chunk.partition
+            if not is_same_leader(chunk.info, now[name], partition):
+                _fail(chunk, results, f"kafka: {name}/{partition}: its leader changed meanwhile")
+
+    def _refresh(self, name: str) -> TopicInfo:
+        """The topic as it is now."""
+        with self._lock:
+            info = self._topics[name] = self._describe(name)
+            return info
+
+    def _forget(self, chunk: _Chunk) -> None:
+        """Describe the topic anew at the next write."""
+        with self._lock:
+            if self._topics.get(chunk.name) is chunk.info:
+                del self._topics[chunk.name]
+
+    def _fail_rest(self, results: list[Position | str], reason: str) -> None:
+        log.warning("%s", reason)
+        for index, result in enumerate(results):
+            if result == "kafka: not tried":
+                results[index] = reason
+
+
+def position_of(info: TopicInfo, partition: int, offset: int) -> Position:
+    """Where a message stands that was written to a topic as it was described before."""
+    return Position(info.cluster, info.topic_id, partition, offset, info.epochs.get(partition, -1))
+
+
+def is_same_leader(before: TopicInfo, now: TopicInfo, partition: int) -> bool:
+    """Whether what was written between two descriptions stands under the leader epoch of the first."""
+    return now.topic_id == before.topic_id and now.epochs.get(partition) == before.epochs.get(partition)
+
+
+def _exists(topic: Any) -> bool:
+    """True if a name that was asked for is a topic; one that may not be seen does not count."""
+    return for_code(topic.error_code) not in (UnknownTopicOrPartitionError, TopicAuthorizationFailedError)
+
+
+def _every_partition(name: str) -> Any:
+    return DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=list(range(MAX_PARTITIONS)))
+
+
+def _finish(builder: MemoryRecordsBuilder, chunk: _Chunk) -> _Chunk:
+    builder.close()
+    chunk.records = builder.buffer()
+    return chunk
+
+
+def _fail(chunk: _Chunk, results: list[Position | str], reason: str) -> None:
+    for index in chunk.indices:
+        results[index] = reason
+
+
+def _produce_request(chunks: list[_Chunk], timeout_ms: int) -> Any:
+    topics: dict[uuid.UUID, Any] = {}
+    for chunk in chunks:
+        part = ProduceRequest.TopicProduceData.PartitionProduceData(index=chunk.partition, records=chunk.records)
+        topics.setdefault(chunk.info.uuid, []).append(part)
+    return ProduceRequest(
+        transactional_id=None,
+        acks=_ALL_REPLICAS,
+        timeout_ms=timeout_ms,
+        topic_data=[ProduceRequest.TopicProduceData(topic_id=id, partition_data=parts) for id, parts in topics.items()],
+        min_version=PRODUCE_VERSION,
+        max_version=PRODUCE_VERSION,
+    )
+
+
+async def _ask(manager: Any, request: Any, timeout_ms: float) -> Any:
+    return await manager.wait_for(manager.send(request, request_timeout_ms=timeout_ms), timeout_ms)
+
+
+async def _ask_all(manager: Any, request: Any, nodes: Sequence[int], timeout_ms: float) -> list[Any]:
+    """The answer or the error of each node."""
+    futures: list[Any] = []
+    for node in nodes:
+        try:
+            futures.append(manager.send(request, node, request_timeout_ms=timeout_ms))
+        except KafkaError:  # it has left the cluster since: the others know the sizes of their copies
+            continue
+    return await _gather(manager, futures, timeout_ms)
+
+
+async def _produce(manager: Any, node: int, requests: list[Any], timeout_ms: float) -> list[Any]:
+    """Send all at once, in order; the answer or the error of each."""
+    futures = [manager.send(request, node, request_timeout_ms=timeout_ms) for request in requests]
+    return await _gather(manager, futures, timeout_ms)
+
+
+async def _gather(manager: Any, futures: Sequence[Any], timeout_ms: float) -> list[Any]:
+    answers: list[Any] = []
+    for future in futures:
+        try:
+            answers.append(await manager.wait_for(future, timeout_ms))
+        except Exception as error:
+            answers.append(error)
+    return answers

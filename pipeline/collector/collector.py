@@ -1,0 +1,278 @@
+"""The collector: checks what agents send, writes it to Kafka, and answers with the offsets. It keeps nothing itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+from artimon.model.acks import Position
+from artimon.model.batch import BatchError, BatchHeader
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.codec import admit
+from artimon.runtime.health import Publish, unpublished
+from artimon.runtime.partition_counts import pins_of
+from artimon.runtime.process_options import (
+    Health,
+    Insecure,
+    Kafka,
+    KafkaQuota,
+    ListenHost,
+    ListenPort,
+    Zookeeper,
+    process_name,
+)
+from artimon.runtime.settings import security
+from artimon.runtime.topic_check import TopicCheck, relied_on
+from artimon.runtime.zookeeper import zookeeper_client
+from bookkeeper.rpc.framed_server import FramedServer
+from pipeline.collector.broker import Broker, BrokerError, Message, Writes
+from pipeline.collector.held_bytes import Holding
+from pipeline.collector.partition import message_for
+from pipeline.collector.quota import MESSAGE_OVERHEAD, Quota, watch
+from pipeline.collector.service import Place, Service
+from pipeline.link.credits import Shares
+from pipeline.link.idl import collector_idl
+
+log = logging.getLogger(__name__)
+
+FRAME_BYTES = 4 * 1024 * 1024 + 512 * 1024
+HELD_BYTES = 32 * 1024 * 1024
+"""Of calls at once, from their first byte to their answer. In memory each is there about five times, as it was received
+and on its way into a request of Kafka's."""
+MAX_MESSAGES = 2_000
+MAX_CONNECTIONS = 1_024
+HEALTH_S = 1.0
+"""How often a collector says how it is."""
+_KAFKA_RETRY_S = 2.0
+RELIED_ON = ("samples", "series")
+"""Topics that a collector checks at its start; events are not used everywhere."""
+Check = Callable[[bytes], BatchHeader]
+
+
+CollectorId = Annotated[str, process_name("Name of this collector.", usual="collector-0")]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorConfig:
+    """`id`: name of this collector, unique. `kafka`: host:port, may be a comma list. `port` 0: any free one."""
+
+    id: CollectorId
+    zookeeper: Zookeeper
+    kafka: Kafka
+    host: ListenHost = "127.0.0.1"
+    port: ListenPort = 0
+    insecure: Insecure = False
+    health: Health = None
+    topic_prefix: str = "artimon"
+    quota_bytes: KafkaQuota = 0
+    """Bytes that the topic of samples may have; 0: any number."""
+
+
+class Received(NamedTuple):
+    """A call on its way: one answer a message as far as it is known, what goes to Kafka (place in the call, message),
+    and the bytes that are held for it."""
+
+    answers: list[Any]
+    good: list[tuple[int, Message]]
+    held: int
+    agent: str = ""
+    """Who sent it, by its first message that is whole."""
+
+
+class Collector:
+    """Handler of the Thrift service. Stateless but for counts and for the bytes it holds, which are bounded."""
+
+    def __init__(
+        self,
+        broker: Writes,
+        topic_prefix: str = "artimon",
+        clock: Clock = SYSTEM_CLOCK,
+        quota: Quota | None = None,
+        check: Check = admit,
+    ) -> None:
+        """`check`: header of a batch that may be passed on, or BatchError."""
+        self._check = check
+        self._broker, self._clock, self._quota = broker, clock, quota or Quota(0, clock)
+        self._prefix, self._samples_topic = topic_prefix, f"{topic_prefix}.samples"
+        self._lock = threading.Lock()
+        """Guards the counts below."""
+        self._held = Holding(HELD_BYTES)
+        self._shares = Shares(HELD_BYTES)
+        self.calls, self.longest_ms, self.busy_ms = 0, 0, 0
+        self.batches = self.bytes = self.last_answer_ms = 0
+        self.nacks: Counter[str] = Counter()
+
+    def send(self, messages: Sequence[bytes]) -> list[Any]:
+        """The IDL's method: one answer a message, in order."""
+        began = self._clock.monotonic()
+        received = self.begin(messages)
+        results: list[Position | str] | None = None
+        try:
+            results = self._broker.write([message for _, message in received.good]) if received.good else []
+        finally:
+            answers = self.finish(received, results)
+            self._took(self._clock.monotonic() - began)
+        return answers
+
+    def begin(self, messages: Sequence[bytes]) -> Received:
+        """What of a call is to be written to Kafka. `finish` must follow, whatever becomes of it."""
+        if len(messages) > MAX_MESSAGES:
+            many = f"full: {len(messages)} messages in a call, at most {MAX_MESSAGES}"
+            return Received([self._nack(many) for _ in messages], [], 0)
+        size = sum(map(len, messages))
+        if not self._held.take(size):
+            full = f"full: the collector holds {self._held.bytes} bytes, at most {HELD_BYTES}"
+            return Received([self._nack(full) for _ in messages], [], 0)
+        received = Received([None] * len(messages), [], size)
+        try:
+            agent = self._admit_all(messages, received)
+        except BaseException:
+            self.finish(received, None)
+            raise
+        return received._replace(agent=agent)
+
+    def finish(self, received: Received, results: Sequence[Position | str] | None) -> list[Any]:
+        """The answers, once Kafka said what became of each message that was written; None: it never will."""
+        for _, message in received.good:
+            self._settle(message)
+        self._held.give_back(received.held)
+        with self._lock:
+            self.last_answer_ms = self._clock.now_ms()
+        if results is not None:
+            for (index, message), result in zip(received.good, results, strict=True):
+                received.answers[index] = self._answer(message, result)
+            self._grant(received)
+        return received.answers
+
+    def figures(self) -> dict[str, Any]:
+        """Counts for health."""
+        with self._lock:
+            return {
+                "batches": self.batches,
+                "bytes": self.bytes,
+                "held_bytes": self._held.bytes,
+                "agents": self._shares.agents,
+                "calls": self.calls,
+                "calls_ms": self.busy_ms,
+                "longest_call_ms": self.longest_ms,
+                "nacks": dict(self.nacks),
+                "last_answer_ms": self.last_answer_ms,
+                "kafka": self._quota.figures(),
+            }
+
+    def _admit_all(self, messages: Sequence[bytes], received: Received) -> str:
+        """Fill `received`; the agent."""
+        full = agent = ""
+        for index, data in enumerate(messages):
+            try:
+                header = self._check(data)
+                agent = agent or header.id.agent
+                message = message_for(self._broker, self._prefix, header, data)
+                full = self._admit(message, full)
+                if full and message.topic == self._samples_topic:
+                    received.answers[index] = self._nack(full)
+                else:
+                    received.good.append((index, message))
+            except BatchError as error:
+                received.answers[index] = self._nack(f"damaged: {error}")
+            except BrokerError as error:
+                received.answers[index] = self._nack(f"kafka: {error}")
+        return agent
+
+    def _grant(self, received: Received) -> None:
+        """Say to the agent what it may have on its way from now on."""
+        if received.agent and received.answers:
+            with self._lock:
+                received.answers[0].credit = self._shares.share(received.agent, self._clock.monotonic())
+
+    def _took(self, seconds: float) -> None:
+        with self._lock:
+            self.calls += 1
+            self.busy_ms += round(seconds * 1000)
+            self.longest_ms = max(self.longest_ms, round(seconds * 1000))
+
+    def _admit(self, message: Message, full: str) -> str:
+        """Why the topic of samples takes nothing more. Once that is said, it is said to the rest of the call as well,
+        so that a lane stays in order. Announcements always pass: their topic is compacted."""
+        if full or message.topic != self._samples_topic:
+            return full
+        return self._quota.admit(message.partition, len(message.value) + MESSAGE_OVERHEAD)
+
+    def _settle(self, message: Message) -> None:
+        if message.topic == self._samples_topic:
+            self._quota.settled(message.partition, len(message.value) + MESSAGE_OVERHEAD)
+
+    def _answer(self, message: Message, result: Position | str) -> Any:
+        if isinstance(result, str):
+            return self._nack(result)
+        with self._lock:
+            self.batches += 1
+            self.bytes += len(message.value)
+        return collector_idl().Answer(True, *result[:4], "", result.leader_epoch)
+
+    def _nack(self, reason: str) -> Any:
+        with self._lock:
+            self.nacks[reason.split(":", 1)[0]] += 1
+        return collector_idl().Answer(False, "", "", -1, -1, reason)
+
+
+def server_of(collector: Collector, place: Place) -> FramedServer:
+    """The server of a collector, with all its limits; not started."""
+    return FramedServer(
+        collector_idl().Collector,
+        collector,
+        place.host,
+        place.port,
+        max_frame=FRAME_BYTES,
+        max_connections=MAX_CONNECTIONS,
+        budget=HELD_BYTES,
+        security=security(),
+        name=f"collector-{place.id}",
+    )
+
+
+def run_collector(
+    config: CollectorConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
+) -> None:
+    """Serve until `stop`; raises OSError if the port is taken, TopicsUnfit if a topic is set wrongly. Kafka and
+    ZooKeeper may come, go and come back."""
+    zookeeper, topic = zookeeper_client(config.zookeeper), f"{config.topic_prefix}.samples"
+    broker, quota = Broker(config.kafka, clock, pins_of(zookeeper)), Quota(config.quota_bytes, clock)
+    collector = Collector(broker, config.topic_prefix, clock, quota)
+    service = Service(server_of(collector, config), config, zookeeper, clock, publish)
+    check = TopicCheck(config.kafka, relied_on(config.topic_prefix, RELIED_ON), clock)
+    try:
+        if _wait_for_kafka(broker, quota, topic, stop, service, clock):
+            check.start(stop)
+            service.registration.start()
+            measuring = (quota, lambda: broker.log_sizes(topic), stop, clock)
+            threading.Thread(target=watch, args=measuring, name="quota", daemon=True).start()
+            while not stop.is_set():
+                check.raise_unfit()
+                service.tell("ok", [quota.problem, broker.problem, check.problem], **collector.figures())
+                clock.wait(stop, HEALTH_S)
+    finally:
+        service.stop(broker.close)
+
+
+def _wait_for_kafka(
+    broker: Broker, quota: Quota, topic: str, stop: threading.Event, service: Service, clock: Clock
+) -> bool:
+    """True once Kafka describes the topic and says how large it is; until then no agent is told of this collector."""
+    while not stop.is_set():
+        try:
+            broker.topic(topic)
+            quota.measure(lambda: broker.log_sizes(topic))
+            if quota.known:
+                return True
+            problem = f"{quota.failure} (it needs Describe on the cluster; ARTIMON_KAFKA_QUOTA=0 means no quota)"
+        except BrokerError as error:
+            problem = str(error)
+        log.warning("collector %s waits: %s", service.id, problem)
+        service.health.write("starting", problem)
+        clock.wait(stop, _KAFKA_RETRY_S)
+    return False

@@ -1,0 +1,79 @@
+"""Announcements of series: written at once, a small file of their own for each group of callers that wait together, and
+answered when it is closed and renamed. Rare (new series, and a repeat a day), so half a second each does not matter;
+agents forget them with the answer, so it must mean durable."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from artimon.model.acks import Position
+from artimon.model.clock import Clock
+from pipeline.collector.direct.container import encode_head, frame
+from pipeline.collector.direct.names import SERIES, Final, series_name, series_path
+from pipeline.rolling.rolling_file import RollingFile
+from pipeline.rolling.store import Store, StoreError
+from pipeline.wal.framing import RecordType
+
+MAX_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Group:
+    """Callers that share a file. The first of them writes it."""
+
+    messages: list[bytes] = field(default_factory=list)
+    size: int = 0
+    done: threading.Event = field(default_factory=threading.Event)
+    failure: str = "the announcements were not written in time"
+    name: str = ""
+    """Where they stand; "" if nobody wrote them."""
+
+
+class Announcements:
+    """Locks: `_lock` guards the group that gathers; `_writing` is held while one is written, so that the next gathers
+    meanwhile. Order: `_writing`, then `_lock`."""
+
+    def __init__(self, store: Store, collector_stream: str, clock: Clock) -> None:
+        self._store, self._prefix, self._clock = store, collector_stream, clock
+        self._lock, self._writing = threading.Lock(), threading.Lock()
+        self._gathering = _Group()
+        self._files = 0
+
+    def put(self, messages: Sequence[bytes], deadline_s: float) -> list[Position | str]:
+        """Durable when it says where; within about `deadline_s`."""
+        until = self._clock.monotonic() + deadline_s
+        size = sum(map(len, messages))
+        with self._lock:
+            group = self._gathering
+            if group.size and group.size + size > MAX_BYTES:
+                return ["full: too many announcements wait"] * len(messages)
+            group.messages.extend(messages)
+            group.size += size
+        if self._writing.acquire(timeout=deadline_s):
+            try:
+                if not group.done.is_set():
+                    self._write(group)
+            finally:
+                self._writing.release()
+        if not group.done.wait(max(0.0, until - self._clock.monotonic())) or not group.name:
+            return [f"store: {group.failure}"] * len(messages)
+        return [Position(self._store.uri, group.name, 0, 0)] * len(messages)
+
+    def _write(self, group: _Group) -> None:
+        with self._lock:
+            if group is self._gathering:
+                self._gathering = _Group()
+            self._files += 1
+            name, path = series_name(self._prefix, self._files), series_path(self._prefix, self._files)
+        data = encode_head(name, 0) + b"".join(frame(0, one, RecordType.SERIES) for one in group.messages)
+        try:
+            file = RollingFile(self._store, path)
+            file.write(data)
+            file.finish(f"{SERIES}/{Final(name, 0, len(data)).name}")
+            group.name = name
+        except StoreError as error:
+            group.failure = str(error)
+        finally:
+            group.done.set()

@@ -1,0 +1,123 @@
+"""Bytes of a file of batches: docs/formats/direct.md. No I/O here.
+
+A header that names stream and base, then records framed as those of the log (pipeline/wal/framing.py), their checksums
+salted with the base, so that bytes of another file are never taken for records of this one. The last record of a file
+that was closed in good order is an index: how many batches there are, and which numbers of which lanes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from artimon.model.ranges import LaneRanges
+from pipeline.wal.framing import RECORD_BYTES, RecordType, encode_record, scan
+
+MAGIC = b"ARTD"
+VERSION = 1
+_FIXED = struct.Struct("<4sBBHQ")  # magic, version, 0, bytes of the stream's name, base
+_CRC = struct.Struct("<I")
+
+
+class ContainerError(ValueError):
+    """A file that is no file of batches, or of a newer version. The text says what it found."""
+
+
+class Head(NamedTuple):
+    """What the header of a file says; `size` is its length in bytes."""
+
+    stream: str
+    base: int
+    size: int
+
+
+@dataclass(slots=True)
+class Content:
+    """What stands in a file. Offsets are within the file."""
+
+    head: Head
+    records: list[tuple[RecordType, int, int]] = field(default_factory=list)
+    """Type, where the payload begins, where it ends."""
+    damage: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges that are no records, each followed by one that is."""
+    torn: int = 0
+    """Bytes at the end that are no whole record: the file was cut off, which is no damage."""
+    index: LaneRanges | None = None
+
+
+def encode_head(stream: str, base: int) -> bytes:
+    """The header's bytes."""
+    name = stream.encode()
+    body = _FIXED.pack(MAGIC, VERSION, 0, len(name), base) + name
+    return body + _CRC.pack(crc32c(body))
+
+
+def decode_head(data: bytes) -> Head | None:
+    """The header at the start of `data`; None if it is cut off. Raises ContainerError."""
+    if len(data) < _FIXED.size:
+        return None
+    magic, version, _, length, base = _FIXED.unpack_from(data)
+    if magic != MAGIC:
+        raise ContainerError(f"begins with {magic!r}: no file of batches")
+    if version != VERSION:
+        raise ContainerError(f"has format version {version}, this program reads version {VERSION}")
+    end = _FIXED.size + length + _CRC.size
+    if len(data) < end:
+        return None
+    if _CRC.unpack_from(data, end - _CRC.size)[0] != crc32c(data[: end - _CRC.size]):
+        raise ContainerError("the checksum of its header is wrong")
+    return Head(data[_FIXED.size : end - _CRC.size].decode(), base, end)
+
+
+def frame(base: int, payload: bytes, type: RecordType = RecordType.BATCH) -> bytes:
+    """One record."""
+    return encode_record(base, type, payload)
+
+
+def framed_bytes(payload: int) -> int:
+    """Length of the record of a payload of so many bytes."""
+    return RECORD_BYTES + payload
+
+
+def encode_index(base: int, lanes: LaneRanges, count: int) -> bytes:
+    """The record that ends a file, b"" if it would be larger than a record may be (then readers read the headers)."""
+    payload = json.dumps({"count": count, "lanes": lanes.to_json()}).encode()
+    try:
+        return encode_record(base, RecordType.END, payload)
+    except ValueError:
+        return b""
+
+
+def decode(data: bytes) -> Content | None:
+    """Everything whole in a file; None if not even the header is. Raises ContainerError."""
+    head = decode_head(data)
+    if head is None:
+        return None
+    body = data[head.size :]
+    found = scan(body, head.base)
+    content = Content(head, torn=len(body) - found.tail)
+    content.damage = [(start + head.size, end + head.size) for start, end in found.damage]
+    for record in found.records:
+        if record.type == RecordType.END:
+            content.index = _index(body[record.payload_at : record.end])
+        else:
+            content.records.append((record.type, record.payload_at + head.size, record.end + head.size))
+    return content
+
+
+def payloads(data: bytes, content: Content) -> Iterator[tuple[RecordType, bytes]]:
+    """The messages of a file, in order, as they were received."""
+    for type, start, end in content.records:
+        yield type, data[start:end]
+
+
+def _index(payload: bytes) -> LaneRanges | None:
+    try:
+        return LaneRanges.from_json(json.loads(payload)["lanes"])
+    except (ValueError, KeyError, TypeError):
+        return None

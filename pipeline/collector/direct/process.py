@@ -1,0 +1,116 @@
+"""The process: a collector that keeps what it is sent in files of its own, on HDFS or on this machine."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.runtime.exposure import Unprotected
+from artimon.runtime.health import Publish, unpublished
+from artimon.runtime.process_options import Health, Insecure, ListenHost, ListenPort, Option, Zookeeper
+from artimon.runtime.zookeeper import zookeeper_client
+from pipeline.collector.collector import HEALTH_S, Collector, CollectorId, server_of
+from pipeline.collector.direct.names import Scheme, stream_name
+from pipeline.collector.direct.roll import RollConfig
+from pipeline.collector.direct.stream import Stream
+from pipeline.collector.direct.stream_broker import DirectBroker
+from pipeline.collector.direct.sweep import GRACE_S, SWEEP_FAILURES, Sweeper
+from pipeline.collector.service import Service
+from pipeline.rolling.store import open_store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectConfig:
+    """`folder`: hdfs://HOST:PORT/folder or file:///folder. `scan_s`: how often to look for what dead collectors left,
+    0: for twice the time of a roll. `stop_s`: how long a stop may take to finish the file."""
+
+    id: CollectorId
+    zookeeper: Zookeeper
+    folder: Annotated[
+        str,
+        Option(
+            "With --store hdfs: hdfs://HOST:PORT/folder, or file:///folder.",
+            place=lambda place: f"{place.hdfs}/artimon/batches",
+        ),
+    ]
+    scheme: Annotated[
+        Scheme, Option("With --store hdfs: acked when its file is closed, or when its durable length covers it.")
+    ] = Scheme.ROLL
+    roll: RollConfig = field(default_factory=RollConfig)
+    host: ListenHost = "127.0.0.1"
+    port: ListenPort = 0
+    insecure: Insecure = False
+    health: Health = None
+    topic_prefix: str = "artimon"
+    scan_s: float = 0.0
+    grace_s: float = GRACE_S
+    sync_s: float = 1.0
+    stop_s: float = 10.0
+
+
+def run_direct_collector(
+    config: DirectConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
+) -> None:
+    """Serve until `stop`; raises OSError if the port is taken, ValueError for a folder that is none. The store and
+    ZooKeeper may come, go and come back."""
+    store = open_store(config.folder)
+    zookeeper = zookeeper_client(config.zookeeper)
+
+    def begin(changed: Callable[[], None]) -> Stream:
+        name = stream_name(config.id, clock.now_ms(), random.getrandbits(32))
+        topic = f"{config.topic_prefix}.samples"
+        return Stream(store, name, topic, clock, changed, config.scheme, config.roll, config.sync_s)
+
+    broker = DirectBroker(store, config.topic_prefix, zookeeper, begin, clock)
+    collector = Collector(broker, config.topic_prefix, clock)
+    try:
+        service = Service(server_of(collector, config), config, zookeeper, clock, publish, store=store.uri)
+    except (OSError, Unprotected):
+        broker.close(0.0)
+        raise
+    log.info("collector %s writes to %s", config.id, store.uri)
+
+    def own() -> dict[str, Collection[str]]:
+        return {broker.stream.name: broker.stream.in_use()}
+
+    sweeper = Sweeper(store, zookeeper, config.id, own, clock, config.grace_s)
+    sweeping = threading.Thread(
+        target=_sweep, args=(sweeper, config.scan_s or 2 * config.roll.seconds, stop, clock), name="sweep", daemon=True
+    )
+    try:
+        sweeping.start()
+        _watch(collector, broker, service, stop, clock)
+    finally:
+        service.stop(partial(broker.close, config.stop_s))
+
+
+def _watch(collector: Collector, broker: DirectBroker, service: Service, stop: threading.Event, clock: Clock) -> None:
+    """Agents are told of this collector once positions may be given out."""
+    registering = False
+    while not stop.is_set():
+        broker.renew()
+        if not registering and not broker.starting:
+            service.registration.start()
+            registering = True
+        state = "ok" if registering else "starting"
+        service.tell(state, [broker.problem], **collector.figures(), direct=broker.figures())
+        clock.wait(stop, HEALTH_S if registering else 0.1)
+
+
+def _sweep(sweeper: Sweeper, every_s: float, stop: threading.Event, clock: Clock) -> None:
+    """Until `stop`."""
+    while not clock.wait(stop, every_s):
+        try:
+            sweeper.turn()
+        except SWEEP_FAILURES as error:
+            log.warning("sweep: %s: %s", type(error).__name__, error)
+        except Exception:  # what is left behind would stay for ever
+            log.exception("sweep")

@@ -1,0 +1,124 @@
+"""Publishes in ZooKeeper how far each stream is durable, where agents look for their acks (`/artimon/acks/<stream>`).
+
+A stream's node is made before the first answer is given, and has one writer: every change names the version that it
+saw, so whoever took a stream over is never written over, and its former owner learns that it lost it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from artimon.model.acks import AckState
+from artimon.model.clock import Clock
+from artimon.model.znode import read_table
+from artimon.runtime.partition_counts import ACKS_PATH
+from artimon.runtime.watcher import LOST, Watcher
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 10.0
+LEAST_S = 0.1
+CALL_S = 5.0
+
+
+class TakenOver(RuntimeError):
+    """Somebody else has the last word on this stream now."""
+
+
+def document(state: AckState, writer: str, closed: bool) -> bytes:
+    """What the node holds: the state as agents read it, and who wrote it."""
+    return json.dumps({**json.loads(state.to_json()), "writer": writer, "closed": closed}).encode()
+
+
+class Node:
+    """The node of one stream. Not thread-safe."""
+
+    def __init__(self, client: KazooClient, stream: str, writer: str) -> None:
+        self._client, self._writer = client, writer
+        self._path = f"{ACKS_PATH}/{stream}"
+        self._version: int | None = None
+
+    def write(self, state: AckState, closed: bool = False) -> None:
+        """Raises TakenOver; `watcher.LOST` if it is not known whether the node says it now, ValueError if what it
+        says already cannot be read."""
+        data = document(state, self._writer, closed)
+        if self._version is None:
+            self._adopt(data)
+            return
+        try:
+            self._change(data, self._version)
+        except NoNodeError:  # ZooKeeper was wiped, or lost what it had
+            self._create(data)
+
+    def _adopt(self, data: bytes) -> None:
+        """Make the node, or find that an earlier try of ours made it."""
+        try:
+            found, stat = self._client.get_async(self._path).get(timeout=CALL_S)
+        except NoNodeError:
+            self._create(data)
+            return
+        if read_table(found).get("writer") != self._writer:
+            raise TakenOver(self._path)
+        self._change(data, stat.version)
+
+    def _change(self, data: bytes, version: int) -> None:
+        self._version = None  # unknown until the answer is here
+        try:
+            self._version = self._client.set_async(self._path, data, version).get(timeout=CALL_S).version
+        except BadVersionError:
+            raise TakenOver(self._path) from None
+
+    def _create(self, data: bytes) -> None:
+        try:
+            self._client.create_async(self._path, data, makepath=True).get(timeout=CALL_S)
+            self._version = 0
+        except NodeExistsError:
+            raise TakenOver(self._path) from None
+
+
+class Publisher(Watcher):
+    """Publishes `state()` when woken, every 10 s, and once more at the end; calls `taken` when the stream was taken
+    over, and publishes nothing more then."""
+
+    def __init__(
+        self, client: KazooClient, state: Callable[[], AckState], stream: str, taken: Callable[[], None], clock: Clock
+    ) -> None:
+        super().__init__(client, f"acks {stream}", EVERY_S)
+        self._state, self._taken, self._clock = state, taken, clock
+        self._node = Node(client, stream, stream)
+        self._lost = False
+        self.published = threading.Event()
+        """Set once the node is there: from then on positions may be given out."""
+        self.problem = "not yet published"
+
+    def _look(self) -> None:
+        self._publish(closed=False)
+        self._clock.wait(self._stop, LEAST_S)
+
+    def _leave(self) -> None:
+        """The last word, if ZooKeeper answers."""
+        if not self._lost:
+            self._publish(closed=True)
+
+    def _publish(self, closed: bool) -> None:
+        if not self._client.connected:
+            self.problem = "ZooKeeper is not reachable: files are written, acks wait"
+            return
+        try:
+            self._node.write(self._state(), closed)
+            self.published.set()
+            self.problem = ""
+        except TakenOver as error:
+            log.error("%s was taken over: a new stream is begun", error)
+            self.problem = "taken over"
+            self._lost = True
+            self._stop.set()
+            self._taken()
+        except (*LOST, ValueError) as error:
+            self.problem = f"acks are not published: {type(error).__name__} {error}"

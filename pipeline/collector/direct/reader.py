@@ -1,0 +1,125 @@
+"""Reads back what collectors wrote to a folder: every batch once, by identity, whatever was sent again, cut off or
+damaged on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from artimon.model.batch import BatchError, BatchHeader, BatchKind, Samples, SeriesBlock
+from artimon.model.codec import decode_samples, decode_series, verify
+from artimon.model.ranges import LaneRanges
+from pipeline.collector.direct.container import ContainerError, decode, payloads
+from pipeline.collector.direct.names import DATA, OPEN, SERIES, Scheme, parse_final, parse_under_way
+from pipeline.rolling.store import Store
+
+
+class Found(NamedTuple):
+    """A batch and the bytes that travelled."""
+
+    header: BatchHeader
+    data: bytes
+
+
+@dataclass(slots=True)
+class Report:
+    """What a reading met. `lanes`: numbers of all batches that were found."""
+
+    files: int = 0
+    batches: int = 0
+    samples: int = 0
+    bytes: int = 0
+    repeats: int = 0
+    open_files: int = 0
+    lanes: LaneRanges = field(default_factory=LaneRanges)
+    damaged: list[str] = field(default_factory=list)
+    """Which bytes of which file could not be read. What was acked and stands there is lost."""
+
+
+class Reader:
+    """One reading of a folder; `report` is complete when it has ended. Holds one file at a time, 64 MiB as a rule."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.report = Report()
+
+    def batches(self) -> Iterator[Found]:
+        """Every batch of samples or events once, file by file, those of a file in the order in which they came. Raises
+        StoreError."""
+        seen = self.report.lanes
+        for path in self.files():
+            for data in self._messages(path):
+                try:
+                    header = verify(data)
+                except BatchError as error:
+                    self.report.damaged.append(f"{path}: {error}")
+                    continue
+                if not seen.add(header.id.lane_id, header.id.sequence):
+                    self.report.repeats += 1
+                    continue
+                self.report.batches += 1
+                self.report.samples += header.rows
+                self.report.bytes += len(data)
+                yield Found(header, data)
+
+    def samples(self) -> Iterator[tuple[BatchHeader, Samples]]:
+        """The rows of every batch of samples, once."""
+        for header, data in self.batches():
+            if header.kind == BatchKind.SAMPLES:
+                try:
+                    yield header, decode_samples(header, data)
+                except BatchError as error:
+                    self.report.damaged.append(str(error))
+
+    def blocks(self) -> dict[tuple[str, int], SeriesBlock]:
+        """The newest announcement of each (source, block): what the series of the samples are called."""
+        newest: dict[tuple[str, int], SeriesBlock] = {}
+        for file in self._store.listing(SERIES):
+            for data in self._messages(file.path):
+                try:
+                    block = decode_series(verify(data), data)
+                except BatchError as error:
+                    self.report.damaged.append(f"{file.path}: {error}")
+                    continue
+                key = block.source, block.block
+                if key not in newest or newest[key].version < block.version:
+                    newest[key] = block
+        return newest
+
+    def files(self) -> Iterator[str]:
+        """Closed files, oldest hour first, then what is still being written under scheme `length`."""
+        for hour in self._store.listing(DATA):
+            yield from (file.path for file in self._store.listing(hour.path) if parse_final(file.path))
+        for file in self._store.listing(OPEN):
+            under_way = parse_under_way(file.path)
+            if under_way is not None and under_way.scheme is Scheme.LENGTH:
+                self.report.open_files += 1
+                yield file.path
+
+    def _messages(self, path: str) -> Iterator[bytes]:
+        data = self._store.read(path)
+        self.report.files += 1
+        try:
+            content = decode(data)
+        except ContainerError as error:
+            self.report.damaged.append(f"{path} {error}")
+            return
+        if content is None:
+            if parse_under_way(path) is None:
+                self.report.damaged.append(f"{path} is cut off within its header")
+            return
+        self._note_damage(path, len(data), content.damage, content.torn)
+        for _, payload in payloads(data, content):
+            yield payload
+
+    def _note_damage(self, path: str, size: int, damage: list[tuple[int, int]], torn: int) -> None:
+        self.report.damaged += [f"{path}: bytes {start} to {end}" for start, end in damage]
+        closed = parse_final(path)
+        if closed is None:
+            return
+        length = closed.end - closed.base
+        if size < length:
+            self.report.damaged.append(f"{path} has {size} bytes, its name says {length}")
+        elif torn and size > length:  # one without an index was taken from a dead writer: its end was never acked
+            self.report.damaged.append(f"{path}: its last {torn} bytes")

@@ -1,0 +1,207 @@
+"""Which batch stands where, when a file is rolled, and what may be acked. Pure: no I/O, no clock, no threads.
+
+Two schemes share it. *roll*: a file's batches are durable once it is closed and has its final name; they die with a
+file that fails. *length*: a batch is answered with its future offset, and is durable once the durable length of its
+file lies beyond it. Either way agents compare the offset they hold with what is published (model.acks): `until`,
+below which everything is durable or named lost, and the ranges that were lost.
+
+A batch never lies over two files, so a file that fails loses whole batches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Annotated
+
+from artimon.model.acks import END_OF_LOG, PartitionState
+from artimon.runtime.process_options import MiB, Option, in_seconds
+from pipeline.collector.direct.names import Scheme
+
+MAX_LOST = 500
+"""Ranges after which a stream is worn: another one must be begun, and this one closed. They are never forgotten."""
+
+
+class Step(Enum):
+    """What became of a file."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RollConfig:
+    """When a file is full: at the first of these. `held_bytes`: what may wait for the store in memory."""
+
+    bytes: Annotated[int, Option("A file is closed at this size.", "--roll-mib", 1, 1024, unit=MiB)] = 64 * MiB
+    count: int = 200_000
+    seconds: Annotated[float, in_seconds("A file is closed after this time.", "--roll")] = 30.0
+    held_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class RollFile:
+    """Bytes [base, base + length) of the stream. `written` have left memory; `durable` the store holds for certain."""
+
+    base: int
+    head: int
+    """Bytes of its header, which count."""
+    opened: float
+    length: int = 0
+    count: int = 0
+    written: int = 0
+    durable: int = 0
+    step: Step = Step.OPEN
+    why: str = ""
+
+    @property
+    def end(self) -> int:
+        return self.base + self.length
+
+
+@dataclass(slots=True)
+class RollCore:
+    """One stream. Invariants: files follow one another without gaps; at most the last one is OPEN; `until` never falls,
+    and below it every byte is durable or in `lost`; at or above it nothing is acked."""
+
+    scheme: Scheme
+    config: RollConfig = field(default_factory=RollConfig)
+    files: deque[RollFile] = field(default_factory=deque)
+    """Those that are not settled yet, oldest first."""
+    until: int = 0
+    end: int = 0
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    closed: bool = False
+    rolls: int = 0
+    failed_rolls: int = 0
+
+    @property
+    def current(self) -> RollFile | None:
+        """The file that takes batches."""
+        return self.files[-1] if self.files and self.files[-1].step is Step.OPEN else None
+
+    @property
+    def held(self) -> int:
+        """Bytes that wait in memory for the store."""
+        return sum(file.length - file.written for file in self.files if file.step in (Step.OPEN, Step.CLOSING))
+
+    @property
+    def worn(self) -> bool:
+        """Too much was lost: begin another stream."""
+        return self.closed or len(self.lost) >= MAX_LOST
+
+    def refuse(self, size: int) -> str:
+        """Why a record of `size` bytes is not taken now, "" if it is."""
+        if self.closed:
+            return "closed"
+        held = self.held
+        if held and held + size > self.config.held_bytes:
+            return f"{held} bytes wait for the store, at most {self.config.held_bytes}"
+        return ""
+
+    def place(self, size: int, head: int, now: float) -> tuple[RollFile, int]:
+        """The file that takes a record of `size` bytes, and the offset of its last byte. `head`: the length that the
+        header of a new file would have. Precondition: `refuse` had nothing against it."""
+        file = self.current
+        if file is not None and self.full(now, size):
+            self.roll()
+            file = None
+        if file is None:
+            file = RollFile(self.end, head, now, head)
+            self.files.append(file)
+        file.length += size
+        file.count += 1
+        self.end = file.end
+        return file, self.end - 1
+
+    def full(self, now: float, size: int = 0) -> bool:
+        """Whether the current file takes no record of `size` bytes any more."""
+        file, config = self.current, self.config
+        if file is None:
+            return False
+        return (
+            file.length + size > max(config.bytes, file.head + size)
+            or file.count >= config.count
+            or now - file.opened >= config.seconds
+        )
+
+    def due(self) -> float | None:
+        """When the current file must be rolled whatever comes; None if there is none."""
+        return None if self.current is None else self.current.opened + self.config.seconds
+
+    def roll(self) -> RollFile | None:
+        """End the current file: what is placed from now on goes to the next one."""
+        file = self.current
+        if file is not None:
+            file.step = Step.CLOSING
+        return file
+
+    def wrote(self, file: RollFile, size: int) -> None:
+        """So many more bytes of it have left memory."""
+        file.written += size
+
+    def reached(self, file: RollFile, length: int) -> None:
+        """The store holds the first `length` bytes of the file for certain. Under `roll` that acks nothing."""
+        if self.scheme is Scheme.LENGTH and file.step in (Step.OPEN, Step.CLOSING):
+            file.durable = max(file.durable, min(length, file.length))
+            self._settle()
+
+    def done(self, file: RollFile) -> None:
+        """Closed, and under its final name."""
+        if file.step is Step.CLOSING:
+            file.step, file.durable = Step.DONE, file.length
+            self.rolls += 1
+            self._settle()
+
+    def fail(self, file: RollFile, why: str) -> None:
+        """It will not be finished: what it holds beyond `durable` is lost, and acks nothing."""
+        if file.step in (Step.OPEN, Step.CLOSING):
+            file.step, file.why = Step.FAILED, why
+            self.failed_rolls += 1
+            self._settle()
+
+    def close(self, why: str) -> None:
+        """Nothing more will be written: what is not durable now is lost."""
+        for file in list(self.files):
+            self.fail(file, why)
+        self.closed = True
+        self.lost.append((self.until, END_OF_LOG))
+
+    def state(self) -> PartitionState:
+        """What agents are to know. Everything that was placed before this call lies below `log_end`."""
+        return PartitionState(self.until, 0, self.end, tuple(self.lost))
+
+    def oldest(self) -> float | None:
+        """When the oldest file that is not settled was begun."""
+        return self.files[0].opened if self.files else None
+
+    def _settle(self) -> None:
+        """Move `until` over everything whose fate is known."""
+        while self.files and self.files[0].step in (Step.DONE, Step.FAILED):
+            file = self.files.popleft()
+            if file.durable < file.length:
+                self._lose(file.base + file.durable, file.end)
+            self.until = max(self.until, file.end)
+        if self.files:
+            self.until = max(self.until, self.files[0].base + self.files[0].durable)
+
+    def _lose(self, start: int, end: int) -> None:
+        if self.lost and self.lost[-1][1] == start:
+            start, _ = self.lost.pop()
+        self.lost.append((start, end))
+
+
+def settle_dead(state: PartitionState, files: list[tuple[int, int]]) -> PartitionState:
+    """The last word on a stream whose writer is gone: `state` is what it published last, `files` the [base, end) of all
+    its finished files. What no file holds from `until` on is lost, to the end of all offsets."""
+    lost, cursor = list(state.lost), state.until
+    for base, end in sorted(files):
+        if end <= cursor:
+            continue
+        if base > cursor:
+            lost.append((cursor, base))
+        cursor = end
+    return PartitionState(cursor, 0, max(cursor, state.log_end), (*lost, (cursor, END_OF_LOG)))

@@ -1,0 +1,376 @@
+"""Drives one stream: batches wait in memory, one thread writes them to files, others close those that are full.
+
+Closing takes half a second on HDFS whatever the size, so the next file is written meanwhile. Nobody who hands over
+batches ever waits for the store: what does not fit into memory is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from artimon.model.acks import AckState, Position
+from artimon.model.batch import BatchHeader, BatchId
+from artimon.model.clock import Clock
+from artimon.model.ranges import LaneRanges
+from pipeline.collector.direct.container import encode_head, encode_index, frame, framed_bytes
+from pipeline.collector.direct.names import Final, Scheme, UnderWay, final_path
+from pipeline.collector.direct.roll import RollConfig, RollCore, RollFile, Step
+from pipeline.link.timer import backoff
+from pipeline.rolling.rolling_file import RollingFile
+from pipeline.rolling.store import Store, StoreError
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES = 1024 * 1024
+CLOSERS, MAX_CLOSING = 2, 4
+OPEN_S = 60.0
+"""After so long without getting its file opened a stream gives the file up, so that agents turn to other collectors."""
+_IDLE_S = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _Handle:
+    """What belongs to one file while it is written. Owner: the writer thread, then one closer."""
+
+    file: RollFile
+    place: UnderWay
+    opened_ms: int
+    writing: RollingFile | None = None
+    lanes: LaneRanges = field(default_factory=LaneRanges)
+    count: int = 0
+    begun: bool = False
+    """Its header is written."""
+    synced_at: float = 0.0
+
+
+class Stream:
+    """Construct, `start`, `put`, `stop`. `changed` is called, from any thread and under no lock, whenever `state` may
+    have changed.
+
+    Locks: `_cond` guards the core and the queue; no I/O under it. Threads: one writes, two close; each ends with the
+    stream, and a call into the store that hangs is left behind at its deadline."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        topic: str,
+        clock: Clock,
+        changed: Callable[[], None],
+        scheme: Scheme = Scheme.ROLL,
+        config: RollConfig | None = None,
+        sync_s: float = 1.0,
+        open_s: float = OPEN_S,
+    ) -> None:
+        self.name, self.topic, self.scheme = name, topic, scheme
+        self._store, self._clock, self._changed, self._sync_s = store, clock, changed, sync_s
+        self._open_s = open_s
+        self._core = RollCore(scheme, config or RollConfig())
+        self._cond = threading.Condition()
+        self._queue: deque[tuple[RollFile, BatchId, bytes]] = deque()
+        self._handles: dict[RollFile, _Handle] = {}
+        self._closing: deque[_Handle] = deque()
+        self._at_closers: list[_Handle] = []
+        self._stopping = self._ended = False
+        self._failures, self._again_at = 0, 0.0
+        self.problem = ""
+        """What the store said last, "" once it works again. Until `_again_at` nothing is taken."""
+        names = ["write", *(f"close {n}" for n in range(CLOSERS))]
+        runs = [self._write_all, *[self._close_all] * CLOSERS]
+        self._threads = [
+            threading.Thread(target=r, name=f"{n} {name}", daemon=True) for n, r in zip(names, runs, strict=True)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, batches: Sequence[tuple[BatchHeader, bytes]]) -> list[Position | str]:
+        """Where each will stand, or why it is not taken. Never waits. Once one is refused so is the rest: a lane stays
+        in order."""
+        results: list[Position | str] = []
+        refused = ""
+        with self._cond:
+            for header, data in batches:
+                refused = refused or self._refuse(len(data))
+                results.append(refused or self._place(header.id, data))
+            self._cond.notify_all()
+        return results
+
+    def state(self) -> AckState:
+        """What agents compare with the positions that `put` gave."""
+        with self._cond:
+            partition = self._core.state()
+        return AckState(self._store.uri, self.topic, self.name, self._clock.now_ms(), {0: partition})
+
+    @property
+    def worn(self) -> bool:
+        """A new stream must be begun in its place."""
+        with self._cond:
+            return self._core.worn
+
+    def in_use(self) -> set[str]:
+        """Names of the files that are being written or closed."""
+        with self._cond:
+            handles = (*self._handles.values(), *self._closing, *self._at_closers)
+            return {handle.place.name for handle in handles}
+
+    def roll(self) -> None:
+        """End the current file now."""
+        with self._cond:
+            self._core.roll()
+            self._cond.notify_all()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Finish what waits if that takes no longer than `timeout_s`; what is not durable then is lost, as `state`
+        says. Always returns in time."""
+        with self._cond:
+            self._stopping = True
+            self._core.roll()
+            self._cond.notify_all()
+            self._cond.wait_for(lambda: not self._core.files or self._core.closed, timeout_s)
+        self.fence("stopped")
+
+    def fence(self, why: str) -> None:
+        """Give everything up that is not durable."""
+        with self._cond:
+            if not self._core.closed:
+                self._core.close(why)
+            self._stopping = self._ended = True
+            self._cond.notify_all()
+        self._changed()
+
+    def figures(self) -> dict[str, Any]:
+        """Counts for health."""
+        with self._cond:
+            core, oldest = self._core, self._core.oldest()
+            age = 0 if oldest is None else int((self._clock.monotonic() - oldest) * 1000)
+            return {
+                "stream": self.name,
+                "until": core.until,
+                "end": core.end,
+                "waiting_bytes": core.held,
+                "open_files": len(core.files),
+                "rolls": core.rolls,
+                "failed_rolls": core.failed_rolls,
+                "lost_ranges": len(core.lost),
+                "oldest_open_ms": age,
+            }
+
+    def _refuse(self, size: int) -> str:
+        """Under `_cond`."""
+        if self._stopping:
+            return "store: the collector ends"
+        if self.problem and self._clock.monotonic() < self._again_at:
+            return f"store: {self.problem}"
+        why = self._core.refuse(framed_bytes(size))
+        return f"full: {why}" if why else ""
+
+    def _place(self, id: BatchId, data: bytes) -> Position:
+        """Under `_cond`."""
+        head = len(encode_head(self.name, 0))
+        file, at = self._core.place(framed_bytes(len(data)), head, self._clock.monotonic())
+        if file not in self._handles:
+            place = UnderWay(self.name, file.base, self.scheme)
+            self._handles[file] = _Handle(file, place, self._clock.now_ms())
+        self._queue.append((file, id, data))
+        return Position(self._store.uri, self.name, 0, at)
+
+    # the writer
+
+    def _write_all(self) -> None:
+        while True:
+            try:
+                if not self._turn():
+                    return
+            except Exception:  # a writer that dies would hold everything for ever
+                log.exception("stream %s", self.name)
+                self.fence("a defect of the program")
+
+    def _turn(self) -> bool:
+        """One step; False at the end."""
+        with self._cond:
+            handle, chunk = self._next()
+            if handle is None:
+                if self._ended:
+                    return False
+                self._cond.wait(self._idle_s())
+                return True
+        if handle.writing is None and not self._open(handle):
+            return True
+        if chunk or not handle.begun:
+            self._write(handle, chunk)
+        self._sync(handle)
+        self._hand_over(handle)
+        return True
+
+    def _next(self) -> tuple[_Handle | None, list[tuple[BatchId, bytes]]]:
+        """Under `_cond`: the oldest file that needs something, and what it is to write next."""
+        if self._core.full(self._clock.monotonic()):
+            self._core.roll()
+        while self._queue and self._queue[0][0].step is Step.FAILED:
+            self._queue.popleft()
+        handle = next(iter(self._handles.values()), None)  # dicts keep the order: the oldest file
+        if handle is None or self._ended or len(self._closing) + len(self._at_closers) >= MAX_CLOSING:
+            return None, []
+        if handle.file.step is Step.FAILED:
+            self._drop(handle)
+            return self._next()
+        chunk = self._chunk(handle) if handle.writing is not None else []
+        needed = handle.writing is None or chunk or handle.file.step is Step.CLOSING or self._sync_due(handle)
+        return (handle, chunk) if needed else (None, [])
+
+    def _chunk(self, handle: _Handle) -> list[tuple[BatchId, bytes]]:
+        chunk: list[tuple[BatchId, bytes]] = []
+        size = 0
+        while self._queue and self._queue[0][0] is handle.file and size < CHUNK_BYTES:
+            _, id, data = self._queue.popleft()
+            chunk.append((id, data))
+            size += len(data)
+        return chunk
+
+    def _idle_s(self) -> float:
+        due = self._core.due()
+        wait = _IDLE_S if due is None else min(_IDLE_S, max(0.0, due - self._clock.monotonic()))
+        return min(wait, self._sync_s) if self.scheme is Scheme.LENGTH else wait
+
+    def _open(self, handle: _Handle) -> bool:
+        """Make the file; while that does not work its batches stay in memory, for nothing of it was written."""
+        try:
+            writing = RollingFile(self._store, handle.place.path)
+        except StoreError as error:  # a file that it made all the same is swept away later
+            log.warning("stream %s: %s", self.name, error)
+            with self._cond:
+                pause = self._trouble(str(error))
+                handle.place = handle.place._replace(attempt=handle.place.attempt + 1)
+                if self._clock.monotonic() - handle.file.opened > self._open_s:
+                    self._fail(handle, str(error))
+                self._cond.wait_for(lambda: self._ended, pause)
+            self._changed()
+            return False
+        handle.writing, handle.synced_at = writing, self._clock.monotonic()
+        return True
+
+    def _write(self, handle: _Handle, chunk: list[tuple[BatchId, bytes]]) -> None:
+        base = handle.file.base
+        parts = [frame(base, data) for _, data in chunk]
+        if not handle.begun:
+            parts.insert(0, encode_head(self.name, base))
+        data = b"".join(parts)
+        try:
+            if handle.writing is not None and data:
+                handle.writing.write(data)
+        except StoreError as error:
+            self._failed(handle, error)
+            return
+        handle.begun = True
+        for id, _ in chunk:
+            handle.lanes.add(id.lane_id, id.sequence)
+        handle.count += len(chunk)
+        with self._cond:
+            self._core.wrote(handle.file, len(data))
+
+    def _sync_due(self, handle: _Handle) -> bool:
+        waits = self.scheme is Scheme.LENGTH and handle.file.written > handle.file.durable
+        return waits and self._clock.monotonic() - handle.synced_at >= self._sync_s
+
+    def _sync(self, handle: _Handle) -> None:
+        """Scheme `length`: make durable what was written, and ask the store how much that is."""
+        file, writing = handle.file, handle.writing
+        if writing is None or file.step is Step.FAILED or not self._sync_due(handle):
+            return
+        try:
+            length = writing.durable_length()
+        except StoreError as error:
+            self._failed(handle, error)
+            return
+        handle.synced_at = self._clock.monotonic()
+        with self._cond:
+            self._core.reached(file, length)
+            self._works()
+        self._changed()
+
+    def _hand_over(self, handle: _Handle) -> None:
+        with self._cond:
+            file = handle.file
+            if file.step is Step.CLOSING and file.written >= file.length:
+                self._handles.pop(file, None)
+                self._closing.append(handle)
+                self._cond.notify_all()
+
+    # the closers
+
+    def _close_all(self) -> None:
+        while True:
+            with self._cond:
+                self._cond.wait_for(lambda: self._closing or self._ended)
+                if not self._closing:
+                    return
+                handle = self._closing.popleft()
+                self._at_closers.append(handle)
+            try:
+                self._close(handle)
+            except Exception as error:  # a closer that dies would hold its file for ever
+                log.exception("stream %s", self.name)
+                self._failed(handle, error)
+            finally:
+                with self._cond:
+                    self._at_closers.remove(handle)
+                    self._cond.notify_all()
+
+    def _close(self, handle: _Handle) -> None:
+        """Index, close, final name: only then is the file done. Any failure on the way acks nothing."""
+        file, writing = handle.file, handle.writing
+        if writing is None or file.step is not Step.CLOSING:
+            return
+        try:
+            writing.write(encode_index(file.base, handle.lanes, handle.count))
+            writing.close()
+            final = final_path(Final(self.name, file.base, file.end), handle.opened_ms)
+            if self._ended:
+                raise StoreError("the stream was given up meanwhile")
+            writing.finish(final)
+        except StoreError as error:
+            self._failed(handle, error)
+            return
+        with self._cond:
+            self._core.done(file)
+            self._works()
+            self._cond.notify_all()
+        self._changed()
+
+    def _failed(self, handle: _Handle, error: Exception) -> None:
+        log.error("stream %s, file at %d: %s: its batches are sent again", self.name, handle.file.base, error)
+        with self._cond:
+            self._trouble(str(error))
+            self._fail(handle, str(error))
+        if handle.writing is not None:
+            handle.writing.abandon()
+        self._changed()
+
+    def _fail(self, handle: _Handle, why: str) -> None:
+        """Under `_cond`."""
+        self._core.fail(handle.file, why)
+        self._drop(handle)
+        self._cond.notify_all()
+
+    def _trouble(self, why: str) -> float:
+        """Under `_cond`: the store failed. Take nothing for a while, longer each time: agents that were told to send
+        again would come back at once."""
+        self._failures += 1
+        self.problem = why
+        pause = backoff(self._failures, 0.25, 15.0)
+        self._again_at = self._clock.monotonic() + pause
+        return pause
+
+    def _works(self) -> None:
+        """Under `_cond`."""
+        self._failures, self.problem = 0, ""
+
+    def _drop(self, handle: _Handle) -> None:
+        self._handles.pop(handle.file, None)

@@ -1,0 +1,135 @@
+"""What the collector writes to when there is no Kafka: batches go to the stream, announcements to files of their own.
+It has the face of pipeline/collector/broker.py, so one collector serves both."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo.client import KazooClient
+
+from artimon.model.acks import Position
+from artimon.model.batch import BatchHeader
+from artimon.model.clock import Clock
+from artimon.model.codec import parse_header
+from artimon.runtime.zookeeper import Registration
+from pipeline.collector.broker import DEADLINE_S, BrokerError, Message, TopicInfo
+from pipeline.collector.direct.announce import Announcements
+from pipeline.collector.direct.publish import Publisher
+from pipeline.collector.direct.stream import Stream
+from pipeline.rolling.store import Store
+
+OWNERS_PATH = "/artimon/direct"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A stream, who publishes it, and the node that says that its owner lives."""
+
+    stream: Stream
+    publisher: Publisher
+    owner: Registration
+    announcements: Announcements
+
+
+class DirectBroker:
+    """The stream that is being written, and the next one when that is worn or was taken over. Thread-safe.
+
+    Locks: `_lock` guards `_running`."""
+
+    def __init__(
+        self,
+        store: Store,
+        topic_prefix: str,
+        zookeeper: KazooClient,
+        begin: Callable[[Callable[[], None]], Stream],
+        clock: Clock,
+    ) -> None:
+        """`begin(changed)` makes a new stream."""
+        self._store, self._zookeeper, self._begin, self._clock = store, zookeeper, begin, clock
+        self._series_topic = f"{topic_prefix}.series"
+        self._lock = threading.Lock()
+        self._running = self._start()
+
+    def topic(self, name: str) -> TopicInfo:
+        """One partition, whose leader is this process. Raises BrokerError until positions may be given out."""
+        running = self._running
+        if not running.publisher.published.is_set():
+            raise BrokerError(f"stream {running.stream.name} waits for ZooKeeper: {running.publisher.problem}")
+        return TopicInfo(self._store.uri, name, uuid.UUID(int=0), {0: 0}, self._clock.monotonic())
+
+    def write(self, messages: Sequence[Message], deadline_s: float = DEADLINE_S) -> list[Position | str]:
+        """As `Broker.write`; but a position says only where a batch will stand, and is durable when the
+        published state says so."""
+        running = self._running
+        results: list[Position | str] = ["store: not tried"] * len(messages)
+        series = [n for n, message in enumerate(messages) if message.topic == self._series_topic]
+        batches: list[tuple[BatchHeader, bytes]] = []
+        places = []
+        for n, message in enumerate(messages):
+            if message.topic != self._series_topic:
+                batches.append((parse_header(message.value), message.value))
+                places.append(n)
+        for n, result in zip(places, running.stream.put(batches), strict=True):
+            results[n] = result
+        if series:
+            answers = running.announcements.put([messages[n].value for n in series], deadline_s)
+            for n, answer in zip(series, answers, strict=True):
+                results[n] = answer
+        return results
+
+    def renew(self) -> None:
+        """Begin a new stream if this one takes nothing more."""
+        if not self._running.stream.worn:
+            return
+        with self._lock:
+            old, self._running = self._running, self._start()
+        self._end(old, 1.0)
+
+    @property
+    def starting(self) -> bool:
+        """Whether no position may be given out yet."""
+        return not self._running.publisher.published.is_set()
+
+    @property
+    def stream(self) -> Stream:
+        return self._running.stream
+
+    @property
+    def problem(self) -> str:
+        """What a person should know, "" if there is nothing."""
+        return self._running.stream.problem or self._running.publisher.problem
+
+    def figures(self) -> dict[str, Any]:
+        return self._running.stream.figures()
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Finish the file if that takes no longer than `timeout_s`, and say the last word."""
+        self._end(self._running, timeout_s)
+
+    def _start(self) -> Running:
+        holder: list[Publisher] = []
+
+        def changed() -> None:
+            for publisher in holder:
+                publisher.wake()
+
+        stream = self._begin(changed)
+        publisher = Publisher(
+            self._zookeeper, stream.state, stream.name, lambda: stream.fence("taken over"), self._clock
+        )
+        holder.append(publisher)
+        owner = Registration(self._zookeeper, f"{OWNERS_PATH}/{stream.name}", self._store.uri.encode())
+        owner.start()
+        stream.start()
+        publisher.start()
+        return Running(stream, publisher, owner, Announcements(self._store, stream.name, self._clock))
+
+    @staticmethod
+    def _end(running: Running, timeout_s: float) -> None:
+        running.stream.stop(timeout_s)
+        running.publisher.stop(2.0)
+        running.owner.stop(1.0)

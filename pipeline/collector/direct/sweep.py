@@ -1,0 +1,209 @@
+"""Takes care of what collectors left behind: files that a dead writer was at, streams that nobody closed. Every
+collector does it; a lock in ZooKeeper gives each stream to one of them at a time.
+
+Under `length` the durable part of a dead writer's file is kept and becomes a file like any other; under `roll` a file
+that was not closed is set aside: nothing of it was acked, and agents send it again. Either way the last word on the
+stream follows: how far it is durable, and that all the rest is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from artimon.model.acks import AckState
+from artimon.model.clock import Clock
+from artimon.model.znode import read_table
+from artimon.runtime.partition_counts import ACKS_PATH
+from artimon.runtime.watcher import LOST
+from pipeline.collector.direct.names import (
+    ABORTED,
+    DATA,
+    OPEN,
+    SERIES_SUFFIX,
+    Final,
+    Scheme,
+    UnderWay,
+    hour_of,
+    parse_final,
+    parse_under_way,
+    series_stream,
+)
+from pipeline.collector.direct.publish import CALL_S, document
+from pipeline.collector.direct.roll import settle_dead
+from pipeline.collector.direct.stream_broker import OWNERS_PATH
+from pipeline.rolling.rolling_file import take_over
+from pipeline.rolling.store import Store, StoreError
+
+log = logging.getLogger(__name__)
+
+LOCKS_PATH = "/artimon/direct-sweeps"
+GRACE_S = 30.0
+"""A stream without an owner for so long is dead: three sessions."""
+KEEP_MS = 7 * 24 * 3600 * 1000
+"""How long the last word on a dead stream stays; an agent that is away longer sends again."""
+_BACK_MS = 24 * 3600 * 1000
+
+
+class Known(NamedTuple):
+    """The node of a stream."""
+
+    state: AckState
+    version: int
+    closed: bool
+
+
+@dataclass(slots=True)
+class Sweep:
+    """What one turn did."""
+
+    settled: list[str] = field(default_factory=list)
+    aborted: list[str] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+
+
+class Sweeper:
+    """`own` says which streams are this process's, with the names of the files that it is at. One thread calls
+    `turn`."""
+
+    def __init__(
+        self,
+        store: Store,
+        zookeeper: KazooClient,
+        writer: str,
+        own: Callable[[], dict[str, Collection[str]]],
+        clock: Clock,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._store, self._client, self._writer, self._own = store, zookeeper, writer, own
+        self._clock, self._grace_s = clock, grace_s
+        self._missing: dict[str, float] = {}
+        """Stream -> since when its owner has been missing."""
+
+    def turn(self) -> Sweep:
+        """Once. Raises `SWEEP_FAILURES`; what was not done is done at the next turn."""
+        done = Sweep()
+        known = self._known()
+        left: dict[str, list[UnderWay]] = {}
+        named: dict[str, list[str]] = {}
+        for found in self._store.listing(OPEN):
+            file = parse_under_way(found.path)
+            if file is not None:
+                left.setdefault(file.stream, []).append(file)
+            elif found.path.endswith(SERIES_SUFFIX):
+                named.setdefault(series_stream(found.path), []).append(found.path)
+        streams = {name for name, node in known.items() if not node.closed} | set(left) | set(named)
+        owners = set(self._children(OWNERS_PATH))
+        own = self._own()
+        now = self._clock.monotonic()
+        for name in [name for name in self._missing if name not in streams or name in owners]:
+            del self._missing[name]
+        for stream in sorted(streams):
+            if stream in own:
+                idle = [file for file in left.get(stream, []) if file.name not in own[stream]]
+                self._settle_all(idle, done)
+            elif stream not in owners and now - self._missing.setdefault(stream, now) >= self._grace_s:
+                for path in named.get(stream, ()):  # announcements that nobody was told are kept
+                    self._store.delete(path)
+                self._locked(stream, left.get(stream, []), known.get(stream), done)
+        self._forget_old(known, done)
+        return done
+
+    def _locked(self, stream: str, files: list[UnderWay], known: Known | None, done: Sweep) -> None:
+        """Take the stream over, unless another collector is at it."""
+        lock = f"{LOCKS_PATH}/{stream}"
+        try:
+            self._client.create_async(lock, self._writer.encode(), ephemeral=True, makepath=True).get(timeout=CALL_S)
+        except NodeExistsError:
+            return
+        try:
+            if self._settle_all(files, done) and known is not None and not known.closed:
+                self._close(stream, known, done)
+        finally:
+            self._client.delete_async(lock).get(timeout=CALL_S)
+
+    def _settle_all(self, files: list[UnderWay], done: Sweep) -> bool:
+        """True once none of them is being written any more, and each has its place."""
+        settled = [self._settle(file, done) for file in files]
+        return all(settled)
+
+    def _settle(self, file: UnderWay, done: Sweep) -> bool:
+        length = take_over(self._store, file.path)  # also stops a writer that only seemed dead
+        if length is None:
+            done.waiting.append(file.name)
+            return False
+        if file.scheme is Scheme.LENGTH and length:
+            final = Final(file.stream, file.base, file.base + length)
+            self._store.rename(file.path, f"{DATA}/{hour_of(self._clock.now_ms())}/{final.name}")
+            done.settled.append(final.name)
+        elif length:
+            self._store.rename(file.path, f"{ABORTED}/{hour_of(self._clock.now_ms())}/{file.name}")
+            done.aborted.append(file.name)
+        else:
+            self._store.delete(file.path)
+            done.aborted.append(file.name)
+        return True
+
+    def _close(self, stream: str, known: Known, done: Sweep) -> None:
+        """The last word. A node that changed since it was read belongs to a writer that lives after all."""
+        partition = known.state.partitions[0]
+        finals = self._finals(stream, known.state.time_ms)
+        last = settle_dead(partition, [(file.base, file.end) for file in finals])
+        state = AckState(known.state.cluster, known.state.topic, stream, self._clock.now_ms(), {0: last}, known.version)
+        try:
+            path = f"{ACKS_PATH}/{stream}"
+            self._client.set_async(path, document(state, self._writer, True), known.version).get(timeout=CALL_S)
+            done.closed.append(stream)
+            log.warning("stream %s of a dead collector: durable to %d, the rest is lost", stream, last.until)
+        except (BadVersionError, NoNodeError):
+            self._missing.pop(stream, None)
+
+    def _finals(self, stream: str, published_ms: int) -> list[Final]:
+        """Files of a stream that may hold what its last published state did not speak of yet."""
+        since = hour_of(max(0, published_ms - _BACK_MS))
+        files = []
+        for hour in self._store.listing(DATA):
+            if hour.folder and hour.path.rsplit("/", 1)[-1] >= since:
+                found = (parse_final(one.path) for one in self._store.listing(hour.path))
+                files += [file for file in found if file is not None and file.stream == stream]
+        return files
+
+    def _forget_old(self, known: dict[str, Known], done: Sweep) -> None:
+        for stream, node in known.items():
+            if node.closed and node.state.time_ms < self._clock.now_ms() - KEEP_MS:
+                try:
+                    self._client.delete_async(f"{ACKS_PATH}/{stream}", node.version).get(timeout=CALL_S)
+                    done.forgotten.append(stream)
+                except (BadVersionError, NoNodeError):
+                    pass
+
+    def _known(self) -> dict[str, Known]:
+        """Streams of this folder that ZooKeeper knows."""
+        known = {}
+        for name in self._children(ACKS_PATH):
+            try:
+                data, stat = self._client.get_async(f"{ACKS_PATH}/{name}").get(timeout=CALL_S)
+                parsed: dict[str, Any] = read_table(data)
+                state = AckState.from_json(data, stat.version)
+            except (NoNodeError, ValueError):
+                continue
+            if state.cluster == self._store.uri and 0 in state.partitions:
+                known[name] = Known(state, stat.version, bool(parsed.get("closed")))
+        return known
+
+    def _children(self, path: str) -> list[str]:
+        try:
+            return list(self._client.get_children_async(path).get(timeout=CALL_S))
+        except NoNodeError:
+            return []
+
+
+SWEEP_FAILURES = (StoreError, *LOST)
+"""What `turn` raises when it is to be tried again."""

@@ -1,0 +1,100 @@
+"""A collector on the network, whatever it writes to: it listens, agents are told of it, and it says how it is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from kazoo.client import KazooClient
+
+from artimon.model.clock import Clock
+from artimon.runtime.exposure import require_protection
+from artimon.runtime.health import HealthFile, Publish
+from artimon.runtime.settings import security
+from artimon.runtime.zookeeper import Registration, close_client
+from bookkeeper.rpc.framed_server import FramedServer
+from pipeline.link.endpoints import COLLECTORS_PATH
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def naming_address(who: str, host: str, port: int) -> Iterator[None]:
+    """An OSError in here says who cannot listen, and where."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"{who} cannot listen on {host}:{port}: {error.strerror}") from error
+
+
+class Place(Protocol):
+    """What the configuration of a collector says of where it is."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def insecure(self) -> bool: ...
+
+    @property
+    def health(self) -> Path | None: ...
+
+
+class Service:
+    """Listens from the beginning; agents are told of it from `registration.start()` on. `stop` ends all of it."""
+
+    def __init__(
+        self,
+        server: FramedServer,
+        place: Place,
+        zookeeper: KazooClient,
+        clock: Clock,
+        publish: Publish,
+        **more: str,
+    ) -> None:
+        """Starts `server` and `zookeeper`. `more`: what agents are told besides host and port. Raises OSError, which
+        names the port, if that is taken; Unprotected, if other machines reach it without authentication."""
+        self.id = place.id
+        self.warnings = require_protection(f"collector {place.id}", place.host, security(), insecure=place.insecure)
+        self.health = HealthFile(place.health, f"collector-{place.id}", clock, publish)
+        with naming_address(f"collector {place.id}", place.host, place.port):
+            self.port = server.start()
+        self._server, self._zookeeper = server, zookeeper
+        data = json.dumps({"host": place.host, "port": self.port, "pid": os.getpid(), **more}).encode()
+        self.registration = Registration(zookeeper, f"{COLLECTORS_PATH}/{place.id}", data)
+        log.info("collector %s serves on %s:%d", place.id, place.host, self.port)
+        zookeeper.start_async()
+
+    def tell(self, state: str, problems: Sequence[str], **figures: Any) -> None:
+        """Say how it is; of `problems` those that are not "". `figures` must be JSON."""
+        problem = ""
+        if self.registration.conflict:
+            problem = "another collector is registered under this id"
+        elif not self.registration.registered:
+            problem = "not registered in ZooKeeper: agents that start now do not find us"
+        self.health.write(
+            state,
+            problem,
+            port=self.port,
+            problems=[text for text in problems if text],
+            warnings=self.warnings,
+            **figures,
+        )
+
+    def stop(self, close: Callable[[], None]) -> None:
+        """`close` ends what it writes to: once no call comes any more, and while ZooKeeper is there still."""
+        self.registration.stop(2.0)
+        self._server.stop(2.0)
+        close()
+        close_client(self._zookeeper)

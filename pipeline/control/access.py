@@ -1,0 +1,91 @@
+"""Who may read and write our part of ZooKeeper: the platform alone, but for the place where applications register."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from kazoo.security import Permissions, make_acl, make_digest_acl
+
+from pipeline.control.tree import CALL_S
+
+ROOT, CONTEXTS = "/artimon", "/artimon/contexts"
+_LOOKED_AT = 32
+"""Nodes below the root that `is_open` asks about: there are about 20."""
+OPEN = (
+    "every client that reaches ZooKeeper may change its nodes (docs/security.md): set ARTIMON_ZOOKEEPER_AUTH for every "
+    "process and run `artimon config secure`"
+)
+
+
+def protect(client: KazooClient, digest: str, closed: bool = False) -> int:
+    """Give every node of ours to the user of `digest` (user:password), which the client must have shown; how many.
+    Applications that show nothing may register below /artimon/contexts, unless `closed`. Nodes made later by the
+    platform are its own from the start. Raises KazooException, KazooTimeoutError."""
+    user, _, password = digest.partition(":")
+    owner = make_digest_acl(user, password, all=True)
+    guests = make_acl("world", "anyone", read=True, create=True)
+    client.ensure_path(CONTEXTS, acl=[owner])
+    count = 0
+    for path in _walk(client, ROOT):
+        open_to_guests = not closed and (path == CONTEXTS or path.rpartition("/")[0] == CONTEXTS)
+        try:
+            client.set_acls_async(path, [owner, guests] if open_to_guests else [owner]).get(timeout=CALL_S)
+        except NoNodeError:
+            continue
+        count += 1
+    return count
+
+
+def is_owned(client: KazooClient, path: str, digest: str) -> bool:
+    """Return whether only the user of `digest` (user:password) may change the node or what stands below it. False for a
+    node that is not there. Raises KazooException, KazooTimeoutError."""
+    user, _, password = digest.partition(":")
+    owner = make_digest_acl(user, password, all=True).id
+    try:
+        acls, _ = client.get_acls_async(path).get(timeout=CALL_S)
+    except NoNodeError:
+        return False
+    writers = [acl.id for acl in acls if acl.perms & ~Permissions.READ]
+    return bool(writers) and all(one == owner for one in writers)
+
+
+def is_open(client: KazooClient) -> bool:
+    """Return whether everybody may change the root of our tree or a node directly below it, but for those of
+    applications. A few calls, for processes that look often. Raises KazooException, KazooTimeoutError."""
+    try:
+        names = client.get_children_async(ROOT).get(timeout=CALL_S)
+    except NoNodeError:
+        return False
+    paths = [ROOT, *(f"{ROOT}/{name}" for name in sorted(names)[:_LOOKED_AT])]
+    return any(_is_open(client, path) for path in paths if path != CONTEXTS)
+
+
+def open_nodes(client: KazooClient) -> list[str]:
+    """Nodes of ours, but for those of applications, that anybody may write or read."""
+    found = []
+    for path in _walk(client, ROOT):
+        if path == CONTEXTS or path.startswith(CONTEXTS + "/"):
+            continue
+        if _is_open(client, path, Permissions.ALL):
+            found.append(path)
+    return found
+
+
+def _is_open(client: KazooClient, path: str, perms: int = Permissions.ALL & ~Permissions.READ) -> bool:
+    try:
+        acls, _ = client.get_acls_async(path).get(timeout=CALL_S)
+    except NoNodeError:
+        return False
+    return any(acl.id.scheme == "world" and acl.perms & perms for acl in acls)
+
+
+def _walk(client: KazooClient, path: str) -> Iterator[str]:
+    yield path
+    try:
+        children = client.get_children_async(path).get(timeout=CALL_S)
+    except NoNodeError:
+        return
+    for name in sorted(children):
+        yield from _walk(client, f"{path}/{name}")

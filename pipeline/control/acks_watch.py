@@ -1,0 +1,108 @@
+"""The agent's eyes on ZooKeeper: collectors and ack states. Everything goes on with the last known state without it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from artimon.model.acks import AckState, Verdict, judge
+from artimon.runtime.partition_counts import ACKS_PATH
+from artimon.runtime.settings import zookeeper_auth
+from artimon.runtime.watcher import Watcher
+from pipeline.control.access import is_owned
+from pipeline.link.endpoints import COLLECTORS_PATH, Endpoint, parse_endpoint
+
+log = logging.getLogger(__name__)
+
+
+class Informed(Protocol):
+    """Who is told what ZooKeeper says: a sender, or a hand-over to another site."""
+
+    def update_collectors(self, found: dict[str, Endpoint]) -> None: ...
+
+    def sent(self) -> list[Any]: ...
+
+    def judged(self, verdict: Verdict[Any]) -> None: ...
+
+
+class Control(Watcher):
+    """Tells one sender which collectors there are, and what the acks say of what waits for one.
+
+    Precondition of `judge`: what waits is collected before the states are read."""
+
+    def __init__(self, client: KazooClient, sender: Informed, topic: str) -> None:
+        super().__init__(client, "control")
+        self._sender, self._topic = sender, topic
+        self._foreign = ""
+        """Acks that are not believed, and the remedy."""
+
+    def _look(self) -> None:
+        if not self._client.connected:
+            self.problem = "ZooKeeper is not reachable: going on with the last known collectors"
+            return
+        self._sender.update_collectors(self._find_collectors())
+        self._foreign = ""
+        self._follow_acks()
+        self.problem = self._foreign
+
+    def _find_collectors(self) -> dict[str, Endpoint]:
+        found = {}
+        for name in self._children(COLLECTORS_PATH):
+            try:
+                data, _ = self._client.get(f"{COLLECTORS_PATH}/{name}")
+                found[name] = parse_endpoint(data)
+            except NoNodeError:
+                continue
+            except ValueError as error:
+                log.warning("collector %s: %s", name, error)
+        return found
+
+    def _follow_acks(self) -> None:
+        waiting = self._sender.sent()
+        states = self._read_states()
+        if waiting and states:
+            verdict = judge(waiting, states, self._topic)
+            if verdict.acked or verdict.resend or verdict.looked:
+                self._sender.judged(verdict)
+
+    def _read_states(self) -> dict[str, AckState]:
+        states = {}
+        for topic_id in self._children(ACKS_PATH):
+            try:
+                data, stat = self._client.get(f"{ACKS_PATH}/{topic_id}", watch=self._on_event)
+                state = AckState.from_json(data, stat.version)
+            except NoNodeError:
+                continue
+            except ValueError as error:
+                log.error("%s/%s: %s", ACKS_PATH, topic_id, error)
+                continue
+            if state.topic_id == topic_id and self._may_count(topic_id):
+                states[topic_id] = state
+        return states
+
+    def _may_count(self, topic_id: str) -> bool:
+        path = f"{ACKS_PATH}/{topic_id}"
+        if is_believed(self._client, path):
+            return True
+        self._foreign = (
+            f"acks in {path} are not believed, since others may write them: set ARTIMON_ZOOKEEPER_AUTH for Spark and "
+            "run `artimon config secure`"
+        )
+        return False
+
+    def _children(self, path: str) -> list[str]:
+        try:
+            return list(self._client.get_children(path, watch=self._on_event))
+        except NoNodeError:
+            self._client.exists(path, watch=self._on_event)
+            return []
+
+
+def is_believed(client: KazooClient, path: str) -> bool:
+    """Return whether a node may decide that data is forgotten: a process with a user of ZooKeeper believes only nodes
+    that this user alone may write. Raises KazooException, KazooTimeoutError."""
+    digest = zookeeper_auth()
+    return not digest or is_owned(client, path, digest)

@@ -1,0 +1,120 @@
+"""Admission of documents and commands from ZooKeeper. Everybody may change numbers; everything else needs a proof.
+
+The proof is a signature if the agent has keys, else the access list of the node: only the ZooKeeper user that the agent
+itself shows may have written it. A document is also checked for what it names on this host, proof or not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kazoo.client import KazooClient
+
+from pipeline.control.access import is_owned
+from pipeline.control.commands import Command, CommandError
+from pipeline.control.decide import Layer, Proof
+from pipeline.control.document import ConfigError, Document, canonical, changes_only_numbers, parse
+from pipeline.control.signatures import BadSignature, Keys
+from pipeline.control.tree import COMMANDS, Version, config_path
+
+CONFIG_KIND, COMMAND_KIND = "config", "command"
+"""Kinds of what is signed: a signature of one never counts for the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Means by which an agent knows its operators: `keys` of signatures; `digest`: its own user:password of ZooKeeper.
+    With keys only signatures count."""
+
+    keys: Keys | None = None
+    digest: str = ""
+
+    @property
+    def remedy(self) -> str:
+        """Next step of the operator."""
+        if self.keys is not None:
+            return f"push it again with ARTIMON_CONFIG_KEYS set to the file of key {' or '.join(self.keys.secrets)}"
+        if self.digest:
+            return "run `artimon config secure`, then push it again with ARTIMON_ZOOKEEPER_AUTH set"
+        return "give the agent and the operator a key (`artimon config key`, ARTIMON_CONFIG_KEYS), then push it again"
+
+
+class Admission:
+    """`allowed(document)` raises ConfigError for what a pushed document must not name on this host."""
+
+    def __init__(self, trust: Trust, client: KazooClient, allowed: Callable[[Document], None]) -> None:
+        self._trust, self._client, self._allowed = trust, client, allowed
+
+    def layer(self, version: Version, known: Layer | None) -> Layer:
+        """Return the layer that a version makes over what is known of its scope. Raises ConfigError for one that is to
+        be kept out, and `watcher.LOST`."""
+        document, text = parse(version.document), canonical(version.document)
+        if known is not None and (known.stamp, known.text) == (version.stamp, text):
+            return known
+        old = {} if known is None else json.loads(known.text)
+        try:
+            by = self._proof(version)
+        except BadSignature as problem:
+            if not changes_only_numbers(old, version.document):
+                numbers = "it changes more than numbers"
+                raise ConfigError(f"{numbers}, and {problem}: {self._trust.remedy}") from None
+            layer = Layer(version.stamp, text, None if known is None else known.proof)
+        else:
+            layer = Layer(version.stamp, text, Proof(by, *version.stamp[1:], version.made_ms))
+        self._allowed(document)
+        return layer
+
+    def keep(self, layer: Layer) -> str:
+        """Return why a layer that is remembered must not run any more, "" if it may."""
+        if not is_vouched(layer):
+            return f"it changes more than numbers, and it has no proof: {self._trust.remedy}"
+        try:
+            if layer.stamp.scope != "file":
+                self._allowed(parse(json.loads(layer.text)))
+        except ConfigError as problem:
+            return str(problem)
+        return ""
+
+    def command(self, agent: str, command: Command) -> None:
+        """Raises CommandError for a command without a proof, and `watcher.LOST`."""
+        try:
+            if self._trust.keys is not None:
+                self._trust.keys.verify(COMMAND_KIND, signed_command(agent, command), command.signature)
+            else:
+                self._owner(f"{COMMANDS}/{agent}/{command.id}")
+        except BadSignature as problem:
+            remedy = self._trust.remedy.replace("push it", "give it")
+            raise CommandError(f"{problem}: {remedy}") from None
+
+    def _proof(self, version: Version) -> str:
+        """Return who vouches for a version. Raises BadSignature."""
+        if self._trust.keys is not None:
+            return f"key {self._trust.keys.verify(CONFIG_KIND, signed_version(version), version.signature)}"
+        path = config_path(version.stamp.scope)
+        return self._owner(path, f"{path}/{version.stamp.number:010d}")
+
+    def _owner(self, *paths: str) -> str:
+        digest = self._trust.digest
+        for path in paths:
+            if not digest or not is_owned(self._client, path, digest):
+                raise BadSignature("it is not signed" if not digest else f"others may write {path}")
+        return f"ZooKeeper user {digest.partition(':')[0]}"
+
+
+def is_vouched(layer: Layer) -> bool:
+    """Return whether a remembered layer has what it needs: a file of this host, a proof, or numbers alone."""
+    local = layer.stamp.scope == "file"
+    return local or layer.proof is not None or changes_only_numbers({}, json.loads(layer.text))
+
+
+def signed_version(version: Version) -> dict[str, object]:
+    """Return what a signature of a version covers: all of it, with its scope, lineage and number."""
+    told = {"made_ms": version.made_ms, "by": version.by, "note": version.note, "source": version.source}
+    return {**version.stamp._asdict(), "document": version.document, **told}
+
+
+def signed_command(agent: str, command: Command) -> dict[str, object]:
+    """Return what a signature of a command covers: all of it, with its agent and id."""
+    return {"agent": agent, "id": command.id, **command.content()}

@@ -1,0 +1,263 @@
+"""Desired against running: which configuration an agent uses, tries, or goes back to. Pure: no I/O, no clock.
+
+A new version is tried; it is *good* once it has run for PROBATION_S without a fault, and only then replaces the last
+good one. One that is refused, fails, or ends the process twice, is not tried again: a newer version is awaited.
+ZooKeeper that says nothing changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, NamedTuple
+
+from pipeline.control.document import Document, canonical, merge, parse
+
+PROBATION_S = 15.0
+ATTEMPTS = 2
+"""So often a process may end during a trial before that version counts as its cause."""
+
+
+class Stamp(NamedTuple):
+    """Which version of which scope ("group/default", "agent/web-7", "file"). Numbers grow within a lineage; a scope
+    that was made anew (ZooKeeper was wiped) has another lineage."""
+
+    scope: str
+    lineage: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.scope}@{self.number}"
+
+
+class Proof(NamedTuple):
+    """Newest version of a scope that a key or the owner of ZooKeeper's nodes vouches for. An unsigned version that
+    changes only numbers keeps the proof of the one below it."""
+
+    by: str
+    lineage: str
+    number: int
+    made_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One version of one scope; `text` is its document as canonical JSON. `proof`: None if only its
+    numbers count."""
+
+    stamp: Stamp
+    text: str
+    proof: Proof | None = None
+
+    @property
+    def proven(self) -> bool:
+        """Return True if the proof is of this version, not of one below it."""
+        return self.proof is not None and self.proof[1:3] == self.stamp[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Layers, the later ones over the earlier ones."""
+
+    layers: tuple[Layer, ...] = ()
+
+    @property
+    def key(self) -> tuple[tuple[Stamp, str], ...]:
+        """What makes two configurations the same: versions and texts (a file changes without a number)."""
+        return tuple((layer.stamp, layer.text) for layer in self.layers)
+
+    def document(self) -> Document:
+        """All layers as one. Raises ConfigError."""
+        return parse(merge(json.loads(layer.text) for layer in self.layers))
+
+    def __str__(self) -> str:
+        return " ".join(str(layer.stamp) for layer in self.layers) or "none"
+
+
+NONE = Configuration()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What an agent knows of its configuration; it stands on its disk, so that it starts without ZooKeeper.
+
+    Invariant: what runs is `trying` if there is one, else `good`."""
+
+    known: Mapping[str, Layer] = field(default_factory=dict)
+    """The newest version heard of each scope."""
+    good: Configuration = NONE
+    """The last that worked."""
+    trying: Configuration | None = None
+    attempts: int = 0
+    since: float = 0.0
+    """Monotonic seconds at which this process began to try."""
+    refused: Configuration | None = None
+    reason: str = ""
+    stale: str = ""
+    """What ZooKeeper said that is older than what is known."""
+
+    @property
+    def running(self) -> Configuration:
+        return self.trying if self.trying is not None else self.good
+
+
+class Act(Enum):
+    """What is to be done next."""
+
+    NOTHING = "nothing"
+    TRY = "try"
+    CONFIRM = "confirm"
+    GO_BACK = "go back"
+
+
+class Step(NamedTuple):
+    """`target`: what is to run afterwards."""
+
+    act: Act
+    target: Configuration = NONE
+    reason: str = ""
+
+
+def heard(state: State, found: Mapping[str, Layer]) -> State:
+    """Take the layers that the sources of configuration have now. A scope that is absent keeps what is known of it; a
+    version that `is_older` than the known one is not believed."""
+    known, stale = dict(state.known), []
+    for scope, layer in found.items():
+        old = known.get(scope)
+        if old is not None and is_older(layer, old):
+            stale.append(f"{layer.stamp} is older than the known version {_newest(layer, old)}")
+        else:
+            known[scope] = layer
+    return replace(state, known=known, stale="; ".join(stale))
+
+
+def is_older(layer: Layer, old: Layer) -> bool:
+    """Return whether `layer` is a replay of something older than `old`. Proven versions are compared with proven ones:
+    within a lineage by number, between lineages by the signed time. Unproven ones count within a lineage only."""
+    if layer.proven and layer.proof is not None:
+        if old.proof is None:
+            return False
+        if layer.stamp.lineage == old.proof.lineage:
+            return layer.stamp.number < old.proof.number
+        return layer.proof.made_ms <= old.proof.made_ms
+    return layer.stamp.lineage == old.stamp.lineage and layer.stamp.number < old.stamp.number
+
+
+def _newest(layer: Layer, old: Layer) -> int:
+    return old.proof.number if layer.proven and old.proof is not None else old.stamp.number
+
+
+def restricted(state: State, keep: Callable[[Layer], bool]) -> State:
+    """Return the state without the layers that `keep` refuses; a trial that loses a layer is ended."""
+    known = {scope: layer for scope, layer in state.known.items() if keep(layer)}
+    good = Configuration(tuple(layer for layer in state.good.layers if keep(layer)))
+    trying = state.trying if state.trying is None or all(map(keep, state.trying.layers)) else None
+    return replace(state, known=known, good=good, trying=trying, attempts=state.attempts if trying else 0)
+
+
+def wanted(state: State, scopes: Sequence[str]) -> Configuration:
+    """What is to run, by the scopes of this agent in their order."""
+    return Configuration(tuple(state.known[scope] for scope in scopes if scope in state.known))
+
+
+def next_step(state: State, scopes: Sequence[str], now: float, fault: str) -> Step:
+    """`fault`: what is wrong with what runs, "" if nothing."""
+    target = wanted(state, scopes)
+    refused = state.refused is not None and state.refused.key == target.key
+    if target.key != state.running.key and not refused:
+        if target.key == state.good.key:
+            return Step(Act.GO_BACK, state.good, "taken back")
+        return Step(Act.TRY, target)
+    if state.trying is None:
+        return Step(Act.NOTHING)
+    if fault:
+        return Step(Act.GO_BACK, state.good, fault)
+    if now - state.since >= PROBATION_S:
+        return Step(Act.CONFIRM, state.trying)
+    return Step(Act.NOTHING)
+
+
+def begun(state: State, target: Configuration, now: float) -> State:
+    """A trial is about to begin; to be on the disk before anything is changed."""
+    return replace(state, trying=target, attempts=1, since=now)
+
+
+def confirmed(state: State) -> State:
+    """The trial went well."""
+    return replace(state, good=state.running, trying=None, attempts=0, refused=None, reason="")
+
+
+def went_back(state: State, reason: str) -> State:
+    """The last good version runs again; the tried one is refused."""
+    return replace(state, trying=None, attempts=0, refused=state.trying or state.refused, reason=reason)
+
+
+def rejected(state: State, target: Configuration, reason: str) -> State:
+    """`target` could not even be tried; what runs goes on."""
+    return replace(state, refused=target, reason=reason)
+
+
+def restarted(state: State, now: float) -> State:
+    """The process began again, with what was on the disk."""
+    if state.trying is None:
+        return state
+    if state.attempts >= ATTEMPTS:
+        return went_back(state, f"the agent ended {state.attempts} times while it tried this version")
+    return replace(state, attempts=state.attempts + 1, since=now)
+
+
+# --- on the disk
+
+
+def to_json(state: State) -> dict[str, Any]:
+    """Plain values; `since` and `stale` belong to the process."""
+    layers = {layer.stamp.scope: _layer(layer) for layer in state.known.values()}
+    return {
+        "known": layers,
+        "good": _layers(state.good),
+        "trying": None if state.trying is None else _layers(state.trying),
+        "attempts": state.attempts,
+        "refused": None if state.refused is None else _layers(state.refused),
+        "reason": state.reason,
+    }
+
+
+def from_json(found: Mapping[str, Any]) -> State:
+    """Inverse of `to_json`. Raises ValueError, KeyError, TypeError."""
+    trying, refused = found["trying"], found["refused"]
+    known = [_parse_layer(one) for one in found["known"].values()]
+    return State(
+        {layer.stamp.scope: layer for layer in known},
+        _parse_layers(found["good"]),
+        None if trying is None else _parse_layers(trying),
+        int(found["attempts"]),
+        0.0,
+        None if refused is None else _parse_layers(refused),
+        str(found["reason"]),
+    )
+
+
+def _layer(layer: Layer) -> dict[str, Any]:
+    proof = {} if layer.proof is None else {"proof": list(layer.proof)}
+    return {**layer.stamp._asdict(), "document": json.loads(layer.text), **proof}
+
+
+def _layers(configuration: Configuration) -> list[dict[str, Any]]:
+    return [_layer(layer) for layer in configuration.layers]
+
+
+def _parse_layer(found: Mapping[str, Any]) -> Layer:
+    stamp = Stamp(str(found["scope"]), str(found["lineage"]), int(found["number"]))
+    proof = found.get("proof")
+    return Layer(stamp, canonical(found["document"]), None if proof is None else _parse_proof(proof))
+
+
+def _parse_proof(found: Sequence[Any]) -> Proof:
+    by, lineage, number, made_ms = found
+    return Proof(str(by), str(lineage), int(number), int(made_ms))
+
+
+def _parse_layers(found: Sequence[Mapping[str, Any]]) -> Configuration:
+    return Configuration(tuple(_parse_layer(one) for one in found))

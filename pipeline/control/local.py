@@ -1,0 +1,45 @@
+"""Configuration from a file beside the agent, for whoever wants no central one. It is read again when it changes."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from pipeline.control.decide import Layer, Stamp
+from pipeline.control.document import MAX_BYTES, ConfigError, canonical, parse, read_text
+
+log = logging.getLogger(__name__)
+
+
+class LocalFile:
+    """One TOML or JSON file. While it is absent or cannot be read what was known of it holds."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._layer: Layer | None = None
+        self.problem = ""
+
+    def read(self) -> Layer | None:
+        """What it says now; while it cannot be used what it said before, None if nothing, and `problem` says why."""
+        try:
+            stat = self._path.stat()
+            seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if seen != self._seen:
+                self._layer = self._parse()
+            self._seen, self.problem = seen, ""
+        except (OSError, ConfigError) as error:
+            if self.problem != str(error):
+                self.problem = str(error)
+                log.error("configuration file: %s", error)
+        return self._layer
+
+    def _parse(self) -> Layer:
+        with self._path.open("rb") as file:
+            data = file.read(2 * MAX_BYTES + 1)
+        try:
+            found = read_text(data.decode(), str(self._path))
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{self._path} is no UTF-8: {error}") from None
+        parse(found)
+        return Layer(Stamp("file", "file", 0), canonical(found))

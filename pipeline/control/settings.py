@@ -1,0 +1,86 @@
+"""The settings of the way of polled variables that configuration may change while an agent runs. One entry each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from artimon.runtime.text import parse_duration, parse_size
+
+Reader = Callable[[Any], Any]
+"""From what was written to a value of the setting's own type. Raises ValueError that says what to write."""
+
+_GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def _parsed(parse: Callable[[str], int], text: str) -> int:
+    """-1 for a text that `parse` refuses."""
+    try:
+        return parse(text)
+    except ValueError:
+        return -1
+
+
+def duration(least_ms: int, most_ms: int) -> Reader:
+    """Milliseconds of "60s", "500ms", "5m", within bounds."""
+
+    def read(written: Any) -> int:
+        value = _parsed(parse_duration, written) if isinstance(written, str) else -1
+        if not least_ms <= value <= most_ms:
+            raise ValueError(f'write a duration such as "60s", from {least_ms / 1000:g}s to {most_ms / 1000:g}s')
+        return value
+
+    return read
+
+
+def size(least: int) -> Reader:
+    """Bytes of "8GiB", "64 MiB" or a number; K, M, G and T count in 1024s."""
+
+    def read(written: Any) -> int:
+        number = isinstance(written, int) and not isinstance(written, bool)
+        value = _parsed(parse_size, str(written)) if number or isinstance(written, str) else -1
+        if not least <= value < 2**63:
+            raise ValueError(f'write bytes such as "8GiB", at least {least // 1024**2} MiB')
+        return value
+
+    return read
+
+
+def one_of(*words: str) -> Reader:
+    """One of the words."""
+
+    def read(written: Any) -> str:
+        if written not in words or not isinstance(written, str):
+            raise ValueError(f"write one of {', '.join(words)}")
+        return written
+
+    return read
+
+
+def groups(written: Any) -> tuple[str, ...]:
+    """Names of groups, the preferred one first."""
+    names = [written] if isinstance(written, str) else written
+    good = isinstance(names, list | tuple) and 0 < len(names) <= 16 and len(set(map(str, names))) == len(names)
+    if not good or not all(isinstance(name, str) and _GROUP.fullmatch(name) for name in names):
+        raise ValueError('write names of groups, such as ["rack-7", "default"], the preferred one first; never a host')
+    return tuple(names)
+
+
+READERS: Mapping[str, Reader] = MappingProxyType(
+    {
+        "poll": duration(1000, 3_600_000),
+        "level": one_of("kafka", "hdfs"),
+        "delivery": one_of("end-to-end", "disk-failover", "best-effort"),
+        "quota": size(16 * 1024**2),
+        "credits": size(1024**2),
+        "backlog": size(1024**2),
+        "collectors": groups,
+        "collectors_mode": one_of("failover", "round-robin", "least-loaded"),
+    }
+)
+"""By the name in the table `metrics`. Who applies each: `Agent._runtime` of an agent, and whoever polls."""
+
+NUMBERS = frozenset({"poll", "quota", "credits", "backlog"})
+"""Settings that an unsigned document may change: each is a number within the bounds of its reader."""

@@ -1,0 +1,146 @@
+"""The shards of the memory store as the buckets job sees them: who is alive, and which groups of virtual shards each
+holds, how far each group is. What a shard holds is its own word; nobody computes it from the membership."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import thriftpy2
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from thriftpy2.thrift import TException
+
+import artimon.model
+from artimon.model.vshards import from_hex
+from artimon.model.znode import read_table
+from artimon.runtime.settings import security
+from bookkeeper.rpc.framed_server import FramedClient, FramedError
+
+SHARDS_PATH = "/artimon/shards"
+ZOOKEEPER_TIMEOUT_S = 3.0
+ASK_TIMEOUT_S = 3.0
+
+
+class ShardsUnknown(RuntimeError):
+    """ZooKeeper does not say who the shards are, or none is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One live shard process; sent to tasks."""
+
+    id: str
+    host: str
+    port: int
+    incarnation: str
+    held: int | None = field(default=None, compare=False)
+    """The virtual shards that its registration names, ready or not: where they differ from its groups as they are
+    known, it is asked again."""
+    lags: bool = field(default=False, compare=False)
+    """Its registration says that it lacks something that Kafka has: it may have gone back since it was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Virtual shards of one process that stand at the same offsets: what is fed."""
+
+    shard: Shard
+    vshards: int
+    """Mask (artimon/model/vshards.py)."""
+
+    @property
+    def key(self) -> str:
+        """Names it in results of tasks."""
+        return f"{self.shard.id}/{self.vshards:x}"
+
+
+Standings = Sequence[tuple[Group, Mapping[int, int]]]
+"""The groups of a shard, each with its next offset in every partition of the topic (absent: 0)."""
+
+
+def model_idl() -> Path:
+    """The Thrift file of the shards' service."""
+    return Path(artimon.model.__file__).with_name("shard.thrift")
+
+
+@lru_cache(maxsize=1)
+def service() -> Any:
+    """The Thrift service of a shard."""
+    return thriftpy2.load(str(model_idl()), module_name="artimon_shard_thrift").Shard
+
+
+class ShardDirectory:
+    """Live shards from ZooKeeper; the last known ones while it is gone."""
+
+    def __init__(self, zookeeper: KazooClient) -> None:
+        self._zookeeper = zookeeper
+        self._known: dict[str, Shard] = {}
+
+    def live(self) -> dict[str, Shard]:
+        """Raises ShardsUnknown if no live shard is known."""
+        try:
+            self._known = self._read()
+        except (KazooException, KazooTimeoutError) as error:
+            if not self._known:
+                raise ShardsUnknown(f"ZooKeeper does not name the shards: {error!r}") from error
+        if not self._known:
+            raise ShardsUnknown(f"no shard is alive: nothing under {SHARDS_PATH}")
+        return dict(self._known)
+
+    def _read(self) -> dict[str, Shard]:
+        try:
+            names = self._zookeeper.get_children_async(SHARDS_PATH).get(timeout=ZOOKEEPER_TIMEOUT_S)
+        except NoNodeError:
+            return {}
+        shards = {}
+        for name in sorted(names):
+            try:
+                shards[name] = _shard_of(name, self._get(f"{SHARDS_PATH}/{name}"))
+            except (NoNodeError, KeyError, TypeError, ValueError):  # gone, or no shard: the others are where they are
+                continue
+        return shards
+
+    def _get(self, path: str) -> bytes:
+        data, _ = self._zookeeper.get_async(path).get(timeout=ZOOKEEPER_TIMEOUT_S)
+        return bytes(data)
+
+
+def _shard_of(name: str, data: bytes) -> Shard:
+    """What a registration says. Raises KeyError, TypeError, ValueError for what is none."""
+    entry: Mapping[str, Any] = read_table(data)
+    held = from_hex(entry["held"]) if "held" in entry else None
+    lags = from_hex(entry.get("lagging", "0")) & ~from_hex(entry.get("lacking", "0")) != 0
+    return Shard(name, str(entry["host"]), int(entry["port"]), str(entry.get("incarnation", "")), held, lags)
+
+
+def groups(shard: Shard, topic_id: str) -> Standings | None:
+    """What the shard says of itself, as far as this topic goes; None if it does not answer."""
+    try:
+        with FramedClient(service(), shard.host, shard.port, ASK_TIMEOUT_S, security=security()) as client:
+            answer = json.loads(client.call("groups"))
+        return [
+            (
+                Group(shard, from_hex(one["vshards"])),
+                {int(p): int(at) for t, p, at in one["positions"] if t == topic_id},
+            )
+            for one in answer
+        ]
+    except (OSError, FramedError, TException, ValueError, KeyError, TypeError):
+        return None
+
+
+def rewind(shard: Shard, topic_id: str, partition: int, offset: int) -> bool:
+    """Tell a shard that the log of a partition was cut at `offset`: what stands there from now on is new to it.
+    Whether it heard."""
+    try:
+        with FramedClient(service(), shard.host, shard.port, ASK_TIMEOUT_S, security=security()) as client:
+            client.call("rewind", topic_id, partition, offset)
+    except (OSError, FramedError, TException):
+        return False
+    return True

@@ -1,0 +1,284 @@
+"""The control plane's part of ZooKeeper: paths, and the few operations on them. docs/control.md has the whole tree.
+
+There is no master: agents read their own nodes, commands of the terminal write them, and both need ZooKeeper only.
+Every call has a deadline.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from artimon.model.znode import read_table
+from pipeline.control.commands import MAX_WAITING, Answer, Command, CommandError, checked_id
+from pipeline.control.decide import Stamp
+from pipeline.control.document import ConfigError, canonical, parse
+
+AGENTS, CONFIG, COMMANDS, GROUPS = "/artimon/agents", "/artimon/config", "/artimon/commands", "/artimon/groups"
+CALL_S = 5.0
+KEPT_VERSIONS = 50
+ANSWERED_MS = 3_600_000
+"""Answered commands stay so long for whoever asks."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_NUMBER = re.compile(r"[0-9]{10,18}")
+Watch = Callable[[Any], None]
+
+
+class PlaneError(RuntimeError):
+    """What was asked of the control plane cannot be done; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a scope, as it was pushed. `source`: the number that a rollback took it from."""
+
+    stamp: Stamp
+    document: Mapping[str, Any]
+    made_ms: int
+    by: str
+    note: str
+    source: int | None = None
+    signature: Mapping[str, str] | None = None
+
+
+def checked_name(name: str, what: str = "name") -> str:
+    """The name itself if it may stand in a path. Raises PlaneError."""
+    if not _NAME.fullmatch(name):
+        raise PlaneError(f"{what} {name!r}: use letters, digits, . _ and -, at most 200 of them")
+    return name
+
+
+def scope_of(agent: str = "", group: str = "") -> str:
+    """The scope of an agent or of a group of agents. Raises PlaneError."""
+    return f"agent/{checked_name(agent, 'agent')}" if agent else f"group/{checked_name(group, 'group')}"
+
+
+def config_path(scope: str) -> str:
+    """Where the versions of a scope stand."""
+    kind, _, name = scope.partition("/")
+    return f"{CONFIG}/{kind}s/{name}"
+
+
+class Tree:
+    """Operations on a client that somebody else starts and stops. Raises PlaneError, and `watcher.LOST` when ZooKeeper
+    does not answer in time."""
+
+    def __init__(self, client: KazooClient) -> None:
+        self.client = client
+
+    def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Any]:
+        """Data and stat. Raises NoNodeError."""
+        found: tuple[bytes, Any] = self.client.get_async(path, watch=watch).get(timeout=CALL_S)
+        return found
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Names below, [] without the node; `watch` fires when that changes, or when the node appears."""
+        try:
+            return list(self.client.get_children_async(path, watch=watch).get(timeout=CALL_S))
+        except NoNodeError:
+            if watch is not None:
+                self.client.exists_async(path, watch=watch).get(timeout=CALL_S)
+            return []
+
+    # --- configuration
+
+    def newest(self, scope: str, watch: Watch | None = None) -> Version | None:
+        """The current version of a scope, None if there is none. Raises ConfigError if it cannot be read."""
+        try:
+            pointer, _ = self.get(config_path(scope), watch)
+        except NoNodeError:
+            if watch is not None:
+                self.client.exists_async(config_path(scope), watch=watch).get(timeout=CALL_S)
+            return None
+        lineage, number = _pointer(pointer, scope)
+        if not number:
+            return None
+        try:
+            data, _ = self.get(f"{config_path(scope)}/{number:010d}")
+        except NoNodeError:  # pruned while we looked: a newer one is there, and the watch has fired
+            return None
+        return _version(Stamp(scope, lineage, number), data)
+
+    def push(
+        self,
+        scope: str,
+        document: Mapping[str, Any],
+        *,
+        now_ms: int,
+        by: str,
+        note: str = "",
+        source: int | None = None,
+        expected: int | None = None,
+        sign: Callable[[Version], Mapping[str, str]] | None = None,
+    ) -> Stamp:
+        """A new version of a scope, in one step with the pointer to it; `expected`: only if that one is the newest
+        (else PlaneError, as when another push is faster). Raises ConfigError before anything is written."""
+        parse(document)
+        canonical(document)
+        path = config_path(scope)
+        self._ensure(path)
+        data, stat = self.get(path)
+        lineage, newest = _pointer(data, scope)
+        if expected is not None and newest != expected:
+            raise PlaneError(f"{scope} is at version {newest}, not {expected}: look at what changed and push again")
+        stamp = Stamp(scope, lineage, max(newest, *self._numbers(path), 0) + 1)
+        content = {"document": document, "made_ms": now_ms, "by": by, "note": note, "source": source}
+        if sign is not None:
+            content["signature"] = sign(Version(stamp, document, now_ms, by, note, source))
+        step = self.client.transaction()
+        step.create(f"{path}/{stamp.number:010d}", json.dumps(content).encode())
+        step.set_data(path, json.dumps({"lineage": lineage, "number": stamp.number}).encode(), version=stat.version)
+        results = step.commit_async().get(timeout=CALL_S)
+        if any(isinstance(result, Exception) for result in results):
+            raise PlaneError(f"somebody else pushed a version of {scope} at the same time: look at it and push again")
+        self._prune(path, stamp.number)
+        return stamp
+
+    def history(self, scope: str) -> list[Version]:
+        """The versions of a scope that are kept, newest first."""
+        try:
+            pointer, _ = self.get(config_path(scope))
+        except NoNodeError:
+            return []
+        lineage, _ = _pointer(pointer, scope)
+        found = []
+        for number in sorted(self._numbers(config_path(scope)), reverse=True):
+            try:
+                data, _ = self.get(f"{config_path(scope)}/{number:010d}")
+            except NoNodeError:
+                continue
+            found.append(_version(Stamp(scope, lineage, number), data))
+        return found
+
+    def version(self, scope: str, number: int) -> Version:
+        """One version. Raises PlaneError if it is not kept."""
+        for one in self.history(scope):
+            if one.stamp.number == number:
+                return one
+        raise PlaneError(f"{scope} has no version {number}: see `artimon config history`")
+
+    def scopes(self) -> list[str]:
+        """All that have a configuration."""
+        return [f"{kind}/{name}" for kind in ("group", "agent") for name in sorted(self.children(f"{CONFIG}/{kind}s"))]
+
+    def _prune(self, path: str, newest: int) -> None:
+        for number in self._numbers(path):
+            if number <= newest - KEPT_VERSIONS:
+                try:
+                    self.client.delete_async(f"{path}/{number:010d}").get(timeout=CALL_S)
+                except NoNodeError:
+                    pass
+
+    def _numbers(self, path: str) -> list[int]:
+        """Numbers of the versions that are there. A node with any other name is left out."""
+        return [int(name) for name in self.children(path) if _NUMBER.fullmatch(name)]
+
+    def _ensure(self, path: str) -> None:
+        data = json.dumps({"lineage": uuid.uuid4().hex[:12], "number": 0}).encode()
+        try:
+            self.client.create_async(path, data, makepath=True).get(timeout=CALL_S)
+        except NodeExistsError:
+            pass
+
+    # --- commands
+
+    def give(self, agent: str, command: Command) -> None:
+        """Hand a command to an agent; the same id again does nothing. Raises PlaneError if too many wait."""
+        folder = f"{COMMANDS}/{checked_name(agent, 'agent')}"
+        if len(self.children(folder)) >= MAX_WAITING:
+            raise PlaneError(f"{MAX_WAITING} commands to {agent} lie in ZooKeeper: is it alive? see `artimon agents`")
+        try:
+            path = f"{folder}/{checked_id(command.id)}"
+            self.client.create_async(path, command.to_json(), makepath=True).get(timeout=CALL_S)
+        except NodeExistsError:
+            pass
+
+    def commands(self, agent: str, watch: Watch | None = None) -> tuple[list[Command], list[str]]:
+        """Commands to an agent, in the order in which they were given, and ids of what is no command."""
+        folder, found, bad = f"{COMMANDS}/{agent}", [], []
+        for id in sorted(self.children(folder, watch))[:MAX_WAITING]:
+            try:
+                data, stat = self.get(f"{folder}/{id}")
+                found.append(Command.parse(id, data, stat.czxid))
+            except NoNodeError:
+                continue
+            except CommandError:
+                bad.append(id)
+        return sorted(found, key=lambda command: command.order), bad
+
+    def answer(self, agent: str, id: str, watch: Watch | None = None) -> Answer | None:
+        """What the agent says of a command, None if nothing yet."""
+        path = f"{COMMANDS}/{agent}/{id}/answer"
+        try:
+            data, _ = self.get(path, watch)
+        except NoNodeError:
+            if watch is not None:
+                self.client.exists_async(path, watch=watch).get(timeout=CALL_S)
+            return None
+        return Answer.parse(data)
+
+    def reply(self, agent: str, id: str, answer: Answer) -> None:
+        """The agent's side: say what became of a command; nothing if nobody asks any more."""
+        path, data = f"{COMMANDS}/{agent}/{id}/answer", answer.to_json()
+        try:
+            self.client.create_async(path, data).get(timeout=CALL_S)
+        except NodeExistsError:
+            self.client.set_async(path, data).get(timeout=CALL_S)
+        except NoNodeError:
+            pass
+
+    def forget(self, agent: str, ids: Iterable[str]) -> None:
+        """Take commands away."""
+        for id in ids:
+            for path in (f"{COMMANDS}/{agent}/{id}/answer", f"{COMMANDS}/{agent}/{id}"):
+                try:
+                    self.client.delete_async(path).get(timeout=CALL_S)
+                except NoNodeError:
+                    continue
+
+    # --- agents
+
+    def agents(self) -> dict[str, dict[str, Any]]:
+        """What every live agent reports."""
+        return self.reports(AGENTS)
+
+    def reports(self, path: str, watch: Watch | None = None) -> dict[str, dict[str, Any]]:
+        """The JSON of every node below `path`, by its name; {"problem"} where it cannot be read."""
+        found: dict[str, dict[str, Any]] = {}
+        for name in sorted(self.children(path, watch)):
+            try:
+                data, _ = self.get(f"{path}/{name}")
+                found[name] = read_table(data)
+            except NoNodeError:
+                continue
+            except ValueError as error:
+                found[name] = {"problem": f"its node cannot be read: {error}"}
+        return found
+
+
+def _pointer(data: bytes, scope: str) -> tuple[str, int]:
+    try:
+        found = read_table(data)
+        return str(found["lineage"]), int(found["number"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{config_path(scope)} in ZooKeeper cannot be read: {error!r}") from None
+
+
+def _version(stamp: Stamp, data: bytes) -> Version:
+    try:
+        found = read_table(data)
+        document, source = found["document"], found["source"]
+        if not isinstance(document, dict):
+            raise TypeError("its document is no table")
+        number = None if source is None else int(source)
+        told = int(found["made_ms"]), str(found["by"]), str(found["note"])
+        return Version(stamp, document, *told, number, found.get("signature"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{stamp} in ZooKeeper cannot be read: {error!r}") from None

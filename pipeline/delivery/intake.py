@@ -1,0 +1,127 @@
+"""What sources polled becomes numbered batches, in the log before anybody is told. This is the agent's `Sink`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from artimon.model.batch import BatchError, BatchHeader, BatchKind, Polled, Samples
+from artimon.model.codec import decode_samples, decode_series, parse_header
+from artimon.model.protocols import Since, SinkRefused
+from pipeline.delivery.numbering import Numbering
+from pipeline.delivery.shedder import GiveUp, LogAppender, Shedder
+from pipeline.wal.framing import RecordType
+from pipeline.wal.log import Entry, Log, LogFailed
+from pipeline.wal.records import Place
+from pipeline.wal.recovery import records_of, segments_in
+
+log = logging.getLogger(__name__)
+
+_ANSWER_S = 60.0
+
+
+class Intake:
+    """Implements artimon.model.protocols.Sink over a log.
+
+    Locks: `_order` is held from giving numbers to handing the batches to the log, so that a lane's numbers are in log
+    order; nobody waits for the disk under it. `_counting` guards what is counted: an event loop takes it, and must not
+    wait while others encode. Numbers of a batch that the disk then refused are not given again."""
+
+    def __init__(self, wal: Log, agent: str, folder: Path, give_up: GiveUp | None = None) -> None:
+        """`folder`: that of the log. `give_up`: beyond the quota the oldest batches are shed; None: what is new is
+        refused."""
+        self._log, self._agent, self._folder = wal, agent, folder
+        appender = LogAppender(wal)
+        self._numbering = numbering = Numbering(appender, agent)
+        self._shedder = None if give_up is None else Shedder(wal, agent, numbering, appender, give_up, _wait)
+        self._order, self._counting = threading.Lock(), threading.Lock()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="intake")
+        self.batches = self.samples = self.bytes = 0
+        """Accepted since start; samples with a value."""
+        self.refused = self._numbering.refused
+
+    @property
+    def shed_batches(self) -> int:
+        """Accepted and given up since start."""
+        return 0 if self._shedder is None else self._shedder.batches
+
+    async def accept(self, polled: Sequence[Polled]) -> None:
+        """Durable when this returns. SinkRefused: nothing was kept; LogFailed: only a restart can tell."""
+        loop = asyncio.get_running_loop()
+        begun = await loop.run_in_executor(self._pool, self._begin, polled)
+        if begun is None:
+            return
+        entries, places = begun
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(places), _ANSWER_S)
+        except (SinkRefused, LogFailed):
+            self.refused["disk"] += 1
+            raise
+        self._count(entries)
+
+    def accept_now(self, polled: Sequence[Polled]) -> None:
+        """The same for callers without an event loop."""
+        begun = self._begin(polled)
+        if begun is not None:
+            self._wait(*begun)
+
+    def replay(self, since: Since | None = None) -> Iterator[Polled]:
+        """Everything that the log held when it was opened, oldest first, announcements as Polled without samples; one
+        batch at a time is in memory. Of samples older than `since` only the header is read: what the sources remember
+        themselves costs a log of a GiB a moment, not minutes. Nothing is deleted before the first replay has ended."""
+        try:
+            for segment in [n for n in segments_in(self._folder) if n < self._log.own_segment]:
+                for record, payload in records_of(self._folder, segment):
+                    if record.type in (RecordType.BATCH, RecordType.SERIES):
+                        header = parse_header(payload)
+                        if header.kind == BatchKind.SERIES or since is None or header.poll_ms >= since(header.source):
+                            yield from _replayed(header, payload)
+        finally:
+            self._log.keep_segments = False
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Future[list[Place]]] | None:
+        """Only a shed record is waited for under `_order`."""
+        with self._order:
+            return (self._shedder or self._numbering).begin(polled)
+
+    def _wait(self, entries: list[Entry], places: Future[list[Place]]) -> None:
+        try:
+            places.result(_ANSWER_S)
+        except (SinkRefused, LogFailed):
+            self.refused["disk"] += 1
+            raise
+        self._count(entries)
+
+    def _count(self, entries: list[Entry]) -> None:
+        with self._counting:
+            for entry in entries:
+                if entry.type == RecordType.BATCH:
+                    self.batches += 1
+                    self.bytes += len(entry.payload)
+                    self.samples += sum(samples for _, samples in entry.minutes)
+
+
+def _replayed(header: BatchHeader, payload: bytes) -> Iterator[Polled]:
+    try:
+        yield _polled(header, payload)
+    except BatchError as error:  # accepted by an older program; a collector will refuse it
+        log.error("a batch in the log cannot be read: %s", error)
+
+
+def _wait(places: Future[list[Place]]) -> None:
+    places.result(_ANSWER_S)
+
+
+def _polled(header: BatchHeader, payload: bytes) -> Polled:
+    if header.kind == BatchKind.SERIES:
+        block = decode_series(header, payload)
+        return Polled(header.source, header.endpoint, 0, header.poll_ms, Samples.of(()), blocks=(block,))
+    samples = decode_samples(header, payload)
+    return Polled(header.source, header.endpoint, header.birth_ms, header.poll_ms, samples, header.keep)

@@ -1,0 +1,117 @@
+"""Files in memory, for a log that promises nothing: best effort. What it holds ends with the process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipeline.wal.files import Lock, Whole
+
+
+class _Held:
+    def release(self) -> None:
+        """Nobody else could have it."""
+
+
+class MemoryFiles:
+    """Implements pipeline.wal.files.Files; as large as the log's quota lets it become. Thread-safe: the log's writer
+    and the senders use it at once."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder`: the one that is there, empty."""
+        self._lock = threading.Lock()
+        self._files: dict[Path, tuple[int, bytearray]] = {}
+        self._folders = {folder, *folder.parents}
+        self._open: dict[int, bytearray] = {}
+        self._next = 0
+
+    def create(self, path: Path) -> int:
+        with self._lock:
+            if path in self._files:
+                raise FileExistsError(17, "File exists", str(path))
+            self._next += 1
+            self._files[path] = self._next, bytearray()
+            return self._opened(path)
+
+    def open(self, path: Path) -> int:
+        with self._lock:
+            return self._opened(path)
+
+    def write(self, descriptor: int, offset: int, data: bytes) -> None:
+        with self._lock:
+            file = self._open[descriptor]
+            if len(file) < offset:
+                file.extend(bytes(offset - len(file)))
+            file[offset : offset + len(data)] = data
+
+    def read(self, descriptor: int, offset: int, length: int) -> bytes:
+        with self._lock:
+            return bytes(self._open[descriptor][offset : offset + length])
+
+    def truncate(self, descriptor: int, length: int) -> None:
+        with self._lock:
+            file = self._open[descriptor]
+            del file[length:]
+            file.extend(bytes(length - len(file)))
+
+    def fsync(self, descriptor: int) -> None:
+        """Nothing is promised."""
+
+    def fsync_folder(self, folder: Path) -> None:
+        """Nothing is promised."""
+
+    def unlink(self, path: Path) -> None:
+        with self._lock:
+            self._file(path)
+            del self._files[path]
+
+    def replace(self, source: Path, target: Path) -> None:
+        with self._lock:
+            self._file(source)
+            self._files[target] = self._files.pop(source)
+
+    def close(self, descriptor: int) -> None:
+        with self._lock:
+            self._open.pop(descriptor, None)
+
+    def make_folder(self, path: Path) -> None:
+        with self._lock:
+            self._folders.add(path)
+
+    def names(self, folder: Path) -> list[str]:
+        with self._lock:
+            return [path.name for path in self._files if path.parent == folder]
+
+    def exists(self, path: Path) -> bool:
+        with self._lock:
+            return path in self._files or path in self._folders
+
+    def size(self, path: Path) -> int:
+        with self._lock:
+            return len(self._file(path))
+
+    def inode(self, path: Path) -> int:
+        with self._lock:
+            self._file(path)
+            return self._files[path][0]
+
+    @contextmanager
+    def load(self, path: Path) -> Iterator[Whole]:
+        with self._lock:
+            data = bytes(self._file(path))
+        yield data
+
+    def lock(self, folder: Path) -> Lock:  # noqa: ARG002
+        return _Held()
+
+    def _opened(self, path: Path) -> int:
+        self._next += 1
+        self._open[self._next] = self._file(path)
+        return self._next
+
+    def _file(self, path: Path) -> bytearray:
+        if path not in self._files:
+            raise FileNotFoundError(2, "No such file", str(path))
+        return self._files[path][1]

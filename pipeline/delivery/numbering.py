@@ -1,0 +1,152 @@
+"""Numbers of batches: the lane, the number in it, one batch or several. No threads, no clock; whoever accepts what
+sources bring drives it under a lock, the simulation without one."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from artimon.model.batch import MAX_BYTES, MAX_SAMPLES, Batch, BatchError, BatchId, Polled, Samples, SeriesBlock
+from artimon.model.codec import encode_samples, encode_series
+from artimon.model.protocols import SinkRefused
+from artimon.model.routing import lane_of
+from pipeline.wal.audit import minutes_of
+from pipeline.wal.core import Entry
+from pipeline.wal.framing import RecordType
+
+log = logging.getLogger(__name__)
+
+Accepted = TypeVar("Accepted", covariant=True)
+
+
+class Numbers:
+    """The next number of each lane of one epoch; each is given once. Not thread-safe.
+
+    Whoever does not keep its numbers over a restart takes a fresh epoch at each start."""
+
+    def __init__(self, agent: str, epoch: int | None = None, next_sequences: Sequence[int] = (0,)) -> None:
+        self.agent, self.epoch = agent, secrets.randbits(64) if epoch is None else epoch
+        self.next = list(next_sequences)
+
+    def copy(self) -> Numbers:
+        """Return numbers that can be given for trial."""
+        return Numbers(self.agent, self.epoch, self.next)
+
+    def lane_of(self, source: str) -> int:
+        """Return the lane of a source."""
+        return lane_of(source, len(self.next))
+
+    def peek(self, lane: int) -> BatchId:
+        """Return the identity that comes next in a lane; it is given by `take`."""
+        return BatchId(self.agent, self.epoch, lane, self.next[lane])
+
+    def take(self, lane: int) -> BatchId:
+        """Give the next identity of a lane."""
+        id = self.peek(lane)
+        self.next[lane] += 1
+        return id
+
+
+class Accepting(Protocol[Accepted]):
+    """A log, as far as numbers go."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def next_sequences(self) -> list[int]: ...
+
+    def append(self, entries: Sequence[Entry]) -> Accepted:
+        """Raises SinkRefused when nothing is kept."""
+        ...
+
+
+class Encoder(Protocol):
+    """Makes the bytes of batches (artimon.model.codec). Raises BatchError beyond the limits of a batch."""
+
+    def samples(
+        self, id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples
+    ) -> Batch: ...
+
+    def series(self, agent: str, block: SeriesBlock) -> Batch: ...
+
+
+class _Codec:
+    def samples(
+        self, id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples
+    ) -> Batch:
+        return encode_samples(id, source, endpoint, birth_ms, poll_ms, keep, samples)
+
+    def series(self, agent: str, block: SeriesBlock) -> Batch:
+        return encode_series(agent, block)
+
+
+class Numbering(Generic[Accepted]):
+    """Numbers what is appended to a log. Not thread-safe: its owner locks from `begin` or `append` on, so that a lane's
+    numbers are in log order.
+
+    Numbers of a batch that the disk then refused are not given again."""
+
+    def __init__(self, log_: Accepting[Accepted], agent: str, encoder: Encoder | None = None) -> None:
+        self._log, self._agent, self._encoder = log_, agent, encoder or _Codec()
+        self.numbers = Numbers(agent, log_.epoch, log_.next_sequences)
+        self.refused: Counter[str] = Counter()
+
+    def begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Accepted] | None:
+        """Hand all that was polled to the log, or nothing; None if there is nothing. Raises SinkRefused."""
+        return self.append(lambda numbers: self._entries(polled, numbers))
+
+    def append(self, entries_of: Callable[[Numbers], Iterable[Entry]]) -> tuple[list[Entry], Accepted] | None:
+        """Hand all entries to the log, or none; None if there are none. `entries_of` takes the numbers that it needs;
+        they stay free if it or the log raises. Raises SinkRefused."""
+        if self.numbers.epoch != self._log.epoch:  # the log began another one while in use
+            self.numbers = Numbers(self._agent, self._log.epoch, self._log.next_sequences)
+        numbers = self.numbers.copy()
+        entries = list(entries_of(numbers))
+        if not entries:
+            return None
+        try:
+            accepted = self._log.append(entries)
+        except SinkRefused as error:
+            self.refused[str(error).split(":", 1)[0]] += 1
+            raise
+        self.numbers = numbers
+        return entries, accepted
+
+    def _entries(self, polled: Iterable[Polled], numbers: Numbers) -> Iterator[Entry]:
+        """Announcements before the samples that they explain."""
+        for one in polled:
+            for block in one.blocks:
+                yield from self._announcement(block)
+            lane = numbers.lane_of(one.source)
+            for at in range(0, len(one.samples), MAX_SAMPLES):
+                yield from self._batches(one, one.samples.slice(at, at + MAX_SAMPLES), lane, numbers)
+
+    def _announcement(self, block: SeriesBlock) -> Iterator[Entry]:
+        try:
+            batch = self._encoder.series(self._agent, block)
+        except BatchError as error:
+            log.error("announcement left out: %s", error)
+            self.refused["announcement"] += 1
+            return
+        yield Entry(RecordType.SERIES, batch.header, batch.data)
+
+    def _batches(self, one: Polled, samples: Samples, lane: int, numbers: Numbers) -> Iterator[Entry]:
+        """One batch, or two halves as long as one would be beyond 512 KiB."""
+        id = numbers.peek(lane)
+        try:
+            batch = self._encoder.samples(id, one.source, one.endpoint, one.birth_ms, one.poll_ms, one.keep, samples)
+        except BatchError as error:
+            if len(samples) == 1:
+                log.error("sample left out, beyond %d bytes alone: %s", MAX_BYTES, error)
+                self.refused["sample"] += 1
+                return
+            middle = len(samples) // 2
+            yield from self._batches(one, samples.slice(0, middle), lane, numbers)
+            yield from self._batches(one, samples.slice(middle, len(samples)), lane, numbers)
+            return
+        numbers.take(lane)
+        yield Entry(RecordType.BATCH, batch.header, batch.data, minutes_of(samples))

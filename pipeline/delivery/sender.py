@@ -1,0 +1,259 @@
+"""Threads that carry what is in the log to a collector, and note what it answered."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from artimon.model.acks import Verdict
+from artimon.model.batch import BatchId
+from artimon.model.clock import Clock
+from artimon.model.ranges import LaneId
+from pipeline.delivery.dispatch import Call, Note, Sending, notes_of_done, notes_of_sent, restore
+from pipeline.delivery.pace import Pacing
+from pipeline.delivery.tracker import Group, Item, Tracker
+from pipeline.link.client import CollectorClient, Heard
+from pipeline.link.endpoints import Endpoint, Mode
+from pipeline.wal.files import passes
+from pipeline.wal.log import Entry, Log
+from pipeline.wal.records import Place
+from pipeline.wal.recovery import Recovery
+from pipeline.wal.segments import CorruptRecord
+
+log = logging.getLogger(__name__)
+
+_EXTRA_THREADS = 2
+
+
+class Sender:
+    """Drives `Sending`: takes groups, sends them, tells the log. Decisions are made there, not here.
+
+    Locks: `_cond` guards `_sending`, the tracker included; no I/O under it. The log has its own lock and is never
+    called under `_cond`. Threads: one a lane and two more, so that a lane whose call hangs holds up no other.
+    """
+
+    def __init__(
+        self,
+        wal: Log,
+        tracker: Tracker,
+        agent: str,
+        lanes: int,
+        clock: Clock,
+        pacing: Pacing | None = None,
+        cond: threading.Condition | None = None,
+    ) -> None:
+        """`cond`: one for several senders, if batches move between their trackers."""
+        self._log, self._tracker, self._clock = wal, tracker, clock
+        self._sending = Sending.of(tracker, agent, pacing=pacing)
+        self._cond = cond or threading.Condition()
+        self.client = CollectorClient(self._sending.link, clock, self._cond)
+        """Way to the same collectors for what does not stand in the log."""
+        self._stop = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"send {n}", daemon=True) for n in range(lanes + _EXTRA_THREADS)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """Send nothing more. A call that hangs is left behind (its thread is a daemon)."""
+        with self._cond:
+            self._stop = True
+            self._cond.notify_all()
+        deadline = self._clock.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(max(0.0, deadline - self._clock.monotonic()))
+        self.client.close()
+
+    def restore(self, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, Place]]:
+        """Go on with what a log holds, see `pipeline.delivery.dispatch.restore`."""
+        with self._cond:
+            return restore(self._tracker, found, now_ms, ack_on_sent)
+
+    def logged(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+        """These are durable now and may go."""
+        now_ms = self._clock.now_ms()
+        with self._cond:
+            self._sending.logged(((entry.header, place) for entry, place in placed), now_ms)
+            self._cond.notify_all()
+
+    def update_collectors(self, found: dict[str, Endpoint]) -> None:
+        """What ZooKeeper lists."""
+        self.client.update(found)
+
+    def hold(self, held: bool) -> None:
+        """Begin no call while held; those on their way end."""
+        with self._cond:
+            self._sending.held = held
+            self._cond.notify_all()
+
+    def prefer(self, groups: tuple[str, ...], mode: Mode) -> None:
+        """Which groups of collectors to use, the preferred one first; () for all."""
+        with self._cond:
+            self._sending.collectors.prefer(groups, mode)
+            self._cond.notify_all()
+
+    def limit(self, credits: int, backlog: float) -> None:
+        """At most so many bytes on their way to a collector, and so many bytes a second of what has waited long (0: any
+        number)."""
+        with self._cond:
+            self._sending.link.credits.most, self._sending.pacing.rate = credits, backlog
+            self._cond.notify_all()
+
+    def set_level(self, ack_on_sent: bool) -> None:
+        """Ack as soon as Kafka has a batch (level `kafka`), or by the published states; at once for what was sent."""
+        with self._cond:
+            done = self._tracker.set_ack_on_sent(ack_on_sent)
+        self._forget(done)
+
+    def sent(self) -> list[Any]:
+        """What waits for acks (artimon.model.acks.Sent)."""
+        with self._cond:
+            return self._tracker.sent()
+
+    def judged(self, verdict: Verdict[BatchId]) -> None:
+        """Apply what followed from the published ack states."""
+        for key, evidence in verdict.resend:
+            log.warning("batch %s is sent again: %s", key, evidence)
+        with self._cond:
+            done = self._sending.judged(verdict)
+            self._cond.notify_all()
+        self._forget(done)
+
+    def give_up(self, places: Iterable[Place]) -> set[Place]:
+        """Send none of these any more; returns those that Kafka has said to hold."""
+        with self._cond:
+            return self._tracker.give_up(places)
+
+    @property
+    def may_call(self) -> bool:
+        """Whether something may be sent now, and there is a collector for it."""
+        with self._cond:
+            return not self._sending.held and self._sending.collectors.pick(self._clock.monotonic()) is not None
+
+    def idle(self, lane: LaneId) -> bool:
+        """Whether the log holds nothing of a lane that is to be sent."""
+        with self._cond:
+            return self._tracker.idle(lane)
+
+    @property
+    def buffer_full(self) -> str:
+        """What a collector said of Kafka's quota, "" while there is room."""
+        with self._cond:
+            return self._sending.probing.reason
+
+    def figures(self) -> dict[str, Any]:
+        """Counts for health."""
+        with self._cond:
+            now_ms = self._clock.now_ms()
+            oldest, unsent = self._tracker.oldest_ms(), self._tracker.oldest_unsent_ms()
+            link = self._sending.link
+            return {
+                "pending_batches": self._tracker.pending,
+                "unsent_batches": self._tracker.unsent,
+                "sent_batches": self._tracker.sent_count,
+                "acked_batches": self._tracker.acked_count,
+                "resent_batches": self._tracker.resent_count,
+                "carried_bytes": link.carried_bytes,
+                "damaged_batches": self._sending.damaged,
+                "nacks": dict(self._tracker.nacks),
+                "buffer_full": self._sending.probing.reason,
+                "oldest_unacked_ms": 0 if oldest is None else max(0, now_ms - oldest),
+                "oldest_unsent_ms": 0 if unsent is None else max(0, now_ms - unsent),
+                "calls": link.calls,
+                "calls_unanswered": dict(link.unanswered),
+                "collectors_slow": link.slow,
+                "flying_bytes": link.flying_bytes,
+                "backlog_held": self._sending.pacing.held,
+                **self._sending.ages.figures(),
+                "collectors": len(link.collectors),
+                "collectors_up": link.collectors.up(),
+            }
+
+    def _run(self) -> None:
+        while not self._stop:
+            group = self._next()
+            if group is not None:
+                try:
+                    self._send(group)
+                except Exception:  # a thread that dies would silently narrow the way
+                    log.exception("sender: group of %s", group.lane)
+                    with self._cond:
+                        self._sending.failed(group, self._clock.monotonic())
+
+    def _next(self) -> Group | None:
+        with self._cond:
+            if self._stop:
+                return None
+            group = self._sending.next(self._clock.monotonic(), self._clock.now_ms())
+            if isinstance(group, Group):
+                return group
+            self._cond.wait(group)
+            return None
+
+    def _send(self, group: Group) -> None:
+        messages, bad = self._read(group)
+        if bad:
+            self._give_up_unreadable(group, bad)
+            return
+        with self._cond:
+            call = self._sending.begin(group, self._clock.monotonic())
+        if call is None:
+            return
+        heard = self._exchange(call, messages)
+        with self._cond:
+            now = self._clock.monotonic()
+            if heard.failure:
+                self._sending.silent(call, now, heard.late, heard.reached)
+            else:
+                outcome = self._sending.answered(call, heard.value, now)
+            self._cond.notify_all()
+        if heard.failure:
+            return
+        if outcome.poison:
+            self._log.set_aside((item.place, reason) for item, reason in outcome.poison)
+        self._note(notes_of_sent(outcome.sent))
+        self._forget(outcome.done)
+
+    def _give_up_unreadable(self, group: Group, bad: Sequence[Item]) -> None:
+        with self._cond:
+            lost = self._sending.unreadable(group, bad, self._clock.monotonic())
+            self._cond.notify_all()
+        for item in lost:
+            log.error("batch %s is lost: the disk no longer gives it back", item.id)
+        self._log.keep_damaged([item.place for item in lost])
+
+    def _read(self, group: Group) -> tuple[list[bytes], list[Item]]:
+        """The messages, and the items that the disk no longer gives back. Raises OSError if that may pass."""
+        messages, bad = [], []
+        for item in group.items:
+            try:
+                messages.append(self._log.read(item.place))
+            except (CorruptRecord, OSError) as error:
+                if passes(error):
+                    raise
+                log.warning("batch %s cannot be read: %s", item.id, error)
+                bad.append(item)
+        return messages, bad
+
+    def _exchange(self, call: Call, messages: list[bytes]) -> Heard:
+        """One call; its value are the answers."""
+        return self.client.exchange(call.endpoint, "send", messages, call.deadline_s)
+
+    def _note(self, notes: Iterable[Note]) -> None:
+        for type_, payloads in notes:
+            self._log.note(type_, payloads)
+
+    def _forget(self, done: list[Item]) -> None:
+        """Nobody needs these from us any more."""
+        if not done:
+            return
+        with self._cond:
+            self._sending.forgotten(done, self._clock.now_ms())
+        self._note(notes_of_done(done))
+        self._log.release([item.place for item in done])

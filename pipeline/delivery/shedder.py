@@ -1,0 +1,129 @@
+"""Room in a full log: the oldest batches are given up once a record that names them is durable (log/shed.py)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from artimon.model.batch import BatchHeader, BatchKind, Polled
+from artimon.model.codec import parse_header
+from artimon.model.protocols import SinkRefused
+from pipeline.delivery.numbering import Numbering
+from pipeline.wal.core import Entry, LogFailed, QuotaFull
+from pipeline.wal.records import Place
+from pipeline.wal.segments import CorruptRecord
+from pipeline.wal.shed import carried, records
+
+log = logging.getLogger(__name__)
+
+SEGMENTS_AT_ONCE = 16
+"""Most segments that one call gives up."""
+
+GiveUp = Callable[[Sequence[Place]], Container[Place]]
+"""Send none of these any more; returns those that Kafka has said to hold."""
+
+Accepted = TypeVar("Accepted")
+Appended = TypeVar("Appended", covariant=True)
+
+
+class SheddableLog(Protocol[Appended]):
+    """A log that can be full."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def next_sequences(self) -> list[int]: ...
+
+    def append(self, entries: Sequence[Entry], beyond_quota: bool = False) -> Appended: ...
+
+    def oldest_live(self) -> list[Place]: ...
+
+    def read(self, place: Place) -> bytes: ...
+
+    def release(self, places: Iterable[Place]) -> None: ...
+
+    def tidy(self) -> None: ...
+
+
+class LogAppender(Generic[Accepted]):
+    """The log, for Numbering: a shed record may go beyond the quota."""
+
+    def __init__(self, wal: SheddableLog[Accepted]) -> None:
+        self._log = wal
+        self.beyond_quota = False
+
+    @property
+    def epoch(self) -> int:
+        return self._log.epoch
+
+    @property
+    def next_sequences(self) -> list[int]:
+        return self._log.next_sequences
+
+    def append(self, entries: Sequence[Entry]) -> Accepted:
+        return self._log.append(entries, self.beyond_quota)
+
+
+class Shedder(Generic[Accepted]):
+    """Not thread-safe: its owner locks."""
+
+    def __init__(
+        self,
+        wal: SheddableLog[Accepted],
+        agent: str,
+        numbering: Numbering[Accepted],
+        appender: LogAppender[Accepted],
+        give_up: GiveUp,
+        wait: Callable[[Accepted], object],
+    ) -> None:
+        """`wait` returns once what was accepted is durable. It raises SinkRefused, LogFailed, TimeoutError."""
+        self._log, self._agent, self._numbering, self._appender = wal, agent, numbering, appender
+        self._give_up, self._wait = give_up, wait
+        self.batches = 0
+        """Accepted and given up since start."""
+
+    def begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Accepted] | None:
+        """Hand all of it to the log, as Numbering.begin; a full log sheds."""
+        for _ in range(SEGMENTS_AT_ONCE):
+            try:
+                return self._numbering.begin(polled)
+            except QuotaFull:
+                if not self._make_room():
+                    raise
+                self._numbering.refused["quota"] -= 1
+        return self._numbering.begin(polled)
+
+    def _make_room(self) -> bool:
+        """Give up what the oldest full segment holds; False if there is none, or its record cannot be written."""
+        places = self._log.oldest_live()
+        if not places:
+            return False
+        sent = self._give_up(places)
+        self._appender.beyond_quota = True
+        try:
+            self._keep(carried(self._agent, self._read(places, sent)))
+            self._keep(records(self._agent, self._read(places, sent)))
+        except (SinkRefused, LogFailed, CorruptRecord, OSError, TimeoutError) as error:
+            log.error("the log could not shed: %s", error)
+            return False
+        finally:
+            self._appender.beyond_quota = False
+        count = sum(1 for header, _, _ in self._read(places, sent) if header.kind != BatchKind.SERIES)
+        log.error("the log is full: %d batches were given up to make room", count)
+        self.batches += count
+        self._log.release(places)
+        self._log.tidy()
+        return True
+
+    def _keep(self, polled: Iterable[Polled]) -> None:
+        for one in polled:
+            begun = self._numbering.begin([one])
+            if begun is not None:
+                self._wait(begun[1])
+
+    def _read(self, places: Sequence[Place], sent: Container[Place]) -> Iterator[tuple[BatchHeader, bytes, bool]]:
+        for place in places:
+            payload = self._log.read(place)
+            yield parse_header(payload), payload, place in sent

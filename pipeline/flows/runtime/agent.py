@@ -1,0 +1,453 @@
+"""The agent's transport: accepts what sources poll, keeps it in the log, and forgets it once it is acked."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+from kazoo.client import KazooClient
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.protocols import Sink
+from artimon.model.routing import DEFAULT_LANES
+from artimon.runtime.process_options import Health, Insecure, MiB, Option, Zookeeper, in_seconds, process_name
+from artimon.runtime.settings import zookeeper_auth
+from artimon.runtime.zookeeper import Registration, zookeeper_client
+from pipeline.control.acks_watch import Control
+from pipeline.control.admission import Trust
+from pipeline.control.commands import CommandError, Mode
+from pipeline.control.gate import Gate
+from pipeline.control.plane import Plane, remembered
+from pipeline.control.runtime import Runtime
+from pipeline.control.signatures import read_keys
+from pipeline.delivery.collector_way import CollectorWay
+from pipeline.delivery.failover import FailoverLog
+from pipeline.delivery.intake import Intake
+from pipeline.delivery.modes import (
+    MEMORY_BYTES,
+    MEMORY_SEGMENT,
+    Delivery,
+    after_open,
+    before_open,
+    log_files,
+    log_folder,
+)
+from pipeline.delivery.pace import RATE as BACKLOG_RATE
+from pipeline.delivery.pace import Pacing
+from pipeline.delivery.sender import Sender
+from pipeline.delivery.tracker import Tracker
+from pipeline.link.endpoints import DEFAULT_GROUP
+from pipeline.link.endpoints import Mode as CollectorMode
+from pipeline.sites.links import Links, Site, parse_sites
+from pipeline.wal.audit import Audit
+from pipeline.wal.files import LogError
+from pipeline.wal.framing import RecordType
+from pipeline.wal.log import QUOTA_BYTES, SEGMENT_BYTES, Entry, Log
+from pipeline.wal.records import Place, encode_acked
+
+log = logging.getLogger(__name__)
+
+_REPLAY_S = 120.0
+_PLANE = "plane"
+"""The sub-folder of what the control plane said last."""
+_REPORTED = (
+    "accepted_batches",
+    "acked_batches",
+    "resent_batches",
+    "pending_batches",
+    "oldest_unacked_ms",
+    "oldest_unsent_ms",
+    "log_bytes",
+    "log_quota_bytes",
+    "collectors_up",
+    "level",
+)
+AS_ROOT = "the agent runs as root, and so does every program of its sources: give it a user of its own (docs/deploy.md)"
+_NEARLY = 0.9
+"""Above this part of its quota the log is a problem."""
+
+
+AgentName = Annotated[str, process_name("Name of the agent, for ever the same.", "--name", usual="local")]
+AgentData = Annotated[
+    Path, Option("Folder of the log and the source's state.", place=lambda place: place.data / "agent")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """`name`: part of every identity, unique among agents. `data`: this agent's folder; the log lies in `<data>/log`,
+    the audit in `<data>/accepted`. `level`: when a batch is acked, once Kafka has it or once the table on HDFS has."""
+
+    name: AgentName
+    data: AgentData
+    zookeeper: Zookeeper
+    level: Annotated[Literal["kafka", "hdfs"], Option("Ack level.")] = "hdfs"
+    lanes: int = DEFAULT_LANES
+    quota_bytes: int = QUOTA_BYTES
+    segment_bytes: int = SEGMENT_BYTES
+    topic_prefix: str = "artimon"
+    groups: Annotated[
+        tuple[str, ...],
+        Option("Take the configuration of this group; may be repeated (default: default).", "--group"),
+    ] = (DEFAULT_GROUP,)
+    """Besides its own, later ones over earlier ones."""
+    sites: Annotated[
+        tuple[Site, ...],
+        Option(
+            "A data centre, NAME=ZOOKEEPER; repeated, in order of preference (docs/sites.md).",
+            "--site",
+            read=parse_sites,
+            many=True,
+        ),
+    ] = ()
+    """The first is on `zookeeper`; () if there is one only (pipeline/sites/)."""
+    patience_s: Annotated[
+        float,
+        in_seconds("After so long without progress what was never sent goes to the next site.", "--patience"),
+    ] = 60.0
+    return_s: float = 60.0
+    """A better site takes lanes back once it has been reachable for so long."""
+    configuration: Annotated[
+        Path | None, Option("File of configuration, under what ZooKeeper says (docs/control.md).", "--config")
+    ] = None
+    shed: Annotated[
+        Literal["refuse", "oldest"],
+        Option("When the log is full: refuse what is new, or give up the oldest (docs/formats/wal.md)."),
+    ] = "refuse"
+    """What becomes of new data when the log is full: refused and counted; or taken, and the oldest given up, with a
+    record that says so (pipeline/wal/shed.py; not with several sites)."""
+    live_first: Annotated[
+        bool, Option("After an outage new data overtakes what has waited for more than a minute.")
+    ] = False
+    """Each in its own order."""
+    delivery: Annotated[
+        Literal["end-to-end", "disk-failover", "best-effort"],
+        Option("What is promised for what was polled (docs/direct.md)."),
+    ] = "end-to-end"
+    backlog_rate: Annotated[
+        float, Option("MiB a second for what has waited longer; 0: no limit.", least=0, unit=MiB)
+    ] = BACKLOG_RATE
+    """Bytes a second at which what has waited for more than a minute is sent, at least twice as fast as new data
+    comes."""
+    keys: Annotated[
+        Path | None,
+        Option(
+            "File of the keys that sign configuration and commands (ARTIMON_CONFIG_KEYS).",
+            place=attrgetter("config_keys"),
+        ),
+    ] = None
+    flows: Annotated[Path | None, Option("File of flows that run beside the polls (docs/flows.md).")] = None
+    allow: Annotated[
+        Path | None, Option("File of parts and folders that pushed configuration may use (docs/security.md).")
+    ] = None
+    insecure: Insecure = False
+    health: Health = None
+
+
+class Agent:
+    """Construct (recovers the log), `start`, hand `sink` to the sources, `stop`. ZooKeeper, collectors and Kafka may be
+    absent at any time: what is accepted waits in the log."""
+
+    def __init__(self, config: AgentConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Raises LogLocked if another process uses the folder, OSError if the disk refuses, KeyFileError."""
+        trust = Trust(read_keys(config.keys), zookeeper_auth())
+        self.config, self._clock = config, clock
+        self._held: list[tuple[Entry, Place]] | None = []
+        """Accepted while an old log was still being read; None: it has been. Then they follow what it held."""
+        self._holding = threading.Lock()
+        self._trouble = ""
+        known, self._own_delivery = remembered(config.data / _PLANE).metrics, config.delivery
+        config = self.config = replace(config, delivery=known.get("delivery", config.delivery))
+        self._delivery = Delivery(config.delivery)
+        if self._delivery is not Delivery.END_TO_END and config.sites:
+            raise ValueError(f"delivery {config.delivery} with several sites: only end-to-end knows who has what")
+        own_level = config.level if self._delivery is Delivery.END_TO_END else "kafka"
+        self._level: str = known.get("level", own_level) if self._delivery is Delivery.END_TO_END else own_level
+        self._own_level = own_level
+        self._tracker = Tracker(ack_on_sent=self._level == "kafka", live_first=config.live_first)
+        folder = log_folder(config.data, self._delivery)
+        before_open(folder, self._delivery)
+        memory = self._delivery is Delivery.BEST_EFFORT
+        self.log = Log(
+            folder,
+            config.name,
+            config.lanes,
+            self._on_durable,
+            segment_bytes=min(config.segment_bytes, MEMORY_SEGMENT) if memory else config.segment_bytes,
+            quota_bytes=min(config.quota_bytes, MEMORY_BYTES) if memory else config.quota_bytes,
+            files=log_files(folder, self._delivery),
+            lazy=not config.sites and self._delivery is Delivery.END_TO_END,
+        )
+        after_open(folder, self._delivery)
+        self.log.keep_segments = not memory
+        self._audit = Audit(config.data / "accepted", clock.now_ms())
+        self._links = self._several_sites() if config.sites else None
+        home = self._links.home if self._links else self._sender_of(config)
+        self._sender: Links | Sender = self._links or home
+        if self.log.complete:
+            self._resume()
+        shed = (config.shed == "oldest" or memory) and not self._links
+        straight = self._delivery is Delivery.DISK_FAILOVER
+        self._failover = FailoverLog(self.log, CollectorWay(home, clock), clock) if straight else None
+        wal = cast(Log, self._failover) if self._failover else self.log
+        self._intake = Intake(wal, config.name, folder, home.give_up if shed else None)
+        self._gate = Gate(self._intake)
+        self._zookeeper: KazooClient = zookeeper_client(config.zookeeper)
+        self._control = Control(self._zookeeper, home, f"{config.topic_prefix}.samples")
+        self._groups: tuple[str, ...] = ()
+        self._mode = CollectorMode.FAILOVER
+        self._limits: tuple[int | None, int | None] = None, None
+        self._pending = ""
+        self._described = _describe(self.log)
+        data = json.dumps(self._described).encode()
+        self._registration = Registration(self._zookeeper, f"/artimon/agents/{config.name}", data)
+        self.runtime = self._runtime()
+        self.plane = Plane(
+            self._zookeeper,
+            config.name,
+            config.groups,
+            config.data / _PLANE,
+            self.runtime,
+            clock,
+            self._report,
+            config.configuration,
+            trust,
+        )
+        self._replay_timer = threading.Timer(_REPLAY_S, self._stop_keeping)
+        self._replay_timer.daemon = True
+
+    def _sender_of(self, config: AgentConfig) -> Sender:
+        pacing = Pacing(config.backlog_rate)
+        return Sender(self.log, self._tracker, config.name, config.lanes, self._clock, pacing)
+
+    @property
+    def sink(self) -> Sink:
+        """Where sources hand over what they poll."""
+        return self._gate
+
+    @property
+    def intake(self) -> Intake:
+        """The sink with its blocking variant `accept_now`."""
+        return self._intake
+
+    def start(self) -> None:
+        """Begin to send; returns at once whether or not anybody can be reached. What the last known configuration says
+        of the parts that are there by now is in force before that."""
+        if os.geteuid() == 0:
+            log.warning("%s", AS_ROOT)
+        self.plane.begin()
+        if self._held is None:
+            self._sender.start()
+        else:
+            threading.Thread(target=self._read_old, name="recovery", daemon=True).start()
+        self._zookeeper.start_async()
+        self._control.start()
+        self._registration.start()
+        self.plane.start()
+        self._replay_timer.start()
+
+    def stop(self) -> None:
+        """Stop within about 8 s, whatever hangs. What is not acked stays in the log for the next start."""
+        self._replay_timer.cancel()
+        self._intake.close()
+        if self._failover:
+            self._failover.stop()
+        self.plane.stop(1.0)
+        self._registration.stop(1.0)
+        self._control.stop(1.0)
+        self._sender.stop(2.0)
+        if self._delivery is Delivery.BEST_EFFORT and (lost := self._sender.figures()["pending_batches"]):
+            log.warning("best effort: %d batches end with this process, unsent", lost)
+        self.log.close(3.0)
+        self._zookeeper.stop()
+        self._zookeeper.close()
+
+    def figures(self) -> dict[str, Any]:
+        """Counts for health; `problems` lists what a person should know."""
+        problems = [p for p in (self.failing, self._control.problem) if p]
+        if self._registration.conflict:
+            problems.append(f"another agent is registered as {self.config.name}")
+        if full := self._sender.buffer_full:
+            problems.append(full)
+        problems += [*self.plane.problems(), *([self._pending] if self._pending else [])]
+        problems += self._links.problems() if self._links else []
+        if self.log.used_bytes > _NEARLY * self.log.quota_bytes:
+            problems.append(
+                f"the log holds {self.log.used_bytes} of {self.log.quota_bytes} bytes, not acked: once it is full polls"
+                " are dropped and counted as refused"
+            )
+        found, sending = self.log.recovered, self._sender.figures()
+        return {
+            "accepted_batches": self._intake.batches,
+            "accepted_samples": self._intake.samples,
+            "accepted_bytes": self._intake.bytes,
+            "level": self._level,
+            "delivery": self._delivery.value,
+            **(self._failover.figures() if self._failover else {}),
+            "lost_batches": {"full": self._intake.shed_batches, "damaged": sending["damaged_batches"]},
+            "mode": self.plane.mode.value,
+            "configuration": self.plane.figures(),
+            **sending,
+            "log_bytes": self.log.used_bytes,
+            "log_quota_bytes": self.log.quota_bytes,
+            "epoch": f"{self.log.epoch:016x}",
+            "recovering": self._held is not None,
+            "shed_batches": self._intake.shed_batches,
+            "aside": self.log.gauge()._asdict(),
+            "recovered": {
+                "cut_bytes": found.cut_bytes,
+                "set_aside": len(found.set_aside),
+                "missing_segments": len(found.missing),
+                "new_epoch_because": self.log.new_epoch_because,
+            },
+            "refused": dict(self._intake.refused + self._gate.refused),
+            "problems": problems,
+            "warnings": [*self.plane.warnings(), *([AS_ROOT] if os.geteuid() == 0 else [])],
+        }
+
+    @property
+    def failing(self) -> str:
+        """Why the agent takes nothing more, "" while it does."""
+        return self.log.problem or self._trouble
+
+    def _several_sites(self) -> Links:
+        config = self.config
+        return Links(
+            config.sites,
+            self.log,
+            config.data,
+            config.name,
+            config.lanes,
+            f"{config.topic_prefix}.samples",
+            self._clock,
+            ack_on_sent=self._level == "kafka",
+            patience_s=config.patience_s,
+            return_s=config.return_s,
+        )
+
+    def _read_old(self) -> None:
+        """A big log is read beside what is accepted; then all of it is sent, in order."""
+        try:
+            if self.log.recover():
+                self._resume()
+                self._sender.start()
+        except (LogError, OSError) as error:
+            log.exception("the log cannot be read")
+            self._trouble = f"the log of this agent cannot be read, nothing is sent: {error}"
+
+    def _resume(self) -> None:
+        self._audit.count_rest(self.log.folder, self.log.own_segment, self._clock.now_ms())
+        self._restore()
+        with self._holding:
+            self._told(self._held or [])
+            self._held = None
+
+    def _restore(self) -> None:
+        """Go on with what the log holds."""
+        now_ms, on_sent = self._clock.now_ms(), self._level == "kafka"
+        acked = self._sender.restore(self.log.recovered, now_ms, on_sent)
+        self.log.note(RecordType.ACKED, encode_acked(id for id, _ in acked))
+        self.log.release([place for _, place in acked])
+        if self._tracker.pending:
+            log.info("the log holds %d batches that are not acked", self._tracker.pending)
+
+    def _on_durable(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+        """Called by the log's flusher."""
+        with self._holding:
+            if self._held is not None:
+                self._held.extend((replace(entry, payload=b""), place) for entry, place in placed)
+                return
+        self._told(placed)
+
+    def _told(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+        counted = [(e.header.source, e.minutes, p) for e, p in placed if e.type == RecordType.BATCH]
+        try:
+            self._audit.add(counted, self._clock.now_ms())
+        except OSError as error:
+            log.error("audit: %s", error)  # it is written with what comes next, or counted by the next start
+        self._sender.logged(placed)
+
+    # --- what the control plane may do
+
+    def _runtime(self) -> Runtime:
+        runtime = Runtime(self._set_mode, lambda: int(self._sender.figures()["pending_batches"]), lambda: self.failing)
+        runtime.on_roll(self._roll)
+        if self._links:
+            runtime.on_release(self._release)
+        runtime.on_setting("level", self._set_level)
+        runtime.on_setting("quota", self._set_quota)
+        runtime.on_setting("credits", lambda most: self._limit(most, self._limits[1]))
+        runtime.on_setting("backlog", lambda rate: self._limit(self._limits[0], rate))
+        runtime.on_setting("delivery", self._set_delivery)
+        runtime.on_setting("collectors", lambda groups: self._prefer(groups=groups or ()))
+        runtime.on_setting("collectors_mode", lambda mode: self._prefer(mode=CollectorMode(mode or "failover")))
+        return runtime
+
+    def _set_mode(self, mode: Mode) -> None:
+        self._gate.closed = "draining" if mode is Mode.DRAINING else ""
+        self._sender.hold(mode is Mode.PAUSED)
+
+    def _roll(self) -> str:
+        return "segment of the log ended" if self.log.roll() else "the log is closed"
+
+    def _release(self, arguments: Mapping[str, str]) -> str:
+        lane = arguments.get("lane", "")
+        if not lane.isdecimal() or self._links is None:
+            raise CommandError(f"release needs a lane, such as 0, and not {lane!r}")
+        return self._links.release(int(lane))
+
+    def _set_level(self, level: str | None) -> None:
+        if self._delivery is not Delivery.END_TO_END:
+            return  # nothing is kept until the table has it
+        self._level = level or self._own_level
+        self._sender.set_level(self._level == "kafka")
+
+    def _set_quota(self, quota_bytes: int | None) -> None:
+        most = quota_bytes or self.config.quota_bytes
+        self.log.quota_bytes = min(most, MEMORY_BYTES) if self._delivery is Delivery.BEST_EFFORT else most
+
+    def _limit(self, credits: int | None, backlog: int | None) -> None:
+        """Bytes on their way to a collector, bytes a second of a backlog; None: what the command line said."""
+        self._limits = credits, backlog
+        self._sender.limit(credits or 1 << 62, backlog or self.config.backlog_rate)
+
+    def _set_delivery(self, delivery: str | None) -> None:
+        """The kind of log is chosen when it is opened: another one at the next start."""
+        wanted = delivery or self._own_delivery
+        self._pending = f"delivery {wanted} begins with the next start" if wanted != self._delivery.value else ""
+
+    def _prefer(self, groups: tuple[str, ...] | None = None, mode: CollectorMode | None = None) -> None:
+        self._groups = self._groups if groups is None else groups
+        self._mode = mode or self._mode
+        self._sender.prefer(self._groups, self._mode)
+
+    def _report(self, told: dict[str, Any]) -> None:
+        """What stands in the agent's znode: who it is, its configuration, how far it is behind."""
+        figures = self.figures()
+        kept = {name: figures[name] for name in _REPORTED}
+        texts = {name: [str(text)[:300] for text in figures[name][:10]] for name in ("problems", "warnings")}
+        whole = {**self._described, **told, "time_ms": self._clock.now_ms(), "figures": kept, **texts}
+        self._registration.update(json.dumps(whole).encode())
+
+    def _stop_keeping(self) -> None:
+        self.log.keep_segments = False
+
+
+def _describe(wal: Log) -> dict[str, Any]:
+    return {"host": socket.gethostname(), "pid": os.getpid(), "epoch": f"{wal.epoch:016x}", "version": _version()}
+
+
+def _version() -> str:
+    try:
+        return version("artimon")
+    except PackageNotFoundError:  # run from a folder that is not installed
+        return ""

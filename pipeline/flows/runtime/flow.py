@@ -1,0 +1,323 @@
+"""One flow: source, interceptors, channel, sinks, and the runners between them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from artimon.model.batch import BatchId
+from artimon.model.clock import Clock
+from pipeline.delivery.modes import Delivery
+from pipeline.flows.channels.ledger import BranchPolicy
+from pipeline.flows.config.model import FlowConfig, SinkChosen
+from pipeline.flows.context import BRANCHES, STRAIGHT, Context
+from pipeline.flows.event import Parcel
+from pipeline.flows.lifecycle import Member, State, start_all, stop_all
+from pipeline.flows.runtime.front import Front
+from pipeline.flows.runtime.rejected import Rejected
+from pipeline.flows.runtime.runner import Runner, SinkRunner, SourceRunner
+from pipeline.flows.runtime.watch import Restarts
+from pipeline.flows.sources.protection import check_source
+from pipeline.flows.spi import Figures, FlowError, Sink
+from pipeline.wal.files import SYSTEM_FILES, ensure_folder
+
+log = logging.getLogger(__name__)
+
+
+class Flow:
+    """Built anew at each start: whatever a failure left behind in its parts goes with them.
+
+    Locks: `_turn` serialises start, stop and tick."""
+
+    def __init__(self, config: FlowConfig, context: Context) -> None:
+        """`context`: that of the flow; its folder is made at the start."""
+        self.config = config
+        self._context = replace(context, flow=config.name, folder=context.folder / config.name)
+        self._clock: Clock = context.clock
+        self._turn = threading.RLock()
+        self.state, self.problem = State.IDLE, ""
+        self.restarts = Restarts()
+        self._wanted = False
+        self._members: list[Member] = []
+        self._runners: list[Runner] = []
+        self._sink_runners: list[SinkRunner] = []
+        self._sinks: dict[str, Any] = {}
+        self._source: Any = None
+        self._channel: Any = None
+        self._front: Front | None = None
+        self._alarms: list[str] = []
+        self._warnings: list[str] = []
+        self._paused = self._closed = False
+        """What was asked for holds for the parts of the next start too."""
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    def start(self) -> None:
+        """Start everything, the source last. If that fails the state is ERROR, `problem` says why, and `tick` tries
+        again."""
+        with self._turn:
+            self._wanted = True
+            self._start()
+
+    def stop(self, deadline_s: float | None = None) -> list[str]:
+        """Stop everything, the source first; each part within its share, going on past what fails. What went wrong."""
+        with self._turn:
+            self._wanted = False
+            return self._stop(deadline_s)
+
+    def want(self) -> None:
+        """Let the next `tick` start it, on a thread of its own."""
+        self._wanted = True
+
+    def tick(self) -> None:
+        """Called by the supervisor, often: restarts what died, starts what is to run and does not, looks for alarms.
+        Returns at once."""
+        if not self._turn.acquire(timeout=0.05):
+            return  # it is being started or stopped
+        try:
+            if not self._wanted:
+                return
+            if self.state in (State.IDLE, State.ERROR) and self.restarts.due(self._clock.monotonic()):
+                self.state = State.STARTING
+                threading.Thread(target=self._start_wanted, name=f"start {self.name}", daemon=True).start()
+                return
+            self._alarms = [alarm for runner in self._runners if (alarm := runner.watch())]
+        finally:
+            self._turn.release()
+
+    def put(self, parcels: Sequence[Parcel]) -> None:
+        """Into the flow as its source would. Raises ChannelFull, ChannelFailed, EventError."""
+        if self._front is None:
+            raise FlowError(f"flow {self.name} is {self.state}")
+        self._front.put(parcels)
+
+    def pause(self) -> None:
+        """Hand nothing to the sinks; what comes is kept."""
+        self._paused = True
+        for runner in self._sink_runners:
+            runner.pause()
+
+    def close_front(self) -> None:
+        """Take nothing more; what is there goes on to the sinks."""
+        self._closed = True
+        if self._front is not None:
+            self._front.open = False
+
+    def resume(self) -> None:
+        """After `pause` and `close_front`."""
+        self._paused = self._closed = False
+        if self._front is not None:
+            self._front.open = True
+        for runner in self._sink_runners:
+            runner.resume()
+
+    def roll(self) -> int:
+        """Let the sinks that can close their files and begin others; how many did. Raises what they raise."""
+        rolling = [sink for sink in self._sinks.values() if hasattr(sink, "roll")]
+        for sink in rolling:
+            sink.roll()
+        return len(rolling)
+
+    @property
+    def fault(self) -> str:
+        """Why it does not run though it should, "" if it does."""
+        return self.problem if self.state is State.ERROR else ""
+
+    @property
+    def waiting(self) -> int:
+        """Parcels in the channel."""
+        return int(getattr(self._channel, "waiting", 0))
+
+    @property
+    def oldest_ms(self) -> int:
+        """When the oldest parcel in the channel came, epoch ms; 0 if there is none, or nobody knows."""
+        return int(getattr(self._channel, "oldest_ms", 0))
+
+    def figures(self) -> Figures:
+        """Counts of every part; `problems` of all of them in one list."""
+        parts: Figures = {}
+        if self._channel is not None and self._front is not None and self._source is not None:
+            runners = {runner.name: runner.figures() for runner in self._runners}
+            sinks = {name: sink.figures() for name, sink in self._sinks.items()}
+            parts = {
+                "in": self._front.figures(),
+                "source": self._source.figures(),
+                "channel": self._channel.figures(),
+                "sinks": sinks,
+                "runners": runners,
+                "waiting": self.waiting,
+                "oldest_ms": self.oldest_ms,
+            }
+        return {
+            "state": self.state.value,
+            "delivery": self.config.options.delivery.value,
+            "starts_failed": self.restarts.deaths,
+            **parts,
+            "problems": self._problems(parts),
+            "warnings": self._warnings,
+        }
+
+    def done(self, id: BatchId) -> bool:
+        """Whether a parcel that came with this identity is with every sink."""
+        return self._channel is not None and bool(self._channel.done(id))
+
+    def _problems(self, parts: Figures) -> list[str]:
+        found = [self.problem] if self.problem else []
+        found += self._alarms
+        found += [f"{runner.name}: {runner.problem}" for runner in self._sink_runners if runner.row > 2]
+        for part in (parts.get("source", {}), parts.get("channel", {}), *parts.get("sinks", {}).values()):
+            found += part.get("problems", [])
+        return [f"flow {self.name}: {text}" for text in dict.fromkeys(found)]
+
+    def _start_wanted(self) -> None:
+        with self._turn:
+            if self._wanted and self.state is State.STARTING:
+                self._start()
+
+    def _start(self) -> None:
+        self.state = State.STARTING
+        try:
+            ensure_folder(SYSTEM_FILES, self._context.folder)
+            self._build()
+            problem = start_all(self._members, self.config.options.start_s)
+        except FlowError as error:
+            problem = str(error)
+        except Exception as error:  # a third party's component may raise anything
+            log.exception("flow %s", self.name)
+            problem = f"{type(error).__name__}: {error}"
+        self.problem = problem
+        if problem:
+            self.restarts.died(self._clock.monotonic())
+            self.state = State.ERROR
+            log.error("flow %s: %s", self.name, problem)
+        else:
+            self.state = State.RUNNING
+
+    def _stop(self, deadline_s: float | None) -> list[str]:
+        self.state = State.STOPPING
+        if self._front is not None:
+            self._front.open = False
+        share = self.config.options.stop_s
+        if deadline_s is not None:
+            share = min(share, deadline_s / max(1, len(self._members)))
+        problems = stop_all(self._members, share)
+        self.state = State.ERROR if problems else State.STOPPED
+        self.problem = "; ".join(problems)
+        return problems
+
+    # -- building
+
+    def _build(self) -> None:
+        options = self.config.options
+        self._warnings = check_source(self.config.source.options, self._context)
+        self._runners, self._sink_runners, self._alarms = [], [], []
+        self._sinks = self._build_sinks()
+        self._channel = self._build_channel()
+        self._front = Front(self._build_interceptors(), self._channel.put, options.put_s, self._clock)
+        for name, sink in self._sinks.items():
+            self._sink_runners.append(self._sink_runner(name, sink))
+        source_member = self._build_source(self._front)
+        self._runners[:0] = self._sink_runners
+        if self._paused:
+            self.pause()
+        self._front.open = not self._closed
+        self._members = [
+            Member("channel", self._channel.start, self._channel.stop),
+            *(Member(name, sink.start, sink.stop) for name, sink in self._sinks.items()),
+            *(Member(runner.name, runner.start, runner.stop) for runner in self._sink_runners),
+            Member("rest", lambda: None, self._hand_over_rest),
+            source_member,
+        ]
+
+    def _hand_over_rest(self, deadline_s: float) -> None:
+        """What a channel would lose is handed over if the sinks take it in time."""
+        if self._channel.capabilities.durable:
+            return
+        ends, never = self._clock.monotonic() + deadline_s, threading.Event()
+        while self.waiting and not self._paused and self._clock.monotonic() < ends:
+            self._clock.wait(never, 0.02)
+
+    def _build_sinks(self) -> dict[str, Sink]:
+        """By branch; a group that chooses is one branch."""
+        group = self.config.group
+        sinks = {one.name: self._build_sink(one) for one in self.config.sinks}
+        if group is None or self.config.fans_out:
+            return sinks
+        joined = group.component.build(group.options, self._context.named("group"))(sinks)
+        return {group.component.name: joined}
+
+    def _build_sink(self, one: SinkChosen) -> Any:
+        runner_progress = self._progress_of(one.name)
+        context = replace(self._context.named(one.name), progress=runner_progress)
+        return one.chosen.component.build(one.chosen.options, context)
+
+    def _progress_of(self, name: str) -> Callable[[], None]:
+        def went_on() -> None:
+            for runner in self._sink_runners:
+                if runner.name == f"sink {name}" or self.config.group is not None:
+                    runner.progress.went_on(self._clock.monotonic())
+
+        return went_on
+
+    def _build_channel(self) -> Any:
+        chosen = self.config.channel
+        shared = dict(self._context.shared)
+        if self.config.fans_out:
+            shared[BRANCHES] = {
+                one.name: BranchPolicy(one.branch.required, one.branch.behind_bytes) for one in self.config.sinks
+            }
+        if self.config.options.delivery is Delivery.DISK_FAILOVER:
+            (shared[STRAIGHT],) = self._sinks.values()
+        return chosen.component.build(chosen.options, replace(self._context.named("channel"), shared=shared))
+
+    def _build_interceptors(self) -> list[tuple[str, Any]]:
+        return [
+            (one.component.name, one.component.build(one.options, self._context.named(one.component.name)))
+            for one in self.config.interceptors
+        ]
+
+    def _sink_runner(self, name: str, sink: Sink) -> SinkRunner:
+        options = self.config.options
+        reader = self._channel.reader(name) if self.config.fans_out else self._channel
+        rejected = Rejected(self._context.folder / "rejected")
+        return SinkRunner(f"sink {name}", reader, sink, options.batch, rejected, options.stall_s, self._clock)
+
+    def _build_source(self, front: Front) -> Member:
+        options, chosen = self.config.options, self.config.source
+        runner: SourceRunner | None = None
+
+        def wake() -> None:
+            if runner is not None:
+                runner.wake()
+
+        shared = {**self._context.shared, "done": self.done}
+        context = replace(self._context.named("source"), wake=wake, shared=shared)
+        source = self._source = chosen.component.build(chosen.options, context)
+        if not hasattr(source, "poll"):
+            return Member("source", lambda: source.start(front.put), source.stop)
+        runner = SourceRunner("source", source, front.put, options.idle_s, options.stall_s, self._clock)
+        self._runners.append(runner)
+        return Member("source", _both_start(source, runner), _both_stop(source, runner))
+
+
+def _both_start(source: Any, runner: SourceRunner) -> Callable[[], None]:
+    def start() -> None:
+        source.start()
+        runner.start()
+
+    return start
+
+
+def _both_stop(source: Any, runner: SourceRunner) -> Callable[[float], None]:
+    def stop(deadline_s: float) -> None:
+        try:
+            runner.stop(deadline_s / 2)
+        finally:
+            source.stop(deadline_s / 2)
+
+    return stop

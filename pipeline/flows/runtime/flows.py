@@ -1,0 +1,258 @@
+"""All flows of an agent, and the thread that watches over them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from pipeline.flows.config.hostfile import NOTHING_ALLOWED, HostFile, read_host_file
+from pipeline.flows.config.model import FlowConfig
+from pipeline.flows.config.read import check_flows, read_flows
+from pipeline.flows.context import Context
+from pipeline.flows.registry import Registry
+from pipeline.flows.runtime.builtin import builtin
+from pipeline.flows.runtime.flow import Flow
+from pipeline.flows.spi import Figures, FlowError
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.25
+
+
+class Flows:
+    """Starts, watches, changes and stops flows. One that fails holds up no other.
+
+    Locks: `_turn` serialises start, stop, change and mode; `_lock` guards the dict of flows."""
+
+    def __init__(
+        self, configs: Sequence[FlowConfig], context: Context, registry: Registry, host: HostFile = NOTHING_ALLOWED
+    ) -> None:
+        """`context`: its folder is the one in which each flow has a folder of its own. `registry`: components that
+        pushed flows may name. `host`: what these may use outside of their folder."""
+        self._context, self._registry, self._host = context, registry, host
+        self._fixed = {config.name: config for config in configs if not config.options.off}
+        """Those of a file: `change` leaves them alone, unless it brings one of the same name."""
+        self._turn, self._lock = threading.Lock(), threading.Lock()
+        self._flows: dict[str, Flow] = {}
+        self._written: dict[str, str] = {}
+        """Text of the configuration of each flow that `change` brought."""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._mode = "running"
+        self.supervisor_restarts = 0
+
+    def start(self) -> None:
+        """Let every flow of the file start; returns at once, see `figures` for how they are."""
+        with self._turn:
+            for config in self._fixed.values():
+                self._add(config).want()
+            self._watch()
+
+    def share(self, name: str, value: Any) -> None:
+        """Hand something of the process to all flows, before they start."""
+        self._context.shared[name] = value
+
+    def stop(self, deadline_s: float = 10.0) -> list[str]:
+        """Stop all flows at the same time, within the deadline; what went wrong."""
+        with self._turn:
+            self._stop.set()
+            return self._stop_these(list(self._all().values()), deadline_s)
+
+    def flow(self, name: str) -> Flow:
+        """Raises FlowError for a name that is not there."""
+        try:
+            return self._all()[name]
+        except KeyError:
+            raise FlowError(f"no flow is called {name!r}: there are {', '.join(self._all()) or 'none'}") from None
+
+    def figures(self) -> Figures:
+        """Of every flow by name, and all their problems."""
+        self._revive()
+        flows = {name: flow.figures() for name, flow in self._all().items()}
+        problems = [text for one in flows.values() for text in one["problems"]]
+        return {
+            "flows": flows,
+            "flow_events": {name: one["in"]["events"] for name, one in flows.items() if "in" in one},
+            "flow_refused": {name: one["in"]["refused"] for name, one in flows.items() if "in" in one},
+            "flow_delivered": {name: _runners(one, "delivered") for name, one in flows.items()},
+            "flow_rejected": {name: _runners(one, "rejected") for name, one in flows.items()},
+            "flow_oldest_ms": {name: self._age(flow) for name, flow in self._all().items()},
+            "flow_waiting": {name: one.get("waiting", 0) for name, one in flows.items()},
+            "flow_deaths": {name: _runners(one, "deaths") for name, one in flows.items()},
+            "flow_alarms": {name: _runners(one, "alarms") for name, one in flows.items()},
+            "supervisor_restarts": self.supervisor_restarts,
+            "problems": [*problems, *self._left_behind()],
+            "warnings": [text for one in flows.values() for text in one["warnings"]],
+        }
+
+    # -- what the control plane calls
+
+    def admit(self, flows: Sequence[Mapping[str, Any]]) -> None:
+        """Check flows that did not come from a file of this host: they name nothing outside but what the host's file
+        allows. Loads no code. Raises NotAllowed."""
+        for flow in flows:
+            self._host.admit(flow, self._registry)
+
+    def check(self, flows: Sequence[Mapping[str, Any]]) -> None:
+        """Whether these can be used, options of components included. Raises ConfigFileError; changes nothing."""
+        self._parse(flows)
+
+    def change(self, flows: Sequence[Mapping[str, Any]], change: object = None) -> None:
+        """Run exactly these from now on; those that run already just so are left alone. What a stopped channel holds
+        stays on the disk. Raises ConfigFileError before anything is changed, FlowError if a new one did not start."""
+        del change
+        configs = self._parse(flows)
+        texts = {flow["name"]: json.dumps(flow, sort_keys=True) for flow in flows}
+        wanted = {**self._fixed, **{config.name: config for config in configs if not config.options.off}}
+        with self._turn:
+            same = {
+                name
+                for name, flow in self._all().items()
+                if name in wanted and (self._written.get(name, "") == texts.get(name) or flow.config == wanted[name])
+            }
+            gone = [flow for name, flow in self._all().items() if name not in same]
+            self._stop_these(gone, 30.0)
+            with self._lock:
+                for flow in gone:
+                    self._flows.pop(flow.name, None)
+            started = [self._add(config) for name, config in wanted.items() if name not in same]
+            for flow in started:
+                flow.start()
+                self._apply_mode(flow)
+            self._written = texts
+            self._watch()
+        if failed := [f"{flow.name}: {flow.fault}" for flow in started if flow.fault]:
+            raise FlowError("; ".join(failed))
+
+    def set_mode(self, mode: Any) -> None:
+        """running, paused (takes what comes, hands nothing on) or draining (takes nothing, hands on what it has)."""
+        with self._turn:
+            self._mode = str(getattr(mode, "value", mode))
+            for flow in self._all().values():
+                self._apply_mode(flow)
+
+    def waiting(self) -> int:
+        """Parcels that the channels hold."""
+        return sum(flow.waiting for flow in self._all().values())
+
+    def roll(self, flow: str = "") -> int:
+        """Close and begin anew the files of one flow ("": of all); how many."""
+        chosen = [self.flow(flow)] if flow else list(self._all().values())
+        return sum(one.roll() for one in chosen)
+
+    def fault(self) -> str:
+        """Which flow cannot run and why, "" if all do."""
+        broken = [f"flow {flow.name}: {flow.fault}" for flow in self._all().values() if flow.fault]
+        return "; ".join(broken)
+
+    def report(self) -> list[dict[str, Any]]:
+        """One row a flow: name, state, waiting, oldest_ms, problem."""
+        return [
+            {
+                "name": name,
+                "state": flow.state.value,
+                "waiting": flow.waiting,
+                "oldest_ms": self._age(flow),
+                "problem": "; ".join(flow.figures()["problems"]),
+            }
+            for name, flow in self._all().items()
+        ]
+
+    # --
+
+    def _age(self, flow: Flow) -> int:
+        """Milliseconds that the oldest parcel of a channel has waited."""
+        since = flow.oldest_ms
+        return max(0, self._context.clock.now_ms() - since) if since else 0
+
+    def _parse(self, flows: Sequence[Mapping[str, Any]]) -> list[FlowConfig]:
+        resolved = [self._host.resolve(flow, self._registry) for flow in flows]
+        return check_flows(resolved, self._registry, "configuration")
+
+    def _all(self) -> dict[str, Flow]:
+        with self._lock:
+            return dict(self._flows)
+
+    def _add(self, config: FlowConfig) -> Flow:
+        flow = Flow(config, self._context)
+        self._apply_mode(flow)
+        with self._lock:
+            self._flows[config.name] = flow
+        return flow
+
+    def _apply_mode(self, flow: Flow) -> None:
+        flow.resume()
+        if self._mode == "paused":
+            flow.pause()
+        elif self._mode == "draining":
+            flow.close_front()
+
+    def _stop_these(self, flows: Sequence[Flow], deadline_s: float) -> list[str]:
+        """All at once: one that hangs takes no time from the others."""
+        problems: list[str] = []
+
+        def stop(flow: Flow) -> None:
+            problems.extend(f"flow {flow.name}: {text}" for text in flow.stop(deadline_s))
+
+        threads = [threading.Thread(target=stop, args=(f,), name=f"stop {f.name}", daemon=True) for f in flows]
+        for thread in threads:
+            thread.start()
+        ends = self._context.clock.monotonic() + deadline_s
+        for thread, flow in zip(threads, flows, strict=True):
+            thread.join(max(0.0, ends - self._context.clock.monotonic()))
+            if thread.is_alive():
+                problems.append(f"flow {flow.name} did not stop within {deadline_s:g} s: left behind")
+        return problems
+
+    def _watch(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="flows", daemon=True)
+            self._thread.start()
+
+    def _revive(self) -> None:
+        """The supervisor itself is watched by whoever asks for the figures: once a second in an agent."""
+        thread = self._thread
+        if thread is not None and not thread.is_alive() and not self._stop.is_set():
+            self.supervisor_restarts += 1
+            self._watch()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for flow in self._all().values():
+                try:
+                    flow.tick()
+                except Exception:
+                    log.exception("flow %s: tick", flow.name)
+            self._context.clock.wait(self._stop, _TICK_S)
+
+    def _left_behind(self) -> list[str]:
+        """Folders of flows that nobody runs and that still hold segments."""
+        names = self._all().keys()
+        try:
+            folders = [f for f in self._context.folder.iterdir() if f.is_dir() and f.name not in names]
+        except OSError:
+            return []
+        held = [f for f in folders if any((f / "log").glob("*.wal")) or (f / "sql" / "channel.db").exists()]
+        return [f"the folder {folder} belongs to no flow that is configured and may hold events" for folder in held]
+
+
+def _runners(figures: Figures, name: str) -> int:
+    """A count over all runners of a flow."""
+    return sum(runner.get(name, 0) for runner in figures.get("runners", {}).values())
+
+
+def open_flows(
+    file: Path | None, agent: str, data: Path, zookeeper: str, clock: Clock = SYSTEM_CLOCK, allow: Path | None = None
+) -> Flows:
+    """Return the flows of an agent, those of `file` among them; nothing is started. `allow`: the host's file of parts
+    and folders. Raises ConfigFileError."""
+    registry = builtin()
+    host = read_host_file(allow, registry)
+    configs = read_flows(file, registry) if file else []
+    context = Context(agent, "", "", data / "flows", registry, clock, shared={"zookeeper": zookeeper})
+    return Flows(configs, context, registry, host)

@@ -1,0 +1,259 @@
+"""Threads that drive sources and sinks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from pipeline.flows.event import Parcel
+from pipeline.flows.runtime.rejected import Rejected
+from pipeline.flows.runtime.watch import Progress, Restarts
+from pipeline.flows.spi import (
+    ChannelFailed,
+    ChannelFull,
+    Figures,
+    PollableSource,
+    Put,
+    Reader,
+    Sink,
+    SinkFailed,
+    Take,
+    Waking,
+)
+from pipeline.link.timer import backoff
+
+log = logging.getLogger(__name__)
+
+TAKE_WAIT_S = 0.5
+"""A take wakes on data, and mostly when its flow stops; this bounds how long a stop waits for a channel that cannot be
+woken."""
+RETRY_LEAST_S, RETRY_MOST_S = 0.05, 10.0
+
+
+class Runner:
+    """One thread that calls `_turn` until it is told to stop. If the thread dies, `watch` starts another."""
+
+    def __init__(self, name: str, stall_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.name, self._clock = name, clock
+        self.progress, self.restarts = Progress(stall_s), Restarts()
+        self._stop = threading.Event()
+        self._paused = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._stop.clear()
+        self._spawn()
+
+    def stop(self, deadline_s: float) -> None:
+        """Raises TimeoutError if its thread is still at something; that thread does nothing more once it comes back."""
+        self._stop.set()
+        self._wake()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(max(0.0, deadline_s))
+            if thread.is_alive():
+                raise TimeoutError(f"{self.name} is still busy after {deadline_s:g} s: left behind")
+
+    def pause(self) -> None:
+        """Begin nothing more until `resume`."""
+        self._paused.set()
+
+    def resume(self) -> None:
+        self._paused.clear()
+        self._wake()
+
+    def watch(self) -> str:
+        """Restart the thread if it died and its time has come; what a person should know, "" if nothing."""
+        now = self._clock.monotonic()
+        if self._stop.is_set() or self._thread is None:
+            return ""
+        if not self._thread.is_alive():
+            if self.restarts.due(now):
+                self._revive(now)
+            return f"{self.name} died {self.restarts.deaths} times and is restarted; see the log"
+        stuck = self.progress.stuck_s(now)
+        return f"{self.name} has made no progress for {stuck:.0f} s" if stuck else ""
+
+    def figures(self) -> Figures:
+        return {"deaths": self.restarts.deaths, "alarms": self.progress.alarms, "paused": self._paused.is_set()}
+
+    def _turn(self) -> None:
+        """Do one piece of work, waiting at most about a second for it."""
+        raise NotImplementedError
+
+    def _wake(self) -> None:
+        """Let whatever `_turn` waits for end."""
+
+    def _revive(self, now: float) -> None:
+        self.progress.idle()
+        self.restarts.died(now)
+        log.error("%s: its thread has died; another one is started (number %d)", self.name, self.restarts.deaths)
+        self._spawn()
+
+    def _spawn(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if self._paused.is_set():
+                self._clock.wait(self._stop, 0.1)
+                continue
+            self._turn()
+
+
+class SinkRunner(Runner):
+    """Takes from a channel, hands to a sink, commits when the sink has them."""
+
+    def __init__(
+        self, name: str, reader: Reader, sink: Sink, batch: int, rejected: Rejected, stall_s: float, clock: Clock
+    ) -> None:
+        super().__init__(name, stall_s, clock)
+        self._reader, self._sink, self._batch, self._rejected = reader, sink, batch, rejected
+        self.failures: Counter[str] = Counter()
+        self.row = 0
+        """Failures in a row."""
+        self._singly = 0
+        """So many parcels more are taken one by one, since one of them is at fault."""
+        self.parcels = 0
+        self.last_ms = 0
+        self.problem = ""
+
+    def figures(self) -> Figures:
+        return {
+            **super().figures(),
+            "delivered": self.parcels,
+            "last_delivery_ms": self.last_ms,
+            "failures": dict(self.failures),
+            "failing": self.problem,
+            "rejected": self._rejected.count,
+        }
+
+    def _turn(self) -> None:
+        try:
+            take = self._reader.take(1 if self._singly else self._batch, TAKE_WAIT_S)
+        except ChannelFailed as error:
+            self._failed(str(error), "channel")
+            return
+        if self._paused.is_set() or self._stop.is_set():  # since it began to wait
+            take.rollback()
+            return
+        if not take:
+            return
+        self.progress.busy(self._clock.monotonic())
+        try:
+            self._deliver(take)
+        finally:
+            take.rollback()  # without effect once it is committed
+            self.progress.idle()
+
+    def _wake(self) -> None:
+        if isinstance(self._reader, Waking):
+            self._reader.wake()
+
+    def _deliver(self, take: Take) -> None:
+        try:
+            self._sink.deliver(take.parcels)
+        except SinkFailed as error:
+            if error.retry or (len(take.parcels) == 1 and not self._set_aside(take.parcels[0], error.reason)):
+                take.rollback()
+                self._failed(error.reason, "sink")
+                return
+            if len(take.parcels) > 1:  # it will never take all of these together: which one is at fault?
+                take.rollback()
+                self._singly = len(take.parcels)
+                return
+        except Exception as error:  # a sink that breaks the rules is one that may work the next time
+            log.exception("%s: deliver", self.name)
+            take.rollback()
+            self._failed(f"{type(error).__name__}: {error}", "bug")
+            return
+        self._commit(take)
+
+    def _commit(self, take: Take) -> None:
+        try:
+            take.commit()
+        except ChannelFailed as error:
+            self._failed(str(error), "commit")
+            return
+        self._singly = max(0, self._singly - 1)
+        self.row, self.problem = 0, ""
+        self.parcels += len(take.parcels)
+        self.last_ms = self._clock.now_ms()
+
+    def _set_aside(self, parcel: Parcel, reason: str) -> bool:
+        try:
+            self._rejected.add(parcel, reason)
+        except OSError as error:
+            log.error("%s: %s cannot be set aside: %s", self.name, parcel.id, error)
+            return False
+        log.error("%s: %s is set aside: %s", self.name, parcel.id, reason)
+        return True
+
+    def _failed(self, problem: str, kind: str) -> None:
+        """Say it once, count it, wait a little."""
+        if problem != self.problem:
+            log.warning("%s: %s", self.name, problem)
+        self.problem = problem
+        self.row += 1
+        self.failures[kind] += 1
+        self.progress.idle()
+        self._clock.wait(self._stop, backoff(self.row, RETRY_LEAST_S, RETRY_MOST_S))
+
+
+class SourceRunner(Runner):
+    """Calls `poll` of a source: at once while it yields something, else when it is woken, at the latest after `idle_s`,
+    which never grows."""
+
+    def __init__(
+        self, name: str, source: PollableSource, put: Put, idle_s: float, stall_s: float, clock: Clock
+    ) -> None:
+        super().__init__(name, stall_s, clock)
+        self._source, self._put, self._idle_s = source, put, idle_s
+        self._there = threading.Event()
+        self.row = 0
+        self.refused: Counter[str] = Counter()
+        self.problem = ""
+
+    def wake(self) -> None:
+        """There is something to poll."""
+        self._there.set()
+
+    def figures(self) -> Figures:
+        return {**super().figures(), "refused": dict(self.refused), "failing": self.problem}
+
+    def _turn(self) -> None:
+        self._there.clear()
+        if self._stop.is_set():  # what was taken away just now may have been its wake
+            return
+        self.progress.busy(self._clock.monotonic())
+        try:
+            more = self._source.poll(self._put)
+            self.row, self.problem = 0, ""
+        except (ChannelFull, ChannelFailed) as error:
+            full = isinstance(error, ChannelFull)
+            self.refused["full" if full else "failed"] += 1
+            self._failed(str(error), full)
+            return
+        except Exception as error:
+            log.exception("%s: poll", self.name)
+            self.refused["bug"] += 1
+            self._failed(f"{type(error).__name__}: {error}")
+            return
+        finally:
+            self.progress.idle()
+        if not more:
+            self._clock.wait(self._there, self._idle_s)
+
+    def _wake(self) -> None:
+        self._there.set()
+
+    def _failed(self, problem: str, waited: bool = False) -> None:
+        """`waited`: the put has waited for room already, and was woken by it."""
+        if problem != self.problem:
+            log.warning("%s: %s", self.name, problem)
+        self.problem = problem
+        self.row += 1
+        self._clock.wait(self._stop, RETRY_LEAST_S if waited else backoff(self.row, RETRY_LEAST_S, RETRY_MOST_S))

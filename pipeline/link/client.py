@@ -1,0 +1,143 @@
+"""Client of the collectors: the one way by which a process sends batches to a collector or to another agent."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from artimon.model.clock import Clock
+from bookkeeper.rpc.framed_server import CallTimeout
+from pipeline.link.answers import Answer, answers_of, granted_by, is_useful
+from pipeline.link.connections import CALL_FAILURES, Connections
+from pipeline.link.endpoints import Endpoint
+from pipeline.link.link import Flight, Link
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 1.0
+
+
+class NotSent(RuntimeError):
+    """No collector answered. `endpoint`: the one that was called, None if none may be called now."""
+
+    def __init__(self, reason: str, endpoint: Endpoint | None = None) -> None:
+        super().__init__(reason)
+        self.endpoint = endpoint
+
+
+class Reply(NamedTuple):
+    """Answers of a collector to the first messages of a call, in order."""
+
+    endpoint: Endpoint
+    answers: list[Answer]
+
+
+class Heard(NamedTuple):
+    """End of one call. `value`: the result, None if there was none; then `late`: none came in time, not `reached`:
+    there was no connection, and nothing was sent."""
+
+    value: Any
+    late: bool = False
+    reached: bool = True
+    failure: str = ""
+
+
+class CollectorClient:
+    """Calls the collectors of one link, from any number of threads at once.
+
+    Locks: `cond` guards the link, and is notified whenever a call ends; no I/O under it."""
+
+    def __init__(self, link: Link, clock: Clock, cond: threading.Condition | None = None) -> None:
+        """`cond`: that of the owner of the link, if it decides by more than the link."""
+        self.link, self.cond, self._clock = link, cond or threading.Condition(), clock
+        self._connections = Connections(self.known)
+
+    def update(self, found: Mapping[str, Endpoint]) -> None:
+        """Take over what the registry lists, by id."""
+        with self.cond:
+            self.link.update(found)
+            self.cond.notify_all()
+
+    def known(self) -> Collection[Endpoint]:
+        """Endpoints that may be called."""
+        with self.cond:
+            return self.link.collectors.known()
+
+    def send(self, messages: Sequence[bytes], within_s: float = math.inf) -> Reply:
+        """Send the first of these messages, as many as one call may take, at least one. Waits for credit and answer at
+        most `within_s`. Raises NotSent."""
+        flight, count = self._begin([len(message) for message in messages], within_s)
+        heard = self._finished(flight, "send", messages[:count], min(flight.deadline_s, within_s))
+        return Reply(flight.endpoint, heard)
+
+    def ask(self, method: str, argument: object) -> Any:
+        """Call a method of the service that carries no batches. Raises NotSent."""
+        with self.cond:
+            now = self._clock.monotonic()
+            endpoint = self._pick(now)
+            flight = self.link.reserve(endpoint, 0, now)
+            self.link.begin(flight, endpoint, now)
+        return self._finished(flight, method, argument, flight.deadline_s)
+
+    def exchange(self, endpoint: Endpoint, method: str, argument: Any, timeout_s: float) -> Heard:
+        """One call, without a word to the link: its owner tells it."""
+        with self._connections.borrow(endpoint) as client:
+            try:
+                found = client.call(method, argument, timeout=timeout_s)
+                return Heard(answers_of(found, len(argument)) if method == "send" else found)
+            except CALL_FAILURES as error:
+                failure = f"{endpoint.host}:{endpoint.port}: {type(error).__name__}: {error}"
+                log.warning("collector %s", failure)
+                return Heard(None, isinstance(error, CallTimeout), client.reached, failure)
+
+    def close(self) -> None:
+        """Close the connections; calls that hang end with theirs."""
+        self._connections.close()
+
+    def _begin(self, sizes: Sequence[int], within_s: float) -> tuple[Flight, int]:
+        """A call that began, and the number of messages that go in it."""
+        with self.cond:
+            until = self._clock.monotonic() + within_s
+            while True:
+                now = self._clock.monotonic()
+                endpoint = self._pick(now)
+                if count := self.link.fit(endpoint, sizes):
+                    flight = self.link.reserve(endpoint, sum(sizes[:count]), now)
+                    self.link.begin(flight, endpoint, now)
+                    return flight, count
+                if now >= until:
+                    raise NotSent(f"{endpoint.host}:{endpoint.port} grants no credit", endpoint)
+                self.cond.wait(min(_LOOK_S, until - now))
+
+    def _pick(self, now: float) -> Endpoint:
+        endpoint = self.link.collectors.pick(now)
+        if endpoint is None:
+            raise NotSent("no collector can be reached" if len(self.link.collectors) else "no collector is known")
+        return endpoint
+
+    def _finished(self, flight: Flight, method: str, argument: Any, timeout_s: float) -> Any:
+        """The result of a call that began; the link is told of its end, whatever that is."""
+        heard = Heard(None, failure="a defect of the program")
+        try:
+            heard = self.exchange(flight.endpoint, method, argument, timeout_s)
+        finally:
+            with self.cond:
+                self._tell(flight, method, heard)
+                self.cond.notify_all()
+        if heard.failure:
+            raise NotSent(heard.failure, flight.endpoint)
+        return heard.value
+
+    def _tell(self, flight: Flight, method: str, heard: Heard) -> None:
+        now = self._clock.monotonic()
+        if heard.failure:
+            self.link.silent(flight, now, heard.late, heard.reached)
+        elif method == "send":
+            self.link.answered(flight, granted_by(heard.value), now, is_useful(heard.value))
+        else:
+            self.link.cancel(flight)
+            self.link.collectors.worked(flight.endpoint)
+            self.link.timer.answered(now - flight.began)

@@ -1,0 +1,70 @@
+"""Connections to collectors, and to agents that answer as they do: made on demand, kept for the next call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
+from thriftpy2.thrift import TException
+
+from artimon.runtime.settings import security
+from bookkeeper.rpc.framed_server import FramedClient, FramedError
+from pipeline.link.endpoints import Endpoint
+from pipeline.link.idl import collector_idl
+
+CALL_FAILURES = (FramedError, TException, OSError)
+"""Errors of a call that was not answered as it should be."""
+
+
+class Connections:
+    """Idle connections by endpoint. A call borrows one, so that calls to one endpoint may be made at once.
+
+    Locks: `_lock` guards the idle ones; no I/O under it."""
+
+    def __init__(self, known: Callable[[], Collection[Endpoint]]) -> None:
+        """`known`: endpoints that may still be called."""
+        self._known = known
+        self._lock = threading.Lock()
+        self._idle: dict[Endpoint, list[FramedClient]] = {}
+        self._closed = False
+
+    @contextmanager
+    def borrow(self, endpoint: Endpoint) -> Iterator[FramedClient]:
+        """Lend a connection for one call. Whenever one is made, idle ones to endpoints that are no longer known are
+        closed: a collector that was started again listens elsewhere."""
+        client = self._take(endpoint)
+        try:
+            yield client
+        finally:
+            self._give_back(endpoint, client)
+
+    def close(self) -> None:
+        """Close the idle ones; those on loan are closed when they come back."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, {}
+        _close_all(idle)
+
+    def _take(self, endpoint: Endpoint) -> FramedClient:
+        with self._lock:
+            if idle := self._idle.get(endpoint):
+                return idle.pop()
+        known = self._known()
+        with self._lock:
+            gone = {one: self._idle.pop(one) for one in list(self._idle) if one not in known}
+        _close_all(gone)
+        return FramedClient(collector_idl().Collector, endpoint.host, endpoint.port, security=security())
+
+    def _give_back(self, endpoint: Endpoint, client: FramedClient) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.setdefault(endpoint, []).append(client)
+                return
+        client.close()
+
+
+def _close_all(clients: dict[Endpoint, list[FramedClient]]) -> None:
+    for some in clients.values():
+        for client in some:
+            client.close()

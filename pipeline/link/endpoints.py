@@ -1,0 +1,160 @@
+"""Which collectors there are, and which one to use next. Pure: the caller brings the time and what ZooKeeper says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import xxhash
+
+from artimon.model.znode import read_table
+from pipeline.link.timer import backoff
+
+COLLECTORS_PATH = "/artimon/collectors"
+DEFAULT_GROUP = "default"
+
+
+class Endpoint(NamedTuple):
+    """Where a collector listens, and the group that it serves."""
+
+    host: str
+    port: int
+    group: str = DEFAULT_GROUP
+
+
+class Mode(StrEnum):
+    """How agents choose among the collectors of a group."""
+
+    FAILOVER = "failover"
+    ROUND_ROBIN = "round-robin"
+    LEAST_LOADED = "least-loaded"
+
+
+@dataclass(slots=True)
+class _Standing:
+    failures: int = 0
+    not_before: float = 0.0
+    flying: int = 0
+    """Calls without an answer yet."""
+    chosen: int = 0
+    """When it was last chosen, in choices."""
+    slow_until: float = 0.0
+    """Until then it is used only if no other may be tried: it answers, but late, or cannot reach Kafka."""
+
+    def is_doubtful(self, now: float) -> bool:
+        """Slow, or failed and being tried again by one call already."""
+        return self.slow_until > now or (self.failures > 0 and self.flying > 0)
+
+
+def parse_endpoint(data: bytes) -> Endpoint:
+    """From a collector's znode; raises ValueError."""
+    try:
+        parsed = read_table(data)
+        found = Endpoint(str(parsed["host"]), int(parsed["port"]), str(parsed.get("group", DEFAULT_GROUP)))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no collector: {data[:200]!r}") from error
+    if not 0 < found.port < 65_536 or not 0 < len(found.host) < 256:
+        raise ValueError(f"no address of a collector: {data[:200]!r}")
+    return found
+
+
+class Collectors:
+    """The known collectors, in an order of this agent's own, so that many agents spread over them. Not thread-safe.
+
+    An empty list is not believed: the last known ones are kept, since a collector may serve while ZooKeeper forgets it.
+    """
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+        self._groups: tuple[str, ...] = ()
+        self._mode = Mode.FAILOVER
+        self._choices = 0
+        self._known: dict[str, Endpoint] = {}
+        self._standing: dict[Endpoint, _Standing] = {}
+
+    def update(self, found: Mapping[str, Endpoint]) -> None:
+        """What ZooKeeper lists now, by id."""
+        if found:
+            ranked = sorted(found, key=lambda name: xxhash.xxh3_64_intdigest(f"{self._agent}@{name}".encode()))
+            self._known = {name: found[name] for name in ranked}
+            self._standing = {e: self._standing.get(e, _Standing()) for e in self._known.values()}
+
+    def prefer(self, groups: tuple[str, ...], mode: Mode = Mode.FAILOVER) -> None:
+        """Use these groups only, the first that has a collector which may be tried; () for all collectors as one."""
+        self._groups, self._mode = groups, mode
+
+    def pick(self, now: float) -> Endpoint | None:
+        """The collector to try now: of the most preferred group, by its mode. The same until something changes."""
+        for group in self._groups or (None,):
+            free = [
+                (endpoint, standing)
+                for endpoint, standing in self._standing.items()
+                if standing.not_before <= now and group in (None, endpoint.group)
+            ]
+            if len(free) == 1:
+                return free[0][0]
+            if free:
+                return min(free, key=lambda one: (one[1].is_doubtful(now), self._burden(one[1])))[0]
+        return None
+
+    def next_try(self) -> float:
+        """When the first of those in use may be tried again (or could be already); infinity if none is known."""
+        used = [s for e, s in self._standing.items() if not self._groups or e.group in self._groups]
+        return min((standing.not_before for standing in used), default=math.inf)
+
+    def _burden(self, standing: _Standing) -> tuple[int, int]:
+        """The least goes first; equal ones go in this agent's own order."""
+        if self._mode is Mode.FAILOVER:
+            return 0, 0
+        return standing.flying if self._mode is Mode.LEAST_LOADED else 0, standing.chosen
+
+    def chosen(self, endpoint: Endpoint) -> None:
+        """A call to it begins."""
+        standing = self._standing.get(endpoint)
+        if standing is not None:
+            self._choices += 1
+            standing.chosen, standing.flying = self._choices, standing.flying + 1
+
+    def worked(self, endpoint: Endpoint) -> None:
+        """It answered."""
+        standing = self._standing.get(endpoint)
+        if standing is not None:
+            standing.failures, standing.not_before, standing.flying = 0, 0.0, max(0, standing.flying - 1)
+
+    def failed(self, endpoint: Endpoint, now: float) -> None:
+        """It did not: leave it alone for a while, longer each time (at most 10 s)."""
+        standing = self._standing.get(endpoint)
+        if standing is not None:
+            standing.flying = max(0, standing.flying - 1)
+        if standing is not None and standing.not_before <= now:  # several calls that fail at once count once
+            standing.failures += 1
+            standing.not_before = now + backoff(standing.failures, 0.2, 10.0)
+
+    def slow(self, endpoint: Endpoint, until: float, now: float) -> bool:
+        """Prefer others until then; whether that is new. Nothing that is on its way is given up for it."""
+        standing = self._standing.get(endpoint)
+        if standing is None:
+            return False
+        is_new, standing.slow_until = standing.slow_until <= now, until
+        return is_new
+
+    def another(self, endpoint: Endpoint, now: float) -> bool:
+        """Whether another one may be tried now that is not slow."""
+        return any(
+            other != endpoint and standing.not_before <= now >= standing.slow_until
+            for other, standing in self._standing.items()
+        )
+
+    def known(self) -> set[Endpoint]:
+        """Where all of them listen."""
+        return set(self._standing)
+
+    def up(self) -> int:
+        """How many have not failed since they last answered."""
+        return sum(1 for s in self._standing.values() if not s.failures)
+
+    def __len__(self) -> int:
+        return len(self._known)

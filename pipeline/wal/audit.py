@@ -1,0 +1,158 @@
+"""The agent's own count of what it accepted, by minute and source: the figure that a proof starts from.
+
+Files `<folder>/<hour>.csv`, lines `minute_end_ms,source,samples` (samples with a value; the source quoted as csv does),
+and lines `#,segment,offset` that say up to where in the log the lines above count. At start the rest is counted from
+the log, so a kill between fsync and this file neither loses nor doubles a line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from artimon.model.batch import BatchError, BatchHeader, BatchKind
+from artimon.model.codec import decode_samples, parse_header
+from pipeline.wal.files import SYSTEM_FILES
+from pipeline.wal.framing import RecordType
+from pipeline.wal.minutes import Minutes, minutes_of
+from pipeline.wal.records import Place
+from pipeline.wal.recovery import records_of, segments_in
+
+__all__ = ["HOUR_MS", "KEEP_HOURS", "Audit", "Minutes", "minutes_of", "read_accepted"]
+
+log = logging.getLogger(__name__)
+
+HOUR_MS = 3_600_000
+KEEP_HOURS = 24
+MOST_OWED = 16 * 1024 * 1024
+"""Bytes that wait for a disk that takes nothing."""
+_POSITION = re.compile(rb"^#,(\d+),(\d+)\n", re.MULTILINE)
+
+
+class Audit:
+    """Appends to the files; used by one thread. Position: everything before it in the log has been counted."""
+
+    def __init__(self, folder: Path, now_ms: int) -> None:
+        """Cut half a line off the newest file and find the position."""
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.position = self._find_position()
+        self._drop_old(now_ms)
+        self._hour = -1
+        self._owed = b""
+        """What the disk did not take."""
+
+    def add(self, counted: Sequence[tuple[str, Minutes, Place]], now_ms: int) -> None:
+        """Count entries (source, minutes, place), in log order. Raises OSError: what could not be written is written
+        with what comes next."""
+        lines = io.StringIO()
+        writer = csv.writer(lines, lineterminator="\n")
+        for source, minutes, place in counted:
+            if (place.segment, place.offset) <= self.position:
+                continue
+            writer.writerows((minute, source, samples) for minute, samples in minutes)
+            self.position = (place.segment, place.offset)
+        text = lines.getvalue()
+        if text:
+            self._append(text, now_ms)
+        if now_ms // HOUR_MS != self._hour:
+            self._hour = now_ms // HOUR_MS
+            self._drop_old(now_ms)
+
+    def _find_position(self) -> tuple[int, int]:
+        for path in reversed(_files(self._folder)):
+            data = path.read_bytes()
+            positions = list(_POSITION.finditer(data))
+            last = positions[-1] if positions else None
+            with path.open("r+b") as file:
+                file.truncate(last.end() if last else 0)
+            if last is not None:
+                return int(last[1]), int(last[2])
+        return (0, 0)
+
+    def count_rest(self, log_folder: Path, own_segment: int, now_ms: int) -> None:
+        """Count what became durable, in segments before `own_segment`, and was not counted before a process ended."""
+        if self.position[0] >= own_segment:
+            self.restart()
+        for segment in segments_in(log_folder):
+            if not self.position[0] <= segment < own_segment:
+                continue
+            for record, payload in records_of(log_folder, segment):
+                if record.type == RecordType.BATCH and (segment, record.payload_at) > self.position:
+                    header = parse_header(payload)
+                    minutes = _minutes(header, payload)
+                    self.add([(header.source, minutes, Place(segment, record.payload_at, record.length))], now_ms)
+
+    def pass_over(self, place: Place, now_ms: int) -> None:
+        """What stands up to here has been counted before."""
+        self.position = (place.segment, place.offset)
+        self._append("", now_ms)
+
+    def _append(self, text: str, now_ms: int) -> None:
+        """Lines, and up to where they count. Of a write that fails nothing stays in the file; of one that a kill ends
+        at worst a part, which the next start cuts off."""
+        self._owed += f"{text}#,{self.position[0]},{self.position[1]}\n".encode()
+        if len(self._owed) > MOST_OWED:
+            log.error(
+                "audit: %d bytes could not be written for too long; their samples are not counted", len(self._owed)
+            )
+            self._owed = b""
+            return
+        path = self._folder / f"{now_ms // HOUR_MS * HOUR_MS}.csv"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            end = os.fstat(descriptor).st_size
+            try:
+                SYSTEM_FILES.write(descriptor, end, self._owed)
+            except OSError:
+                os.ftruncate(descriptor, end)
+                raise
+        finally:
+            os.close(descriptor)
+        self._owed = b""
+
+    def restart(self) -> None:
+        """The log is another one than the position speaks of: count from its beginning."""
+        self.position = (0, 0)
+
+    def _drop_old(self, now_ms: int) -> None:
+        for path in _files(self._folder)[:-1]:  # the newest holds the position
+            if int(path.stem) < now_ms - (KEEP_HOURS + 1) * HOUR_MS:
+                path.unlink(missing_ok=True)
+
+
+def read_accepted(folder: Path) -> dict[tuple[int, str], int]:
+    """Samples accepted, by (end of the minute in ms, source). A last line without its end is not counted."""
+    total: Counter[tuple[int, str]] = Counter()
+    for minute, source, samples in _lines(_files(folder)):
+        total[(minute, source)] += samples
+    return dict(total)
+
+
+def _lines(paths: Iterable[Path]) -> Iterator[tuple[int, str, int]]:
+    for path in paths:
+        text = path.read_text()
+        for row in csv.reader(text[: text.rfind("\n") + 1].split("\n")):
+            if len(row) == 3 and row[0] != "#":
+                yield int(row[0]), row[1], int(row[2])
+
+
+def _minutes(header: BatchHeader, payload: bytes) -> Minutes:
+    """Samples by minute. Other kinds have none, and neither has a batch that this program refuses to decode."""
+    if header.kind != BatchKind.SAMPLES:
+        return ()
+    try:
+        return minutes_of(decode_samples(header, payload))
+    except BatchError as error:
+        log.error("audit: a batch in the log is not counted: %s", error)
+        return ()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted((p for p in folder.glob("*.csv") if p.stem.isdigit()), key=lambda p: int(p.stem))

@@ -1,0 +1,477 @@
+"""The write-ahead log without threads: what is accepted, when it is durable, what a crash leaves. docs/formats/wal.md.
+
+One owner, one writer: `append`, `note` and `collect` are the owner's (it locks), `write` is called by one thread at a
+time and does all the I/O. `pipeline.wal.log.Log` drives it with a thread; the simulation drives it step by step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from artimon.model.batch import BatchHeader
+from artimon.model.codec import parse_header
+from artimon.model.protocols import SinkRefused
+from pipeline.wal import epoch as epochs
+from pipeline.wal.aside import Gauge, gauge, set_aside
+from pipeline.wal.files import SYSTEM_FILES, Files, LogError, ensure_folder
+from pipeline.wal.framing import RECORD_BYTES, RecordType, encode_record
+from pipeline.wal.records import Place, encode_end
+from pipeline.wal.recovery import Recovery, check_versions, gaps_in, look_at, newest, segments_in
+from pipeline.wal.repair import keep_bytes, repair
+from pipeline.wal.segments import Segments
+
+log = logging.getLogger(__name__)
+
+SEGMENT_BYTES = 64 * 1024 * 1024
+QUOTA_BYTES = 8 * 1024**3
+WAITING_BYTES = 64 * 1024 * 1024
+MAX_BATCHES = 1_000_000
+"""Of one log, not acked: each costs whoever sends it half a KB of memory, however small it is."""
+_NOTES_BYTES = 16 * 1024 * 1024
+
+
+class LogFailed(LogError):
+    """The disk failed while this was being made durable. It may or may not be delivered; only a restart can tell."""
+
+
+class QuotaFull(SinkRefused):
+    """Nothing was kept: the log holds as much as it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A batch or announcement to be accepted. `minutes`: (end of the minute in ms, samples with a value in it)."""
+
+    type: RecordType
+    header: BatchHeader
+    payload: bytes
+    minutes: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """Entries that are accepted together or not at all. Once the writer has been there it has places or an error."""
+
+    entries: Sequence[Entry]
+    size: int
+    places: list[Place] | None = None
+    error: SinkRefused | LogFailed | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.places is not None or self.error is not None
+
+
+@dataclass(slots=True)
+class Work:
+    """What the writer takes along."""
+
+    tickets: list[Ticket] = field(default_factory=list)
+    notes: list[tuple[RecordType, bytes]] = field(default_factory=list)
+
+
+Placed = list[tuple[Entry, Place]]
+Tell = Callable[[Sequence[Ticket], Placed], None]
+"""Called by the writer, in log order, once these tickets are durable (the entries of all of them, in order)."""
+
+
+class LogCore:
+    """One log folder, held by one process."""
+
+    def __init__(
+        self,
+        folder: Path,
+        agent: str,
+        lanes: int,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        quota_bytes: int = QUOTA_BYTES,
+        files: Files | None = None,
+        host: str | None = None,
+        lazy: bool = False,
+        draw: Callable[[], int] = epochs.random_epoch,
+    ) -> None:
+        """Lock the folder and recover it. `lazy`: only what must be known before anything is accepted; call
+        `recover_more` for the rest. `draw` gives the numbers of new epochs. Raises LogLocked, NewerFormat, OSError."""
+        self._files: Files = files or SYSTEM_FILES
+        self.folder, self.segment_bytes, self.quota_bytes = folder, segment_bytes, quota_bytes
+        self._agent, self._lanes, self._host, self._draw = agent, lanes, host or epochs.this_host(), draw
+        self._unseen: list[int] = []
+        """Old segments that nobody has looked at since the log was opened."""
+        self._seen_from = 0
+        self._older: list[Recovery] = []
+        """What the first of them hold."""
+        self.recovered = Recovery()
+        """What the log held when it was opened; of its newest segments only until `complete`."""
+        self._waiting: list[Ticket] = []
+        self._waiting_bytes = 0
+        self._notes: list[tuple[RecordType, bytes]] = []
+        self._notes_bytes = 0
+        self.keep_segments = False
+        """While set nothing is deleted: somebody reads the log from its beginning."""
+        self.problem = ""
+        """Why the log takes nothing more until a restart, "" while it works."""
+        self.fsyncs = 0
+        self.before_delete: Callable[[], None] | None = None
+        """Called by the writer before segments go: what is still needed of them is then kept elsewhere."""
+        ensure_folder(self._files, folder)
+        self._lock_file = self._files.lock(folder)
+        try:
+            self._open(lazy)
+        except BaseException:
+            self._lock_file.release()
+            raise
+
+    # -- what its owner calls, under the owner's lock
+
+    def append(self, entries: Sequence[Entry], beyond_quota: bool = False) -> Ticket:
+        """Accept all of `entries` or none with the next `write`. Raises SinkRefused (QuotaFull) when nothing is kept.
+        `beyond_quota`: for the few bytes that make room."""
+        ticket = Ticket(entries, sum(RECORD_BYTES + len(entry.payload) for entry in entries))
+        self._refuse(ticket.size, beyond_quota)
+        self._waiting.append(ticket)
+        self._waiting_bytes += ticket.size
+        return ticket
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes more may wait in memory for the disk."""
+        return not self._waiting or self._waiting_bytes + size <= WAITING_BYTES
+
+    def note(self, type: RecordType, payloads: Iterable[bytes]) -> None:
+        """Write with the next `write`, without promise: what became of batches. Dropped when the disk cannot keep up or
+        has failed."""
+        for payload in payloads:
+            if self.problem or self._notes_bytes + len(payload) > _NOTES_BYTES:
+                return
+            self._notes.append((type, payload))
+            self._notes_bytes += RECORD_BYTES + len(payload)
+
+    def collect(self) -> Work:
+        """What waits; hand it to `write`, then call `written`."""
+        work = Work(self._waiting, self._notes)
+        self._waiting, self._notes, self._notes_bytes = [], [], 0
+        return work
+
+    def written(self, work: Work) -> None:
+        """The writer is done with `work`."""
+        self._waiting_bytes -= sum(ticket.size for ticket in work.tickets)
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes on the disk, waiting ones included."""
+        return self._segments.used_bytes + self._waiting_bytes
+
+    @property
+    def next_sequences(self) -> list[int]:
+        """The first sequence of each lane that was not yet given away when the log was opened or last written."""
+        return list(self._written)
+
+    @property
+    def first_segment(self) -> int:
+        return self._segments.oldest
+
+    @property
+    def live(self) -> int:
+        """Records that must still be kept; complete once `complete`."""
+        return self._segments.live()
+
+    def oldest_live(self) -> list[Place]:
+        """What must be kept of the oldest full segment: given up together it makes room. None while nothing may be
+        deleted."""
+        return self._segments.oldest_live() if self.complete and not self.keep_segments else []
+
+    def release(self, places: Iterable[Place]) -> None:
+        """These need not be kept any longer; segments that hold nothing else go with the next `write`."""
+        self._segments.release(places)
+
+    # -- what anybody may call
+
+    def read(self, place: Place) -> bytes:
+        """The payload at `place`, checked. Raises CorruptRecord, OSError."""
+        return self._segments.read(place)
+
+    # -- what the writer calls
+
+    def flush(self) -> Placed:
+        """Write everything that waits: what is durable now, in log order. For owners without threads; the tickets of
+        what was refused say so."""
+        durable: Placed = []
+        work = self.collect()
+
+        self.write(work, lambda _tickets, placed: durable.extend(placed))
+        self.written(work)
+        return durable
+
+    def write(self, work: Work, tell: Tell) -> None:
+        """Write and fsync `work`, as few fsyncs as segments allow; every ticket is done afterwards."""
+        groups = list(work.tickets)
+        try:
+            if not self.problem:
+                self._write_notes(work.notes)
+            while groups and not self.problem:
+                count, size = self._fitting(groups)
+                self._write_group(groups[:count], size, tell)
+                del groups[:count]
+            self.tidy()
+        except LogFailed as error:
+            _refuse_all(groups, error)
+        except OSError as error:
+            log.error("log %s: %s", self.folder, error)
+            _refuse_all(groups, SinkRefused(f"the disk of {self.folder} refuses: {error}"))
+            self._make_room()
+        _refuse_all(groups, SinkRefused(f"the log takes nothing more: {self.problem}"))
+
+    def tidy(self) -> None:
+        """Delete what nobody needs."""
+        if not self.keep_segments and self.complete and not self.problem:
+            self._segments.delete_done(self.before_delete)
+
+    def _make_room(self) -> None:
+        """A disk that refuses may be full: what nobody needs goes now, so that a later write fits."""
+        try:
+            self.tidy()
+        except OSError as error:
+            log.error("log %s: nothing can be deleted: %s", self.folder, error)
+
+    def sync(self) -> None:
+        """Make notes durable that were written since the last batch."""
+        if not self.problem and self._segments.active is not None:
+            try:
+                self._sync()
+            except LogFailed:  # said already
+                pass
+
+    def close(self) -> None:
+        """Give up the folder."""
+        self._segments.close()
+        self._lock_file.release()
+
+    def set_aside(self, place: Place, why: str) -> None:
+        """A batch that is not to be sent any more, kept in `error/` until a person looks at it. Call `note` for it with
+        FORGOTTEN afterwards, and `release`. Raises CorruptRecord, OSError."""
+        payload = self.read(place)
+        set_aside(self._files, self.folder, parse_header(payload), payload, why)
+
+    def keep_damaged(self, place: Place) -> None:
+        """The record at `place` reads badly: the bytes that stand there are kept in `damaged/`. Call `release`
+        afterwards, else it holds up all younger segments until the quota is full. Raises OSError."""
+        data = self._segments.raw(place)
+        keep_bytes(self._files, self.folder, place.segment, place.offset - RECORD_BYTES, data)
+
+    def gauge(self) -> Gauge:
+        """What is set aside."""
+        return gauge(self.folder, self._files)
+
+    # -- recovery
+
+    @property
+    def complete(self) -> bool:
+        """Every segment has been looked at; `recovered` says what the log held when it was opened."""
+        return not self._unseen
+
+    @property
+    def own_segment(self) -> int:
+        """The first segment that this process wrote."""
+        return self.recovered.next_segment
+
+    def recover_more(self) -> bool:
+        """Look at one more old segment (read only, so beside the writer); True when there are no more. Then the writer
+        calls `recover_rest`. Raises NewerFormat, OSError."""
+        if len(self._older) < len(self._unseen):
+            number = self._unseen[len(self._older)]
+            following = [*self._unseen, self._seen_from][len(self._older) + 1]
+            self._older.append(look_at(self._files, self.folder, [number], until=following))
+        return len(self._older) == len(self._unseen)
+
+    def recover_rest(self) -> None:
+        """Put right what `recover_more` found; `recovered` is complete afterwards. By the writer."""
+        if self.complete:
+            return
+        while not self.recover_more():
+            pass
+        trouble = "; ".join(older.trouble() for older in self._older if older.trouble())
+        if trouble and not self.new_epoch_because:  # else one was begun when the log was opened
+            self._switch_epoch(trouble)
+        found = self.recovered
+        for older in reversed(self._older):
+            repair(self._files, self.folder, older, newest=False)
+            found = older.before(found)
+        self._unseen, self._older = [], []
+        self._finish(found)
+
+    def _open(self, lazy: bool) -> None:
+        numbers = segments_in(self.folder, self._files)
+        failure = epochs.read_failure(self.folder, self._files)
+        count = newest(self._files, self.folder, numbers, failure, self.segment_bytes) if lazy else len(numbers)
+        at = len(numbers) - count
+        check_versions(self._files, self.folder, numbers[:at])
+        found = look_at(self._files, self.folder, numbers[at:], failure)
+        found.missing = sorted({*found.missing, *gaps_in(numbers)})
+        self._unseen, self._seen_from = numbers[:at], numbers[at] if at else 0
+        self._choose_epoch(found, bool(failure), new=not numbers)
+        repair(self._files, self.folder, found)
+        epochs.settle_failure(self._files, self.folder)
+        self._written = found.sequences(self.epoch, self._lanes)
+        """Next sequence of each lane by what has been written; what the header of a new segment says."""
+        self._segments = Segments(self._files, self.folder, found.next_segment)
+        self._segments.begin(self.epoch, self._written)
+        self._unseen = [n for n in segments_in(self.folder, self._files) if n < self._seen_from]
+        self.recovered = found
+        if self.complete:
+            self._finish(found)
+
+    def _finish(self, found: Recovery) -> None:
+        found.drop_done()
+        self.recovered = found
+        self._segments.hold(place for _, place in (*found.batches, *found.series))
+
+    def _choose_epoch(self, found: Recovery, failed: bool, new: bool) -> None:
+        said = epochs.read_epoch(self.folder, self._files)
+        reasons = [
+            epochs.why_new(self.folder, said, self._agent, self._host, self._lanes, self._files),
+            found.trouble(),
+            "an fsync had failed" if failed else "",
+            "no segment is left to say which numbers were given" if new and said is not None else "",
+        ]
+        self.new_epoch_because = "; ".join(reason for reason in reasons if reason)
+        if said is None and new:  # a new log: nothing was given away before
+            self.new_epoch_because = ""
+        if said is not None and not self.new_epoch_because:
+            self.epoch = said.number
+            return
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        self.epoch = epochs.begin_epoch(self._files, self.folder, self._agent, self._host, self._lanes, self._draw)
+        if self.new_epoch_because:
+            log.warning("log %s: new epoch %016x: %s", self.folder, self.epoch, self.new_epoch_because)
+
+    def _switch_epoch(self, because: str) -> None:
+        """While the log is in use: what is accepted under the old epoch keeps it, and may still come."""
+        self.new_epoch_because = because
+        self._begin_epoch()
+        self._written = [0] * self._lanes
+        self._seal()
+        self._segments.begin(self.epoch, self._written)
+
+    # -- writing
+
+    def _refuse(self, size: int, beyond_quota: bool) -> None:
+        if self.problem:
+            raise SinkRefused(f"the log takes nothing more: {self.problem}")
+        if not self.has_room(size):
+            raise SinkRefused(f"the disk is too slow: {self._waiting_bytes} bytes wait in memory")
+        if self.used_bytes + size > self.quota_bytes and not beyond_quota:
+            raise QuotaFull(
+                f"quota: the log {self.folder} holds {self.used_bytes} of {self.quota_bytes} bytes, not acked; "
+                "see `artimon status` for what does not take them, or raise the quota"
+            )
+        if self.live >= MAX_BATCHES and not beyond_quota:
+            raise QuotaFull(
+                f"quota: the log {self.folder} holds {self.live} batches, not acked; {MAX_BATCHES} are the most, "
+                "whatever their size: see `artimon status` for what does not take them"
+            )
+
+    def _fitting(self, groups: list[Ticket]) -> tuple[int, int]:
+        """How many of the first groups go into one write, at most what is left of the segment (but at least one)."""
+        left = max(1, self.segment_bytes - self._segments.size)
+        count = size = 0
+        for ticket in groups:
+            if count and size + ticket.size > left:
+                break
+            count, size = count + 1, size + ticket.size
+        return count, size
+
+    def _write_group(self, tickets: list[Ticket], size: int, tell: Tell) -> None:
+        number = self._open_segment(size)
+        at = self._segments.size
+        parts: list[bytes] = []
+        placed: Placed = []
+        for ticket in tickets:
+            for entry in ticket.entries:
+                parts.append(encode_record(number, entry.type, entry.payload))
+                placed.append((entry, Place(number, at + RECORD_BYTES, len(entry.payload))))
+                at += len(parts[-1])
+        self._write(b"".join(parts))
+        self._sync()
+        self._segments.hold(place for _, place in placed)
+        self._count(placed)
+        first = 0
+        for ticket in tickets:
+            ticket.places = [place for _, place in placed[first : first + len(ticket.entries)]]
+            first += len(ticket.entries)
+        tell(tickets, placed)
+
+    def _count(self, placed: Placed) -> None:
+        """What was written is given away."""
+        for entry, _ in placed:
+            id = entry.header.id
+            if entry.type == RecordType.BATCH and id.epoch == self.epoch and id.lane < len(self._written):
+                self._written[id.lane] = max(self._written[id.lane], id.sequence + 1)
+
+    def _write_notes(self, notes: list[tuple[RecordType, bytes]]) -> None:
+        if notes:
+            number = self._open_segment(0)
+            self._write(b"".join(encode_record(number, type_, payload) for type_, payload in notes))
+
+    def _open_segment(self, size: int) -> int:
+        """The segment to write to, a new one if the active one is full."""
+        if self._segments.active is not None and self._segments.size + size > self.segment_bytes:
+            self._seal()
+        if self._segments.active is None:
+            self._segments.begin(self.epoch, self._written)
+        if self._segments.active is None:
+            raise OSError("no segment could be opened")
+        return self._segments.active
+
+    def roll(self) -> None:
+        """End the active segment, whatever its size."""
+        self._seal()
+
+    def _seal(self) -> None:
+        """The active segment gets its END; nothing more is written to it."""
+        if self._segments.active is not None:
+            self._write(encode_record(self._segments.active, RecordType.END, encode_end(self._segments.active + 1)))
+            self._sync()
+            self._segments.retire()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._segments.write(data)
+        except OSError:
+            try:
+                self._segments.cut_back()
+            except OSError as error:
+                self._fail(error)
+            raise
+
+    def _sync(self) -> None:
+        try:
+            self._segments.sync()
+            self.fsyncs += 1
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        """A disk that failed once to make data durable is not asked again: the page may be clean and the data gone."""
+        segment = self._segments.active or 0
+        self.problem = f"the disk of {self.folder} failed ({error}): check it, then restart the agent"
+        log.critical("log: %s", self.problem)
+        try:
+            epochs.note_failure(self._files, self.folder, epochs.Failure(segment, self._segments.synced))
+        except OSError as second:
+            log.error("log: could not leave word of the failure: %s", second)
+        raise LogFailed(self.problem) from error
+
+
+def _refuse_all(tickets: Iterable[Ticket], error: SinkRefused | LogFailed) -> None:
+    for ticket in tickets:
+        if not ticket.done:
+            ticket.error = error

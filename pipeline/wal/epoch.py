@@ -1,0 +1,124 @@
+"""The epoch of a log: a random 64-bit number that, with agent, lane and sequence, names a batch for ever.
+
+Two different batches must never get one identity: the stores would drop the second as a repeat. So whenever the log
+cannot be sure which sequences it gave away, it begins a new epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pipeline.wal.files import SYSTEM_FILES, Files, read_whole, write_whole
+
+EPOCH_FILE = "epoch"
+"""File of a log folder that says its epoch: without it the next start begins another one."""
+_FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFile:
+    """What the folder says of itself. `inode` is that of the file itself: a restored copy of the folder has another."""
+
+    epoch: str
+    agent: str
+    host: str
+    lanes: int
+    inode: int
+
+    @property
+    def number(self) -> int:
+        return int(self.epoch, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An fsync failed: what stands in `segment` from byte `synced` on was never accepted."""
+
+    segment: int
+    synced: int
+
+
+def random_epoch() -> int:
+    """64 random bits."""
+    return secrets.randbits(64)
+
+
+def this_host() -> str:
+    """A name of this machine: its id where it has one, and its host name."""
+    try:
+        machine = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        machine = ""
+    return f"{machine}/{socket.gethostname()}"
+
+
+def read_epoch(folder: Path, files: Files = SYSTEM_FILES) -> EpochFile | None:
+    """The epoch file, None if it is missing or unreadable."""
+    try:
+        found = EpochFile(**json.loads(read_whole(files, folder / EPOCH_FILE)))
+        return found if found.number < 2**64 and files.inode(folder / EPOCH_FILE) else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def why_new(
+    folder: Path, found: EpochFile | None, agent: str, host: str, lanes: int, files: Files = SYSTEM_FILES
+) -> str:
+    """Why the epoch in `found` cannot go on, "" if it can. (What recovery found is judged elsewhere.)"""
+    if found is None:
+        return "the epoch file is missing or unreadable"
+    if found.host != host:
+        return f"the folder came from host {found.host}"
+    if found.inode != files.inode(folder / EPOCH_FILE):
+        return "the folder is a copy"
+    if found.agent != agent:
+        return f"the agent was called {found.agent}"
+    if found.lanes != lanes:
+        return f"the agent had {found.lanes} lanes"
+    return ""
+
+
+def begin_epoch(
+    files: Files, folder: Path, agent: str, host: str, lanes: int, draw: Callable[[], int] = random_epoch
+) -> int:
+    """Make a new epoch, a number that `draw` gives; durable when this returns."""
+    epoch = draw()
+    fresh = folder / (EPOCH_FILE + ".new")
+    if files.exists(fresh):
+        files.unlink(fresh)
+    descriptor = files.create(fresh)  # its inode is known before its content is, and the rename keeps it
+    try:
+        made = EpochFile(f"{epoch:016x}", agent, host, lanes, files.inode(fresh))
+        files.write(descriptor, 0, json.dumps(asdict(made)).encode())
+        files.fsync(descriptor)
+    finally:
+        files.close(descriptor)
+    files.replace(fresh, folder / EPOCH_FILE)
+    files.fsync_folder(folder)
+    return epoch
+
+
+def note_failure(files: Files, folder: Path, failure: Failure) -> None:
+    """Leave word of a failed fsync for the next start; raises OSError when even that cannot be written."""
+    write_whole(files, folder / _FAILED, json.dumps(asdict(failure)).encode())
+
+
+def read_failure(folder: Path, files: Files = SYSTEM_FILES) -> Failure | None:
+    """The failure that was noted, None if there is none. An unreadable note still counts, and cuts nothing."""
+    try:
+        return Failure(**json.loads(read_whole(files, folder / _FAILED)))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError):
+        return Failure(-1, 0)
+
+
+def settle_failure(files: Files, folder: Path) -> None:
+    """Forget the note once the log was cut and the new epoch is durable; for good with the next fsync of the folder."""
+    if files.exists(folder / _FAILED):
+        files.unlink(folder / _FAILED)

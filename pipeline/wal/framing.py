@@ -1,0 +1,206 @@
+"""Bytes of a segment of the log: docs/formats/wal.md, golden bytes in tests/golden/wal/. No I/O here.
+
+A segment is a header and records. Each record begins with a mark, so that a reader finds its way again after damage,
+and has a checksum that covers the number of its segment, so that stale or copied bytes are not taken for a record.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from pipeline.wal.files import LogError
+
+MAGIC = b"ARTW"
+VERSION = 1
+MARK = b"\xa5\x17W\xe9"
+MAX_PAYLOAD = 1024 * 1024
+_HEADER = struct.Struct("<4sBBHQQ")  # magic, version, 0, lanes, segment, epoch; then u64 a lane; then crc32c
+_RECORD = struct.Struct("<4sBBHII")  # mark, type, 0, 0, length, crc32c
+_CRC = struct.Struct("<I")
+_SALT = struct.Struct("<QBI")  # segment, type, length
+RECORD_BYTES = _RECORD.size
+PAD = b"\xff"
+MAX_LANES = 1024
+
+Buffer = bytes | memoryview | mmap.mmap
+
+
+class NewerFormat(LogError):
+    """A segment that a newer program wrote. Nothing was changed: that program can go on with it."""
+
+
+class RecordType(IntEnum):
+    """What a record says. Numbers are part of the format."""
+
+    SKIP = 0
+    """Overwrites damage that was set aside."""
+    BATCH = 1
+    """A batch of samples, as it travels."""
+    SERIES = 2
+    """An announcement, as it travels."""
+    SENT = 3
+    """Where Kafka holds some batches."""
+    ACKED = 4
+    """Batches that are durable at the configured level."""
+    FORGOTTEN = 5
+    """Announcements that Kafka has; batches that were set aside."""
+    END = 6
+    """Last record of a full segment; names the next one."""
+    CURSOR = 8
+    """How far one branch of a flow has come in this log."""
+
+
+class Header(NamedTuple):
+    """First bytes of a segment: the epoch and, for each lane, the next sequence when the segment was made."""
+
+    segment: int
+    epoch: int
+    next_sequences: tuple[int, ...]
+
+
+class Found(NamedTuple):
+    """A whole record: its type, where it starts, where its payload stands."""
+
+    type: RecordType
+    start: int
+    payload_at: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        return self.payload_at + self.length
+
+
+@dataclass(slots=True)
+class Scan:
+    """What stands in a segment. `tail` is the end of the last whole record; what follows it could not be read."""
+
+    header: Header | None = None
+    records: list[Found] = field(default_factory=list)
+    damage: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges of bytes that are no records, each followed by one that is."""
+    tail: int = 0
+    size: int = 0
+
+
+def encode_header(header: Header) -> bytes:
+    """The header's bytes."""
+    lanes = header.next_sequences
+    fixed = _HEADER.pack(MAGIC, VERSION, 0, len(lanes), header.segment, header.epoch)
+    body = fixed + struct.pack(f"<{len(lanes)}Q", *lanes)
+    return body + _CRC.pack(crc32c(body))
+
+
+def header_bytes(lanes: int) -> int:
+    """Length of a header of so many lanes."""
+    return _HEADER.size + 8 * lanes + _CRC.size
+
+
+def decode_header(data: Buffer, segment: int) -> Header | None:
+    """The header at the start of `data`; None unless it is whole, undamaged and that of this segment."""
+    if len(data) < _HEADER.size:
+        return None
+    magic, version, _, lanes, number, epoch = _HEADER.unpack_from(data)
+    end = header_bytes(lanes)
+    if magic != MAGIC or version != VERSION or number != segment or lanes > MAX_LANES or len(data) < end:
+        return None
+    (crc,) = _CRC.unpack_from(data, end - _CRC.size)
+    if crc32c(bytes(data[: end - _CRC.size])) != crc:
+        return None
+    return Header(number, epoch, struct.unpack_from(f"<{lanes}Q", data, _HEADER.size))
+
+
+def check_version(data: Buffer, segment: int) -> None:
+    """Raises NewerFormat if a newer program wrote this segment; a version byte that only a broken disk can have made is
+    damage like any other."""
+    if len(data) < _HEADER.size:
+        return
+    magic, version, _, lanes, number, _ = _HEADER.unpack_from(data)
+    if magic != MAGIC or version <= VERSION or number != segment:
+        return
+    end = header_bytes(lanes)
+    as_ours = bytes(data[:4]) + bytes([VERSION]) + bytes(data[5 : end - _CRC.size])
+    if len(data) >= end and _CRC.unpack_from(data, end - _CRC.size)[0] == crc32c(as_ours):
+        return
+    raise NewerFormat(
+        f"segment {segment:016x} has format version {version}, this program reads version {VERSION}: run the version"
+        " that wrote it until its log is empty, or a newer one (docs/upgrade.md); nothing was changed"
+    )
+
+
+def encode_record(segment: int, type: RecordType, payload: bytes) -> bytes:
+    """A record's bytes. Raises ValueError beyond 1 MiB."""
+    if len(payload) > MAX_PAYLOAD:
+        raise ValueError(f"a record of {len(payload)} bytes: at most {MAX_PAYLOAD}")
+    crc = crc32c(payload, crc32c(_SALT.pack(segment, type, len(payload))))
+    return _RECORD.pack(MARK, type, 0, 0, len(payload), crc) + payload
+
+
+def read_record(data: Buffer, at: int, segment: int) -> Found | None:
+    """The record that starts at `at`; None unless it is whole and undamaged."""
+    if len(data) - at < RECORD_BYTES:
+        return None
+    mark, type_, zero, zeros, length, crc = _RECORD.unpack_from(data, at)
+    start = at + RECORD_BYTES
+    if mark != MARK or zero or zeros or length > MAX_PAYLOAD or start + length > len(data):
+        return None
+    with memoryview(data) as view, view[start : start + length] as payload:
+        if crc32c(payload, crc32c(_SALT.pack(segment, type_, length))) != crc:
+            return None
+    try:
+        return Found(RecordType(type_), at, start, length)
+    except ValueError:  # whole, but of a later version: not ours to read
+        return None
+
+
+def encode_skips(segment: int, length: int) -> bytes:
+    """SKIP records of exactly `length` bytes in all, to stand where damage stood; pad bytes where even the head of a
+    record does not fit."""
+    if length < RECORD_BYTES:
+        return PAD * length
+    parts = []
+    while length:
+        part = min(length, RECORD_BYTES + MAX_PAYLOAD)
+        if 0 < length - part < RECORD_BYTES:  # the rest must hold a record as well
+            part -= RECORD_BYTES
+        parts.append(encode_record(segment, RecordType.SKIP, bytes(part - RECORD_BYTES)))
+        length -= part
+    return b"".join(parts)
+
+
+def scan(data: bytes | mmap.mmap, segment: int) -> Scan:
+    """Every whole record of a segment, whatever happened to the rest."""
+    result = Scan(decode_header(data, segment), size=len(data))
+    at = header_bytes(len(result.header.next_sequences)) if result.header else 0
+    result.tail = at
+    while at < len(data):
+        found = read_record(data, at, segment)
+        if found is None:
+            found = _next_record(data, at + 1, segment)
+            if found is None:
+                break
+            if not _is_padding(data, at, found.start):
+                result.damage.append((at, found.start))
+        result.records.append(found)
+        at = result.tail = found.end
+    return result
+
+
+def _is_padding(data: bytes | mmap.mmap, start: int, end: int) -> bool:
+    return end - start < RECORD_BYTES and data[start:end] == PAD * (end - start)
+
+
+def _next_record(data: bytes | mmap.mmap, at: int, segment: int) -> Found | None:
+    """The first whole record at or after `at`."""
+    while (at := data.find(MARK, at)) >= 0:
+        found = read_record(data, at, segment)
+        if found is not None:
+            return found
+        at += 1
+    return None

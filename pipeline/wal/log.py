@@ -1,0 +1,321 @@
+"""The write-ahead log of an agent: what it has accepted and nobody else is known to hold. docs/formats/wal.md.
+
+`append` hands records to one flusher thread, which writes everything that waits, calls fsync once, and only then
+answers: *accepted* means on the disk. What became of batches (SENT, ACKED) is noted without waiting, since losing a
+note costs a repeat that the stores drop. What decides stands in `pipeline.wal.core`; here are the threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from artimon.model.protocols import SinkRefused
+from pipeline.wal.aside import Gauge
+from pipeline.wal.core import (
+    QUOTA_BYTES,
+    SEGMENT_BYTES,
+    Entry,
+    LogCore,
+    LogFailed,
+    Placed,
+    QuotaFull,
+    Ticket,
+    Work,
+)
+from pipeline.wal.files import Files
+from pipeline.wal.framing import RECORD_BYTES, RecordType
+from pipeline.wal.records import Place, encode_forgotten
+from pipeline.wal.recovery import Recovery
+from pipeline.wal.segments import CorruptRecord
+
+__all__ = ["QUOTA_BYTES", "SEGMENT_BYTES", "Durable", "Entry", "Log", "LogFailed", "QuotaFull"]
+
+log = logging.getLogger(__name__)
+
+NOTE_DELAY_S = 0.5
+"""Longest pause of the flusher in seconds: notes are written and done segments deleted that late."""
+_ROOM_S = 10.0
+
+Durable = Callable[[Sequence[tuple[Entry, Place]]], None]
+"""Called by the flusher, in log order, once entries are durable and before those who wait are told."""
+
+
+class Log:
+    """One log folder, held by one process.
+
+    Locks: `_cond` guards the queues and the counts of the core; the flusher writes to the disk without holding it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        agent: str,
+        lanes: int,
+        durable: Durable,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        quota_bytes: int = QUOTA_BYTES,
+        files: Files | None = None,
+        host: str | None = None,
+        lazy: bool = False,
+    ) -> None:
+        """Lock the folder and recover it; `lazy`: call `recover` before anything that needs `recovered`. Raises
+        LogLocked, NewerFormat, OSError."""
+        self._core = LogCore(
+            folder,
+            agent,
+            lanes,
+            segment_bytes=segment_bytes,
+            quota_bytes=quota_bytes,
+            files=files,
+            host=host,
+            lazy=lazy,
+        )
+        self._durable = durable
+        self._cond = threading.Condition()
+        self._futures: dict[int, Future[list[Place]]] = {}
+        """Who waits, by the id of the ticket."""
+        self._jobs: list[tuple[Callable[[], None], Future[None]]] = []
+        """What only the flusher may do."""
+        self._tidy = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    @property
+    def folder(self) -> Path:
+        return self._core.folder
+
+    @property
+    def epoch(self) -> int:
+        """It changes while the log is in use if `recover` finds damage."""
+        return self._core.epoch
+
+    @property
+    def new_epoch_because(self) -> str:
+        return self._core.new_epoch_because
+
+    @property
+    def recovered(self) -> Recovery:
+        """What the log held when it was opened; of its newest segments only until `complete`."""
+        return self._core.recovered
+
+    @property
+    def complete(self) -> bool:
+        return self._core.complete
+
+    @property
+    def problem(self) -> str:
+        """Why the log takes nothing more until a restart, "" while it works."""
+        return self._core.problem
+
+    @property
+    def fsyncs(self) -> int:
+        return self._core.fsyncs
+
+    @property
+    def quota_bytes(self) -> int:
+        return self._core.quota_bytes
+
+    @quota_bytes.setter
+    def quota_bytes(self, quota_bytes: int) -> None:
+        with self._cond:
+            self._core.quota_bytes = quota_bytes
+            self._cond.notify_all()
+
+    @property
+    def keep_segments(self) -> bool:
+        """While set nothing is deleted: somebody reads the log from its beginning."""
+        return self._core.keep_segments
+
+    @keep_segments.setter
+    def keep_segments(self, keep: bool) -> None:
+        self._core.keep_segments = keep
+
+    def on_delete(self, before: Callable[[], None]) -> None:
+        """`before` is called by the flusher before segments go; if it raises OSError they stay."""
+        self._core.before_delete = before
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes on the disk, waiting ones included."""
+        return self._core.used_bytes
+
+    @property
+    def next_sequences(self) -> list[int]:
+        """The first sequence of each lane that was not yet given away when the log was opened or last written."""
+        return self._core.next_sequences
+
+    @property
+    def first_segment(self) -> int:
+        return self._core.first_segment
+
+    @property
+    def own_segment(self) -> int:
+        """The first segment that this process wrote."""
+        return self._core.own_segment
+
+    def append(self, entries: Sequence[Entry], beyond_quota: bool = False) -> Future[list[Place]]:
+        """Accept all of `entries` or none; the future ends when they are durable.
+
+        Raises SinkRefused (here or through the future) when nothing was kept, LogFailed through the future when the
+        disk failed meanwhile. Waits up to 10 s for room when the disk is slower than the sources."""
+        size = sum(RECORD_BYTES + len(entry.payload) for entry in entries)
+        future: Future[list[Place]] = Future()
+        future.set_running_or_notify_cancel()  # who gives up waiting does not take the batch back
+        with self._cond:
+            self._cond.wait_for(lambda: self._stopping or self.problem or self._core.has_room(size), _ROOM_S)
+            if self._stopping and not self.problem:
+                raise SinkRefused("the log is closed")
+            ticket = self._core.append(entries, beyond_quota)
+            self._futures[id(ticket)] = future
+            self._cond.notify_all()
+        return future
+
+    def note(self, type: RecordType, payloads: Iterable[bytes]) -> None:
+        """Write soon, without promise: what became of batches. Dropped when the disk cannot keep up or has failed."""
+        with self._cond:
+            if not self._stopping:
+                self._core.note(type, payloads)
+            self._cond.notify_all()
+
+    def read(self, place: Place) -> bytes:
+        """The payload at `place`, checked. Raises CorruptRecord, OSError."""
+        return self._core.read(place)
+
+    def release(self, places: Iterable[Place]) -> None:
+        """These need not be kept any longer; segments that hold nothing else go."""
+        self._core.release(places)
+        with self._cond:
+            self._cond.notify_all()
+
+    def recover(self, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Look at the rest of the log beside what goes on; `recovered` is complete when this returns True. False:
+        `stop` said so, or the log was closed. Raises NewerFormat, OSError, LogFailed."""
+        while not self._core.recover_more():
+            if stop() or self._stopping:
+                return False
+        return self._do(self._core.recover_rest)
+
+    def set_aside(self, places: Iterable[tuple[Place, str]]) -> list[Place]:
+        """Batches (place, why) that are not to be sent any more: kept in `error/`, counted, brought back by
+        `artimon wal repair --again`. What cannot be set aside now is left out of the answer: try again."""
+        gone = []
+        for place, why in places:
+            try:
+                self._core.set_aside(place, why)
+            except (CorruptRecord, OSError) as error:
+                log.error("log %s: %s could not be set aside: %s", self.folder, place, error)
+            else:
+                gone.append(place)
+        self.note(RecordType.FORGOTTEN, encode_forgotten(gone))
+        self.release(gone)
+        return gone
+
+    def keep_damaged(self, places: Iterable[Place]) -> None:
+        """Batches that can no longer be read and were given up: what stands there is kept in `damaged/` and holds up
+        nothing. What cannot be copied now stays where it is until the next start."""
+        gone = []
+        for place in places:
+            try:
+                self._core.keep_damaged(place)
+            except OSError as error:
+                log.error("log %s: the bytes at %s could not be set aside: %s", self.folder, place, error)
+            else:
+                gone.append(place)
+        self.release(gone)
+
+    def gauge(self) -> Gauge:
+        """What is set aside, in files."""
+        return self._core.gauge()
+
+    def oldest_live(self) -> list[Place]:
+        """What must be kept of the oldest full segment, see LogCore."""
+        return self._core.oldest_live()
+
+    def tidy(self) -> None:
+        """Delete at once what nobody needs."""
+        self._do(self._core.tidy)
+
+    def roll(self) -> bool:
+        """End the open segment; what comes next stands in another. False if the log is closed. Raises OSError."""
+        return self._do(self._core.roll)
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Write what waits, give up the folder. Bounded by `timeout_s` unless the disk itself hangs."""
+        with self._cond:
+            self._stopping = True
+            self._cond.notify_all()
+        self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            self._core.close()
+
+    def _do(self, job: Callable[[], None], timeout_s: float = 60.0) -> bool:
+        """Let the flusher do something; False if the log is closed."""
+        done: Future[None] = Future()
+        with self._cond:
+            if self._stopping:
+                return False
+            self._jobs.append((job, done))
+            self._cond.notify_all()
+        done.result(timeout_s)
+        return True
+
+    def _run(self) -> None:
+        while True:
+            with self._cond:
+                self._cond.wait_for(lambda: self._core.waiting or self._stopping or self._jobs, NOTE_DELAY_S)
+                work, jobs, self._jobs = self._core.collect(), self._jobs, []
+                stopping = self._stopping
+            for job, done in jobs:
+                self._run_job(job, done)
+            self._write(work)
+            if stopping:
+                self._core.sync()
+            for ticket in work.tickets:  # only those that nobody has answered
+                self._answer(ticket)
+            with self._cond:
+                self._core.written(work)
+                self._cond.notify_all()
+                if stopping and not self._core.waiting:
+                    return
+
+    def _write(self, work: Work) -> None:
+        try:
+            self._core.write(work, self._tell)
+        except Exception as error:  # a mistake of ours: nobody may wait for ever, and nothing more is taken
+            log.exception("log %s", self.folder)
+            self._core.problem = self._core.problem or f"the log {self.folder} failed: {error!r}"
+            for ticket in work.tickets:
+                if not ticket.done:
+                    ticket.error = LogFailed(self._core.problem)
+
+    def _run_job(self, job: Callable[[], None], done: Future[None]) -> None:
+        try:
+            job()
+        except Exception as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    def _tell(self, tickets: Sequence[Ticket], placed: Placed) -> None:
+        try:
+            self._durable(placed)
+        except Exception:  # the flusher must live on; what was accepted stays accepted
+            log.exception("log: a listener failed")
+        for ticket in tickets:
+            self._answer(ticket)
+
+    def _answer(self, ticket: Ticket) -> None:
+        with self._cond:
+            future = self._futures.pop(id(ticket), None)
+        if future is None:
+            return
+        if ticket.error is not None:
+            future.set_exception(ticket.error)
+        else:
+            future.set_result(ticket.places or [])

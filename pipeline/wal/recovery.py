@@ -1,0 +1,293 @@
+"""What a log folder holds at start. Here it is only read; `pipeline.wal.repair` puts it right.
+
+Three steps, in this order: look (read only), begin a new epoch if anything was cut or set aside, repair. A crash
+between any two of them leads to the same decision at the next start, so a sequence is never given away twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from artimon.model.acks import Position
+from artimon.model.batch import BatchError, BatchHeader, BatchId, BatchKind, UnknownFormat
+from artimon.model.codec import parse_header
+from artimon.model.ranges import LaneRanges
+from pipeline.wal.epoch import Failure
+from pipeline.wal.files import SYSTEM_FILES, Files
+from pipeline.wal.framing import Found, NewerFormat, RecordType, Scan, check_version, scan
+from pipeline.wal.records import (
+    BadPayload,
+    Place,
+    decode_acked,
+    decode_cursor,
+    decode_end,
+    decode_forgotten,
+    decode_sent,
+)
+from pipeline.wal.shed import shed_in
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[0-9a-f]{16}\.wal")
+_MOST_MISSING = 1000
+"""Segments that are counted as missing between two that are there."""
+
+
+def segment_path(folder: Path, segment: int) -> Path:
+    """File of a segment."""
+    return folder / f"{segment:016x}.wal"
+
+
+def segments_in(folder: Path, files: Files = SYSTEM_FILES) -> list[int]:
+    """Numbers of the segments that are there, ascending."""
+    return sorted(int(name[:16], 16) for name in files.names(folder) if _NAME.fullmatch(name))
+
+
+@dataclass(slots=True)
+class SegmentState:
+    """One segment as it was found, and what it needs."""
+
+    number: int
+    size: int
+    tail: int
+    damage: list[tuple[int, int]]
+    ended: bool
+    """Its last record is END."""
+    blank: bool
+    """It holds neither header nor record."""
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What the log holds, oldest first, and what was wrong with it."""
+
+    segments: list[SegmentState] = field(default_factory=list)
+    batches: list[tuple[BatchHeader, Place]] = field(default_factory=list)
+    """Batches that are not acked."""
+    series: list[tuple[BatchHeader, Place]] = field(default_factory=list)
+    """Announcements that Kafka is not known to have."""
+    sent: dict[BatchId, Position] = field(default_factory=dict)
+    acked: LaneRanges = field(default_factory=LaneRanges)
+    forgotten: set[tuple[int, int]] = field(default_factory=set)
+    next_sequences: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By (epoch, lane)."""
+    missing: list[int] = field(default_factory=list)
+    cut_bytes: int = 0
+    set_aside: list[tuple[int, int, int]] = field(default_factory=list)
+    """(segment, offset, length) of damage."""
+    next_segment: int = 1
+    cursors: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """How far each branch of a flow has come: (segment, offset): it has done with what begins before."""
+
+    def trouble(self) -> str:
+        """What makes a new epoch necessary, "" if nothing."""
+        parts = []
+        if self.cut_bytes:
+            parts.append(f"{self.cut_bytes} bytes of a torn tail were cut")
+        if self.set_aside:
+            parts.append(f"damage set aside at {[f'{s:016x}+{at} ({n} bytes)' for s, at, n in self.set_aside]}")
+        if self.missing:
+            parts.append(f"segments missing: {[f'{n:016x}' for n in self.missing]}")
+        return "; ".join(parts)
+
+    def sequences(self, epoch: int, lanes: int) -> list[int]:
+        """The next sequence of each lane of `epoch`."""
+        return [self.next_sequences.get((epoch, lane), 0) for lane in range(lanes)]
+
+    def before(self, newer: Recovery) -> Recovery:
+        """This and what younger segments hold, as one."""
+        sequences = dict(self.next_sequences)
+        for (epoch, lane), sequence in newer.next_sequences.items():
+            _raise_to(sequences, epoch, lane, sequence)
+        acked = self.acked.copy()
+        acked.update(newer.acked)
+        return Recovery(
+            [*self.segments, *newer.segments],
+            [*self.batches, *newer.batches],
+            [*self.series, *newer.series],
+            {**self.sent, **newer.sent},
+            acked,
+            self.forgotten | newer.forgotten,
+            sequences,
+            sorted({*self.missing, *newer.missing}),
+            self.cut_bytes + newer.cut_bytes,
+            [*self.set_aside, *newer.set_aside],
+            newer.next_segment,
+            {**self.cursors, **newer.cursors},
+        )
+
+    def drop_done(self) -> None:
+        """Leave out what is acked or forgotten; right once every segment has been looked at."""
+        acked, forgotten = self.acked, self.forgotten
+        self.batches = [
+            (header, place)
+            for header, place in self.batches
+            if not acked.seen(header.id.lane_id, header.id.sequence) and (place.segment, place.offset) not in forgotten
+        ]
+        self.series = [s for s in self.series if (s[1].segment, s[1].offset) not in forgotten]
+
+
+def look(folder: Path, failure: Failure | None = None, files: Files = SYSTEM_FILES) -> Recovery:
+    """Read every segment; nothing is changed. `failure`: bytes that were written and never accepted do not count."""
+    result = look_at(files, folder, segments_in(folder, files), failure)
+    result.drop_done()
+    return result
+
+
+def look_at(
+    files: Files, folder: Path, numbers: Sequence[int], failure: Failure | None = None, until: int | None = None
+) -> Recovery:
+    """Read these segments, ascending. `until`: the first younger one that is there and has been looked at; None: there
+    is none. Batches that are acked are among the result: what says so may stand in another segment."""
+    result = Recovery()
+    end_to: int | None = None
+    for number in numbers:
+        limit = failure.synced if failure is not None and failure.segment == number else None
+        _missing_before(result, number, end_to)
+        last = until is None and number == numbers[-1]
+        end_to = _look_at(result, files, folder, number, limit, last)
+    if until is not None:
+        _missing_before(result, until, end_to)
+    elif end_to is not None:  # its successor was never made, or is gone: we cannot tell, so we do not trust
+        result.missing.append(end_to)
+    if numbers:
+        blank = result.segments[-1].blank
+        result.next_segment = numbers[-1] if blank else numbers[-1] + 1
+    return result
+
+
+def newest(files: Files, folder: Path, numbers: Sequence[int], failure: Failure | None, most: int) -> int:
+    """How many of the last segments are looked at before anything is accepted. They must be: the last that holds
+    anything, for what was given away last, and whatever an fsync failed for. Beyond these at most `most` bytes."""
+    count = total = 0
+    enough = False
+    for number in reversed(numbers):
+        size = files.size(segment_path(folder, number))
+        if enough and total + size > most:
+            break
+        count, total = count + 1, total + size
+        enough = enough or (size > 0 and (failure is None or number <= failure.segment))
+    return count
+
+
+def check_versions(files: Files, folder: Path, numbers: Sequence[int]) -> None:
+    """Raises NewerFormat if a newer program wrote one of these segments."""
+    for number in numbers:
+        with files.load(segment_path(folder, number)) as data:
+            check_version(data, number)
+
+
+def gaps_in(numbers: Sequence[int]) -> list[int]:
+    """Segments that are missing between those that are there."""
+    missing: list[int] = []
+    for before, number in pairwise(numbers):
+        missing.extend(range(before + 1, min(number, before + 1 + _MOST_MISSING)))
+    return missing
+
+
+def records_of(folder: Path, segment: int, files: Files = SYSTEM_FILES) -> Iterator[tuple[Found, bytes]]:
+    """Every whole record of a segment, in order, with its payload."""
+    with files.load(segment_path(folder, segment)) as data:
+        for record in scan(data, segment).records:
+            yield record, data[record.payload_at : record.end]
+
+
+def _missing_before(result: Recovery, number: int, end_to: int | None) -> None:
+    if result.segments:
+        expected = result.segments[-1].number + 1
+        result.missing.extend(range(expected, min(number, expected + _MOST_MISSING)))
+        if end_to is None and number == expected:
+            before = result.segments[-1]
+            if before.tail == before.size:  # else what follows its tail has been counted already
+                result.set_aside.append((before.number, before.tail, 0))
+
+
+def _look_at(result: Recovery, files: Files, folder: Path, number: int, limit: int | None, last: bool) -> int | None:
+    """Scan one segment; returns the number its END record names, if it has one."""
+    with files.load(segment_path(folder, number)) as data:
+        size = len(data)
+        if not size:
+            result.segments.append(SegmentState(number, 0, 0, [], False, True))
+            if last:
+                result.missing.append(number)
+            return None
+        check_version(data, number)
+        scanned = scan(data[:limit] if limit is not None else data, number)
+        bad = [(r.start, r.end) for r in scanned.records if not _take(result, number, r, data[r.payload_at : r.end])]
+        end = _end_of(data, scanned)
+    _note_header(result, scanned)
+    blank = scanned.header is None and not scanned.records
+    damage = sorted([*scanned.damage, *bad])
+    result.segments.append(SegmentState(number, size, scanned.tail, damage, end is not None, blank))
+    result.set_aside.extend((number, start, stop - start) for start, stop in damage)
+    if scanned.tail < size:
+        if last and not blank:
+            result.cut_bytes += size - scanned.tail
+        else:
+            result.set_aside.append((number, scanned.tail, size - scanned.tail))
+    return end
+
+
+def _note_header(result: Recovery, scanned: Scan) -> None:
+    if scanned.header is None:
+        return
+    for lane, sequence in enumerate(scanned.header.next_sequences):
+        _raise_to(result.next_sequences, scanned.header.epoch, lane, sequence)
+
+
+def _end_of(data: bytes | object, scanned: Scan) -> int | None:
+    if not scanned.records or scanned.records[-1].type != RecordType.END:
+        return None
+    record = scanned.records[-1]
+    try:
+        return decode_end(data[record.payload_at : record.end])  # type: ignore[index]
+    except BadPayload:  # counted as damage already
+        return None
+
+
+def _take(result: Recovery, segment: int, record: Found, payload: bytes) -> bool:
+    """Note one record; False if its payload makes no sense."""
+    try:
+        match record.type:
+            case RecordType.BATCH | RecordType.SERIES:
+                _take_batch(result, Place(segment, record.payload_at, record.length), payload)
+            case RecordType.SENT:
+                result.sent.update(decode_sent(payload))
+            case RecordType.ACKED:
+                lane, ranges = decode_acked(payload)
+                for start, end in ranges:
+                    result.acked.add_range(lane, start, end)
+            case RecordType.FORGOTTEN:
+                result.forgotten.update(decode_forgotten(payload))
+            case RecordType.CURSOR:
+                branch, place = decode_cursor(payload)
+                result.cursors[branch] = max(place, result.cursors.get(branch, place))
+            case RecordType.END:
+                decode_end(payload)
+    except UnknownFormat as error:  # its checksum is right: a newer program wrote it, no disk did
+        raise NewerFormat(f"segment {segment:016x} byte {record.start}: {error}; nothing was changed") from error
+    except (BatchError, BadPayload) as error:
+        log.error("segment %016x byte %d: %s", segment, record.start, error)
+        return False
+    return True
+
+
+def _take_batch(result: Recovery, place: Place, payload: bytes) -> None:
+    header = parse_header(payload)
+    if header.kind == BatchKind.SERIES:
+        result.series.append((header, place))
+    else:
+        result.batches.append((header, place))
+        if header.kind == BatchKind.SAMPLES and len(given_up := shed_in(header, payload)):
+            result.acked.update(given_up)
+        _raise_to(result.next_sequences, header.id.epoch, header.id.lane, header.id.sequence + 1)
+
+
+def _raise_to(sequences: dict[tuple[int, int], int], epoch: int, lane: int, sequence: int) -> None:
+    key = (epoch, lane)
+    sequences[key] = max(sequences.get(key, 0), sequence)

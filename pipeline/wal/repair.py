@@ -1,0 +1,101 @@
+"""How a log is put right after a crash or damage: what was cut or broken is set aside, and every segment ends well."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from pipeline.wal.files import Files, ensure_folder, read_whole, write_whole
+from pipeline.wal.framing import RecordType, encode_record, encode_skips
+from pipeline.wal.records import encode_end
+from pipeline.wal.recovery import Recovery, SegmentState, segment_path
+
+log = logging.getLogger(__name__)
+
+DAMAGED = "damaged"
+"""Folder of what was set aside."""
+DAMAGE, TAIL = ".bin", ".tail"
+"""Bytes that stood where records belong; what stood behind the last record of the log."""
+KEEP_TAILS = 8
+
+
+def repair(files: Files, folder: Path, found: Recovery, newest: bool = True) -> None:
+    """Put the segments right: damage copied to `damaged/` and overwritten by SKIP records, tails cut, ends written.
+    `newest`: the last of them is the last of the log."""
+    for state in found.segments:
+        last = newest and state is found.segments[-1]
+        if last and state.blank:
+            _keep_copy(files, folder, state.number, 0, state.size)
+            files.unlink(segment_path(folder, state.number))
+        else:
+            _repair_segment(files, folder, state, last)
+    have = {state.number for state in found.segments}
+    for number in found.missing:
+        if number not in have and number != found.next_segment:
+            _write_placeholder(files, folder, number)  # its entry becomes durable with the next segment's
+
+
+def _repair_segment(files: Files, folder: Path, state: SegmentState, last: bool) -> None:
+    """What reads well may stand in memory only, written by a process that was killed: it is made durable as well."""
+    for start, end in state.damage:
+        _keep_copy(files, folder, state.number, start, end - start)
+    if state.tail < state.size:
+        _keep_copy(files, folder, state.number, state.tail, state.size - state.tail, TAIL if last else DAMAGE)
+    descriptor = files.open(segment_path(folder, state.number))
+    try:
+        for start, end in state.damage:
+            files.write(descriptor, start, encode_skips(state.number, end - start))
+        if state.tail < state.size:
+            files.truncate(descriptor, state.tail)
+        if not state.ended:
+            end_record = encode_record(state.number, RecordType.END, encode_end(state.number + 1))
+            files.write(descriptor, state.tail, end_record)
+        files.fsync(descriptor)
+    finally:
+        files.close(descriptor)
+
+
+def _keep_copy(files: Files, folder: Path, segment: int, offset: int, length: int, suffix: str = DAMAGE) -> None:
+    with files.load(segment_path(folder, segment)) as whole:
+        data = whole[offset : offset + length]
+    keep_bytes(files, folder, segment, offset, data, suffix)
+
+
+def keep_bytes(files: Files, folder: Path, segment: int, offset: int, data: bytes, suffix: str = DAMAGE) -> None:
+    """Set bytes aside under a name that tells where they stood; durable when this returns."""
+    if not data or (suffix == TAIL and not data.strip(b"\0")):
+        return
+    aside = folder / DAMAGED
+    ensure_folder(files, aside)
+    target = _free_name(files, aside / f"{segment:016x}-{offset:012x}", suffix, data)
+    write_whole(files, target, data)
+    if suffix == TAIL:
+        _drop_old_tails(files, aside)
+    else:
+        log.error("damage in segment %016x at byte %d: %d bytes set aside in %s", segment, offset, len(data), target)
+
+
+def _free_name(files: Files, stem: Path, suffix: str, data: bytes) -> Path:
+    """The name for bytes that stood there; another one if other bytes that stood there are kept already."""
+    target, number = stem.with_name(stem.name + suffix), 0
+    while files.exists(target) and read_whole(files, target) != data:
+        number += 1
+        target = stem.with_name(f"{stem.name}-{number}{suffix}")
+    return target
+
+
+def _drop_old_tails(files: Files, aside: Path) -> None:
+    """Nearly every crash leaves half a record that was never accepted: of these a few are enough."""
+    tails = sorted(name for name in files.names(aside) if name.endswith(TAIL))
+    for name in tails[:-KEEP_TAILS]:
+        files.unlink(aside / name)
+
+
+def _write_placeholder(files: Files, folder: Path, number: int) -> None:
+    """A segment that is gone was counted once; from now on an empty one stands in its place."""
+    descriptor = files.create(segment_path(folder, number))
+    try:
+        files.write(descriptor, 0, encode_record(number, RecordType.END, encode_end(number + 1)))
+        files.fsync(descriptor)
+    finally:
+        files.close(descriptor)

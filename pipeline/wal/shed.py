@@ -1,0 +1,161 @@
+"""Shed records: what was accepted and then given up to make room, because somebody chose that (`shed = "oldest"`).
+
+A shed record is a batch of samples like any other: numbered, fsynced before anything goes, sent, stored and acked, so
+that the loss can be asked for. In it stand, of the source `artimon.agent/<agent>/shed`:
+
+- `artimon.agent.shed{agent,source,state}`, INTEGER, at the end of each minute: samples with a value that were given up.
+  `state`: `unsent`, or `sent` if Kafka had said that it holds them and the table had not.
+- `artimon.agent.shed.batches{agent}`, STRING: which batches, `from:until,from:until epoch/lane/agent` for each lane.
+
+Recovery reads the second: a crash between the record and what is then deleted neither loses the record nor delivers a
+batch that is said to be lost. One record speaks for its own batches only, so half a shed is a shed of half.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import xxhash
+
+from artimon.model.batch import MAX_BLOCK, BatchError, BatchHeader, BatchKind, Polled, Samples, SeriesBlock, SeriesInfo
+from artimon.model.codec import decode_samples, decode_series
+from artimon.model.fingerprint import fingerprint
+from artimon.model.labels import canonical
+from artimon.model.ranges import LaneId, LaneRanges
+from artimon.model.values import Kind, Value, ValueType
+from pipeline.wal.minutes import MINUTE_MS, Minutes, minutes_of
+
+NAME = "artimon.agent.shed"
+BATCHES = "artimon.agent.shed.batches"
+_SUFFIX = "/shed"
+ROWS = 900
+"""Most rows of one record; its series fit into one announcement."""
+_TEXT = 900
+"""Most bytes of ranges in one value."""
+
+
+def shed_source(agent: str) -> str:
+    """The source under which an agent says what it gave up."""
+    return f"artimon.agent/{agent}{_SUFFIX}"
+
+
+@dataclass(slots=True)
+class _Record:
+    lanes: LaneRanges = field(default_factory=LaneRanges)
+    lost: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    """Samples by source, state and end of the minute."""
+    newest_ms: int = 0
+
+    @property
+    def rows(self) -> int:
+        return len(self.lost) + sum(1 + len(self.lanes[lane]) // 20 for lane in self.lanes.lanes())
+
+
+def records(agent: str, batches: Iterable[tuple[BatchHeader, bytes, bool]]) -> Iterator[Polled]:
+    """The records for batches (header, bytes, Kafka had it) that are given up; announcements in each."""
+    record = _Record()
+    for header, payload, sent in batches:
+        if header.kind == BatchKind.SERIES:  # announced again within a day
+            continue
+        record.lanes.add(header.id.lane_id, header.id.sequence)
+        if header.source == shed_source(header.id.agent):  # what it says was carried over
+            continue
+        record.newest_ms = max(record.newest_ms, header.poll_ms)
+        for minute, samples in _minutes(header, payload):
+            record.lost[header.source, "sent" if sent else "unsent", minute] += samples
+        if record.rows >= ROWS:
+            yield _polled(agent, record)
+            record = _Record()
+    if record.rows:
+        yield _polled(agent, record)
+
+
+def carried(agent: str, batches: Iterable[tuple[BatchHeader, bytes, bool]]) -> Iterator[Polled]:
+    """What the shed records say that are given up themselves and that Kafka does not have, put together, and what
+    announces their series: what was lost once must not be forgotten."""
+    source, samples, infos, newest_ms = shed_source(agent), [], dict[str, SeriesInfo](), 0
+    for header, payload, sent in batches:
+        if header.source != source or sent:
+            continue
+        newest_ms = max(newest_ms, header.poll_ms)
+        if header.kind == BatchKind.SERIES:
+            infos |= {info.text: info for info in decode_series(header, payload).series}
+        else:
+            samples.append(decode_samples(header, payload))
+    texts = sorted(infos)
+    parts = [tuple(infos[text] for text in texts[at : at + MAX_BLOCK]) for at in range(0, len(texts), MAX_BLOCK)]
+    blocks = tuple(SeriesBlock(source, _block(part), newest_ms, part) for part in parts)
+    if blocks or samples:
+        yield Polled(source, bytes(16), 0, newest_ms, _joined(samples), blocks=blocks)
+
+
+def _joined(parts: list[Samples]) -> Samples:
+    return Samples.of([row for part in parts for row in part.rows()])
+
+
+def _minutes(header: BatchHeader, payload: bytes) -> Minutes:
+    if header.kind == BatchKind.SAMPLES:
+        with suppress(BatchError):  # accepted by an older program: its header counts
+            return minutes_of(decode_samples(header, payload))
+    return ((-(-header.poll_ms // MINUTE_MS) * MINUTE_MS, header.rows),)
+
+
+def shed_in(header: BatchHeader, payload: bytes) -> LaneRanges:
+    """Which batches a record gives up; none if the batch of samples is no shed record. Raises BatchError."""
+    found = LaneRanges()
+    if (
+        not header.source.endswith(_SUFFIX)
+        or header.kind != BatchKind.SAMPLES
+        or header.source != shed_source(header.id.agent)
+    ):
+        return found
+    for text in decode_samples(header, payload).strings:
+        ranges, lane = text.split(" ", 1)
+        try:
+            for part in ranges.split(","):
+                first, end = part.split(":")
+                found.add_range(LaneId.parse(lane), int(first), int(end))
+        except ValueError as error:
+            raise BatchError(f"shed record: {text[:200]!r}: {error}") from error
+    return found
+
+
+def _polled(agent: str, record: _Record) -> Polled:
+    infos: dict[str, SeriesInfo] = {}
+    rows: list[tuple[int, int, int, Value | None]] = []
+    first = min((minute for _, _, minute in record.lost), default=record.newest_ms)
+    for (source, state, minute), lost in sorted(record.lost.items()):
+        text = canonical(NAME, {"agent": agent, "source": source, "state": state})
+        infos[text] = SeriesInfo(text, ValueType.INTEGER, Kind.GAUGE, "Samples given up to make room", "", minute)
+        rows.append((fingerprint(text), minute, first, lost))
+    text = canonical(BATCHES, {"agent": agent})
+    infos[text] = SeriesInfo(text, ValueType.STRING, Kind.UNKNOWN, "Batches given up to make room", "", first)
+    for n, said in enumerate(_texts(record.lanes)):
+        rows.append((fingerprint(text), record.newest_ms + n, first, said))
+    source = shed_source(agent)
+    series = tuple(infos[text] for text in sorted(infos))
+    block = SeriesBlock(source, _block(series), record.newest_ms, series)
+    return Polled(source, bytes(16), first, record.newest_ms, Samples.of(rows), blocks=(block,))
+
+
+def _texts(lanes: LaneRanges) -> Iterator[str]:
+    by_lane: dict[LaneId, list[str]] = defaultdict(list)
+    for lane in lanes.lanes():
+        size = 0
+        for first, end in lanes[lane]:
+            part = f"{first}:{end}"
+            if size + len(part) > _TEXT:
+                yield f"{','.join(by_lane.pop(lane))} {lane}"
+                size = 0
+            by_lane[lane].append(part)
+            size += len(part) + 1
+    for lane, parts in by_lane.items():
+        yield f"{','.join(parts)} {lane}"
+
+
+def _block(series: Sequence[SeriesInfo]) -> int:
+    """The same series are the same block, however often they are announced."""
+    return xxhash.xxh32_intdigest("\n".join(info.text for info in series).encode())

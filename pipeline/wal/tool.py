@@ -1,0 +1,272 @@
+"""What a person asks a log folder: what is in it, is it whole, put it right, bring back what was set aside."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from artimon.model.batch import BatchError, BatchHeader, BatchKind
+from artimon.model.codec import verify
+from pipeline.wal import aside
+from pipeline.wal.audit import Audit
+from pipeline.wal.core import Entry, LogCore
+from pipeline.wal.epoch import EpochFile, read_epoch, read_failure, this_host
+from pipeline.wal.files import SYSTEM_FILES, LogError
+from pipeline.wal.framing import RecordType, check_version, scan
+from pipeline.wal.recovery import Recovery, look, segment_path, segments_in
+
+
+class NoLog(LogError):
+    """The folder is no log, or does not say enough to go on with it."""
+
+
+@dataclass(slots=True)
+class SegmentReport:
+    """One file. `live`: batches and announcements in it that must still be kept."""
+
+    number: int
+    bytes: int
+    epoch: int | None = None
+    records: Counter[str] = field(default_factory=Counter)
+    live: int = 0
+    damage: list[tuple[int, int]] = field(default_factory=list)
+    tail_bytes: int = 0
+    bad_digests: int = 0
+
+
+@dataclass(slots=True)
+class Report:
+    """A whole folder, as it was found. Nothing was changed."""
+
+    folder: Path
+    said: EpochFile | None
+    used_by: str
+    """Who holds the folder now, "" if nobody does: then what is being written is no damage."""
+    fsync_failed: bool
+    segments: list[SegmentReport]
+    batches: int
+    series: int
+    sent: int
+    sources: int
+    oldest_ms: int | None
+    newest_ms: int | None
+    next_sequences: dict[str, int]
+    missing: list[int]
+    set_aside: list[aside.Aside]
+
+    @property
+    def trouble(self) -> list[str]:
+        """What the next start will cut or set aside, and what no start can mend."""
+        found = [f"segment {n:016x} is missing" for n in self.missing]
+        for one in self.segments:
+            found += [f"segment {one.number:016x} byte {at}: {end - at} bytes are no records" for at, end in one.damage]
+            if one.tail_bytes and not (self.used_by and one is self.segments[-1]):
+                found.append(f"segment {one.number:016x}: {one.tail_bytes} bytes behind the last whole record")
+            if one.bad_digests:
+                found.append(f"segment {one.number:016x}: {one.bad_digests} batches do not fit their digest")
+        if self.fsync_failed:
+            found.append("an fsync failed: what was being written then was never accepted and will be cut")
+        if self.said is None and self.segments:
+            found.append("the file `epoch` is missing or unreadable: a new epoch will begin")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "agent": self.said and self.said.agent,
+            "epoch": self.said and self.said.epoch,
+            "lanes": self.said and self.said.lanes,
+            "host": self.said and self.said.host,
+            "used_by": self.used_by,
+            "bytes": sum(one.bytes for one in self.segments),
+            "batches": self.batches,
+            "announcements": self.series,
+            "sent": self.sent,
+            "sources": self.sources,
+            "oldest_ms": self.oldest_ms,
+            "newest_ms": self.newest_ms,
+            "next_sequences": self.next_sequences,
+            "segments": [_segment_json(one) for one in self.segments],
+            "missing": self.missing,
+            "set_aside": [_aside_json(one) for one in self.set_aside],
+            "trouble": self.trouble,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What `repair` did."""
+
+    found: Recovery
+    new_epoch_because: str
+    brought_back: list[tuple[Path, BatchHeader]]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cut_bytes": self.found.cut_bytes,
+            "set_aside": [{"segment": s, "offset": at, "bytes": n} for s, at, n in self.found.set_aside],
+            "missing": self.found.missing,
+            "new_epoch_because": self.new_epoch_because,
+            "batches": len(self.found.batches),
+            "brought_back": [{"file": path.name, "batch": str(header.id)} for path, header in self.brought_back],
+        }
+
+
+def inspect(folder: Path, deep: bool = False) -> Report:
+    """Look at a folder, whether or not it is in use. `deep`: check the digest of each batch as well. Raises NoLog,
+    NewerFormat, OSError."""
+    if not folder.is_dir() or not (segments_in(folder) or read_epoch(folder)):
+        raise NoLog(
+            f"{folder} is no log: an agent's lies in `log` of its data folder, that of a flow in `flows/NAME/log`"
+        )
+    used_by = holder(folder)
+    failure = read_failure(folder)
+    found = look(folder, failure)
+    live = Counter(place.segment for _, place in (*found.batches, *found.series))
+    reports = [_segment(folder, number, live[number], deep) for number in segments_in(folder)]
+    missing = [n for n in found.missing if not (used_by and n >= found.next_segment)]
+    times = [header.poll_ms for header, _ in found.batches]
+    return Report(
+        folder,
+        read_epoch(folder),
+        used_by,
+        failure is not None,
+        reports,
+        len(found.batches),
+        len(found.series),
+        sum(1 for header, _ in found.batches if header.id in found.sent),
+        len({header.source for header, _ in found.batches}),
+        min(times, default=None),
+        max(times, default=None),
+        {f"{epoch:016x}/{lane}": number for (epoch, lane), number in sorted(found.next_sequences.items())},
+        missing,
+        list(aside.everything(folder)),
+    )
+
+
+def holder(folder: Path) -> str:
+    """Who holds the folder, "" if nobody does. Nothing is changed."""
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(descriptor, 1000, 0).decode(errors="replace").strip() or "an unnamed process"
+    finally:
+        os.close(descriptor)
+    return ""
+
+
+def repair(folder: Path, again: Sequence[str] = (), now_ms: int = 0) -> Repaired:
+    """Do what the next start would do, and bring back what was set aside under these names (see `Aside.path`; "all").
+    What is cut is kept in `damaged/`. Raises LogLocked, NoLog, NewerFormat, OSError, LogFailed."""
+    if not folder.is_dir() or not (segments_in(folder) or read_epoch(folder)):
+        raise NoLog(f"{folder} is no log")
+    agent, lanes, host = _identity(folder)
+    core = LogCore(folder, agent, lanes, host=host, quota_bytes=2**62)
+    try:
+        wanted = [one for one in aside.everything(folder) if "all" in again or one.path.name in again]
+        unknown = set(again) - {"all"} - {one.path.name for one in wanted}
+        if unknown:
+            raise NoLog(f"nothing of this name is set aside: {', '.join(sorted(unknown))}; see `artimon wal inspect`")
+        back = _bring_back(core, [one for one in wanted if one.batches], now_ms)
+        return Repaired(core.recovered, core.new_epoch_because, back)
+    finally:
+        core.close()
+
+
+def _bring_back(core: LogCore, wanted: Iterable[aside.Aside], now_ms: int) -> list[tuple[Path, BatchHeader]]:
+    """Their batches stand in the log again, under their own identities. They were counted as accepted once already."""
+    back: list[tuple[Path, BatchHeader]] = []
+    audit = _audit(core, now_ms)
+    for one in wanted:
+        batches = list(aside.batches_in(one.path.read_bytes()))
+        ticket = core.append([_entry(header, data) for header, data in batches])
+        placed = core.flush()
+        if ticket.error is not None:
+            raise ticket.error
+        if audit is not None and placed:
+            audit.pass_over(placed[-1][1], now_ms)
+        aside.brought_back(SYSTEM_FILES, one.path)
+        back += [(one.path, header) for header, _ in batches]
+    return back
+
+
+def _audit(core: LogCore, now_ms: int) -> Audit | None:
+    """The agent's own count, brought up to what its log held."""
+    folder = core.folder.parent / "accepted"
+    if not folder.is_dir() or core.folder.name != "log":
+        return None
+    audit = Audit(folder, now_ms)
+    audit.count_rest(core.folder, core.own_segment, now_ms)
+    return audit
+
+
+def _entry(header: BatchHeader, data: bytes) -> Entry:
+    type_ = RecordType.SERIES if header.kind == BatchKind.SERIES else RecordType.BATCH
+    return Entry(type_, header, data)
+
+
+def _identity(folder: Path) -> tuple[str, int, str]:
+    """Agent, lanes and host that the log was last used with."""
+    said = read_epoch(folder)
+    if said is not None:
+        return said.agent, said.lanes, said.host
+    for number in reversed(segments_in(folder)):
+        with SYSTEM_FILES.load(segment_path(folder, number)) as data:
+            header = scan(data, number).header
+        found = look(folder).batches
+        if header is not None and found:
+            return found[-1][0].id.agent, len(header.next_sequences), this_host()
+    raise NoLog(f"{folder}: neither its file `epoch` nor a batch says whose log it is: start its agent instead")
+
+
+def _segment(folder: Path, number: int, live: int, deep: bool) -> SegmentReport:
+    with SYSTEM_FILES.load(segment_path(folder, number)) as data:
+        check_version(data, number)
+        scanned = scan(data, number)
+        report = SegmentReport(number, len(data), live=live, damage=scanned.damage)
+        report.epoch = scanned.header.epoch if scanned.header else None
+        report.tail_bytes = len(data) - scanned.tail
+        for record in scanned.records:
+            report.records[record.type.name] += 1
+            if deep and record.type in (RecordType.BATCH, RecordType.SERIES):
+                report.bad_digests += not _good(data[record.payload_at : record.end])
+    return report
+
+
+def _good(payload: bytes) -> bool:
+    try:
+        verify(payload)
+    except BatchError:
+        return False
+    return True
+
+
+def _segment_json(one: SegmentReport) -> dict[str, Any]:
+    return {
+        "segment": f"{one.number:016x}",
+        "bytes": one.bytes,
+        "epoch": None if one.epoch is None else f"{one.epoch:016x}",
+        "records": dict(one.records),
+        "live": one.live,
+        "damage": [{"offset": at, "bytes": end - at} for at, end in one.damage],
+        "tail_bytes": one.tail_bytes,
+        "bad_digests": one.bad_digests,
+    }
+
+
+def _aside_json(one: aside.Aside) -> dict[str, Any]:
+    return {
+        "file": f"{one.path.parent.name}/{one.path.name}",
+        "bytes": one.size,
+        "why": one.why,
+        "batches": [str(header.id) for header in one.batches],
+    }

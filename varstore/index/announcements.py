@@ -1,0 +1,149 @@
+"""Follows the `series` topic: every partition, from the beginning, for ever."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+
+from artimon.model.batch import BatchError, BatchHeader, SeriesBlock
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.codec import decode_series, parse_header, verify
+from artimon.runtime.kafka_access import client_options
+from artimon.runtime.supervise import Retry
+
+log = logging.getLogger(__name__)
+
+_POLL_MS = 500
+_POLL_RECORDS = 200
+_ASK_MS = 10_000
+_BOOTSTRAP_MS = 4_000
+FIRST_PAUSE_S = 0.5
+
+
+class NotThere(RuntimeError):
+    """The topic does not exist yet."""
+
+
+def _every(_header: BatchHeader) -> bool:
+    return True
+
+
+class Announcements:
+    """Reads announcements in a thread of its own and hands each block to `announce`.
+
+    Blocks are idempotent and carry versions, so that after any trouble it begins again at the beginning; and so it
+    does when the shard takes over virtual shards, whose announcements it has let pass until then (`again`)."""
+
+    def __init__(
+        self,
+        kafka: str,
+        topic: str,
+        announce: Callable[[SeriesBlock, int], bool],
+        clock: Clock = SYSTEM_CLOCK,
+        wanted: Callable[[BatchHeader], bool] = _every,
+    ) -> None:
+        """`announce` takes a block and its append time; `wanted` says by the header alone
+        whether a block is worth the decoding."""
+        self._kafka, self._topic, self._clock = kafka, topic, clock
+        self._announce, self._wanted = announce, wanted
+        self._stop = threading.Event()
+        self._retry = Retry(f"announcements of topic {topic} at {kafka}", clock, FIRST_PAUSE_S)
+        self._thread = threading.Thread(target=self._run, name="announcements", daemon=True)
+        self.readings = 1
+        """How many readings from the beginning were asked for."""
+        self.due = 1
+        """The reading that will have read all that is wanted now."""
+        self.read = 0
+        """The last of them that has read everything that stood in the topic when it began."""
+        self.refused = 0
+
+    @property
+    def problem(self) -> str:
+        """Reason for which announcements are not read, "" while they are."""
+        return f"{self._retry.name}: {self._retry.problem}" if self._retry.problem else ""
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that stood in the topic at the start has been read."""
+        return self.read > 0
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """What happens inside makes blocks wanted that were not: when it is over all is read once more. For one
+        thread."""
+        self.due = self.readings + 1
+        try:
+            yield
+        finally:
+            self.readings = self.due
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        self._retry.run(self._follow, self._stop)
+
+    def _follow(self) -> None:
+        consumer = KafkaConsumer(
+            bootstrap_servers=self._kafka,
+            group_id=None,
+            enable_auto_commit=False,
+            allow_auto_create_topics=False,
+            fetch_max_bytes=16 * 1024 * 1024,
+            request_timeout_ms=_ASK_MS * 2,
+            bootstrap_timeout_ms=_BOOTSTRAP_MS,
+            **client_options(),
+        )
+        try:
+            ends = self._ends(consumer, self._topic)
+            partitions = [TopicPartition(self._topic, p) for p in ends]
+            consumer.assign(partitions)
+            while not self._stop.is_set():
+                self._reading(consumer, partitions)
+        finally:
+            consumer.close()
+
+    def _reading(self, consumer: Any, partitions: Sequence[TopicPartition]) -> None:
+        """From the beginning, until another reading is asked for."""
+        reading = self.readings
+        ends = self._ends(consumer, self._topic)
+        # by offset, so that the positions below are those of this reading from here on
+        for partition, start in consumer.beginning_offsets(partitions, timeout_ms=_ASK_MS).items():
+            consumer.seek(partition, start)
+        self._retry.healthy()
+        while not self._stop.is_set() and self.readings == reading:
+            for records in consumer.poll(timeout_ms=_POLL_MS, max_records=_POLL_RECORDS).values():
+                self._take(records)
+            if self.read < reading and all(consumer.position(tp) >= ends[tp.partition] for tp in partitions):
+                self.read = reading
+
+    @staticmethod
+    def _ends(consumer: Any, topic: str) -> dict[int, int]:
+        partitions = consumer.partitions_for_topic(topic)
+        if not partitions:
+            raise NotThere(f"topic {topic} does not exist")
+        ends = consumer.end_offsets([TopicPartition(topic, p) for p in sorted(partitions)], timeout_ms=_ASK_MS)
+        return {tp.partition: int(end) for tp, end in ends.items()}
+
+    def _take(self, records: Sequence[Any]) -> None:
+        for record in records:
+            if record.value is None:  # a tombstone: compaction needs it, we do not
+                continue
+            try:
+                header = parse_header(record.value)
+                if self._wanted(header):
+                    self._announce(decode_series(verify(record.value), record.value), record.timestamp)
+            except BatchError as error:
+                self.refused += 1
+                log.error("announcement at %s/%d/%d: %s", record.topic, record.partition, record.offset, error)

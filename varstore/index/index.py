@@ -1,0 +1,502 @@
+"""Names and labels to slots: by slot the number of each label's value, matchers over these numbers."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import repeat
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.distinct import distinct
+from artimon.model.select import NAME, Matcher
+from artimon.model.values import Kind, ValueType
+from varstore.cells.memory import lazy_zeros
+from varstore.index.interned import ABSENT, Codes, Interned, Mask, Postings
+from varstore.index.limits import Limits
+from varstore.index.matchers import Test, compile_matcher
+from varstore.index.slots import VSHARDS, Slots, SlotTable
+
+_TYPES = {int(type_): type_ for type_ in ValueType}
+_KINDS = {int(kind): kind for kind in Kind}
+_BITS = 31
+_AT_ONCE = 4_096
+"""Entries that are made under one hold of the lock."""
+_MANY = 8
+"""Names that belong to one in so many slots or more are looked for in all of them."""
+
+_FEW = 16
+"""Slots whose codes are made dense one by one."""
+_RARER = 16
+"""A label's value that so many times fewer series have than the name goes first, where the name is no rare one."""
+
+Shape = tuple[str, ...]
+"""The labels that a series has, sorted."""
+
+
+class Entry(NamedTuple):
+    """What is announced of one series; `pairs` begin with the name. Sorting by `pairs` gives the canonical order."""
+
+    pairs: tuple[tuple[str, str], ...]
+    type: ValueType
+    kind: Kind
+    version: int
+    fingerprint: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.pairs[0][1]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return dict(self.pairs[1:])
+
+
+class Outcome(Enum):
+    """What became of one announced series."""
+
+    KNOWN = 1
+    CLASH = 2
+    """Its fingerprint has another text: both are set aside."""
+    REFUSED = 3
+    """A limit is reached, see `Limits`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """Columns of announced series: by row the slot and what is known of it. For each label codes of its values:
+    `values[code]`, where 0 stands for absent."""
+
+    slots: Slots
+    type: npt.NDArray[np.uint8]
+    kind: npt.NDArray[np.uint8]
+    version: npt.NDArray[np.int64]
+    seen_s: npt.NDArray[np.uint32]
+    labels: Mapping[str, tuple[Codes, list[str]]]
+    """The name too, as NAME."""
+
+
+class Index:
+    """An index of the announced series. `_lock` guards everything here; it is taken last, nothing is locked under it.
+
+    Invariant: a slot has a name, a shape and a value of each label of its shape, or nothing of all that: if it is not
+    announced, or was set aside."""
+
+    def __init__(self, table: SlotTable | None = None, limits: Limits | None = None) -> None:
+        self._table = table or SlotTable(1_000)
+        self._limits = limits or Limits()
+        self._lock = threading.Lock()
+        size = self._table.size
+        self._names: Interned[str] = Interned(size, "")
+        self._postings = Postings(self._names)
+        self._shapes: Interned[Shape] = Interned(size, ())
+        self._labels: dict[str, Interned[str]] = {}
+        self._type: npt.NDArray[np.uint8] = lazy_zeros(size, np.uint8)
+        self._kind: npt.NDArray[np.uint8] = lazy_zeros(size, np.uint8)
+        self._version: npt.NDArray[np.int64] = lazy_zeros(size, np.int64)
+        self._seen_s: npt.NDArray[np.uint32] = lazy_zeros(size, np.uint32)
+        self._clashing: set[int] = set()
+        self.version = 0
+        """Changes whenever an answer may have become another one."""
+        self._end = 0
+        """No slot from here on was ever announced."""
+        self.changes = 0
+        """Grows whenever another set of series may fit some matchers, or a kind changes. Read without the lock."""
+
+    def __len__(self) -> int:
+        return self._names.live
+
+    @property
+    def clashes(self) -> int:
+        """Series whose fingerprint was announced with two texts."""
+        return len(self._clashing)
+
+    # announcements
+
+    def add(
+        self,
+        slot: int,
+        name: str,
+        labels: Mapping[str, str],
+        type_: ValueType,
+        kind: Kind,
+        version: int,
+        seen_ms: int = 0,
+    ) -> Outcome:
+        """Note one series, announced at `seen_ms` (append time, 0: not known). A greater version replaces the type held
+        and kind."""
+        with self._lock:
+            seen_s = _seconds(seen_ms)
+            if slot in self._clashing:
+                self._seen_s[slot] = max(int(self._seen_s[slot]), seen_s)
+                return Outcome.CLASH
+            pairs = sorted(labels.items())
+            if self._names.codes[slot] == ABSENT:
+                outcome = self._learn(slot, name, pairs)
+            else:
+                outcome = Outcome.KNOWN if self._same(slot, name, pairs) else self._clash([slot])
+            if outcome is not Outcome.REFUSED:
+                self._seen_s[slot] = max(int(self._seen_s[slot]), seen_s)
+            if outcome is Outcome.KNOWN and version >= int(self._version[slot]):
+                self.changes += int(self._kind[slot]) != kind
+                self._type[slot], self._kind[slot], self._version[slot] = type_, kind, version
+            return outcome
+
+    def _learn(self, slot: int, name: str, pairs: Sequence[tuple[str, str]]) -> Outcome:
+        for twin in self._table.twins_of(slot):
+            if self._names.codes[twin] != ABSENT and not self._same(twin, name, pairs):
+                return self._clash([slot, twin])
+        if self._is_full(name) or self._labels_full(pairs):
+            return Outcome.REFUSED
+        self.version += 1
+        code = self._names.intern(name)
+        self._names.set_one(slot, code)
+        self._postings.add_one(slot, code)
+        self._shapes.set_one(slot, self._shapes.intern(tuple(label for label, _ in pairs)))
+        for label, value in pairs:
+            interned = self._label(label)
+            interned.set_one(slot, interned.intern(value))
+        self._end = max(self._end, slot + 1)
+        self.changes += 1
+        return Outcome.KNOWN
+
+    def has_room(self, name: str) -> bool:
+        """Whether one series more of that name is allowed."""
+        with self._lock:
+            return not self._is_full(name)
+
+    def _is_full(self, name: str) -> bool:
+        code = self._names.code(name)
+        return code != ABSENT and self._names.count_of(code) >= self._limits.series_a_name
+
+    def _labels_full(self, pairs: Sequence[tuple[str, str]]) -> bool:
+        room = self._limits.labels - len(self._labels)
+        return room < len(pairs) and sum(label not in self._labels for label, _ in pairs) > room
+
+    def _label(self, label: str) -> Interned[str]:
+        interned = self._labels.get(label)
+        if interned is None:
+            interned = self._labels[label] = Interned(self._table.size, "")
+        return interned
+
+    def _same(self, slot: int, name: str, pairs: Sequence[tuple[str, str]]) -> bool:
+        if self._names.value_of(slot) != name or self._shapes.value_of(slot) != tuple(label for label, _ in pairs):
+            return False
+        return all(self._labels[label].value_of(slot) == value for label, value in pairs)
+
+    def _clash(self, slots: Sequence[int]) -> Outcome:
+        self._clashing.update(slots)
+        self._remove(np.array([slot for slot in slots if self._names.codes[slot] != ABSENT], np.int64))
+        return Outcome.CLASH
+
+    # forgetting
+
+    def stale(self, slots: Slots, floor_ms: int, now_ms: int) -> Mask:
+        """Which of `slots` no announcement since `floor_ms` (append time) names; where it is not known when the last
+        one was appended, it counts as if it was now. Not of slots that are being announced at this moment: no lock is
+        taken, because whoever asks holds another."""
+        seen_s = self._seen_s.take(slots)
+        unknown = slots[(seen_s == 0) & (self._names.codes.take(slots) != ABSENT)]
+        self._seen_s[unknown] = _seconds(now_ms)
+        return self._seen_s.take(slots).astype(np.int64) * 1000 <= floor_ms
+
+    def remove(self, slots: Slots) -> None:
+        """Forget everything of distinct slots."""
+        with self._lock:
+            self._clashing.difference_update(slots.tolist())
+            self._seen_s[slots] = 0
+            self._remove(slots[self._names.codes.take(slots) != ABSENT])
+
+    def _remove(self, slots: Slots) -> None:
+        """Of announced slots all but what `remove` does itself."""
+        if not len(slots):
+            return
+        self.changes += 1
+        for shape, rows in self._by_shape(slots):
+            for label in shape:
+                interned = self._labels[label]
+                interned.clear(slots[rows])
+                if not interned.live:
+                    del self._labels[label]
+        self._shapes.clear(slots)
+        codes = distinct(self._names.codes.take(slots)).tolist()
+        self._names.clear(slots)
+        self._postings.forget(codes)
+        self._version[slots] = 0
+
+    def _by_shape(self, slots: Slots) -> list[tuple[Shape, npt.NDArray[np.int64]]]:
+        """Each shape, and the rows of `slots` that have it."""
+        codes = self._shapes.codes.take(slots)
+        if len(codes) and (codes == codes[0]).all():
+            return [(self._shapes.values[codes[0]], np.arange(len(slots)))]
+        return [(self._shapes.values[code], np.flatnonzero(codes == code)) for code in distinct(codes).tolist()]
+
+    # questions
+
+    def select(self, matchers: Collection[Matcher], vshards: int | None = None) -> Slots:
+        """Slots (ascending) of every series that fits all matchers, of the virtual shards in a mask (None: of all).
+        Raises SelectError. Slots may be freed as soon as this returns: see `find`."""
+        tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
+        self._warm(tests)
+        with self._lock:
+            return self._select(tests, vshards)
+
+    def find(self, matchers: Collection[Matcher], vshards: int | None = None) -> tuple[Slots, list[Entry]]:
+        """`select`, and the entry of each. With the store's lock held, `SlotTable.holds(slots, fingerprints of the
+        entries)` says which of them are still there."""
+        tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
+        self._warm(tests)
+        with self._lock:
+            slots = self._select(tests, vshards)
+            prints = self._table.fingerprint.take(slots)
+        return self._made(slots, prints)
+
+    def _made(self, slots: Slots, prints: npt.NDArray[np.uint64]) -> tuple[Slots, list[Entry]]:
+        """Those that still are what they were, with their entries."""
+        entries: list[Entry] = []
+        kept = []
+        for first in range(0, len(slots), _AT_ONCE):
+            part = slots[first : first + _AT_ONCE]
+            with self._lock:
+                same = self._names.codes.take(part) != ABSENT
+                same &= self._table.fingerprint.take(part) == prints[first : first + _AT_ONCE]
+                kept.append(part[same])
+                entries += self._entries(kept[-1])
+        return np.concatenate(kept) if kept else slots, entries
+
+    def _warm(self, tests: Sequence[tuple[Matcher, Test]]) -> None:
+        for matcher, test in tests:
+            with self._lock:
+                interned = self._values_of(matcher.label)
+            if interned is not None and matcher.op != "=":
+                interned.warm(matcher, test, self._lock)
+
+    def _values_of(self, label: str) -> Interned[str] | None:
+        return self._names if label == NAME else self._labels.get(label)
+
+    def _select(self, tests: Sequence[tuple[Matcher, Test]], vshards: int | None) -> Slots:
+        # what leaves fewest comes first: names have postings, and an exact value takes one comparison a slot
+        tests = sorted(tests, key=lambda each: (each[0].label != NAME, each[0].op != "=", not each[0].value))
+        rare = self._rarest(tests)
+        if rare is not None:  # fewer than the name has: one look at all slots instead of its long posting
+            slots = self._fitting(None, *rare)
+        elif not tests or tests[0][0].label != NAME:
+            slots = None
+        else:
+            slots, tests = self._of_names(*tests[0]), tests[1:]
+        for matcher, test in tests:
+            slots = self._fitting(slots, matcher, test)
+        if slots is None:
+            slots = np.flatnonzero(self._names.codes[: self._end])
+        if vshards is not None:
+            slots = slots[vshard_table(vshards).take(self._table.vshard.take(slots))]
+        return slots
+
+    def _rarest(self, tests: Sequence[tuple[Matcher, Test]]) -> tuple[Matcher, Test] | None:
+        """The exact value that fewest series have, if it is a label's and the name has far more."""
+        least, found = self._end, None
+        for matcher, test in tests:
+            if matcher.op == "=" and matcher.value:
+                interned = self._values_of(matcher.label)
+                code = ABSENT if interned is None else interned.code(matcher.value)
+                count = 0 if interned is None or code == ABSENT else interned.count_of(code)
+                if matcher.label == NAME:
+                    least = min(least, count // _RARER if count * _MANY > self._end else 0)
+                elif count < least:
+                    least, found = count, (matcher, test)
+        return found
+
+    def _of_names(self, matcher: Matcher, test: Test) -> Slots | None:
+        """Slots of the names that fit; None: of every name."""
+        if matcher.op == "=":
+            code = self._names.code(matcher.value)
+            return self._postings.read([code] if code != ABSENT else [])
+        fits = self._names.fits(matcher, test)
+        codes = np.flatnonzero(fits[1:]) + 1
+        if self._names.count(codes) == self._names.live:
+            return None
+        if self._names.count(codes) * _MANY > self._end:
+            fits = np.concatenate(([False], fits[1:]))
+            return np.flatnonzero(fits.take(self._names.codes[: self._end]))
+        return self._postings.read(codes.tolist())
+
+    def _fitting(self, slots: Slots | None, matcher: Matcher, test: Test) -> Slots | None:
+        """Those of `slots` (None: of all that are announced) that fit."""
+        interned = self._values_of(matcher.label)
+        if interned is None:
+            return slots if test("") else np.zeros(0, np.int64)
+        if matcher.op == "=" and matcher.value:
+            code = interned.code(matcher.value)
+            if code == ABSENT:
+                return np.zeros(0, np.int64)
+            if slots is None:
+                return np.flatnonzero(interned.codes[: self._end] == code)
+            exact: Slots = slots[interned.codes.take(slots) == code]
+            return exact
+        fits = interned.fits(matcher, test)
+        if slots is None:
+            found = fits.take(interned.codes[: self._end])
+            if fits[ABSENT]:
+                found &= self._names.codes[: self._end] != ABSENT
+            return np.flatnonzero(found)
+        fitting: Slots = slots[fits.take(interned.codes.take(slots))]
+        return fitting
+
+    def first(self, matchers: Collection[Matcher], limit: int, vshards: int | None = None) -> tuple[Slots, list[Entry]]:
+        """The first `limit` of `find` in canonical order, of twins one: what has no place in it is not looked at."""
+        tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
+        self._warm(tests)
+        with self._lock:
+            slots = self._select(tests, vshards)
+            twins = self._table.twins(slots)
+            if len(twins):
+                _, one = np.unique(self._table.fingerprint.take(twins), return_index=True)
+                slots = slots[~np.isin(slots, np.delete(twins, one))]
+            names, which, counts = np.unique(self._names.codes.take(slots), return_inverse=True, return_counts=True)
+            texts = [self._names.values[code] for code in names.tolist()]
+            prints = self._table.fingerprint.take(slots)
+        order = sorted(range(len(texts)), key=texts.__getitem__)
+        enough = np.searchsorted(np.cumsum(counts[order]), limit) + 1
+        among = np.isin(which, order[:enough])
+        slots, entries = self._made(slots[among], prints[among])
+        chosen = heapq.nsmallest(limit, range(len(entries)), key=lambda i: entries[i].pairs)
+        return slots[np.array(chosen, np.int64)], [entries[i] for i in chosen]
+
+    def entries(self, slots: Slots) -> list[Entry]:
+        """What is announced of each slot. KeyError if one is not announced."""
+        with self._lock:
+            return self._entries(slots)
+
+    def _entries(self, slots: Slots) -> list[Entry]:
+        pairs: list[tuple[tuple[str, str], ...]] = [()] * len(slots)
+        names = [(NAME, name) for name in self._names.values_at(slots)]
+        for shape, rows in self._by_shape(slots):
+            columns = [names if len(rows) == len(slots) else [names[row] for row in rows.tolist()]]
+            for label in shape:
+                values = self._labels[label].values_at(slots[rows])
+                columns.append(list(zip(repeat(label), values, strict=False)))
+            for row, found in zip(rows.tolist(), zip(*columns, strict=True), strict=True):
+                pairs[row] = found
+        types = [_TYPES[code] for code in self._type.take(slots).tolist()]
+        kinds = [_KINDS[code] for code in self._kind.take(slots).tolist()]
+        prints = self._table.fingerprint.take(slots).tolist()
+        return list(map(Entry, pairs, types, kinds, self._version.take(slots).tolist(), prints))
+
+    def codes(self, label: str, slots: Slots) -> tuple[Codes, list[str]]:
+        """(n,) codes and values: `values[code]` is the value of `label` (NAME: the name), "" where a series has none,
+        or is no longer announced. Codes are not dense; equal values have equal codes."""
+        with self._lock:
+            interned = self._values_of(label)
+            if interned is None:
+                return np.zeros(len(slots), np.int32), [""]
+            codes = interned.codes.take(slots)
+            if len(codes) <= _FEW:
+                places = {code: i for i, code in enumerate(dict.fromkeys(codes.tolist()))}
+                few = np.array([places[code] for code in codes.tolist()], np.int32)
+                return few, [interned.values[code] for code in places]
+            if len(interned.values) <= 2 * len(slots) + 64:
+                return codes, list(interned.values)
+            used, dense = np.unique(codes, return_inverse=True)
+            return dense.astype(np.int32), [interned.values[code] for code in used.tolist()]
+
+    def types(self, slots: Slots) -> npt.NDArray[np.uint8]:
+        """(n,) types as announced."""
+        return self._type.take(slots)
+
+    def kinds(self, slots: Slots) -> npt.NDArray[np.uint8]:
+        """(n,) kinds as announced."""
+        return self._kind.take(slots)
+
+    def labels_of(self, slots: Slots) -> list[str]:
+        """Every label that one of `slots` has, sorted."""
+        with self._lock:
+            shapes = distinct(self._shapes.codes.take(slots)).tolist()
+            return sorted({label for shape in shapes for label in self._shapes.values[shape]})
+
+    def names(self) -> list[str]:
+        """Every name, sorted."""
+        return self.values(NAME)
+
+    def values(self, label: str | None) -> list[str]:
+        """Values of a label, sorted; None: every label."""
+        with self._lock:
+            if label is None:
+                return sorted(self._labels)
+            interned = self._values_of(label)
+            found = interned.present() if interned is not None else []
+        return sorted(found)
+
+    # images
+
+    def export(self, slots: Slots) -> Announced:
+        """What is announced of those of `slots` that are."""
+        with self._lock:
+            slots = slots[self._names.codes.take(slots) != ABSENT]
+            shapes = distinct(self._shapes.codes.take(slots)).tolist()
+            labels = {label for shape in shapes for label in self._shapes.values[shape]}
+            columns = {NAME: self._names.dense(slots)}
+            columns.update((label, self._labels[label].dense(slots)) for label in sorted(labels))
+            return Announced(
+                slots,
+                self._type.take(slots),
+                self._kind.take(slots),
+                self._version.take(slots),
+                self._seen_s.take(slots),
+                columns,
+            )
+
+    def load(self, announced: Announced) -> None:
+        """Take over what another process exported; limits are not asked. Slots that are announced here already are
+        left as they are. What is loaded is not compared with twins: they were there."""
+        with self._lock:
+            rows = np.flatnonzero(self._names.codes.take(announced.slots) == ABSENT)
+            if not len(rows):
+                return
+            slots = announced.slots[rows]
+            self.changes += 1
+            self._type[slots], self._kind[slots] = announced.type[rows], announced.kind[rows]
+            self._version[slots], self._seen_s[slots] = announced.version[rows], announced.seen_s[rows]
+            self._end = max(self._end, int(slots.max()) + 1)
+            codes = self._names.load(slots, *_rows(announced.labels[NAME], rows))
+            self._postings.add(slots, codes)
+            self._load_labels(slots, {k: _rows(v, rows) for k, v in announced.labels.items() if k != NAME})
+
+    def _load_labels(self, slots: Slots, labels: Mapping[str, tuple[Codes, list[str]]]) -> None:
+        names = sorted(labels)
+        shape, rows = np.zeros(len(slots), np.int64), np.zeros(1, np.int64)  # one of each shape
+        for first in range(0, len(names), _BITS):
+            for bit, label in enumerate(names[first : first + _BITS]):
+                codes, values = labels[label]
+                has = codes != ABSENT
+                if has.any():
+                    self._label(label).load(slots[has], codes[has], values)
+                shape |= has.astype(np.int64) << bit
+            _, rows, shape = np.unique(shape, return_index=True, return_inverse=True)
+            shape = shape.reshape(-1) << _BITS
+        shape >>= _BITS
+        texts = [tuple(label for label in names if labels[label][0][row] != ABSENT) for row in rows.tolist()]
+        own = np.array([self._shapes.intern(text) for text in texts], np.int32)
+        self._shapes.set(slots, own.take(shape))
+
+    def bytes(self) -> int:
+        """About what it takes. Takes no lock."""
+        labels = sum(interned.bytes() for interned in list(self._labels.values()))
+        return 18 * self._end + self._names.bytes() + self._shapes.bytes() + labels
+
+
+def _seconds(ms: int) -> int:
+    return min(-(-max(ms, 0) // 1000), 2**32 - 1)
+
+
+def _rows(column: tuple[Codes, list[str]], rows: Slots) -> tuple[Codes, list[str]]:
+    return column[0][rows], column[1]
+
+
+def vshard_table(vshards: int) -> Mask:
+    """(256,) whether each virtual shard is in a mask."""
+    return np.array([vshards >> vshard & 1 for vshard in range(VSHARDS)], np.bool_)

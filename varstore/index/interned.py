@@ -1,0 +1,220 @@
+"""The values of one label: a small number for each value, and by slot the number of the value it has."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.distinct import distinct
+from artimon.model.select import Matcher
+from varstore.cells.memory import lazy_zeros
+from varstore.index.matchers import Test
+from varstore.index.slots import Slots
+
+V = TypeVar("V", bound=Hashable)
+Codes = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+
+ABSENT = 0
+VERDICTS_KEPT = 16
+"""Matchers of one label whose outcome for each value is remembered."""
+_FEW = 1_000
+_ENTRY_BYTES = 130
+"""What one value costs beside its characters, roughly."""
+
+
+class Interned(Generic[V]):
+    """Not locked: the owner's lock guards it, but for what `warm` says.
+
+    Invariants: `counts[code]` slots have that code, and a code that none has is free to mean another value; code 0
+    means that a slot has none."""
+
+    def __init__(self, size: int, absent: V) -> None:
+        self.codes: Codes = lazy_zeros(size, np.int32)
+        self.values: list[V] = [absent]
+        """By code; of a free code what it last meant."""
+        self.live = 0
+        """Slots that have a value."""
+        self._ids: dict[V, int] = {}
+        self._counts = array("q", [0])
+        self._free: list[int] = []
+        self._verdicts: OrderedDict[tuple[str, str], tuple[Test, Mask]] = OrderedDict()
+        self._reused = 0
+
+    def __len__(self) -> int:
+        """Values that some slot has."""
+        return len(self._ids)
+
+    def present(self) -> list[V]:
+        """Values that some slot has, in no order."""
+        return list(self._ids)
+
+    def code(self, value: V) -> int:
+        """The code of a value, ABSENT if no slot has it."""
+        return self._ids.get(value, ABSENT)
+
+    def count(self, codes: npt.NDArray[np.int64] | Codes) -> int:
+        """Slots that have one of these codes (not ABSENT)."""
+        return int(np.frombuffer(self._counts, np.int64).take(codes).sum())
+
+    def count_of(self, code: int) -> int:
+        """Slots that have this code (not ABSENT)."""
+        return self._counts[code]
+
+    def intern(self, value: V) -> int:
+        """The code of a value, a new one if need be; the caller gives it to some slot."""
+        code = self._ids.get(value)
+        if code is not None:
+            return code
+        if self._free:
+            code = self._free.pop()
+            self.values[code] = value
+            self._reuse(code, value)
+        else:
+            code = len(self.values)
+            self.values.append(value)
+            self._counts.append(0)
+        self._ids[value] = code
+        return code
+
+    def _reuse(self, code: int, value: V) -> None:
+        self._reused += 1
+        for test, fits in self._verdicts.values():
+            if code < len(fits):
+                fits[code] = isinstance(value, str) and test(value)
+
+    def set(self, slots: Slots, codes: Codes) -> None:
+        """Give values to distinct slots that have none."""
+        self.codes[slots] = codes
+        used, many = np.unique(codes, return_counts=True)
+        np.frombuffer(self._counts, np.int64)[used] += many
+        self.live += len(slots)
+
+    def set_one(self, slot: int, code: int) -> None:
+        """`set` of one slot."""
+        self.codes[slot] = code
+        self._counts[code] += 1
+        self.live += 1
+
+    def value_of(self, slot: int) -> V:
+        """The value that a slot has."""
+        return self.values[int(self.codes[slot])]
+
+    def values_at(self, slots: Slots) -> list[V]:
+        """The value of each slot."""
+        return list(map(self.values.__getitem__, self.codes.take(slots).tolist()))
+
+    def dense(self, slots: Slots) -> tuple[Codes, list[V]]:
+        """(n,) numbers and values, of which 0 is `absent`: only those that occur."""
+        used, codes = np.unique(np.append(self.codes.take(slots), ABSENT), return_inverse=True)
+        return codes[:-1].astype(np.int32), [self.values[code] for code in used.tolist()]
+
+    def load(self, slots: Slots, codes: Codes, values: Sequence[V]) -> Codes:
+        """`set` by what `dense` gave somewhere else, none of them absent; the codes here."""
+        own = np.zeros(len(values), np.int32)
+        for code in distinct(codes).tolist():
+            own[code] = self.intern(values[code])
+        mine: Codes = own.take(codes)
+        self.set(slots, mine)
+        return mine
+
+    def clear(self, slots: Slots) -> None:
+        """Distinct slots, all of which have a value, have none."""
+        codes, many = np.unique(self.codes.take(slots), return_counts=True)
+        self.codes[slots] = ABSENT
+        counts = np.frombuffer(self._counts, np.int64)
+        counts[codes] -= many
+        self.live -= len(slots)
+        self._release(codes[counts[codes] == 0].tolist())
+
+    def _release(self, codes: Sequence[int]) -> None:
+        for code in codes:
+            del self._ids[self.values[code]]
+        self._free.extend(codes)
+
+    def warm(self, matcher: Matcher, test: Test, lock: threading.Lock) -> None:
+        """Prepare `fits`. Called *without* `lock`, the owner's: a pattern may have to look at a million values."""
+        key = (matcher.op, matcher.value)
+        with lock:
+            known = len(self._verdicts[key][1]) if key in self._verdicts else 0
+            fresh, reused = self.values[known:], self._reused
+        if len(fresh) < _FEW:
+            return
+        more = np.fromiter(map(test, fresh), np.bool_, len(fresh))  # type: ignore[arg-type]
+        with lock:
+            held = self._verdicts[key][1] if key in self._verdicts else np.zeros(0, np.bool_)
+            if reused == self._reused and len(held) == known:
+                self._remember(key, test, np.concatenate((held, more)))
+
+    def fits(self, matcher: Matcher, test: Test) -> Mask:
+        """By code whether its value fits. What the last matchers said is remembered."""
+        key = (matcher.op, matcher.value)
+        held = self._verdicts[key][1] if key in self._verdicts else np.zeros(0, np.bool_)
+        if len(held) < len(self.values):
+            more = [test(value) for value in self.values[len(held) :]]  # type: ignore[arg-type]
+            held = np.concatenate((held, np.array(more, np.bool_)))
+        self._remember(key, test, held)
+        return held
+
+    def _remember(self, key: tuple[str, str], test: Test, fits: Mask) -> None:
+        self._verdicts[key] = (test, fits)
+        self._verdicts.move_to_end(key)
+        if len(self._verdicts) > VERDICTS_KEPT:
+            self._verdicts.popitem(last=False)
+
+    def bytes(self) -> int:
+        """About what it takes."""
+        return 4 * self.live + _ENTRY_BYTES * len(self.values)
+
+
+class Postings:
+    """Slots by code of one label. Entries are only added: whoever reads looks at the codes of the slots.
+
+    Invariant: every slot that has a code stands in the posting of that code."""
+
+    def __init__(self, interned: Interned[str]) -> None:
+        self._interned = interned
+        self._slots: dict[int, array[int]] = {}
+
+    def add(self, slots: Slots, codes: Codes) -> None:
+        """After `Interned.set` of the same."""
+        order = np.argsort(codes, kind="stable")
+        slots, codes = slots[order].astype(np.int32), codes[order]
+        for part in np.split(np.arange(len(codes)), np.flatnonzero(np.diff(codes)) + 1):
+            if len(part):
+                self._slots.setdefault(int(codes[part[0]]), array("i")).frombytes(slots[part].tobytes())
+
+    def add_one(self, slot: int, code: int) -> None:
+        """`add` of one slot."""
+        held = self._slots.get(code)
+        if held is None:
+            self._slots[code] = array("i", (slot,))
+        else:
+            held.append(slot)
+
+    def forget(self, codes: Sequence[int]) -> None:
+        """After `Interned.clear`: postings of codes that few slots have any longer get shorter."""
+        for code in codes:
+            held, count = self._slots.get(code), self._interned.count_of(code)
+            if held is not None and not count:
+                del self._slots[code]
+            elif held is not None and len(held) > 2 * count + 64:
+                self._slots[code] = array("i", self.read([code]).astype(np.int32).tobytes())
+
+    def read(self, codes: Sequence[int]) -> Slots:
+        """Slots that have one of these codes, ascending."""
+        found = [np.frombuffer(self._slots[code], np.int32) for code in codes if code in self._slots]
+        if not found:
+            return np.zeros(0, np.int64)
+        slots = np.concatenate(found) if len(found) > 1 else found[0].copy()
+        if not (np.diff(slots) > 0).all():
+            slots = distinct(slots)
+        fits = self._interned.codes.take(slots)
+        same = fits == codes[0] if len(codes) == 1 else np.isin(fits, codes)
+        return slots[same].astype(np.int64)

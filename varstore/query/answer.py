@@ -1,0 +1,202 @@
+"""From matchers to the `Buckets` that an engine answers with: series in columns, rows copied a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.cells import whole
+from artimon.compute.statistics import FOLDS, STATISTICS, with_needs
+from artimon.compute.ties import Cells
+from artimon.compute.true_sums import notes_of_wrapped
+from artimon.model.grid import Level
+from artimon.model.select import NAME, Buckets, SelectError, SelectRequest
+from artimon.model.series_table import SeriesTable
+from artimon.model.values import ValueType
+from varstore.cells.dense import copy_row
+from varstore.cells.locks import FairLock
+from varstore.cells.ring import Ring
+from varstore.index.index import Index
+from varstore.index.slots import Fingerprints, Slots
+from varstore.query.waiting import Gone, Waiting, never
+from varstore.store.bucket_store import NO_TYPE, BucketStore
+
+ANSWER_BYTES = 256 * 1024 * 1024
+HOLD_S = 0.003
+"""How long the store's lock is held at a time, but for one row or one chunk of series at least."""
+FEW = 6
+"""Series that are read cell by cell: half a microsecond a number, where a row takes some 20 whatever it holds."""
+CHUNK = 16_384
+"""Series whose lives are copied at a time."""
+TRIES, SEARCHES = 3, 10
+_TEXT = int(ValueType.STRING)
+
+
+class Changed(Exception):
+    """Slots changed their series or their types while they were read: read again."""
+
+
+def check_request(request: SelectRequest, levels: Sequence[Level], series: int = 1) -> None:
+    """SelectError unless a level has the grid's step and the answer stays inside 256 MiB."""
+    grid = request.grid
+    if not any(level.step_ms == grid.step_ms for level in levels):
+        steps = ", ".join(f"{level.count} x {level.step_s} s" for level in levels)
+        raise SelectError(f"no level has buckets of {grid.step_ms} ms: the levels are {steps}")
+    if grid.end_ms % grid.step_ms:
+        raise SelectError(f"the grid ends at {grid.end_ms} ms, which is no multiple of its step of {grid.step_ms} ms")
+    unknown = sorted(set(request.statistics) - set(STATISTICS))
+    if unknown:
+        raise SelectError(f"unknown statistic {unknown[0]!r}: use some of {', '.join(STATISTICS)}")
+    size = series * grid.n * 8 * len(set(request.statistics))
+    if size > ANSWER_BYTES:
+        raise SelectError(
+            f"{series} series x {grid.n} buckets x {len(request.statistics)} statistics are {size} bytes, "
+            f"at most {ANSWER_BYTES} are allowed: ask for fewer"
+        )
+
+
+class Answers:
+    """Of one shard. `cells` is the lock of the store, held for HOLD_S at a time; the last of TRIES holds it for all."""
+
+    def __init__(self, store: BucketStore, index: Index, cells: FairLock) -> None:
+        self._store, self._index, self._cells = store, index, cells
+
+    def select(self, request: SelectRequest, levels: Sequence[Level], whose: str, gone: Gone = never) -> Buckets:
+        """Copies of the buckets of every announced series that fits. SelectError names the limit, which `whose`
+        series exceed, or the levels; Cancelled once `gone` says that nobody waits."""
+        check_request(request, levels)
+        waiting = Waiting(gone)
+        for _ in range(SEARCHES):
+            epoch = self._store.slots.epoch
+            slots = self._index.select(request.matchers, request.vshards)
+            if request.only is not None:
+                only = np.array(request.only, np.uint64)
+                slots = slots[np.isin(self._store.slots.fingerprint.take(slots), only)]
+            if len(slots) > request.limit:
+                raise SelectError(
+                    f"{len(slots)} series of {whose} fit, at most {request.limit} are allowed: "
+                    "add matchers or raise the limit"
+                )
+            check_request(request, levels, len(slots))
+            prints = self._store.slots.fingerprint.take(slots)
+            if self._store.slots.epoch == epoch:
+                try:
+                    return self.buckets(request, slots, prints, waiting)
+                except Changed:
+                    continue
+        raise SelectError(f"{whose} cannot answer: series change faster than they are read, try again")
+
+    def buckets(self, request: SelectRequest, slots: Slots, prints: Fingerprints, waiting: Waiting) -> Buckets:
+        """The buckets of these series, which had these slots. Changed if one has another by now."""
+        ring = self._store.ring(request.grid.step_ms)
+        if ring is None:
+            raise SelectError(f"no level has buckets of {request.grid.step_ms} ms")
+        for _ in range(TRIES):
+            with self._cells:
+                types = self._store.type_of(slots)
+            read = self._rows(ring, request, slots, waiting)
+            births, newest, ended = self._lives(slots, waiting)
+            strings: tuple[str, ...] = ()
+            with self._cells:
+                if not self._store.slots.holds(slots, prints).all():
+                    raise Changed
+                if (types == _TEXT).any():
+                    strings = self._strings(ring, request, slots, types == _TEXT, read, births)
+                same = np.array_equal(types, self._store.type_of(slots))
+            if same:
+                break
+        else:
+            raise Changed
+        series = self._series(slots, prints, types)
+        return Buckets(
+            request.grid,
+            series,
+            {name: read[name].T for name in request.statistics},
+            strings,
+            births,
+            ended,
+            newest,
+            _sum_notes(series, read) if "sum" in request.statistics else (),
+        )
+
+    def _series(self, slots: Slots, prints: Fingerprints, types: npt.NDArray[np.uint8]) -> SeriesTable:
+        """The type is that of the samples, as announced where none came."""
+        own = np.where(types == NO_TYPE, self._index.types(slots), types).astype(np.uint8)
+        labels = [NAME, *self._index.labels_of(slots)]
+        columns = {label: self._index.codes(label, slots) for label in labels}
+        return SeriesTable(prints, own, self._index.kinds(slots), columns)
+
+    def _rows(self, ring: Ring, request: SelectRequest, slots: Slots, waiting: Waiting) -> dict[str, Cells]:
+        """(grid.n, slots) of each statistic, zero where count is, and what is needed besides."""
+        grid = request.grid
+        names = with_needs(request.statistics)
+        out = {name: np.zeros((grid.n, len(slots)), np.int64) for name in names}
+        if not len(slots):
+            return out
+        first, at = grid.start_ms // grid.step_ms + 1, 0
+        if len(slots) <= FEW:
+            with self._cells:
+                ring.read_few(slots, first, out)
+            return out
+        chosen = ring.selection(slots)
+        while at < grid.n:
+            waiting.check()
+            with self._cells:
+                began = perf_counter()
+                while at < grid.n and perf_counter() - began < HOLD_S:
+                    copy_row(ring.read_row(first + at, chosen, names), out, at)
+                    at += 1
+        return out
+
+    def _lives(self, slots: Slots, waiting: Waiting) -> tuple[npt.NDArray[np.void], Cells, Cells]:
+        """Lives, times of the newest samples, and times of ends."""
+        if len(slots) <= CHUNK:
+            with self._cells:
+                newest_ms = self._store.lives.newest_ms(slots)
+                return self._store.births(slots), newest_ms, self._store.ended_ms(slots, newest_ms)
+        births, newest, ended = [self._store.births(slots[:0])], [slots[:0]], [slots[:0]]
+        for start in range(0, len(slots), CHUNK):
+            part = slots[start : start + CHUNK]
+            waiting.check()
+            with self._cells:
+                lives = self._store.births(part)
+                newest.append(self._store.lives.newest_ms(part))
+                ended.append(self._store.ended_ms(part, newest[-1]))
+            lives["row"] += start
+            births.append(lives)
+        return np.concatenate(births), np.concatenate(newest), np.concatenate(ended)
+
+    def _strings(
+        self,
+        ring: Ring,
+        request: SelectRequest,
+        slots: Slots,
+        is_text: npt.NDArray[np.bool_],
+        read: dict[str, Cells],
+        births: npt.NDArray[np.void],
+    ) -> tuple[str, ...]:
+        """With the lock held: cells of STRING series read once more and made indices into the strings that are returned
+        (numbers of strings are used again, so all of them come from one moment)."""
+        texts = np.flatnonzero(is_text)
+        held = ring.read(slots[texts], request.grid, {"count", "last"})
+        read["count"][:, texts] = held["count"]
+        own = self._store.births(slots[texts])
+        alive = np.isin(births["row"], texts)
+        if len(own) != int(alive.sum()):
+            raise Changed
+        some, last = held["count"] > 0, own["last"]
+        ids = np.unique(np.concatenate([last, held["last"][some]]))
+        births["last"][alive] = np.searchsorted(ids, last)
+        if "last" in read:
+            read["last"][:, texts] = np.where(some, np.searchsorted(ids, held["last"]), 0)
+        for name in FOLDS.keys() & read.keys():  # strings have none
+            read[name][:, texts] = 0
+        return tuple(self._store.texts[id] for id in ids.tolist())
+
+
+def _sum_notes(series: SeriesTable, read: dict[str, Cells]) -> tuple[str, ...]:
+    stats = {name: matrix.T for name, matrix in read.items()}
+    return notes_of_wrapped(stats, whole(series.types), lambda row: series[row].name)

@@ -1,0 +1,117 @@
+"""One bucket of one part, captured under the lock of the store and looked at without it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.cells import Ints
+from artimon.compute.rolling import Counts, Some
+from artimon.compute.statistics import FIELD_OF, FOLDS, with_needs
+from varstore.cells.packed import Packed
+from varstore.cells.ring import Ring
+from varstore.query.parts import Part
+
+Copies = Mapping[str, npt.NDArray[Any]]
+WIDE = 2.0**62
+
+
+class MayWrap(Exception):
+    """A sum may not be what its 64 bits say."""
+
+
+class Captured(NamedTuple):
+    """What a part held of a bucket: packed cells that never change, or copies of fields; None: nothing."""
+
+    number: int
+    version: int
+    source: Packed | Copies | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of copies."""
+        return sum(array.nbytes for array in self.source.values()) if isinstance(self.source, Mapping) else 0
+
+
+class Reading(NamedTuple):
+    """What a function reads of each bucket."""
+
+    names: frozenset[str]
+    """Statistics."""
+    rarely: frozenset[str]
+    """Statistics that are looked at for few series."""
+
+    @classmethod
+    def of(cls, statistics: Collection[str]) -> Reading:
+        """`statistics` of a window function."""
+        names = frozenset(statistics) | {"count"}
+        rarely = {"min"} if "last_time" in names else with_needs(names) - names
+        return cls(names - rarely, frozenset(rarely))
+
+    @property
+    def fields(self) -> set[str]:
+        """All of it, as a ring calls it."""
+        return {FIELD_OF[name] for name in self.names | self.rarely}
+
+    def capture(self, ring: Ring, number: int, part: Part) -> Captured:
+        """With the owner's lock held."""
+        return Captured(number, ring.version(number), ring.peek(number, part.chosen, self.fields))
+
+
+class PartColumn:
+    """A `Column` of all that is read of a part."""
+
+    def __init__(self, captured: Captured, part: Part, left_ms: int) -> None:
+        self._source, self._part, self._left_ms = captured.source, part, np.int64(left_ms)
+        self._read: dict[str, npt.NDArray[Any]] = {}
+        self.present: Some = True
+        self.count: Counts | None = None
+        self._single = isinstance(self._source, Packed) and self._source.single_in(part.marks, part.stop)
+        if not self._single:
+            self._count()
+
+    def _count(self) -> None:
+        part, count = self._part, self._field("count")
+        if int(count.max(initial=0)) > 1:
+            self.count = count
+        present = count > 0
+        if not (present if part.strangers is None else present | part.strangers).all():
+            self.present = present
+
+    def _field(self, name: str) -> npt.NDArray[Any]:
+        found = self._read.get(name)
+        if found is None:
+            if isinstance(self._source, Packed):
+                self._read |= self._source.cells(self._part.inside, (name,))
+            elif self._source is not None:
+                self._read[name] = self._source[name]
+            found = self._read[name]
+        return found
+
+    def cells(self, statistic: str) -> Ints:
+        """(series,) of what is read."""
+        if statistic == "last_time":
+            time = self._read.get(statistic)
+            if time is None:
+                time = self._read[statistic] = self._field(FIELD_OF[statistic]) + self._left_ms
+            return time
+        packed = isinstance(self._source, Packed)
+        return self._field("last" if packed and self.count is None and statistic in FOLDS else statistic)
+
+    def refuse_wrapped(self) -> None:
+        """MayWrap where a sum of integers may not be what its 64 bits say."""
+        count, double = self.count, self._part.double
+        if count is None or double is True:
+            return
+        several = count > 1
+        if not isinstance(double, bool):
+            several &= ~double
+        if self._part.strangers is not None:
+            several &= ~self._part.strangers
+        rows = np.flatnonzero(several)
+        low, high = (np.abs(self.cells(name)[rows].astype(np.float64)) for name in ("min", "max"))
+        if not bool((np.maximum(low, high) * count[rows] < WIDE).all()):
+            raise MayWrap("a sum may exceed 64 bits")

@@ -1,0 +1,194 @@
+"""How the members of a selection lie in the store and in classes: in parts that are read and reduced one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.cells import DOUBLE, STRING, Types
+from artimon.compute.functions import FUNCTIONS
+from artimon.compute.rolling import Some
+from artimon.compute.ties import Cells
+from varstore.cells.columns import Where, Words
+from varstore.cells.ring import Ring
+from varstore.cells.segments import Selection as Chosen
+from varstore.index.slots import Slots
+
+Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
+DENSE = 1.5
+"""A range of slots is read whole if it is at most so many times as long as what is wanted of it."""
+PART, LEAST_PART = 65_536, 4_096
+"""Slots of a part: what is computed of one row of it stays in the processor's cache. Multiples of 64."""
+WINDOW_CELLS = 2_000_000
+"""Of a part, all columns that a window needs at a time."""
+CLASS_CELLS = 1_500_000
+"""Of a part, all windows of its classes."""
+KEPT_CLASSES, KEPT_MEMBERS, KEPT_ROWS = 2_000, 200_000, 100
+"""Reduced rows are kept for questions of at most so many members and classes, counted in each part: the
+newest ones, at most 8 MB a question."""
+_WHOLE, _REAL, _LEFT_OUT = 0, 1, 2
+
+
+@dataclass(slots=True)
+class Group:
+    """Members of one kind of value: `rows` of the order, sorted by class."""
+
+    rows: slice
+    double: bool
+    starts: Cells
+    codes: Cells
+    sizes: Cells
+
+
+@dataclass(slots=True)
+class Part:
+    """Some slots of one segment."""
+
+    chosen: Chosen
+    """What is read."""
+    rows: slice
+    """The members, of the selection."""
+    places: Cells
+    """(members,) where they are in what is read, ascending."""
+    order: Cells
+    """The same in the order of kinds and classes, but for those whose values are left out."""
+    asked: Cells
+    """Members whose type the window function takes."""
+    double: Some
+    """Which of what is read is DOUBLE."""
+    groups: list[Group]
+    marks: Words
+    """A bit for each place of the segment that is a member's; see `Packed.single_in`."""
+    stop: int
+    """All members are before this place of the segment."""
+    strangers: Mask | None
+    """What is read besides the members; None: nothing."""
+    kept: dict[int, Any] = field(default_factory=dict)
+    """Reduced rows by bucket number."""
+
+    @property
+    def inside(self) -> Where:
+        """What is read, in its segment."""
+        return self.chosen.parts[0].inside
+
+    @property
+    def size(self) -> int:
+        """How much is read."""
+        return len(self.chosen.slots)
+
+    def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What belongs to the members of the selection, where it is in what is read; zero elsewhere."""
+        out: npt.NDArray[Any] = np.zeros(self.size, values.dtype)
+        out[self.places] = values[self.rows]
+        return out
+
+    def taken(self, places: Places) -> Places:
+        """Those of `places` where the window function was asked for."""
+        mine = np.zeros(self.size, np.bool_)
+        mine[self.asked] = True
+        return places[mine[places]]
+
+    def some(self, mask: Mask) -> Some:
+        """`spread` of a mask of the selection."""
+        mine: Mask = mask[self.rows]
+        return bool(mine[0]) if (mine == mine[0]).all() else self.spread(mask)
+
+
+class Layout:
+    """`types` and `codes` are by member, `slots` ascend. Immutable, but for what the parts keep."""
+
+    def __init__(self, how: tuple[str, str, int], slots: Slots, codes: Cells, types: Types, ring: Ring) -> None:
+        """`how`: window function, reducer, and slots of a part."""
+        (self.function, self.reducer, each), self.types = how, types
+        self.texts = types == STRING
+        self._real = types == DOUBLE
+        kind = self._kinds()
+        size = int(codes.max(initial=0)) + 1
+        whole = codes + kind * size if kind.any() else codes
+        key = whole.astype(np.uint16 if 3 * size <= 1 << 16 else np.int64)  # few classes are sorted by counting
+        slices = cut(slots, each, ring.segment)
+        self.parts = [self._part(slots, rows, key, size, ring) for rows in slices]
+        classes = sum(len(group.codes) for part in self.parts for group in part.groups)
+        self.keeps = classes <= KEPT_CLASSES and len(slots) <= KEPT_MEMBERS
+
+    def _kinds(self) -> Cells:
+        takes_texts = self.function == "count" or (FUNCTIONS[self.function].strings and self.reducer == "count")
+        if FUNCTIONS[self.function].gives == "real":
+            kind = np.full(len(self.types), _REAL, np.int64)
+        elif self.function == "count" or takes_texts:
+            kind = np.zeros(len(self.types), np.int64)
+        else:
+            kind = self._real.astype(np.int64)
+        return kind if takes_texts else np.where(self.texts, _LEFT_OUT, kind)
+
+    def _part(self, slots: Slots, rows: slice, key: npt.NDArray[Any], size: int, ring: Ring) -> Part:
+        mine = slots[rows]
+        first, wide = int(mine[0]), int(mine[-1] - mine[0]) + 1
+        if wide <= DENSE * len(mine):
+            chosen, places = ring.selection(np.arange(first, first + wide)), mine - first
+        else:
+            chosen, places = ring.selection(mine), np.arange(len(mine))
+        order = np.argsort(key[rows], kind="stable")
+        codes = key[rows].take(order).astype(np.int64)
+        stop = int(np.searchsorted(codes, _LEFT_OUT * size))
+        marks, last = _marks(mine - chosen.parts[0].segment * ring.segment, ring.segment)
+        strangers = None
+        if len(chosen.slots) > len(mine):
+            strangers = np.ones(wide, np.bool_)
+            strangers[places] = False
+        ordered = places.take(order[:stop])
+        asked = places if FUNCTIONS[self.function].strings else ordered
+        groups = groups_of(codes[:stop], size)
+        part = Part(chosen, rows, places, ordered, asked, False, groups, marks, last, strangers)
+        part.double = part.some(self._real)
+        return part
+
+
+def part_size(width: int, outputs: int, classes: int) -> int:
+    """Slots of a part for so many windows, each of so many columns; fewer where nearly each slot is a class."""
+    most = min(PART, WINDOW_CELLS // (width + 1))
+    if classes > CLASS_CELLS // outputs:
+        most = min(most, CLASS_CELLS // outputs)
+    return max(LEAST_PART, most) // 64 * 64
+
+
+def cut(slots: Slots, each: int, segment: int) -> Iterator[slice]:
+    """Ascending slots in slices of one segment: of `each` slots where they are dense, of as many members elsewhere."""
+    bounds = np.flatnonzero(np.diff(slots // segment)) + 1
+    for start, stop in zip([0, *bounds.tolist()], [*bounds.tolist(), len(slots)], strict=True):
+        if start == stop:
+            continue
+        mine = slots[start:stop]
+        if int(mine[-1] - mine[0]) + 1 <= DENSE * len(mine):
+            inner = (np.flatnonzero(np.diff(mine // each)) + 1 + start).tolist()
+        else:
+            inner = list(range(start + each, stop, each))
+        for begin, end in zip([start, *inner], [*inner, stop], strict=True):
+            yield slice(begin, end)
+
+
+def _marks(places: Cells, segment: int) -> tuple[Words, int]:
+    mask = np.zeros(-(-segment // 64) * 64, np.bool_)
+    mask[places] = True
+    return np.packbits(mask, bitorder="little").view(np.uint64), int(places[-1]) + 1
+
+
+def groups_of(key: Cells, size: int) -> list[Group]:
+    """Stretches of equal keys, which ascend: kind * size + class."""
+    if not len(key):
+        return []
+    starts = np.concatenate(([0], np.flatnonzero(key[1:] != key[:-1]) + 1))
+    sizes = np.diff(np.append(starts, len(key)))
+    kinds, codes = key[starts] // size, key[starts] % size
+    found = []
+    for kind in (_WHOLE, _REAL):
+        mine = np.flatnonzero(kinds == kind)
+        if len(mine):
+            begin, end = int(starts[mine[0]]), int(starts[mine[-1]] + sizes[mine[-1]])
+            found.append(Group(slice(begin, end), kind == _REAL, starts[mine] - begin, codes[mine], sizes[mine]))
+    return found

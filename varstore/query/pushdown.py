@@ -1,0 +1,428 @@
+"""Push-down: a shard selects, windows and reduces by itself and answers a partial result for each class.
+
+Two ways give the same answer. Most functions go part by part of the series, and of each part bucket by bucket
+(artimon/compute/rolling.py). The others go by chunks of series through the evaluator's own arithmetic. Series of
+this process that are twins are read as buckets, united and reduced apart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.aggregate import (
+    NO_PRINTS,
+    Aggregate,
+    AggregateRequest,
+    Class,
+    NotPushed,
+    aggregate_buckets,
+    check_aggregate,
+    gathered_by,
+    prints_of,
+    reducer_params,
+    settled,
+    unite_aggregates,
+    with_members,
+)
+from artimon.compute.arrays import Arrays
+from artimon.compute.cells import BOOLEAN, INTEGER, Types
+from artimon.compute.classes import REDUCERS
+from artimon.compute.function import Function, ruled
+from artimon.compute.functions import FUNCTIONS
+from artimon.compute.params import arguments
+from artimon.compute.ranks import ORDERED
+from artimon.compute.reducing import Reducing, Rows
+from artimon.compute.rolling import Odd, Rolling, Some, Span, all_of, both
+from artimon.compute.statistics import STATISTICS, with_needs
+from artimon.compute.succession import succession
+from artimon.compute.ties import Cells
+from artimon.model.grid import Grid, Level
+from artimon.model.select import SelectError
+from artimon.model.values import Kind
+from varstore.cells.locks import FairLock, Turns
+from varstore.cells.ring import Ring
+from varstore.index.index import Index
+from varstore.query.answer import HOLD_S, Answers, Changed, check_request
+from varstore.query.columns import Captured, MayWrap, PartColumn, Reading
+from varstore.query.merge import unite
+from varstore.query.parts import Layout, Part, part_size
+from varstore.query.pushed_rows import Kept, PartRows, Scratch, Seen
+from varstore.query.pushed_values import PartValues
+from varstore.query.selection import Selection, SelectionChanged, Selections, first_of_slots
+from varstore.query.waiting import DeadlinePassed, Gone, Waiting, never
+from varstore.store.bucket_store import BucketStore
+
+MEMORY_BYTES = 256 * 1024 * 1024
+"""What one push-down may take beside the store itself."""
+SLICE_BYTES = 4 * 1024 * 1024
+COLUMN_BYTES = 32
+"""Of a bucket of a series while a window needs it."""
+GATHERED_BYTES = 26
+"""Of a value that is sorted with others."""
+CHUNK_CELLS = 500_000
+TRIES = 3
+QUICK = frozenset({"last", "min", "max", "sum", "mean"})
+"""Of one bucket, what they give is kept as long as the bucket stays as it is."""
+MANY_CLASSES = 10_000
+LEAST_BEST, MOST_BEST = 1_000, 20_000
+"""Members that may be chosen: so many are worth it, and no more than half of all."""
+AT_ONCE = max(1, min(4, (os.cpu_count() or 1) - 1))
+"""Questions that are computed at a time, part by part in turn: threads that wait for the interpreter's lock after every
+step of numpy make feeding wait as well, and a core is left to it."""
+
+Make = Callable[[Span], Rolling]
+
+__all__ = ["DeadlinePassed", "Pushdown", "check_memory"]
+
+
+@dataclass(slots=True)
+class _Job:
+    """One push-down under way."""
+
+    request: AggregateRequest
+    ring: Ring
+    selection: Selection
+    types: Types
+    ended_ms: Cells
+    waiting: Waiting
+
+
+class Pushdown:
+    """Of one shard. `cells` is the lock of the store; it is never held longer than HOLD_S or one row.
+
+    `answers` makes buckets of twins."""
+
+    def __init__(
+        self, store: BucketStore, index: Index, cells: FairLock, levels: Sequence[Level], answers: Answers
+    ) -> None:
+        self._store, self._index, self._cells, self._answers = store, index, cells, answers
+        self._levels = tuple(levels)
+        self._selections = Selections(index, store.slots)
+        self._turns = Turns(AT_ONCE)
+
+    def run(self, request: AggregateRequest, gone: Gone = never) -> Aggregate:
+        """The partial result of everything announced that fits. Raises SelectError, of which DeadlinePassed and
+        Cancelled (`gone` says that nobody waits any more); NotPushed where buckets must be asked for instead."""
+        waiting = Waiting(gone, request.deadline_ms)
+        check_aggregate(request)
+        check_request(request.buckets(), self._levels)
+        for _ in range(TRIES):
+            try:
+                return self._once(request, waiting)
+            except (Changed, SelectionChanged):
+                continue
+        raise NotPushed("series change faster than they are read")
+
+    def _once(self, request: AggregateRequest, waiting: Waiting) -> Aggregate:
+        selection = self._selections.find(request)
+        if request.exclude:
+            excluded = np.array(request.exclude, np.uint64)
+            selection = selection.part(np.flatnonzero(~np.isin(selection.prints, excluded)))
+        if len(selection) > request.limit:
+            raise SelectError(
+                f"{len(selection)} series fit, at most {request.limit} are allowed: add matchers or raise the limit"
+            )
+        check_memory(request, len(selection), len(selection.classes))
+        prints = np.unique(selection.prints) if request.prints else NO_PRINTS
+        twins = self._store.slots.twins(selection.slots)
+        if not len(twins):
+            return replace(self._reduce(request, selection, waiting), prints=prints)
+        apart = np.isin(selection.slots, twins)
+        asked = replace(request, gather=request.reducer in ORDERED)
+        both = unite_aggregates(
+            [
+                self._reduce(asked, selection.part(np.flatnonzero(~apart)), waiting),
+                self._reduce_twins(asked, selection.part(np.flatnonzero(apart)), waiting),
+            ]
+        )
+        return replace(both if request.gather else settled(both, request), prints=prints)
+
+    def _reduce_twins(self, request: AggregateRequest, twins: Selection, waiting: Waiting) -> Aggregate:
+        asked = replace(request.buckets(), statistics=STATISTICS)
+        check_request(asked, self._levels, len(twins))
+        buckets = unite([self._answers.buckets(asked, twins.slots, twins.prints, waiting)], request.buckets())
+        if buckets.notes:
+            raise NotPushed("; ".join(buckets.notes))
+        return aggregate_buckets(buckets, replace(request, prints=False))
+
+    def _reduce(self, request: AggregateRequest, selection: Selection, waiting: Waiting) -> Aggregate:
+        ring = self._store.ring(request.grid.step_ms)
+        if ring is None:
+            raise SelectError(f"no level has buckets of {request.grid.step_ms} ms")
+        with self._cells:
+            types = self._store.type_of(selection.slots)
+            ended = self._ended(selection.slots)
+        job = _Job(request, ring, selection, types, ended, waiting)
+        args = arguments(request.reducer, reducer_params(request.reducer), request.args)
+        reducing = Reducing(request.windows, request.reducer, len(selection.classes), reducer_args=args)
+        reducing.counts.selected = len(selection)
+        rolling = FUNCTIONS[request.windows.function].rolling
+        if rolling is not None:
+            self._by_rows(job, reducing, rolling)
+        else:
+            self._by_chunks(job, reducing, np.arange(len(selection)))
+        gauge = self._first_gauge(selection, reducing)
+        best = prints_of(selection.prints, reducing.best)
+        if len(best) > max(LEAST_BEST, min(MOST_BEST, len(selection) // 2)):
+            raise NotPushed(f"{len(best)} of {len(selection)} series may be chosen")
+        values, blocks = reducing.finished(request.gather), gathered_by(reducing, request)
+        found = Aggregate(selection.classes, values, reducing.counts, gauge, best=best, gathered=blocks)
+        self._check_unchanged(job)
+        if not found.counts.sampled and len(selection):
+            with self._cells:
+                newest = int(self._store.lives.newest_ms(selection.slots).max(initial=0))
+            found = replace(found, newest_ms=newest)
+        return with_members(found)
+
+    def _ended(self, slots: Cells) -> Cells:
+        """With the lock held: (n,) when the source said that a series ended, 0 where it goes on."""
+        said = self._store.said_ended(slots)
+        rows = np.flatnonzero(said)
+        if len(rows):
+            some = slots[rows]
+            said[rows] = self._store.ended_ms(some, self._store.lives.newest_ms(some))
+        return said
+
+    def _check_unchanged(self, job: _Job) -> None:
+        """Changed unless every slot still has the series and the type with which it was read."""
+        selection, slots = job.selection, self._store.slots
+        with self._cells:
+            same = np.array_equal(self._store.type_of(selection.slots), job.types)
+            same = same and (
+                slots.epoch == selection.stamp[1] or bool(slots.holds(selection.slots, selection.prints).all())
+            )
+        if not same:
+            raise Changed
+
+    # row by row
+
+    def _by_rows(self, job: _Job, reducing: Reducing, make: Make) -> None:
+        layout, scratch = self._layout(job), Scratch()
+        for part in layout.parts:
+            try:
+                with self._turns:
+                    rows = self._roll(job, layout, part, scratch, reducing, make)
+            except Odd:
+                self._by_chunks(job, reducing, np.arange(part.rows.start, part.rows.stop))
+                continue
+            except MayWrap as problem:
+                raise NotPushed(str(problem)) from problem
+            rows.into(reducing)
+            self._tell(job, layout, part, rows, reducing)
+
+    def _layout(self, job: _Job) -> Layout:
+        """That of an equal question before, if types are as they were."""
+        windows, selection = job.request.windows, job.selection
+        size = part_size(windows.width, windows.outputs, len(selection.classes))
+        how = windows.function, job.request.reducer, size
+        key = (*how, job.request.grid.step_ms)
+        held: Layout | None = selection.layouts.get(key)
+        if held is None or not np.array_equal(held.types, job.types):
+            held = Layout(how, selection.slots, selection.codes, job.types, job.ring)
+            selection.remember(key, held)
+        return held
+
+    def _roll(
+        self, job: _Job, layout: Layout, part: Part, scratch: Scratch, reducing: Reducing, make: Make
+    ) -> PartRows | PartValues:
+        """All windows of a part by the rolling form `make`. Raises Odd, MayWrap."""
+        windows, function = job.request.windows, FUNCTIONS[job.request.windows.function]
+        wide = windows.wide(job.request.grid)
+        rows: PartRows | PartValues
+        if job.request.reducer in REDUCERS:
+            rows = PartRows(part, job.request.reducer, windows.outputs, scratch)
+        else:
+            rows = PartValues(part, reducing)
+        keeps = (
+            isinstance(rows, PartRows)
+            and layout.keeps
+            and _is_quick(job.request)
+            and not (function.name == "last" and job.ended_ms.any())
+        )
+        captured, lives = self._capture(job, part, keeps)
+        members: Some = True
+        if function.total and (function.min_count if windows.min_count is None else windows.min_count) <= 0:
+            held_rows = list(captured)  # an empty window has a value, but only of members: who has a sample at all
+            for one in held_rows:
+                column = _column(one, part, 0, function) if isinstance(one, Captured) else None
+                rows.see(column is not None and column.present)
+            captured, members = iter(held_rows), all_of(rows.seen())
+        rolling = make(_span(job, part, wide, lives))
+        until = windows.left + job.request.grid.n
+        for at in range(wide.n):
+            job.waiting.check()
+            held = next(captured) if windows.left <= at < until else None
+            output, rest = divmod(at - windows.first_end, windows.each)
+            if isinstance(held, Kept) and isinstance(rows, PartRows):
+                rows.put(output, held.row)
+                rolling.skip()
+                continue
+            captured_now = held if isinstance(held, Captured) else None
+            column = _column(captured_now, part, wide.start_ms + at * wide.step_ms, function)
+            if column is not None:
+                rows.see(column.present)
+            rolling.push(column)
+            if rest or not 0 <= output < windows.outputs:
+                continue
+            shown = ruled(rolling, rolling.show(), function, windows.min_count, windows.full)
+            rows.add(output, shown if members is True else shown._replace(present=both(shown.present, members)))
+            if keeps and isinstance(rows, PartRows) and captured_now is not None and column is not None:
+                rows.keep(output, captured_now.number, captured_now.version, column.present)
+        return rows
+
+    def _capture(
+        self, job: _Job, part: Part, keeps: bool
+    ) -> tuple[Iterator[Captured | Kept], npt.NDArray[np.void] | None]:
+        """Every row of the grid; and lives, of the same moment, where the function reads them."""
+        grid, function = job.request.grid, FUNCTIONS[job.request.windows.function]
+        numbers = iter(range(grid.start_ms // grid.step_ms + 1, grid.end_ms // grid.step_ms + 1))
+        reading = Reading.of(function.statistics)
+        if not function.births:
+            return self._captured(job, part, reading, numbers, keeps), None
+        with self._cells:
+            whole = [reading.capture(job.ring, number, part) for number in numbers]
+            lives = self._store.births(part.chosen.slots)
+        return iter(whole), succession(lives)
+
+    def _captured(
+        self, job: _Job, part: Part, reading: Reading, numbers: Iterator[int], keeps: bool
+    ) -> Iterator[Captured | Kept]:
+        """Rows as they come, captured some at a time. Those that stay as they were when they were last reduced are not
+        read again."""
+        kept, ring = part.kept if keeps else {}, job.ring
+        while True:
+            found, copied = list[Captured | Kept](), 0
+            with self._cells:
+                began = perf_counter()
+                for number in numbers:
+                    known = kept.get(number)
+                    if known is not None and known.version == ring.version(number):
+                        found.append(Kept(known))
+                    else:
+                        found.append(captured := reading.capture(ring, number, part))
+                        copied += captured.nbytes
+                    if copied > SLICE_BYTES or perf_counter() - began > HOLD_S:
+                        break
+            if not found:
+                return
+            yield from found
+
+    def _tell(self, job: _Job, layout: Layout, part: Part, rows: Seen, reducing: Reducing) -> None:
+        """What is said of a part besides its values."""
+        function, counts = FUNCTIONS[job.request.windows.function], reducing.counts
+        seen, texts = rows.seen().take(part.places), layout.texts[part.rows]
+        counts.sampled += int(seen.sum())
+        counts.approximate += rows.approximate
+        if not function.strings:
+            counts.left_out += int((seen & texts).sum())
+        elif job.request.reducer != "count" and function.name != "count":
+            counts.texts += int((seen & texts).sum())
+        if function.counter:
+            gauges = np.flatnonzero(seen & ~texts & (job.selection.kinds[part.rows] == Kind.GAUGE)) + part.rows.start
+            counts.gauges += len(gauges)
+            reducing.gauge_rows.append(gauges)
+
+    # by chunks of series
+
+    def _by_chunks(self, job: _Job, reducing: Reducing, members: Rows) -> None:
+        request, selection = job.request, job.selection
+        statistics = with_needs(FUNCTIONS[request.windows.function].statistics)
+        each = max(1, CHUNK_CELLS // (request.windows.wide(request.grid).n * len(statistics)))
+        for start in range(0, len(members), each):
+            job.waiting.check()
+            rows = members[start : start + each]
+            with self._turns:
+                data = self._copy_chunk(job, rows, statistics)
+                reducing.add(data, selection.codes[rows], rows)
+
+    def _first_gauge(self, selection: Selection, reducing: Reducing) -> Class:
+        """In canonical order, with the name first."""
+        if not reducing.counts.gauges:
+            return ()
+        return first_of_slots(self._index, selection.slots[np.concatenate(reducing.gauge_rows)])
+
+    def _copy_chunk(self, job: _Job, rows: npt.NDArray[np.intp], statistics: set[str]) -> Arrays:
+        request, slots = job.request, job.selection.slots[rows]
+        with self._cells:
+            stats = job.ring.read(slots, request.grid, statistics)
+            births = FUNCTIONS[request.windows.function].births
+            lives = self._store.births(slots if births else slots[:0])
+        types = job.types[rows]
+        if "sum" in statistics:
+            _refuse_wrapped(types, stats)
+        return Arrays(
+            kinds=job.selection.kinds[rows],
+            types=types,
+            grid=request.grid,
+            stats={name: matrix.T for name, matrix in stats.items()},
+            lives=succession(lives),
+            ended_ms=job.ended_ms[rows],
+        )
+
+
+def _span(job: _Job, part: Part, wide: Grid, lives: npt.NDArray[np.void] | None) -> Span:
+    windows = job.request.windows
+    ended = job.ended_ms[part.rows]
+    return Span(
+        frame=windows.frame(job.request.grid),
+        rows=part.size,
+        step_ms=wide.step_ms,
+        start_ms=wide.start_ms,
+        double=part.double,
+        members=True if part.strangers is None else ~part.strangers,
+        counter=part.some(job.selection.kinds == Kind.COUNTER) if lives is not None else False,
+        ended_ms=part.spread(job.ended_ms) if ended.any() else None,
+        lives=lives,
+        first_held=windows.left,
+    )
+
+
+def _column(held: Captured | None, part: Part, left_ms: int, function: Function) -> PartColumn | None:
+    """The bucket that begins at `left_ms`; MayWrap where its sums may."""
+    if held is None or held.source is None:
+        return None
+    column = PartColumn(held, part, left_ms)
+    if "sum" in function.statistics:
+        column.refuse_wrapped()
+    return column
+
+
+def _is_quick(request: AggregateRequest) -> bool:
+    """Whether each window is one bucket, and an empty one never has a result."""
+    windows = request.windows
+    least = 1 if windows.min_count is None else windows.min_count
+    return (
+        windows.function in QUICK
+        and (windows.width, windows.each, windows.first_end, least) == (1, 1, 0, 1)
+        and windows.outputs == windows.left + request.grid.n + windows.right
+    )
+
+
+def _refuse_wrapped(types: Types, stats: dict[str, Cells]) -> None:
+    whole = np.flatnonzero((types == INTEGER) | (types == BOOLEAN))
+    low, high, count = (stats[name][:, whole] for name in ("min", "max", "count"))
+    widest = np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
+    if bool(((count > 1) & ~(widest * count < 2.0**62)).any()):
+        raise NotPushed("a sum may exceed 64 bits")
+
+
+def check_memory(request: AggregateRequest, series: int, classes: int) -> None:
+    """SelectError where the work would take more than MEMORY_BYTES; NotPushed where hardly anything is reduced."""
+    if classes > MANY_CLASSES and classes * 2 > series:
+        raise NotPushed(f"{series} series make {classes} classes")
+    windows, most = request.windows, part_size(request.windows.width, request.windows.outputs, classes)
+    held = min(series, most) * (windows.width + 8) * COLUMN_BYTES
+    cells = (classes * 24 + min(classes, most) * 48) * windows.outputs
+    if request.reducer in ORDERED and series * windows.outputs * GATHERED_BYTES > MEMORY_BYTES:
+        raise NotPushed(f"{series} series of {windows.outputs} buckets are too many to be sorted in the shard")
+    needed = series * 64 + SLICE_BYTES + held + cells
+    if needed > MEMORY_BYTES:
+        raise SelectError(
+            f"{series} series in {classes} classes of {request.windows.outputs} buckets would take {needed} bytes of "
+            f"the shard, at most {MEMORY_BYTES} are allowed: reduce to fewer classes, or ask for a shorter range"
+        )

@@ -1,0 +1,244 @@
+"""Values of one window after another reduced by class, a part of the members at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.cells import Floats, Ints
+from artimon.compute.classes import EXTREMES, Partial, add_partial
+from artimon.compute.exact import (
+    HUGE,
+    Sums,
+    float_sums,
+    integer_sums,
+    is_safe,
+    of_halves,
+    of_integers,
+    one_splitter,
+)
+from artimon.compute.reducing import Reducing
+from artimon.compute.rolling import Shown, Some
+from artimon.compute.statistics import SUM
+from artimon.compute.ties import Cells
+from varstore.query.parts import DENSE, KEPT_ROWS, PART, Group, Part, Places
+
+Mask = npt.NDArray[np.bool_]
+BLOCK = 4_096
+"""Classes that are added to the others at a time."""
+
+
+class _Rows:
+    """All windows of one group; arrays of (outputs, classes), zero where nothing was put."""
+
+    def __init__(self, group: Group, reducer: str, outputs: int) -> None:
+        self.group = group
+        shape = (outputs, len(group.codes))
+        self.count = np.zeros(shape, np.int64)
+        self.wide: dict[int, Sums] = {}
+        """Sums of integers beyond 64 bits, by output."""
+        sums = reducer in ("sum", "mean")
+        fill = EXTREMES.get(reducer, SUM).whole
+        self.cells = np.full(shape, fill, np.int64) if sums or reducer in EXTREMES else None
+        """Extremes, sums of integers, or bits of the first part of sums of doubles."""
+        self.rest = np.zeros(shape) if sums and group.double else None
+
+    def row(self, output: int, shared: bool) -> _Reduced:
+        """`shared`: views of what will not change any more."""
+        arrays = (self.count[output], self.cells if self.cells is None else self.cells[output])
+        rest = None if self.rest is None else self.rest[output]
+        if not shared:
+            arrays = (arrays[0].copy(), None if arrays[1] is None else arrays[1].copy())
+            rest = None if rest is None else rest.copy()
+        return _Reduced(*arrays, rest, self.wide.get(output))
+
+    def put(self, output: int, row: _Reduced) -> None:
+        """What `row` gave."""
+        self.count[output] = row.members
+        if self.cells is not None and row.cells is not None:
+            self.cells[output] = row.cells
+        if self.rest is not None and row.rest is not None:
+            self.rest[output] = row.rest
+        if row.wide is not None:
+            self.wide[output] = row.wide
+
+    def sums(self) -> Sums:
+        """(classes, outputs)."""
+        cells = self.cells if self.cells is not None else self.count
+        if self.rest is not None:
+            found = of_halves(cells.view(np.float64), self.rest)
+        else:
+            found = of_integers(cells)
+            for output, (high, low) in self.wide.items():
+                found.high[output], found.low[output] = high, low
+        return Sums(found.high.T, found.low.T)
+
+
+class _Reduced(NamedTuple):
+    """One window of one group; each (classes of the group,)."""
+
+    members: Cells
+    cells: Cells | None
+    rest: Floats | None
+    wide: Sums | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedRow:
+    """All of one row of a part that a result needs, as long as the row stays as it is."""
+
+    version: int
+    groups: tuple[_Reduced, ...]
+    present: npt.NDArray[np.uint8] | None
+    """Bits of what has a sample; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A row that need not be read."""
+
+    row: ReducedRow
+
+
+class Scratch:
+    """Arrays of one question that are used again and again."""
+
+    def __init__(self) -> None:
+        self.cells = np.empty(PART, np.int64)
+        self.hot = np.empty(int(PART * DENSE) + 1, np.int64)
+        self.floats = np.empty((2, PART))
+
+
+class Seen:
+    """What is told of a part besides its values."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._seen: Some = False
+        self.approximate = 0
+        """Values that are guesses."""
+
+    def see(self, present: Some) -> None:
+        """Who had a sample in a bucket."""
+        if isinstance(present, bool):
+            self._seen = self._seen if not present else True
+        elif self._seen is not True:
+            self._seen = present.copy() if isinstance(self._seen, bool) else np.logical_or(self._seen, present)
+
+    def seen(self) -> Mask:
+        """Of what is read, who had a sample in one of the buckets."""
+        return np.full(self._part.size, self._seen) if isinstance(self._seen, bool) else self._seen
+
+    def count_guesses(self, guesses: Places | None, present: Some) -> None:
+        """Values of one window that are guesses, where they are there."""
+        if guesses is not None and len(guesses):
+            guesses = self._part.taken(guesses)
+            self.approximate += len(guesses) if isinstance(present, bool) else int(present[guesses].sum())
+
+
+class PartRows(Seen):
+    """One reducer over all windows of a part."""
+
+    def __init__(self, part: Part, reducer: str, outputs: int, scratch: Scratch) -> None:
+        super().__init__(part)
+        self._reducer, self._outputs, self._scratch = reducer, outputs, scratch
+        self._keeping: list[tuple[int, int, int, npt.NDArray[np.uint8] | None]] = []
+        self._rows = [_Rows(group, reducer, outputs) for group in part.groups]
+
+    def add(self, output: int, values: Shown) -> None:
+        """Values of one window, of all that is read of the part."""
+        cells, present, guesses = values
+        if present is False:
+            return
+        self.count_guesses(guesses, present)
+        shown = None if isinstance(present, bool) else present.take(self._part.order)
+        arranged = self._arranged(cells)
+        for rows in self._rows:
+            of = rows.group.rows
+            self._reduce(rows, output, arranged[of], None if shown is None else shown[of])
+
+    def keep(self, output: int, number: int, version: int, present: Some) -> None:
+        """A row for the next question, once the part is done."""
+        bits = None if isinstance(present, bool) else np.packbits(present)
+        self._keeping.append((output, number, version, bits))
+
+    def _keep(self) -> None:
+        kept, shared = self._part.kept, len(self._keeping) * 2 > self._outputs  # few rows must not keep all others
+        for output, number, version, bits in self._keeping:
+            if len(kept) >= KEPT_ROWS and number not in kept:
+                kept.pop(min(list(kept)), None)
+            kept[number] = ReducedRow(version, tuple(rows.row(output, shared) for rows in self._rows), bits)
+
+    def put(self, output: int, row: ReducedRow) -> None:
+        """A row that was reduced before."""
+        for rows, reduced in zip(self._rows, row.groups, strict=True):
+            rows.put(output, reduced)
+        bits = row.present
+        self.see(True if bits is None else np.unpackbits(bits, count=self._part.size).view(np.bool_))
+
+    def _arranged(self, cells: Ints) -> Ints:
+        """In the order of the groups, to write to."""
+        order = self._part.order
+        out = self._scratch.cells[: len(order)]
+        if self._reducer != "count":
+            hot = self._scratch.hot[: len(cells)]
+            np.copyto(hot, cells)  # in order, which is far quicker than to fetch it from memory in another order
+            hot.take(order, mode="clip", out=out)  # "raise" would buffer
+        return out
+
+    def _reduce(self, rows: _Rows, output: int, cells: Ints, present: Mask | None) -> None:
+        group = rows.group
+        if present is None:
+            rows.count[output] = group.sizes
+        else:
+            np.add.reduceat(present, group.starts, dtype=np.int64, out=rows.count[output])
+        if rows.cells is None:
+            return
+        out = rows.cells[output]
+        if present is not None:
+            np.copyto(cells, EXTREMES.get(self._reducer, SUM).neutral(group.double), where=~present)
+        if self._reducer in EXTREMES:
+            kind = np.float64 if group.double else np.int64
+            EXTREMES[self._reducer].join.reduceat(cells.view(kind), group.starts, out=out.view(kind))
+        elif rows.rest is not None:
+            self._add_floats(cells.view(np.float64), group.starts, out.view(np.float64), rows.rest[output])
+        elif is_safe(cells, len(cells)):
+            np.add.reduceat(cells, group.starts, out=out)
+        else:
+            rows.wide[output] = integer_sums(cells, group.starts)
+
+    def _add_floats(self, values: Floats, starts: Cells, high: Floats, low: Floats) -> None:
+        """`exact.float_sums` without new arrays, up to the sum of both halves."""
+        largest = max(float(values.max()), -float(values.min()))
+        if not largest <= HUGE:
+            sums = float_sums(values[:, None], starts)
+            high[:], low[:] = sums.high[:, 0], sums.low[:, 0]
+            return
+        upper, rest = self._scratch.floats[:, : len(values)]
+        sigma = one_splitter(largest, len(values))
+        np.add(values, sigma, out=upper)
+        np.subtract(upper, sigma, out=upper)
+        np.subtract(values, upper, out=rest)
+        np.add.reduceat(upper, starts, out=high)
+        np.add.reduceat(rest, starts, out=low)
+
+    def into(self, reducing: Reducing) -> None:
+        """Add all windows to those of the other parts."""
+        total = reducing.total
+        seen = self.seen().take(self._part.order)
+        for rows in self._rows:
+            group = rows.group
+            members = np.add.reduceat(seen[group.rows], group.starts, dtype=np.int64)
+            double = (members > 0) & group.double
+            sums = rows.sums() if self._reducer in ("sum", "mean") else None
+            extreme = rows.cells.T if rows.cells is not None and sums is None else None
+            for start in range(0, len(group.codes), BLOCK):
+                some = slice(start, start + BLOCK)
+                of = None if sums is None else Sums(sums.high[some], sums.low[some])
+                further = None if extreme is None else extreme[some]
+                part = Partial(self._reducer, members[some], double[some], rows.count.T[some], of, further)
+                add_partial(total, part, group.codes[some])
+        self._keep()

@@ -1,0 +1,163 @@
+"""Which slots a push-down reads and which class each belongs to: from codes, kept while the index stays as it is."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.aggregate import AggregateRequest, Class
+from artimon.compute.ties import Cells
+from artimon.model.select import NAME, Matcher
+from varstore.index.index import Index
+from varstore.index.slots import Slots, SlotTable
+
+KEPT = 8
+LAYOUTS = 4
+KEPT_SERIES = 2_000_000
+"""Series of all selections that are kept, about 60 bytes each."""
+
+
+class SelectionChanged(Exception):
+    """Slots were freed while they were looked up: look again."""
+
+
+@dataclass(slots=True)
+class Selection:
+    """Announced series that fit, in arrays by ascending slot; nothing of it depends on samples."""
+
+    slots: Slots
+    prints: npt.NDArray[np.uint64]
+    kinds: npt.NDArray[np.uint8]
+    codes: Cells
+    """The class of each, an index into `classes`."""
+    classes: tuple[Class, ...]
+    stamp: tuple[int, int]
+    layouts: dict[Hashable, Any] = field(default_factory=dict)
+    """What a reader of these slots found out and wants to find again; at most LAYOUTS."""
+
+    def remember(self, key: Hashable, layout: Any) -> None:
+        """For the next reader; of too many the oldest goes."""
+        if len(self.layouts) >= LAYOUTS:
+            self.layouts.pop(next(iter(self.layouts), None), None)
+        self.layouts[key] = layout
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def part(self, rows: npt.NDArray[np.intp]) -> Selection:
+        """Some of the series; all classes stay."""
+        return Selection(
+            self.slots[rows], self.prints[rows], self.kinds[rows], self.codes[rows], self.classes, self.stamp
+        )
+
+
+_Key = tuple[tuple[Matcher, ...], int | None, tuple[str, ...] | None, tuple[str, ...] | None]
+
+
+class Selections:
+    """The last few, for dashboards that ask again and again. `_lock` guards `_kept` only."""
+
+    def __init__(self, index: Index, slots: SlotTable) -> None:
+        self._index, self._slots = index, slots
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[_Key, Selection] = OrderedDict()
+
+    def _stamp(self) -> tuple[int, int]:
+        return self._index.changes, self._slots.epoch
+
+    def find(self, request: AggregateRequest) -> Selection:
+        """Raises SelectError for a bad matcher, SelectionChanged where slots were freed meanwhile."""
+        key = (request.matchers, request.vshards, request.by, request.without)
+        with self._lock:
+            held = self._kept.get(key)
+            if held is not None and held.stamp == self._stamp():
+                self._kept.move_to_end(key)
+                return held
+        made = self._make(request)
+        with self._lock:
+            self._kept[key] = made
+            self._kept.move_to_end(key)
+            while len(self._kept) > 1 and (len(self._kept) > KEPT or self._held() > KEPT_SERIES):
+                self._kept.popitem(last=False)
+        return made
+
+    def _held(self) -> int:
+        return sum(map(len, self._kept.values()))
+
+    def _make(self, request: AggregateRequest) -> Selection:
+        stamp = self._stamp()
+        slots = self._index.select(request.matchers, request.vshards)
+        labels = self._labels(request, slots)
+        codes, classes = classes_of_slots(self._index, labels, slots)
+        made = Selection(slots, self._slots.fingerprint.take(slots), self._index.kinds(slots), codes, classes, stamp)
+        if self._slots.epoch != stamp[1]:  # a slot may have become another series between two look-ups
+            raise SelectionChanged
+        return made
+
+    def _labels(self, request: AggregateRequest, slots: Slots) -> Sequence[str]:
+        if request.by is not None:
+            return sorted(set(request.by))
+        left_out = {NAME, *(request.without or ())}
+        return [label for label in self._index.labels_of(slots) if label not in left_out]
+
+
+def classes_of_slots(index: Index, labels: Sequence[str], slots: Slots) -> tuple[Cells, tuple[Class, ...]]:
+    """Dense codes of the classes that these labels make of the slots, and the labels of each class."""
+    codes, made = np.zeros(len(slots), np.int64), 1
+    classes: list[Class] = [()]
+    for label in labels:
+        own, values = index.codes(label, slots)
+        codes *= len(values)
+        codes += own
+        used, codes = dense(codes, made * len(values))
+        before, made = classes, len(used)
+        classes = [_with(before[code // len(values)], label, values[code % len(values)]) for code in used.tolist()]
+    return codes, tuple(classes) if len(slots) else ()
+
+
+def _with(pairs: Class, label: str, value: str) -> Class:
+    return (*pairs, (label, value)) if value else pairs
+
+
+def dense(codes: Cells, most: int) -> tuple[Cells, Cells]:
+    """The codes that occur, ascending, and the place of each in them; all are below `most`."""
+    if most > 4 * len(codes) + 1_024:
+        used, places = np.unique(codes, return_inverse=True)
+        return used, places.reshape(-1)
+    used = np.flatnonzero(np.bincount(codes, minlength=1))
+    place = np.zeros(most, np.int64)
+    place[used] = np.arange(len(used))
+    return used, place.take(codes)
+
+
+def first_of_slots(index: Index, slots: Slots) -> Class:
+    """Name and labels of the one that is first in canonical order; at least one slot."""
+    pairs: list[tuple[str, str]] = []
+    labels = [NAME, *sorted(set(index.labels_of(slots)) - {NAME})]
+    for at, label in enumerate(labels):
+        if pairs and not all(_carried(index, labels[at:], slots)):
+            break  # one has no more labels: it is before all that have
+        codes, values = index.codes(label, slots)
+        used = [code for code in np.unique(codes).tolist() if values[code]]
+        if used:
+            least = min(used, key=values.__getitem__)
+            slots = slots[codes == least]
+            pairs.append((label, values[least]))
+    return tuple(pairs)
+
+
+def _carried(index: Index, labels: Sequence[str], slots: Slots) -> npt.NDArray[np.bool_]:
+    """(slots,) whether a slot has one of these labels."""
+    found = np.zeros(len(slots), np.bool_)
+    for label in labels:
+        codes, values = index.codes(label, slots)
+        found |= np.array([bool(value) for value in values], np.bool_)[codes]
+        if found.all():
+            break
+    return found

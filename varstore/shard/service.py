@@ -1,0 +1,211 @@
+"""The Thrift face of a shard: what arrives is checked and handed on, what goes out is encoded."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from time import monotonic
+from typing import Any, TypeVar
+
+import thriftpy2
+
+import artimon.model
+from artimon.compute.aggregate import NOT_PUSHED, Aggregate, AggregateRequest, NotPushed, encode_aggregate
+from artimon.model.batch import BatchError
+from artimon.model.feed import decode_range
+from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series, encode_buckets
+from artimon.model.vshards import from_hex, to_hex
+from bookkeeper.rpc.framed_server import caller_is_gone
+from varstore.query.waiting import Cancelled, DeadlinePassed
+from varstore.shard.shard import Shard, ShardBroken
+from varstore.store.capture import CaptureClosed
+from varstore.store.exports import Exports, NoSuchExport, TooManyExports
+from varstore.store.groups import Partition
+
+SELECTS_AT_ONCE = 4
+SELECT_WAIT_S = 8.0
+MAX_NAMES = 100_000
+MAX_FOUND = 100_000
+
+Notes = Callable[[int | None], tuple[str, ...]]
+Found = TypeVar("Found", Buckets, Aggregate)
+"""Why answers about these virtual shards (mask; None: all that are held) are not whole yet; empty: they are."""
+
+
+def whole(_vshards: int | None) -> tuple[str, ...]:
+    """Notes of a shard that holds everything."""
+    return ()
+
+
+@lru_cache(maxsize=1)
+def idl() -> Any:
+    """The loaded artimon/model/shard.thrift: `.Shard` is the service, `.ShardError`, `.FeedAnswer`."""
+    path = Path(artimon.model.__file__).with_name("shard.thrift")
+    return thriftpy2.load(str(path), module_name="artimon_shard_thrift")
+
+
+class ShardService:
+    """Handler of the service Shard. Everything that goes wrong is a ShardError with a text for the caller.
+
+    `notes` says why answers are not whole yet."""
+
+    def __init__(self, shard: Shard, notes: Notes = whole) -> None:
+        self._shard, self._notes = shard, notes
+        self._exports = Exports(shard.export)
+        self._selects = threading.BoundedSemaphore(SELECTS_AT_ONCE)
+        self._counting = threading.Lock()
+        """Guards the counts below."""
+        self._answered = self._refused = self._cancelled = 0
+        self._took_s = 0.0
+        self.working = 0
+        """Questions for buckets that are worked on."""
+
+    def figures(self) -> dict[str, int]:
+        """Questions for buckets since the start: how many, their time together, how many were refused, and of those
+        how many were cancelled because nobody waited any more."""
+        self._exports.give_up()
+        with self._counting:
+            return {
+                "selects": self._answered,
+                "selects_ms": int(self._took_s * 1000),
+                "refused": self._refused,
+                "cancelled": self._cancelled,
+            }
+
+    def _count(self, began: float, answered: bool) -> None:
+        with self._counting:
+            self._took_s += monotonic() - began
+            self._answered += answered
+            self._refused += not answered
+
+    def feed(self, parts: Sequence[bytes]) -> Any:
+        """Apply a range."""
+        try:
+            answer = self._shard.feed(decode_range(parts))
+        except (BatchError, ShardBroken) as error:
+            raise _refusal(error) from error
+        return idl().FeedAnswer(**dataclasses.asdict(answer))
+
+    def groups(self) -> str:
+        """JSON of `Shard.groups`."""
+        return json.dumps(self._shard.groups())
+
+    def rewind(self, topic_id: str, partition: int, offset: int) -> None:
+        """The log was cut."""
+        self._shard.rewind(Partition(topic_id, partition), offset)
+
+    def export_begin(self, vshards: str) -> str:
+        """Begin an image of these virtual shards (hex mask); JSON."""
+        try:
+            id_, export = self._exports.begin(from_hex(vshards))
+        except (ValueError, TooManyExports) as error:
+            raise idl().ShardError(message=str(error)) from error
+        return json.dumps({"id": id_, "groups": [group.summary() for group in export.groups]})
+
+    def export_next(self, id: str, part: int) -> bytes:
+        """The next part, or the last one once more; empty after the last."""
+        try:
+            return self._exports.part(id, part)
+        except (NoSuchExport, CaptureClosed) as error:
+            raise idl().ShardError(message=str(error)) from error
+
+    def export_end(self, id: str) -> None:
+        """Free an image."""
+        self._exports.end(id)
+
+    def drop(self, vshards: str) -> str:
+        """Let go of virtual shards (hex mask); those that were held."""
+        try:
+            return to_hex(self._shard.drop(from_hex(vshards)))
+        except ValueError as error:
+            raise idl().ShardError(message=str(error)) from error
+
+    def select(self, request: bytes) -> bytes:
+        """JSON request, Arrow answer."""
+        return self._answer(lambda: self._select(request))
+
+    def aggregate(self, request: bytes) -> bytes:
+        """JSON request, Arrow answer: a partial result."""
+        return self._answer(lambda: self._aggregate(request))
+
+    def _answer(self, answer: Callable[[], bytes]) -> bytes:
+        """Counted; not more than SELECTS_AT_ONCE at a time."""
+        began, answered = monotonic(), False
+        if not self._selects.acquire(timeout=SELECT_WAIT_S):
+            self._count(began, False)
+            raise idl().ShardError(message=f"shard {self._shard.id} is busy with {SELECTS_AT_ONCE} other questions")
+        with self._counting:
+            self.working += 1
+        try:
+            found = answer()
+            answered = True
+            return found
+        except (Cancelled, DeadlinePassed) as gone:
+            with self._counting:
+                self._cancelled += 1
+            raise _refusal(gone) from gone
+        except (SelectError, ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+            raise _refusal(error) from error
+        except NotPushed as reason:
+            answered = True
+            raise idl().ShardError(message=f"{NOT_PUSHED}: {reason}") from reason
+        finally:
+            with self._counting:
+                self.working -= 1
+            self._selects.release()
+            self._count(began, answered)
+
+    def _select(self, request: bytes) -> bytes:
+        wanted = json.loads(request)
+        asked = SelectRequest.from_json(wanted)
+        found = self._noted(self._shard.select(asked, caller_is_gone), asked.vshards)
+        return encode_buckets(found, small=wanted.get("small") is True)
+
+    def _aggregate(self, request: bytes) -> bytes:
+        asked = AggregateRequest.from_json(json.loads(request))
+        return encode_aggregate(self._noted(self._shard.aggregate(asked, caller_is_gone), asked.vshards))
+
+    def _noted(self, found: Found, vshards: int | None) -> Found:
+        """Partial, with the reasons, where these virtual shards are not whole."""
+        notes = self._notes(vshards)
+        return dataclasses.replace(found, notes=found.notes + notes, partial=True) if notes else found
+
+    def find(self, request: bytes) -> bytes:
+        """JSON request, JSON answer {"found": [...]}."""
+        try:
+            found = self._find(json.loads(request))
+        except (SelectError, ValueError, KeyError, TypeError) as error:
+            raise _refusal(error) from error
+        return json.dumps({"found": found}, ensure_ascii=False).encode()
+
+    def _find(self, request: Mapping[str, Any]) -> list[Any]:
+        match request["what"]:
+            case "names":
+                return self._shard.names()[:MAX_NAMES]
+            case "label_values":
+                return self._shard.label_values(request["label"], min(int(request["limit"]), MAX_NAMES))
+            case "find":
+                matchers = tuple(Matcher(*(str(part) for part in matcher)) for matcher in request["matchers"])
+                return [series_to_json(s) for s in self._shard.find(matchers, min(int(request["limit"]), MAX_FOUND))]
+            case "levels":
+                return [list(level) for level in self._shard.levels()]
+            case what:
+                raise SelectError(f"unknown question {what!r}: ask for names, label_values, find or levels")
+
+    def status(self) -> bytes:
+        """JSON of `Shard.status`."""
+        return json.dumps(self._shard.status()).encode()
+
+
+def series_to_json(series: Series) -> list[Any]:
+    """[fingerprint, name, labels, type, kind]."""
+    return [series.fingerprint, series.name, dict(series.labels), int(series.type), int(series.kind)]
+
+
+def _refusal(error: Exception) -> Any:
+    text = str(error) if isinstance(error, SelectError | BatchError | ShardBroken) else f"malformed request: {error!r}"
+    return idl().ShardError(message=text)

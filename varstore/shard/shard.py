@@ -1,0 +1,357 @@
+"""One shard: fed ranges of Kafka partitions and announcements, asked for buckets of series by their labels."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from artimon.compute.aggregate import Aggregate, AggregateRequest
+from artimon.model.batch import SeriesBlock, SeriesInfo
+from artimon.model.feed import FeedAnswer, FeedRange
+from artimon.model.grid import DEFAULT_LEVELS, Level
+from artimon.model.labels import LabelError, parse_canonical
+from artimon.model.routing import VIRTUAL_SHARDS
+from artimon.model.select import NOT_HELD, Buckets, Matcher, SelectError, SelectRequest, Series
+from artimon.model.values import ValueType
+from artimon.model.vshards import in_mask, mask_of
+from varstore.index.index import Index
+from varstore.index.limits import DEFAULT_CAPACITY, DEFAULT_LIMITS, Limits
+from varstore.query.answer import Answers
+from varstore.query.pushdown import Pushdown
+from varstore.query.waiting import Gone, never
+from varstore.store.bucket_store import NO_TYPE, BucketStore, Tally
+from varstore.store.catalogue import Catalogue
+from varstore.store.groups import Group, Lost, Partition
+from varstore.store.holdings import Holdings, Locks
+from varstore.store.image import Export
+from varstore.store.intake import Intake
+from varstore.store.positions import Admitted, admit, advance, check_range, sift, vshard_of
+
+log = logging.getLogger(__name__)
+
+Request = TypeVar("Request", SelectRequest, AggregateRequest)
+EVERY_VIRTUAL_SHARD = frozenset(range(VIRTUAL_SHARDS))
+
+
+class ShardBroken(RuntimeError):
+    """Half of a range was applied: what this process holds is not to be trusted any longer, start it again."""
+
+
+@dataclass(slots=True)
+class _Counts:
+    total: Tally
+    repeated: int = 0
+    bad_announcements: int = 0
+
+
+class Shard:
+    """Buckets, index and positions of the virtual shards it holds. `announce` is for one thread, the rest for any.
+
+    Locks, in this order: `moving` of `Holdings` for taking over and letting go; `_feeding` for a whole range, so that
+    ranges are applied one after another and a position moves with its data; `_announcing` for one announced block;
+    `_cells` for one run, the slots of one block, or one copy for a reader; `_reading` for the groups and counts. The
+    index has its own, taken last. No I/O under any of them but `moving`.
+    A reader may see a range half applied, never a run; it never waits longer than one run or one other reader.
+    """
+
+    def __init__(
+        self,
+        id: str = "0",
+        levels: Sequence[Level] = DEFAULT_LEVELS,
+        capacity: int = DEFAULT_CAPACITY,
+        owned: frozenset[int] = EVERY_VIRTUAL_SHARD,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.id, self.level_list = id, tuple(levels)
+        self._store = BucketStore(levels, capacity)
+        self._intake = Intake(self._store.slots, self._store.longest.step_ms)
+        self._index = Index(self._store.slots, limits)
+        locks = Locks()
+        self._feeding, self._cells, self._reading = locks.feeding, locks.cells, locks.reading
+        self._announcing = locks.announcing
+        self.holdings = Holdings(self._store, self._index, locks, self.level_list, mask_of(owned))
+        self._groups = self.holdings.groups
+        self.cells = locks.cells
+        """The store's lock, for whoever copies parts of it."""
+        self._catalogue = Catalogue(self._store, self._index, self._cells, limits)
+        self._answers = Answers(self._store, self._index, self._cells)
+        self._pushdown = Pushdown(self._store, self._index, self._cells, self.level_list, self._answers)
+        self._counts = _Counts(Tally())
+        self._newest_ms = 0
+        self.broken = ""
+        """Why this shard takes no more, empty while it is sound."""
+
+    # feed
+
+    def feed(self, range_: FeedRange) -> FeedAnswer:
+        """Apply what is new of a range; of a gap apply nothing. The answer's next offset is the truth.
+
+        BatchError for a range that contradicts itself or is not ours (nothing is applied); ShardBroken after a failure
+        half-way."""
+        check_range(range_)
+        with self._feeding:
+            if self.broken:
+                raise ShardBroken(self.broken)
+            admitted = admit(self._groups, range_, self.id)
+            return admitted if isinstance(admitted, FeedAnswer) else self._apply(admitted, range_)
+
+    def _apply(self, admitted: Admitted, range_: FeedRange) -> FeedAnswer:
+        tally = Tally()
+        try:
+            sifted = sift(admitted.group, range_)
+            runs = self._intake.runs(sifted.pieces, range_.samples)
+            while True:
+                with self._cells:
+                    run = next(runs, None)  # allots slots
+                    if run is None:
+                        break
+                    tally.add(self._store.apply(run))
+        except BaseException as error:
+            self.broken = f"applying {admitted.key} [{range_.start}, {range_.until}) failed half-way: {error!r}"
+            raise ShardBroken(self.broken) from error
+        with self._reading:
+            advance(self._groups, admitted, range_)
+            if range_.entries:
+                admitted.group.forget_lost(self._store.head_ms, self._store.head_ms - self._store.silent_ms())
+            self._counts.total.add(tally)
+            self._counts.repeated += sifted.repeated
+            if len(range_.samples) and sifted.pieces:
+                self._newest_ms = max(self._newest_ms, self._newest_of(range_))
+        self._catalogue.tend(self.holdings.vshards)
+        self.holdings.forget_blocks(self._store.head_ms)
+        return FeedAnswer(range_.until, tally.applied, sifted.repeated, tally.late, tally.future)
+
+    @staticmethod
+    def _newest_of(range_: FeedRange) -> int:
+        """The greatest poll time: a sample's own time may lie far in the future."""
+        return max(entry.poll_ms for entry in range_.entries if entry.rows)
+
+    # groups
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Of each group: `vshards` (hex mask), `positions` ([topic id, partition, next offset] of all that was fed),
+        `ready` (whether it holds all that its positions promise) and, if Kafka deleted something before it was read,
+        `lost` ([topic id, partition, start, until, append time of what came next]). JSON."""
+        with self._reading:
+            return [group.summary() for group in self._groups]
+
+    @property
+    def vshards(self) -> int:
+        """The mask of all virtual shards that are held, ready or not."""
+        return self.holdings.vshards
+
+    @property
+    def ready(self) -> int:
+        """The mask of the virtual shards that are ready."""
+        with self._reading:
+            return self._groups.ready
+
+    def lost(self) -> list[tuple[int, dict[Partition, Lost]]]:
+        """Of each group that lacks what Kafka no longer has: its virtual shards (mask), and what that is."""
+        with self._reading:
+            return [(group.vshards, dict(group.lost)) for group in self._groups.lost]
+
+    def excuse(self, lost: Mapping[Partition, Lost]) -> None:
+        """See `Groups.excuse`."""
+        with self._feeding, self._reading:
+            self._groups.excuse(lost)
+
+    def adopt(
+        self,
+        vshards: int,
+        image: Iterable[bytes] | None = None,
+        ready: bool = True,
+        epochs: Mapping[Partition, int] | None = None,
+    ) -> None:
+        """Hold more virtual shards from now on (mask): as an image says (parts that `export` gave), else empty, at
+        offset 0 of every partition, written under `epochs` or later ones. With `ready` False their answers are not
+        whole until `set_ready`.
+
+        An image may hold more virtual shards than these; its groups appear when all of it is in. Announcements of the
+        series topic must be read again. ValueError if one is held already, ImageError if the image is damaged, cut,
+        lacks one, or does not fit in: nothing is held then."""
+        if image is None:
+            self.holdings.add(Group(vshards, ready=ready, epochs=dict(epochs or {})))
+        else:
+            self.holdings.adopt(vshards, image)
+
+    def set_ready(self, vshards: int) -> None:
+        """Groups that hold one of these virtual shards hold all now that their positions promise."""
+        self.holdings.set_ready(vshards)
+
+    def drop(self, vshards: int) -> int:
+        """Hold these virtual shards no longer, forget their series; the mask of those that were held."""
+        return self.holdings.drop(vshards)
+
+    def rewind(self, key: Partition, offset: int) -> None:
+        """The log of a partition was cut: what stands at `offset` and above is new from now on."""
+        with self._feeding, self._reading:
+            self._groups.rewind(key, offset)
+
+    def other_epochs(self, topic_id: str, now: Mapping[int, int]) -> set[tuple[int, int]]:
+        """See `Groups.other_epochs`."""
+        with self._reading:
+            return self._groups.other_epochs(topic_id, now)
+
+    def follow_epochs(self, topic_id: str, now: Mapping[int, int], ends: Mapping[tuple[int, int], int]) -> None:
+        """See `Groups.follow_epochs`."""
+        with self._feeding, self._reading:
+            back = self._groups.follow_epochs(topic_id, now, ends)
+        for key, was, offset in back:
+            log.warning("shard %s: the log of %s was cut: from %d back to %d", self.id, key, was, offset)
+
+    def is_wanted(self, source: str, block: int, version: int) -> bool:
+        """Whether an announcement says something new of what is held, or is being taken over."""
+        if not self.holdings.known >> vshard_of(source) & 1:
+            return False
+        return self.holdings.blocks.get((source, block), -1) < version
+
+    def export(self, vshards: int) -> Export:
+        """The image of these virtual shards as they are now: iterate over it for its parts, close it. Feeding and
+        questions go on meanwhile. ValueError if one is not held or not ready."""
+        return self.holdings.export(vshards)
+
+    @property
+    def applied(self) -> int:
+        """Samples applied since the start."""
+        with self._reading:
+            return self._counts.total.applied
+
+    def positions(self) -> dict[Partition, int]:
+        """Next offset of every partition that was fed; of several groups the one that is furthest behind."""
+        with self._reading:
+            keys = {key for group in self._groups for key in group.positions}
+            return {key: min(group.next_offset(key) for group in self._groups) for key in keys}
+
+    def allow_memory(self, limit: int) -> None:
+        """New series are refused while more than so many bytes are used."""
+        self._catalogue.memory_bytes = limit
+
+    # announcements
+
+    def announce(self, block: SeriesBlock, append_ms: int = 0) -> bool:
+        """Learn the series of a block, appended at `append_ms` (0: not known); False if its source is not ours or a
+        version as great is known.
+
+        Series of older versions stay known until they are silent: see `Catalogue`."""
+        vshard = vshard_of(block.source)
+        if not self.holdings.known >> vshard & 1:
+            return False
+        key = (block.source, block.block)
+        if self.holdings.blocks.get(key, -1) >= block.version:
+            return False
+        parsed = [entry for info in block.series if (entry := self._parse(block.source, info)) is not None]
+        with self._announcing:
+            if not self.holdings.known >> vshard & 1:  # let go of meanwhile
+                return False
+            arriving = not self.holdings.vshards >> vshard & 1
+            slots = self._catalogue.announce(block.source, vshard, parsed, block.version, append_ms, arriving)
+            self.holdings.learnt(slots)
+            self.holdings.blocks[key] = block.version
+        return True
+
+    def _parse(self, source: str, info: SeriesInfo) -> tuple[SeriesInfo, str, dict[str, str]] | None:
+        try:
+            return info, *parse_canonical(info.text)
+        except LabelError as error:
+            self._counts.bad_announcements += 1
+            log.warning("announcement of source %s: %s", source, error)
+            return None
+
+    # questions
+
+    def select(self, request: SelectRequest, gone: Gone = never) -> Buckets:
+        """Copies of the buckets of every announced series that fits. SelectError names the limit or the levels;
+        Cancelled once `gone` says that nobody waits."""
+        self.check_held(request.vshards)
+        buckets = self._answers.select(self._narrowed(request), self.level_list, f"shard {self.id}", gone)
+        self.check_held(request.vshards)  # once more: they may have been dropped meanwhile
+        return buckets
+
+    def _narrowed(self, request: Request) -> Request:
+        """The request without a mask that names everything."""
+        vshards = request.vshards
+        everything = vshards is not None and vshards & self.vshards == self.vshards
+        return replace(request, vshards=None) if everything else request
+
+    def aggregate(self, request: AggregateRequest, gone: Gone = never) -> Aggregate:
+        """The partial result of a push-down. Raises SelectError, NotPushed; see `Pushdown.run`."""
+        self.check_held(request.vshards)
+        found = self._pushdown.run(self._narrowed(request), gone)
+        self.check_held(request.vshards)
+        return found
+
+    def check_held(self, vshards: int | None) -> None:
+        """SelectError, beginning with NOT_HELD, unless all of these virtual shards are held."""
+        lacking = (vshards or 0) & ~self.vshards
+        if lacking:
+            raise SelectError(f"{NOT_HELD}: shard {self.id} does not hold virtual shards {in_mask(lacking)[:8]}")
+
+    def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
+        """The first `limit` series that fit, in canonical order, with or without buckets."""
+        slots, entries = self._index.first(matchers, limit)
+        prints = np.array([entry.fingerprint for entry in entries], np.uint64)
+        with self._cells:
+            same = self._store.slots.holds(slots, prints)
+            types = np.where(same, self._store.type_of(slots), NO_TYPE).tolist()
+        # the type is that of the samples, as announced where none came
+        return [
+            Series(e.fingerprint, e.name, e.labels, e.type if type_ == NO_TYPE else ValueType(type_), e.kind)
+            for type_, e in zip(types, entries, strict=True)
+        ]
+
+    def names(self) -> list[str]:
+        """Every announced name, sorted."""
+        return self._index.names()
+
+    def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
+        """The first `limit` values of a label, sorted; None: the labels."""
+        return self._index.values(label)[:limit]
+
+    def levels(self) -> tuple[tuple[int, int], ...]:
+        """(step_ms, buckets) of each level, finest first."""
+        return tuple((level.step_ms, level.count) for level in self.level_list)
+
+    def status(self) -> dict[str, Any]:
+        """Counts for health and `artimon status`, JSON."""
+        table = self._store.slots
+        with self._reading:
+            total = self._counts.total
+            return {
+                "shard": self.id,
+                "series": len(self._index),
+                "slots": table.live,
+                "capacity": table.capacity,
+                "unannounced": table.live - len(self._index) - self._index.clashes,
+                "applied": total.applied,
+                "repeated": self._counts.repeated,
+                "late": total.late,
+                "future": total.future,
+                "conflicts": total.conflicts,
+                "refused": total.refused,
+                "refused_series": self._catalogue.refusals.total,
+                "refused_names": self._catalogue.refusals.worst(),
+                "memory_full": table.closed,
+                "memory_limit": self._catalogue.memory_bytes,
+                "expired": self._catalogue.expired,
+                "clashes": self._index.clashes,
+                "bad_announcements": self._counts.bad_announcements,
+                "strings": len(self._store.texts),
+                "lives_dropped": self._store.lives.dropped,
+                "groups": len(self._groups),
+                "next_offsets": self._next_offsets(),
+                "newest_sample_ms": self._newest_ms,
+                "broken": self.broken,
+            }
+
+    def _next_offsets(self) -> dict[str, int]:
+        """With `_reading` held: per partition, of the group that is furthest behind; a topic made anew goes before."""
+        return {
+            str(key.partition): min(group.next_offset(key) for group in self._groups)
+            for group in self._groups
+            for key in group.positions
+        }

@@ -1,0 +1,122 @@
+"""Copies the newest snapshot to another folder, as fast as that goes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+from artimon.model.clock import Clock
+from varstore.snapshot.folders import Folder
+from varstore.snapshot.manifest import Manifest, sequences
+from varstore.store.frames import ImageError
+
+log = logging.getLogger(__name__)
+
+_CHUNK = 8 * 1024 * 1024
+_LOOK_S = 0.5
+KEPT = 2
+AT_ONCE = 4
+"""Files that are copied at a time, each held in memory: HDFS takes half a second to close one, however small."""
+
+
+class Mirror:
+    """One thread, and AT_ONCE that copy. `_lock` guards what is offered and pinned, and the count; no I/O under it."""
+
+    def __init__(self, local: Folder, remote: Folder, interval_s: float, clock: Clock) -> None:
+        self._local, self.remote, self._interval_s, self._clock = local, remote, interval_s, clock
+        self._lock = threading.Lock()
+        self._offered: Manifest | None = None
+        self._under_way: Manifest | None = None
+        self._copied: list[Manifest] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="snapshot-copies", daemon=True)
+        self._copied_at_ms = 0
+        self._bytes = 0
+        self.problem = ""
+        """Why the copy is not up to date; empty if it is."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """At most as long as one file takes, and no longer than 5 s."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+
+    def offer(self, manifest: Manifest) -> None:
+        """A newer snapshot is there."""
+        with self._lock:
+            self._offered = manifest
+
+    @property
+    def pinned(self) -> set[str]:
+        """Local files that must not be removed: they are being copied."""
+        with self._lock:
+            return {*self._under_way.names, self._under_way.name} if self._under_way is not None else set()
+
+    def figures(self) -> dict[str, Any]:
+        age = max(0, self._clock.now_ms() - self._copied_at_ms) if self._copied_at_ms else -1
+        return {"snapshot_copy_age_ms": age, "snapshot_copy_bytes": self._bytes}
+
+    def _run(self) -> None:
+        due = self._clock.monotonic()
+        while not self._stop.is_set():
+            self._clock.wait(self._stop, _LOOK_S)
+            if self._clock.monotonic() >= due and self.copy():
+                due = self._clock.monotonic() + self._interval_s
+
+    def copy(self) -> bool:
+        """Copy what was offered last; whether there was anything. Never raises."""
+        with self._lock:
+            manifest = self._under_way = self._offered
+            self._offered = None
+        if manifest is None:
+            return False
+        try:
+            self._copy(manifest)
+            self.problem, self._copied_at_ms = "", self._clock.now_ms()
+        except (OSError, ImageError, RuntimeError) as error:
+            self.problem = f"snapshots are not copied to {self.remote}: {error}"
+            log.warning("%s", self.problem)
+        finally:
+            with self._lock:
+                self._under_way = None
+        return True
+
+    def _copy(self, manifest: Manifest) -> None:
+        there = self.remote.sizes()
+        with ThreadPoolExecutor(AT_ONCE, "snapshot-copy") as pool:
+            sizes = list(pool.map(self._create, manifest.lacks(there)))
+        if None in sizes:
+            return
+        self.remote.publish(manifest.name, manifest.to_bytes())
+        self._copied = [*self._copied, manifest][-KEPT:]
+        self._clean(there)
+
+    def _create(self, name: str) -> int | None:
+        """Copy a file; its bytes, None if the process ends."""
+        if self._stop.is_set():
+            return None
+        size = self.remote.create(name, self._chunks(name))
+        with self._lock:
+            self._bytes += size
+        return size
+
+    def _chunks(self, name: str) -> Iterator[bytes]:
+        with closing(self._local.open(name)) as file:
+            while data := file.read(_CHUNK):
+                yield data
+
+    def _clean(self, there: dict[str, int]) -> None:
+        """Remove what none of the newest copies names; after a restart only once there are enough of them to know."""
+        if len(self._copied) < KEPT:
+            return
+        kept = set().union(*({manifest.name, *manifest.names} for manifest in self._copied))
+        newest = {f"manifest-{sequence:015d}.json" for sequence in sequences(there)} - kept
+        for name in sorted(newest) + sorted(set(there) - kept - newest):
+            self.remote.delete(name)

@@ -1,0 +1,255 @@
+"""Rows of the raw table into a shard: joined to cells where that can be, a hold of the lock for each piece.
+
+The table does not say when each row was appended, and need not: what a level still takes at the append time of the
+newest batch in the table, it took at any time before. So every row is judged by that one time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from artimon.model.values import ValueType
+from varstore.cells.dense import CELL_BYTES
+from varstore.cells.segments import SEGMENT
+from varstore.cells.sorted_rows import Folded, SortedRows, usable
+from varstore.index.slots import NO_SLOT
+from varstore.shard.shard import Shard
+from varstore.snapshot.slices import Slice, Target, plan
+from varstore.store.bucket_store import BucketStore, Run
+
+RUN_ROWS = 32_768
+BATCH_ROWS = 131_072
+MOST_SERIES = 16_384
+"""In one hold of the lock."""
+COLUMNS = ("source", "series", "time", "birth", "integer", "double", "boolean", "string")
+SAMPLES_AN_HOUR = 60
+"""Of a series, at least: by that the number of series is guessed before they are known."""
+SEGMENT_BYTES = CELL_BYTES * SEGMENT
+_ENDED = int(ValueType.ENDED)
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Period(NamedTuple):
+    """A partition of the table, by append time."""
+
+    name: str
+    start_ms: int
+    end_ms: int
+    rows: int
+
+
+def _time(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
+
+
+class Rows:
+    """Applies rows of the table, from one thread: `begin` a slice, `apply` its batches; `close` at the end."""
+
+    def __init__(self, shard: Shard, sources: Mapping[int, int], append_ms: int) -> None:
+        self._shard, self._append_ms = shard, append_ms
+        self._store = shard.holdings.store
+        self._vshards = np.full(max(sources, default=0) + 1, -1, np.int64)
+        for id_, vshard in sources.items():
+            self._vshards[id_] = vshard
+        with shard.cells:
+            self._store.moved_to(append_ms)
+        rings = self._store.rings
+        self._floors = [ring.too_old(append_ms) for ring in rings]
+        self._steps = [ring.step_ms for ring in rings]
+        self._targets = [Target(*one, SEGMENT_BYTES) for one in zip(self._steps, self._floors, strict=True)]
+        self.floor_ms = min(self._floors)
+        """What is not later than this no level takes."""
+        self._wanted = ds.field("source").isin(pa.array(sorted(sources), pa.int32()))
+
+    # slices
+
+    def slices(self, period: Period) -> list[Slice]:
+        """How to read it, newest first."""
+        table = self._store.slots
+        series = min(table.size, max(table.used, period.rows // SAMPLES_AN_HOUR))
+        return plan(period.start_ms, period.end_ms, self.floor_ms, self._targets, -(-series // SEGMENT))
+
+    def chosen(self, slice_: Slice) -> Any:
+        """Which rows are of a slice."""
+        later = ds.field("time") > _time(slice_.after_ms)
+        until = later if slice_.until_ms is None else later & (ds.field("time") <= _time(slice_.until_ms))
+        return self._wanted & until & ~ds.field("future")
+
+    def begin(self, slice_: Slice) -> None:
+        """Segments that are written to stay open until the next one."""
+        self._pack()
+        with self._shard.cells:
+            for ring, count in zip(self._store.rings, slice_.open, strict=True):
+                ring.leave_unpacked(count)
+
+    def close(self) -> None:
+        """After the last slice."""
+        with self._shard.cells:
+            for ring in self._store.rings:
+                ring.leave_unpacked(0)
+        self._pack()
+
+    def _pack(self) -> None:
+        for ring in self._store.rings:
+            more = True
+            while more:
+                with self._shard.cells:  # for some ms
+                    more = ring.pack_one()
+
+    # rows
+
+    def apply(self, batch: Any) -> None:
+        """Rows sorted by (source, series, time): joined to cells first, those of settled buckets; the rest one by
+        one."""
+        if not len(batch):
+            return
+        columns = _Columns.of(batch, self._vshards)
+        fine = int(columns.rows.time_ms.max()) > self._floors[0]  # a cell for each sample, nearly
+        for piece in columns.pieces(RUN_ROWS if fine else BATCH_ROWS):
+            self._fold(piece)
+
+    def _fold(self, columns: _Columns) -> None:
+        with self._shard.cells:
+            settled_ms = self._store.settled_ms()
+        rows = columns.rows
+        keep, good = usable(rows, settled_ms)
+        if keep.any():
+            good &= np.logical_or.reduceat(keep, rows.starts)
+            folded = Folded(rows, keep, self._steps, self._floors)
+            with self._shard.cells:
+                keep &= np.repeat(self._take(columns, folded, good), rows.counts)
+        rest = np.flatnonzero(~keep)
+        for first in range(0, len(rest), RUN_ROWS):
+            self._apply(columns, rest[first : first + RUN_ROWS])
+
+    def _take(self, columns: _Columns, folded: Folded, good: Mask) -> Mask:
+        """Add what was folded of good series; which series need nothing more. With the lock of cells held."""
+        rows, types = columns.rows, self._store.types
+        slots = _slots(self._store, columns.prints[rows.starts], columns.vshards[rows.starts])
+        refused = slots == NO_SLOT
+        good = good & ~refused
+        ordered = np.sort(slots[good])
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]  # two sources of one virtual shard report a series
+        if len(twice):
+            good &= ~np.isin(slots, twice)
+        self._store.begin_anew(slots[good])
+        type_, time_ms = rows.type[rows.starts], rows.time_ms[rows.starts]
+        fresh = np.flatnonzero(good & ~types.known(slots))
+        if len(fresh):
+            types.judge(slots[fresh], type_[fresh], time_ms[fresh], True)
+        good &= types.of(slots) == type_
+        if good.any():
+            self._store.fold(folded, slots, good)
+        done: Mask = good | refused
+        return done
+
+    def _apply(self, columns: _Columns, at: Ints) -> None:
+        """A run of some rows."""
+        rows = columns.rows
+        time_ms, types = rows.time_ms[at], rows.type[at]
+        with self._shard.cells:
+            slots = _slots(self._store, columns.prints[at], columns.vshards[at])
+            self._store.begin_anew(slots)
+            _settle(self._store, slots, types, time_ms)
+            append, count = (np.array([one], np.int64) for one in (self._append_ms, len(slots)))
+            run = Run(slots, time_ms, rows.birth_ms[at], types, rows.cell[at], append, count, False, columns.strings)
+            self._store.apply(run)
+
+
+@dataclass(slots=True)
+class _Columns:
+    """Rows of the table as the store wants them."""
+
+    rows: SortedRows
+    prints: npt.NDArray[np.uint64]
+    vshards: Ints
+    strings: list[str]
+    """What cells of STRING rows are numbers of."""
+
+    @classmethod
+    def of(cls, batch: Any, vshards: Ints) -> _Columns:
+        """`vshards`: by number of the source."""
+        columns = {name: batch.column(name) for name in COLUMNS}
+        source, series = columns["source"].to_numpy(), columns["series"].to_numpy()
+        begins = np.ones(len(series), np.bool_)
+        begins[1:] = (series[1:] != series[:-1]) | (source[1:] != source[:-1])
+        types, cells, strings = _values(columns)
+        time_ms, birth_ms = _milliseconds(columns["time"]), _milliseconds(columns["birth"])
+        rows = SortedRows(time_ms, birth_ms, types, cells, np.flatnonzero(begins))
+        return cls(rows, series.view(np.uint64), vshards.take(source), strings)
+
+    def pieces(self, most_rows: int) -> Iterator[_Columns]:
+        """Of about MOST_SERIES series, or fewer."""
+        n = len(self.prints)
+        size = max(1, min(most_rows, n * MOST_SERIES // max(1, len(self.rows.starts))))
+        return (self._part(first, min(first + size, n)) for first in range(0, n, size))
+
+    def _part(self, first: int, last: int) -> _Columns:
+        at, rows = slice(first, last), self.rows
+        a, b = np.searchsorted(rows.starts, [first, last])
+        starts = rows.starts[a:b] - first
+        if not len(starts) or starts[0]:
+            starts = np.insert(starts, 0, 0)
+        part = SortedRows(rows.time_ms[at], rows.birth_ms[at], rows.type[at], rows.cell[at], starts)
+        return _Columns(part, self.prints[at], self.vshards[at], self.strings)
+
+
+def _milliseconds(column: Any) -> Ints:
+    whole: Ints = column.cast(pa.timestamp("us", tz="UTC")).view(pa.int64()).to_numpy() // 1000
+    return whole
+
+
+def _values(columns: Mapping[str, Any]) -> tuple[npt.NDArray[np.uint8], Ints, list[str]]:
+    """Type and cell of each row, and the strings that cells point at."""
+    n = len(columns["integer"])
+    types, cells = np.full(n, _ENDED, np.uint8), np.zeros(n, np.int64)
+    strings: list[str] = []
+    for name, type_ in (
+        ("integer", ValueType.INTEGER),
+        ("double", ValueType.DOUBLE),
+        ("boolean", ValueType.BOOLEAN),
+        ("string", ValueType.STRING),
+    ):
+        column = columns[name]
+        if column.null_count == n:
+            continue
+        there = column.is_valid().to_numpy(zero_copy_only=False)
+        types[there] = int(type_)
+        if type_ is ValueType.STRING:
+            coded = column.drop_null().dictionary_encode()
+            strings = coded.dictionary.to_pylist()
+            cells[there] = coded.indices.to_numpy()
+        elif type_ is ValueType.BOOLEAN:
+            cells |= column.fill_null(False).to_numpy(zero_copy_only=False)
+        else:  # zero where there is none: so they can be joined without a look at each
+            cells |= column.fill_null(0).to_numpy().view(np.int64)
+    return types, cells, strings
+
+
+def _slots(store: BucketStore, prints: npt.NDArray[np.uint64], vshards: Ints) -> Ints:
+    """Slots, made where there are none; rows of one source follow one another."""
+    slots = np.full(len(prints), NO_SLOT, np.int64)
+    edges = np.flatnonzero(np.diff(vshards)) + 1
+    for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(prints)], strict=True):
+        slots[start:end] = store.slots.add(prints[start:end], int(vshards[start]))
+    return slots
+
+
+def _settle(store: BucketStore, slots: Ints, types: npt.NDArray[np.uint8], time_ms: Ints) -> None:
+    """Types of series that have none: that of their first row here; so the run need not be judged row by row."""
+    usable = np.flatnonzero((slots != NO_SLOT) & (types != _ENDED))
+    _, first = np.unique(slots[usable], return_index=True)
+    rows = usable[first]
+    rows = rows[~store.types.known(slots[rows])]
+    if len(rows):
+        store.types.judge(slots[rows], types[rows], time_ms[rows], True)

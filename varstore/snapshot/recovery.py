@@ -1,0 +1,210 @@
+"""Virtual shards that nobody alive holds: from a copy of a snapshot, else from the raw table, else from Kafka."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+
+from kazoo.client import KazooClient
+
+from artimon.model.vshards import in_mask
+from artimon.rawtable.schema import TableError
+from artimon.runtime import files
+from varstore.shard.shard import Shard
+from varstore.snapshot.folders import HdfsFolder
+from varstore.snapshot.manifest import Manifest
+from varstore.snapshot.raw_state import RawHead
+from varstore.snapshot.refill import Refill
+from varstore.snapshot.snapshots import Usable, manifests, take_in
+from varstore.store.frames import ImageError
+from varstore.store.groups import Group, Lost, Partition
+
+log = logging.getLogger(__name__)
+
+SHORT_LOG = 20_000
+"""Batches: a log that is whole and no longer than this is read rather than the raw table."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSpan:
+    """What Kafka has: [start, end) of each partition."""
+
+    topic_id: str
+    spans: Mapping[int, tuple[int, int]]
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    """Leader epoch of each partition, where Kafka says one."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it begins at its beginning, and is little: if nothing was lost, all that was ever sent."""
+        return all(start == 0 for start, _ in self.spans.values()) and (
+            sum(end for _, end in self.spans.values()) <= SHORT_LOG
+        )
+
+    def leaders(self) -> dict[Partition, int]:
+        """Leader epochs, for a group that begins now: what it applies was written under these or later ones, so that a
+        log that is cut meanwhile is found out."""
+        return {Partition(self.topic_id, p): epoch for p, epoch in self.epochs.items()}
+
+    def is_known_to(self, head: RawHead) -> bool:
+        """Whether the table has looked at this log since its leaders changed last: else it may have lost its end, and
+        grown again, and nobody has said so yet."""
+        keys = {p: Partition(self.topic_id, p) for p in self.spans}
+        return all(head.positions.get(keys[p], 0) <= end for p, (_, end) in self.spans.items()) and all(
+            head.epochs.get(keys[p], epoch) == epoch for p, epoch in self.epochs.items()
+        )
+
+    def goes_on_from(self, head: RawHead) -> bool:
+        """Whether Kafka has what came after the table's newest append."""
+        return all(head.positions.get(Partition(self.topic_id, p), 0) >= start for p, (start, _) in self.spans.items())
+
+
+def is_from_table(head: RawHead, span: LogSpan | None) -> bool:
+    """Whether the table is to be read, or else Kafka from its beginning. A topic that was made again, or lost its end,
+    begins at 0 and is short, and yet lacks what the table has read. TableError until both speak of one topic, and
+    until the table has named what Kafka deleted unread: neither of the two has all of it before."""
+    if span is None:
+        return True
+    if head.topic_id != span.topic_id:
+        raise TableError(f"the raw query has not begun topic {span.topic_id} yet")
+    if not span.goes_on_from(head):
+        raise TableError("Kafka begins above what the raw query has read, and it has not named the lost range yet")
+    return not (span.is_short and head.is_whole and span.is_known_to(head))
+
+
+def can_go_on(span: LogSpan | None, groups: Sequence[Group]) -> bool:
+    """Whether Kafka still has what came since these groups stood where they do; not known counts as yes."""
+    return span is None or all(
+        group.next_offset(Partition(span.topic_id, p)) >= start
+        for group in groups
+        for p, (start, _) in span.spans.items()
+    )
+
+
+def has_lost(head: RawHead, span: LogSpan, lost: Mapping[Partition, Lost]) -> bool:
+    """Whether the table may have some of what a group lost to Kafka; False: the table names all of it lost too. That is
+    known once the table has come past it: TableError before, and where nothing could be refilled from it."""
+    for key, one in lost.items():
+        at = head.positions.get(key, 0)
+        if key.topic_id == head.topic_id and at < one.until:
+            raise TableError(f"the raw query has read partition {key.partition} to {at}, and not to {one.until} yet")
+    return is_from_table(head, span) and not all(_is_named(head.lost.get(key, ()), one) for key, one in lost.items())
+
+
+def _is_named(spans: Sequence[tuple[int, int]], lost: Lost) -> bool:
+    """Whether one range of `spans` holds all that is lost. (A log that was cut below it has other batches there.)"""
+    return any(start <= lost.start < lost.until <= end for start, end in spans)
+
+
+class Bringing:
+    """For one thread. Where something fails nothing of it is held, and the next source is tried; what fails in the raw
+    table is raised, for it is only a matter of time."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        again: Callable[[], AbstractContextManager[None]],
+        span: Callable[[], LogSpan | None],
+        usable: Usable,
+        hdfs_uri: str | None = None,
+        copies: str | None = None,
+        zookeeper: KazooClient | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """`again`: what happens inside makes announcements wanted; `span`: None if Kafka does not answer; `usable`:
+        whether groups can go on from where a snapshot was taken; `copies`: folder with one of each shard."""
+        self._shard, self._again, self._span, self._usable = shard, again, span, usable
+        self._hdfs, self._copies, self._zookeeper, self._stop = hdfs_uri, copies, zookeeper, stop
+        self._refill: Refill | None = None
+
+    @property
+    def doing(self) -> str:
+        """How far a refill is; empty while there is none."""
+        return str(self._refill.progress) if self._refill is not None else ""
+
+    def bring(self, vshards: int) -> None:
+        """Hold these virtual shards. Raises TableError, OSError, RefillStopped, ValueError."""
+        rest = vshards & ~self._from_copies(vshards)
+        if not rest:
+            return
+        span = self._span()
+        if not self._from_table(rest, span):
+            log.info("%d virtual shards begin empty, at the start of the log", rest.bit_count())
+            with self._again():
+                self._shard.adopt(rest, epochs=span.leaders() if span is not None else {})
+
+    def has_lost(self, lost: Mapping[Partition, Lost]) -> bool:
+        """Whether `bring` may give what was lost to Kafka. TableError, OSError while that is not known, or nothing
+        could be brought."""
+        if self._hdfs is None:
+            if all(one.start == 0 for one in lost.values()):  # without a table a shard begins where the log begins
+                return False
+            raise TableError("there is no raw table: this shard was started without HDFS")
+        span = self._span()
+        if span is None:
+            raise TableError("Kafka does not say what it holds")
+        head = Refill(self._shard, self._hdfs, self._zookeeper, self._stop).head()
+        if head is None:
+            raise TableError("there is no raw table yet")
+        return has_lost(head, span, lost)
+
+    # copies of snapshots
+
+    def _from_copies(self, vshards: int) -> int:
+        """Mask of what copies gave."""
+        if self._copies is None:
+            return 0
+        found = 0
+        for folder, manifest in self._newest_copies():
+            wanted = manifest.vshards & vshards & ~found
+            if wanted and self._take(folder, manifest, wanted):
+                found |= wanted
+        return found
+
+    def _newest_copies(self) -> list[tuple[HdfsFolder, Manifest]]:
+        """The newest whole copy of each shard, newest first."""
+        root = str(self._copies)
+        try:
+            files.check_reachable(root)
+            ids = {path.partition("/")[0] for path, _, _ in files.listing(root) if path.count("/") == 1}
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            log.warning("copies of snapshots in %s: %s", root, error)
+            return []
+        folders = [HdfsFolder(f"{root}/{id_}") for id_ in sorted(ids)]
+        found = [(folder, manifest) for folder in folders if (manifest := next(manifests(folder), None)) is not None]
+        return sorted(found, key=lambda one: one[1].created_ms, reverse=True)
+
+    def _take(self, folder: HdfsFolder, manifest: Manifest, wanted: int) -> bool:
+        try:
+            with self._again():
+                take_in(self._shard.holdings, folder, manifest, wanted, False, self._is_whole)
+        except (ImageError, OSError, ValueError) as error:
+            log.warning("copy %s in %s cannot be used: %s", manifest.name, folder, error)
+            return False
+        log.info("%d virtual shards from copy %s of %s", wanted.bit_count(), manifest.name, folder)
+        return True
+
+    def _is_whole(self, groups: Sequence[Group]) -> bool:
+        """Of what lacks something the raw table may have all."""
+        return self._usable(groups) and not any(group.lost for group in groups)
+
+    # the raw table
+
+    def _from_table(self, vshards: int, span: LogSpan | None) -> bool:
+        """Whether the raw table gave them."""
+        if self._hdfs is None:
+            return False
+        self._refill = Refill(self._shard, self._hdfs, self._zookeeper, self._stop)
+        try:
+            with ExitStack() as wanting:
+                wanting.enter_context(self._again())
+                return self._refill.run(vshards, lambda head: is_from_table(head, span), wanting.close)
+        except (TableError, OSError) as error:
+            raise TableError(f"virtual shards {in_mask(vshards)[:8]}: refill from the raw table: {error}") from error
+        finally:
+            self._refill = None

@@ -1,0 +1,163 @@
+"""Virtual shards from the raw table: all that the levels can hold, the newest periods first. docs/varstore.md."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from kazoo.client import KazooClient
+
+from artimon.rawtable.delta import files_of
+from artimon.rawtable.reader import reading
+from artimon.rawtable.schema import TableError, bounds_of, raw_uri, sources_uri
+from artimon.rawtable.sources import read_sources
+from artimon.runtime import files
+from artimon.runtime.deadline import within
+from varstore.shard.shard import Shard
+from varstore.snapshot.raw_rows import BATCH_ROWS, COLUMNS, Period, Rows
+from varstore.snapshot.raw_state import RawHead, head_of
+from varstore.snapshot.slices import Slice
+from varstore.store.bucket_store import FUTURE_MS
+from varstore.store.positions import vshard_of
+
+log = logging.getLogger(__name__)
+
+DEADLINE_S = 120.0
+
+Usable = Callable[[RawHead], bool]
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a refill is; written by its thread, read by any."""
+
+    vshards: int
+    periods: int = 0
+    done: int = 0
+    rows: int = 0
+    period: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.done} of {self.periods} periods of the raw table, {self.rows} samples"
+
+
+class RefillStopped(RuntimeError):
+    """The process ends."""
+
+
+class Refill:
+    """Virtual shards on their way from the table at `hdfs_uri` into a shard: `begin`, then `run`, in one thread."""
+
+    def __init__(
+        self, shard: Shard, hdfs_uri: str, zookeeper: KazooClient | None = None, stop: threading.Event | None = None
+    ) -> None:
+        self._shard, self._raw, self._sources = shard, raw_uri(hdfs_uri), sources_uri(hdfs_uri)
+        self._zookeeper, self._stop = zookeeper, stop or threading.Event()
+        self.progress = Progress(0)
+
+    def run(self, vshards: int, usable: Usable, begun: Callable[[], None] = lambda: None) -> bool:
+        """Hold these virtual shards as the table says; False if there is no table or `usable` refuses its positions.
+
+        `begun` is called once they are held, and can be fed from the table's offsets on. They are ready when this
+        returns. Raises TableError, OSError, RefillStopped: nothing is held then."""
+        with self._table() as table:
+            head = None if table is None else head_of(self._raw, table.version())
+            if table is None or head is None or not usable(head):
+                return False
+            names = self._names(vshards)
+            self._shard.holdings.add(head.group(vshards))
+            begun()
+            try:
+                self._read(table, head, names, vshards)
+            except BaseException:
+                self._shard.drop(vshards)
+                raise
+            self._shard.set_ready(vshards)
+            return True
+
+    def head(self) -> RawHead | None:
+        """What the newest append says of the table; None if there is none. TableError, OSError."""
+        with self._table() as table:
+            return None if table is None else head_of(self._raw, table.version())
+
+    def _table(self) -> _Opened:
+        return _Opened(self._raw, self._zookeeper)
+
+    def _names(self, vshards: int) -> dict[int, int]:
+        """Virtual shard of each wanted source, by its number in the table."""
+        try:
+            names = within(DEADLINE_S, f"reading {self._sources}", lambda: read_sources(self._sources))
+        except TableNotFoundError:  # appends without rows
+            return {}
+        return {id_: vshard for id_, name in names.items() if vshards >> (vshard := vshard_of(name)) & 1}
+
+    def _read(self, table: DeltaTable, head: RawHead, sources: Mapping[int, int], vshards: int) -> None:
+        rows = Rows(self._shard, sources, head.newest_append_ms)
+        periods = self._periods(table, rows.floor_ms)
+        self.progress = Progress(vshards, len(periods))
+        try:
+            for period in periods:
+                self.progress.period = period.name
+                for slice_ in rows.slices(period):
+                    self._read_slice(table, period, slice_, rows)
+                self.progress.done += 1
+        finally:
+            rows.close()
+        log.info("shard %s: refilled from version %d: %s", self._shard.id, table.version(), self.progress)
+
+    def _read_slice(self, table: DeltaTable, period: Period, slice_: Slice, rows: Rows) -> None:
+        dataset = table.to_pyarrow_dataset(file_pruning_predicate=[("period", "=", period.name)])
+        batches = dataset.to_batches(
+            columns=list(COLUMNS), filter=rows.chosen(slice_), batch_size=BATCH_ROWS, batch_readahead=2,
+            fragment_readahead=1,
+        )  # fmt: skip
+        rows.begin(slice_)
+        for batch in self._patiently(batches):
+            rows.apply(batch)
+            self.progress.rows += len(batch)
+
+    def _patiently(self, batches: Iterator[Any]) -> Iterator[Any]:
+        while True:
+            if self._stop.is_set():
+                raise RefillStopped("the shard is being stopped")
+            batch = within(DEADLINE_S, f"reading {self._raw}", lambda: next(batches, None))
+            if batch is None:
+                return
+            yield batch
+
+    @staticmethod
+    def _periods(table: DeltaTable, floor_ms: int) -> list[Period]:
+        """Hours and days that may hold what is later than `floor_ms`, newest first: a sample may be appended before its
+        time, but not by more than the future's limit."""
+        counts: dict[str, int] = {}
+        for name, rows in files_of(table, "partition.period", "num_records"):
+            counts[name] = counts.get(name, 0) + (rows or 0)
+        found = [Period(name, *bounds_of(name), rows) for name, rows in counts.items()]
+        return sorted(
+            (one for one in found if one.end_ms > floor_ms - FUTURE_MS), key=lambda one: one.name, reverse=True
+        )
+
+
+class _Opened:
+    """The table while it is read; None if there is none. Its files stay meanwhile."""
+
+    def __init__(self, uri: str, zookeeper: KazooClient | None) -> None:
+        self._uri = uri
+        self._reading = reading(uri, zookeeper)
+
+    def __enter__(self) -> DeltaTable | None:
+        files.check_reachable(self._uri)
+        try:
+            return within(DEADLINE_S, f"opening {self._uri}", self._reading.__enter__)
+        except TableNotFoundError:
+            return None
+        except DeltaError as error:
+            raise TableError(f"{self._uri} cannot be read: {error}") from error
+
+    def __exit__(self, *_: object) -> None:
+        self._reading.__exit__(None, None, None)

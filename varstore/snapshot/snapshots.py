@@ -1,0 +1,420 @@
+"""Snapshots of a shard: incremental, durable, taken while it is fed, loaded at a restart. docs/formats/image.md.
+
+A snapshot writes the rows that changed since the last one, the series announced since, and the small state by slot; it
+names the files of older snapshots for the rest. Its manifest comes last.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from varstore.shard.shard import Shard
+from varstore.snapshot.folders import Folder, HdfsFolder, LocalFolder
+from varstore.snapshot.manifest import MAX_BYTES, Manifest, manifest_name, sequences
+from varstore.snapshot.mirror import Mirror
+from varstore.store.capture import Key
+from varstore.store.frames import Frame, ImageError, read_frames
+from varstore.store.groups import Group
+from varstore.store.holdings import Frozen, Holdings
+from varstore.store.image import state_frame
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 60.0
+COPY_S = 300.0
+LEAST_PAUSE_S = 10.0
+CHANGES = 20_000_000
+"""Samples applied after which a snapshot is due before its time."""
+QUOTA_BYTES = 64 << 30
+FREE_BYTES = 256 << 20
+"""What must stay free on the disk."""
+KEPT = 2
+"""Manifests, the newest."""
+SERIES_FILES = 32
+"""Files of announced series in one snapshot; then all is written anew."""
+_LOOK_S = 0.5
+
+Usable = Callable[[Sequence[Group]], bool]
+"""Whether groups at these positions can go on from there."""
+
+
+def always(_groups: Sequence[Group]) -> bool:
+    """Any."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a snapshot did."""
+
+    sequence: int
+    files: int
+    bytes: int
+    """Written."""
+    rows: int
+    """Written."""
+    took_s: float
+    pause_s: float
+    """How long nothing could be applied when it began."""
+
+
+class SnapshotFailed(RuntimeError):
+    """Nothing was published; the last snapshot still is the last one."""
+
+
+class Snapshots:
+    """Takes and loads the snapshots of one shard. `load` before `start`; `take` from one thread at a time.
+
+    Invariant: `_rows` says which file holds a row as it was at which version, and `_series` what was announced, both of
+    the virtual shards in `_mask` and no others."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        folder: Path | Folder,
+        hdfs: str | None = None,
+        interval_s: float = INTERVAL_S,
+        clock: Clock = SYSTEM_CLOCK,
+        quota_bytes: int = QUOTA_BYTES,
+        hdfs_interval_s: float = COPY_S,
+    ) -> None:
+        """`hdfs`: a folder for the copies of all shards; this one's are in <hdfs>/<id>."""
+        self._shard, self._holdings, self._clock = shard, shard.holdings, clock
+        self._folder: Folder = LocalFolder(folder) if isinstance(folder, Path) else folder
+        self._mirror = None
+        if hdfs is not None:
+            remote = HdfsFolder(f"{hdfs.rstrip('/')}/{shard.id}")
+            self._mirror = Mirror(self._folder, remote, hdfs_interval_s, clock)
+        self._interval_s, self._quota_bytes = interval_s, quota_bytes
+        self._token = secrets.token_hex(2)
+        self._rows: dict[Key, tuple[int, str]] = {}
+        self._mask = 0
+        self._series: tuple[str, ...] = ()
+        self._sizes: dict[str, int] = {}
+        self._sequence = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
+        self._last: Taken | None = None
+        self._taken_at_ms = 0
+        self._disk_bytes = 0
+        self._failures = 0
+        self.longest_pause_s = 0.0
+        self.problem = ""
+        """Why the last snapshot was not taken; empty if it was."""
+
+    # life
+
+    def start(self) -> None:
+        """Take one every interval, in a thread of its own."""
+        self._thread.start()
+        if self._mirror is not None:
+            self._mirror.start()
+
+    def stop(self, last: bool = False) -> None:
+        """No more of them, after one `last` if wanted; never raises."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if last:
+            self._attempt()
+        if self._mirror is not None:
+            self._mirror.stop()
+
+    def _run(self) -> None:
+        began, applied = self._clock.monotonic(), self._shard.applied
+        while not self._stop.is_set():
+            self._clock.wait(self._stop, _LOOK_S)
+            waited = self._clock.monotonic() - began
+            busy = self._shard.applied - applied > CHANGES and waited > LEAST_PAUSE_S
+            if not self._stop.is_set() and (waited > self._interval_s or busy):
+                self._attempt()
+                began, applied = self._clock.monotonic(), self._shard.applied
+
+    def _attempt(self) -> None:
+        try:
+            self.take()
+        except SnapshotFailed as error:
+            log.warning("%s", error)
+        except Exception as error:  # feeding goes on, whatever it is
+            self.problem = f"snapshot of shard {self._shard.id}: {error!r}"
+            log.exception("snapshot of shard %s", self._shard.id)
+
+    @property
+    def problems(self) -> list[str]:
+        """What health should say."""
+        mirrored = self._mirror.problem if self._mirror is not None else ""
+        return [text for text in (self.problem, mirrored) if text]
+
+    def figures(self) -> dict[str, Any]:
+        """What `artimon status` shows."""
+        last = self._last
+        age = max(0, self._clock.now_ms() - self._taken_at_ms) if self._taken_at_ms else -1
+        return {
+            "snapshot": last.sequence if last else 0,
+            "snapshot_age_ms": age,
+            "snapshot_took_ms": round(last.took_s * 1000) if last else 0,
+            "snapshot_bytes": last.bytes if last else 0,
+            "snapshot_rows": last.rows if last else 0,
+            "snapshot_pause_ms": round(self.longest_pause_s * 1000),
+            "snapshot_disk_bytes": self._disk_bytes,
+            "snapshot_failures": self._failures,
+            **(self._mirror.figures() if self._mirror is not None else {}),
+        }
+
+    # take
+
+    def take(self) -> Taken | None:
+        """One snapshot of all virtual shards that are ready; None if there are none. SnapshotFailed."""
+        vshards = self._shard.ready
+        if not vshards:
+            return None
+        try:
+            self._make_room()
+        except OSError as error:
+            raise self._failed(error) from error
+        began = self._clock.monotonic()
+        if vshards != self._mask:
+            self._rows, self._series, self._mask = {}, (), vshards
+        frozen = self._holdings.freeze(vshards, {key: version for key, (version, _) in self._rows.items()}, True)
+        self.longest_pause_s = max(self.longest_pause_s, frozen.pause_s)
+        writing = _Writing(self._folder, max(self._sequence + 1, self._clock.now_ms()), self._token, self._quota())
+        try:
+            manifest, rows = self._write(writing, frozen)
+            if frozen.forgotten != self._holdings.forgotten:
+                raise ImageError("virtual shards were let go of meanwhile")
+            self._folder.publish(manifest.name, manifest.to_bytes())
+        except BaseException as error:
+            self._holdings.not_taken(frozen)
+            self._remove(writing.sizes)
+            if isinstance(error, OSError | ImageError):
+                raise self._failed(error) from error
+            raise
+        finally:
+            self._holdings.thaw(frozen)
+        self._published(manifest, rows)
+        took_s = self._clock.monotonic() - began
+        written = sum(writing.sizes.values())
+        self._last = Taken(manifest.sequence, len(writing.sizes), written, writing.rows, took_s, frozen.pause_s)
+        return self._last
+
+    def _failed(self, error: Exception) -> SnapshotFailed:
+        self._failures += 1
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if full:
+            self._keep(1)  # make room for the next attempt
+        self.problem = f"no snapshot of shard {self._shard.id} in {self._folder}: {error}"
+        return SnapshotFailed(self.problem)
+
+    def _make_room(self) -> None:
+        free = self._folder.free_bytes()
+        if free < FREE_BYTES:
+            raise OSError(errno.ENOSPC, f"{free} bytes are free, {FREE_BYTES} must stay free")
+
+    def _quota(self) -> int:
+        """Bytes that may be written now."""
+        return min(self._quota_bytes - sum(self._folder.sizes().values()), self._folder.free_bytes() - FREE_BYTES // 2)
+
+    def _write(self, writing: _Writing, frozen: Frozen) -> tuple[Manifest, dict[Key, tuple[int, str]]]:
+        """All files; the manifest that names them, and where each row is."""
+        levels = self._shard.level_list
+        rows = {key: at for key, at in self._rows.items() if frozen.rows.get(key) == at[0]}
+        parts = frozen.capture.parts(self._shard.cells)
+        grouped = groupby(((key, state_frame(key, columns, levels)) for key, columns in parts), lambda one: one[0])
+        state: list[bytes] = list(self._holdings.state_frames(frozen))
+        name = ""
+        for key, of_key in grouped:
+            frames = (frame for _, frame in of_key)
+            if key[0] < 0:
+                state.extend(frames)
+                continue
+            if not name:
+                name = writing.file("state", state)
+            step = levels[key[0]].step_ms
+            rows[key] = frozen.rows[key], writing.file(f"row-{step}-{key[1]}", frames)
+            writing.rows += 1
+        if not name:
+            name = writing.file("state", state)
+        series = self._write_series(writing, frozen)
+        sizes = {**self._sizes, **writing.sizes}
+        where = {(levels[at].step_ms, number): file for (at, number), (_, file) in rows.items()}
+        manifest = Manifest(writing.sequence, self._shard.id, self._mask, self._clock.now_ms(), name, series, where, {})
+        return replace(manifest, sizes={file: sizes[file] for file in manifest.names}), rows
+
+    def _write_series(self, writing: _Writing, frozen: Frozen) -> tuple[str, ...]:
+        slots, series = frozen.slots, self._series
+        if frozen.learnt is None or len(series) >= SERIES_FILES or not series:
+            series = ()
+        else:
+            learnt = np.fromiter(frozen.learnt, np.int64, len(frozen.learnt))
+            slots = slots[np.isin(slots, learnt)]
+            if not len(slots):
+                return series
+        return (*series, writing.file("series", self._holdings.series_parts(slots)))
+
+    def _published(self, manifest: Manifest, rows: dict[Key, tuple[int, str]]) -> None:
+        self._rows, self._series, self._sizes = rows, manifest.series, dict(manifest.sizes)
+        self._sequence, self._taken_at_ms, self.problem = manifest.sequence, manifest.created_ms, ""
+        try:
+            self._keep(KEPT)
+        except OSError as error:
+            self.problem = f"old snapshots in {self._folder} are not removed: {error}"
+        if self._mirror is not None:
+            self._mirror.offer(manifest)
+
+    # what is kept
+
+    def _keep(self, count: int) -> None:
+        """Remove what none of the newest `count` manifests names."""
+        sizes = self._folder.sizes()
+        newest = sequences(sizes)
+        kept: set[str] = {manifest_name(sequence) for sequence in newest[:count]}
+        for sequence in newest[:count]:
+            try:
+                kept |= read_manifest(self._folder, sequence).names
+            except ImageError as error:
+                log.warning("%s", error)
+        if self._mirror is not None:
+            kept |= self._mirror.pinned
+        gone = set(sizes) - kept
+        self._remove(sorted(gone, key=lambda name: not name.startswith("manifest")))
+        self._disk_bytes = sum(size for name, size in sizes.items() if name not in gone)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            try:
+                self._folder.delete(name)
+            except OSError as error:
+                log.warning("%s in %s cannot be removed: %s", name, self._folder, error)
+
+    # load
+
+    def load(self, usable: Usable = always) -> bool:
+        """Take in the newest whole snapshot of the folder, or else of the copy on HDFS; whether there was one. The
+        shard must be empty. `usable`: asked before anything is taken in."""
+        folders = [self._folder, *([self._mirror.remote] if self._mirror is not None else [])]
+        for folder in folders:
+            for manifest in manifests(folder):
+                if self._load(folder, manifest, usable):
+                    return True
+        return False
+
+    def _load(self, folder: Folder, manifest: Manifest, usable: Usable) -> bool:
+        ours = folder is self._folder
+
+        def landed() -> None:
+            if ours:
+                self._resume(manifest)
+
+        try:
+            take_in(self._holdings, folder, manifest, manifest.vshards, True, usable, landed)
+        except (ImageError, OSError, ValueError) as error:
+            log.warning("snapshot %s in %s cannot be used: %s", manifest.name, folder, error)
+            return False
+        self._sequence = max(self._sequence, manifest.sequence)
+        return True
+
+    def _resume(self, manifest: Manifest) -> None:
+        """Every row is what its file says. With the locks of the shard held."""
+        versions = self._holdings.row_versions()
+        steps = {level.step_ms: at for at, level in enumerate(self._shard.level_list)}
+        for (step, number), name in manifest.rows.items():
+            key = (steps[step], number)
+            if key in versions:
+                self._rows[key] = versions[key], name
+        self._mask, self._series, self._sizes = manifest.vshards, manifest.series, dict(manifest.sizes)
+        self._taken_at_ms = manifest.created_ms
+        self._holdings.begin_journal()
+
+
+class _Writing:
+    """Files of one snapshot on their way."""
+
+    def __init__(self, folder: Folder, sequence: int, token: str, room: int) -> None:
+        self._folder, self.sequence, self._token, self._room = folder, sequence, token, room
+        self.sizes: dict[str, int] = {}
+        self.rows = 0
+
+    def file(self, kind: str, frames: Iterable[bytes]) -> str:
+        """Write one; its name. OSError, also where the quota ends."""
+        name = f"{kind}-{self.sequence}-{self._token}.img"
+        self.sizes[name] = 0  # it is removed if this fails
+        self.sizes[name] = self._folder.create(name, self._counted(frames))
+        return name
+
+    def _counted(self, frames: Iterable[bytes]) -> Iterator[bytes]:
+        for frame in frames:
+            self._room -= len(frame)
+            if self._room < 0:
+                raise OSError(errno.EDQUOT, "the quota of snapshots is used up")
+            yield frame
+
+
+def read_manifest(folder: Folder, sequence: int) -> Manifest:
+    """ImageError if it is damaged, OSError."""
+    name = manifest_name(sequence)
+    with closing(folder.open(name)) as file:
+        return Manifest.from_bytes(file.read(MAX_BYTES), f"{folder}/{name}")
+
+
+def manifests(folder: Folder) -> Iterator[Manifest]:
+    """Those whose files are all there, newest first; what is wrong with others is logged. Never raises."""
+    try:
+        sizes = folder.sizes()
+    except OSError as error:
+        log.warning("snapshots in %s: %s", folder, error)
+        return
+    for sequence in sequences(sizes):
+        try:
+            manifest = read_manifest(folder, sequence)
+        except (ImageError, OSError, ValueError) as error:
+            log.warning("snapshots in %s: %s", folder, error)
+            continue
+        lacking = manifest.lacks(sizes)
+        if lacking:
+            log.warning("%s in %s: %d files are gone or cut: %s", manifest.name, folder, len(lacking), lacking[:3])
+        else:
+            yield manifest
+
+
+def take_in(
+    holdings: Holdings,
+    folder: Folder,
+    manifest: Manifest,
+    vshards: int,
+    exact: bool,
+    usable: Usable = always,
+    landed: Callable[[], None] = lambda: None,
+) -> list[Group]:
+    """Hold `vshards` of a snapshot; the groups. ImageError, OSError, ValueError: nothing is held then."""
+    return holdings.take_in(vshards, _frames(folder, manifest, usable), exact, landed)
+
+
+def _frames(folder: Folder, manifest: Manifest, usable: Usable) -> Iterator[Frame]:
+    """Of all files, as an image has them."""
+    count = 0
+    groups: list[Group] = []
+    asked = False
+    order = [manifest.state, *manifest.rows.values(), *reversed(manifest.series)]
+    for frame in read_frames((f"{folder}/{name}", partial(folder.open, name)) for name in order):
+        if frame.kind == "group":
+            groups.append(Group.of_frame(frame))
+        elif frame.kind != "head" and not asked:
+            asked = True
+            if not usable(groups):
+                raise ImageError(f"{manifest.name}: nobody can go on from its positions")
+        count += 1
+        yield frame
+    yield Frame("end", {"parts": count}, {})

@@ -1,0 +1,171 @@
+"""Which series a shard has: they come by announcements, within limits, and go when they are silent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+
+from artimon.compute.distinct import distinct
+from artimon.model.batch import SeriesInfo
+from artimon.model.fingerprint import fingerprint
+from artimon.model.vshards import EVERY
+from varstore.cells.locks import FairLock
+from varstore.index.index import Index, Outcome, vshard_table
+from varstore.index.limits import Limits, Refusals, memory_limit
+from varstore.index.slots import NO_SLOT, Fingerprints, Slots
+from varstore.store.bucket_store import BucketStore
+
+log = logging.getLogger(__name__)
+
+SLICE = 8_192
+"""Slots that are looked at under one hold of the lock."""
+FORGOTTEN_AT_ONCE = 512
+SLICES_A_RANGE = 4
+LOOK_EVERY = 8
+"""Ranges, after which the memory is looked at."""
+_NONE = np.zeros(0, np.int64)
+
+Parsed = tuple[SeriesInfo, str, dict[str, str]]
+"""What an announcement says of a series, its name and labels."""
+
+
+class Catalogue:
+    """Joins table, index and store. One call of `announce` at a time, and of `tend` (by whoever feeds); both take
+    `cells`, the store's lock, for short, and the index's under it.
+
+    Invariant: a slot that the index names is in use. So the index forgets a slot before it is freed, under one hold of
+    `cells`, and slots that an announcement under way has got are `_pinned`: they are not freed."""
+
+    def __init__(self, store: BucketStore, index: Index, cells: FairLock, limits: Limits) -> None:
+        self._store, self._index, self._cells, self._limits = store, index, cells, limits
+        self.memory_bytes = limits.memory_bytes or memory_limit()
+        """New series are refused while more is used."""
+        self.refusals = Refusals()
+        self._pinned = _NONE
+        self._next = 0
+        """First slot of the next slice; at the end of the table a pass is over."""
+        self._passing = False
+        self._passed_ms = 0
+        """What was silent since when the last pass began."""
+        self._tended = 0
+        self.expired = 0
+        """Series that were forgotten because they were silent."""
+
+    # announcements
+
+    def announce(
+        self, source: str, vshard: int, parsed: Sequence[Parsed], version: int, seen_ms: int, arriving: bool = False
+    ) -> Slots:
+        """Learn series of a block announced at `seen_ms` (append time, 0: not known); their slots. What exceeds a
+        limit is refused: it loses its slot and what came of it, and gets none until an announcement finds room again.
+        While its virtual shard is `arriving` from elsewhere it keeps the slot until then."""
+        prints = np.array([fingerprint(info.text) for info, _, _ in parsed], np.uint64)
+        with self._cells:
+            self._lift(prints, vshard, parsed)
+            slots = self._store.slots.add(prints, vshard)
+            self._pinned = slots[slots != NO_SLOT]
+        refused, known = list[int](), list[int]()
+        try:
+            for row, ((info, name, labels), slot) in enumerate(zip(parsed, slots.tolist(), strict=True)):
+                outcome = Outcome.REFUSED
+                if slot != NO_SLOT:
+                    outcome = self._index.add(slot, name, labels, info.type, info.kind, version, seen_ms)
+                if outcome is Outcome.CLASH:
+                    log.error("fingerprint of %s (source %s) has two texts: both are set aside", info.text, source)
+                elif outcome is Outcome.KNOWN:
+                    known.append(slot)
+                elif not arriving:
+                    refused.append(row)
+        finally:
+            with self._cells:
+                self._refuse(refused, prints, slots, vshard, parsed)
+                self._pinned = _NONE
+        return np.array(known, np.int64)
+
+    def _lift(self, prints: Fingerprints, vshard: int, parsed: Sequence[Parsed]) -> None:
+        table = self._store.slots
+        if not table.barred or table.closed:
+            return
+        for print_, (_, name, _) in zip(prints.tolist(), parsed, strict=True):
+            if self._index.has_room(name) and table.unbar(print_, vshard):
+                self.refusals.lifted(name)
+
+    def _refuse(
+        self, rows: Sequence[int], prints: Fingerprints, slots: Slots, vshard: int, parsed: Sequence[Parsed]
+    ) -> None:
+        """With `cells` held."""
+        table = self._store.slots
+        fresh = [row for row in rows if not table.is_barred(int(prints[row]), vshard)]
+        for row in fresh:
+            self.refusals.note(parsed[row][1])
+        table.bar([int(prints[row]) for row in fresh], vshard)
+        gone = distinct(slots[fresh])
+        self.forget(gone[gone != NO_SLOT])
+
+    # forgetting
+
+    def forget(self, slots: Slots) -> None:
+        """With `cells` held: nothing is known of distinct slots in use any longer; best some 500 of them at once."""
+        self._index.remove(slots)
+        self._store.forget(slots)
+
+    def tend(self, vshards: int = EVERY) -> bool:
+        """A little of what is to be done from time to time, after a range was applied: look for room, forget what is
+        silent of the virtual shards in a mask, those that are held and not still arriving. Takes `cells` several
+        times; whether there is more to do."""
+        if self._tended % LOOK_EVERY == 0:
+            with self._cells:
+                self._look_for_room()
+        self._tended += 1
+        for _ in range(SLICES_A_RANGE):
+            with self._cells:
+                if not self._pass(vshards):
+                    return False
+        return True
+
+    def sweep(self) -> None:
+        """A whole pass, and what is left of the one under way."""
+        for _ in range(2):
+            self._passed_ms = 0
+            while self.tend():
+                pass
+
+    def _look_for_room(self) -> None:
+        table = self._store.slots
+        full = self._store.bytes_used() + self._index.bytes() > self.memory_bytes
+        if full == table.closed:
+            return
+        table.closed = full
+        table.changed()
+        state = "more than %d bytes are used: new series are refused" if full else "%d bytes are enough again"
+        log.warning(state, self.memory_bytes)
+
+    def _pass(self, vshards: int) -> bool:
+        """One slice; False if no pass is due. A pass begins when the longest level has a new bucket."""
+        store, floor = self._store, self._store.silent_ms()
+        if not self._passing:
+            if floor <= self._passed_ms:
+                return False
+            self._passing, self._passed_ms = True, floor
+        first, end = self._next, min(self._next + SLICE, store.slots.used)
+        slots = np.flatnonzero(store.slots.in_use[first:end]) + first
+        slots = slots[store.silent(slots)]
+        if len(slots):
+            slots = slots[vshard_table(vshards).take(store.slots.vshard.take(slots))]
+        if len(self._pinned):
+            slots = slots[~np.isin(slots, self._pinned)]
+        if len(slots) > FORGOTTEN_AT_ONCE:
+            slots = slots[:FORGOTTEN_AT_ONCE]
+            end = int(slots[-1]) + 1
+        if store.clear_one_row(slots):
+            return True  # the same slots again, under another hold of the lock
+        stale = self._index.stale(slots, floor, store.head_ms)
+        self.forget(slots[stale])
+        store.reset(slots[~stale])
+        store.lives.prune(first, end)
+        self.expired += int(np.count_nonzero(stale))
+        self._passing = end < store.slots.used
+        self._next = end if self._passing else 0
+        return self._passing

@@ -1,0 +1,91 @@
+"""Images that other processes fetch part by part; one that nobody asks for any longer is given up."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from time import monotonic
+
+from varstore.store.image import Export
+
+AT_ONCE = 4
+SILENCE_S = 60.0
+
+
+class NoSuchExport(LookupError):
+    """It was given up, ended, or never begun; or parts are not asked for one after another."""
+
+
+class TooManyExports(RuntimeError):
+    """Others fetch images already."""
+
+
+class _Under:
+    """One export. `_lock` is held while a part is made."""
+
+    def __init__(self, export: Export) -> None:
+        self.export = export
+        self._parts: Iterator[bytes] = iter(export)
+        self._lock = threading.Lock()
+        self._number, self._last = -1, b""
+        self.asked_at = monotonic()
+
+    def part(self, number: int) -> bytes:
+        """The part of that number: the next one, or the last one again; empty after the end."""
+        with self._lock:
+            self.asked_at = monotonic()
+            if number == self._number + 1:
+                self._last = next(self._parts, b"")
+                self._number = number
+            elif number != self._number or number < 0:
+                raise NoSuchExport(f"part {number} of an image: {self._number + 1} is the next one")
+            self.asked_at = monotonic()
+            return self._last
+
+
+class Exports:
+    """For any thread. `_lock` guards the dict and is not held while parts are made."""
+
+    def __init__(self, begin: Callable[[int], Export]) -> None:
+        self._begin = begin
+        self._lock = threading.Lock()
+        self._under: dict[str, _Under] = {}
+
+    def begin(self, vshards: int) -> tuple[str, Export]:
+        """Its id, and the export. TooManyExports; ValueError if a virtual shard is not held or not whole."""
+        self.give_up()
+        with self._lock:
+            if len(self._under) >= AT_ONCE:
+                raise TooManyExports(f"{AT_ONCE} images are being fetched already: try again later")
+        export = self._begin(vshards)
+        id_ = secrets.token_hex(8)
+        with self._lock:
+            self._under[id_] = _Under(export)
+        return id_, export
+
+    def part(self, id_: str, number: int) -> bytes:
+        """See `_Under.part`. NoSuchExport."""
+        with self._lock:
+            under = self._under.get(id_)
+        if under is None:
+            raise NoSuchExport(f"image {id_!r} was given up or never begun: begin again")
+        return under.part(number)
+
+    def end(self, id_: str) -> None:
+        """Free it; nothing happens if it is not there."""
+        with self._lock:
+            under = self._under.pop(id_, None)
+        if under is not None:
+            under.export.close()
+
+    def give_up(self) -> None:
+        """End those that nobody asked for lately; called every few seconds."""
+        now = monotonic()
+        with self._lock:
+            silent = [id_ for id_, under in self._under.items() if now - under.asked_at > SILENCE_S]
+        for id_ in silent:
+            self.end(id_)
+
+    def __len__(self) -> int:
+        return len(self._under)

@@ -1,0 +1,338 @@
+"""Which virtual shards a process holds: in groups, taken over from an image, given away, frozen at one point."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from time import monotonic
+
+import numpy as np
+
+from artimon.model.grid import Level
+from artimon.model.routing import VIRTUAL_SHARDS
+from artimon.model.vshards import in_mask
+from varstore.cells.locks import FairLock
+from varstore.index.index import Index
+from varstore.index.slots import Slots
+from varstore.store.bucket_store import BucketStore
+from varstore.store.capture import LIVES, STATE, Capture, Key
+from varstore.store.frames import Frame, decode_frame, encode_frame
+from varstore.store.groups import Group, Groups
+from varstore.store.image import Export, Import, copier, group_frame, head_frame, hot_first
+from varstore.store.positions import vshard_of
+from varstore.store.series_parts import KINDS, Series, series_frames
+
+log = logging.getLogger(__name__)
+
+BlockKey = tuple[str, int]
+"""(source, block) of an announcement."""
+FORGET_SLOTS = 1_024
+"""Slots that are cleared under one hold of the lock."""
+STATE_KINDS = ("head", "group", "blocks", "slots")
+"""Parts of an image up to the last one that gives series their slots."""
+FORGET_BLOCK_MS = 9 * 24 * 3_600_000
+"""An announced block is forgotten if its version, the time of the announcement, is further than this from the append
+time of samples. The topic has nothing that old, and sources announce daily; if it comes again, it is learnt again."""
+_FORGET_EVERY_MS = 24 * 3_600_000
+JOURNAL_SLOTS = 500_000
+"""Series learnt since the last snapshot that are remembered one by one; beyond it the next one writes all."""
+
+
+@dataclass(slots=True)
+class Locks:
+    """Order: moving > feeding > announcing > cells > reading. Only `moving` is held for long, by whoever adopts, drops
+    or begins an export: neither feeding nor questions ever take it."""
+
+    feeding: threading.Lock = field(default_factory=threading.Lock)
+    cells: FairLock = field(default_factory=FairLock)
+    reading: threading.Lock = field(default_factory=threading.Lock)
+    announcing: threading.Lock = field(default_factory=threading.Lock)
+    moving: threading.RLock = field(default_factory=threading.RLock)
+
+
+@dataclass(slots=True)
+class Frozen:
+    """What virtual shards held at one point: the small things copied, the rest in a capture under way."""
+
+    groups: list[Group]
+    head_ms: int
+    capture: Capture
+    slots: Slots
+    blocks: dict[BlockKey, int]
+    """Version of each announced block."""
+    learnt: set[int] | None
+    """Slots whose series were announced since `learnt` was last taken; None: it is not known which."""
+    rows: dict[Key, int]
+    """Version of every row that holds something, captured or not."""
+    forgotten: int
+    pause_s: float
+    """How long nothing could be applied."""
+
+
+class Holdings:
+    """The groups of a shard and everything that changes them but feeding. For any thread.
+
+    Invariant: the slots of a virtual shard that is neither held nor arriving are free."""
+
+    def __init__(self, store: BucketStore, index: Index, locks: Locks, levels: Sequence[Level], vshards: int) -> None:
+        self._store, self._index, self._locks, self._levels = store, index, locks, levels
+        self.store = store
+        """For whoever fills what is not ready yet, under the lock of cells."""
+        self.groups = Groups([Group(vshards)] if vshards else [])
+        """Guarded by `reading`; changed with `feeding` held as well."""
+        self.arriving = 0
+        """Mask of what is being adopted: announcements of it count already. Guarded by `reading`."""
+        self.blocks: dict[BlockKey, int] = {}
+        """Greatest version of each announced block. Guarded by `announcing`."""
+        self._forgot_ms = 0
+        self._learnt: set[int] | None = None
+        self.forgotten = 0
+        """How often virtual shards were let go of. What is announced is not part of a capture: an image under way may
+        lack some of it then."""
+
+    # what is held
+
+    @property
+    def vshards(self) -> int:
+        """The mask of all virtual shards that are held, ready or not."""
+        with self._locks.reading:
+            return self.groups.vshards
+
+    @property
+    def known(self) -> int:
+        """The mask of those whose announcements are wanted."""
+        with self._locks.reading:
+            return self.groups.vshards | self.arriving
+
+    def learnt(self, slots: Slots) -> None:
+        """Series of these slots were announced, or announced anew. With `announcing` held."""
+        if self._learnt is not None:
+            self._learnt.update(slots.tolist())
+            if len(self._learnt) > JOURNAL_SLOTS:
+                self._learnt = None
+
+    def forget_blocks(self, append_ms: int) -> None:
+        """Once a day of append time: blocks of sources that are gone. Without it their number would only grow."""
+        if append_ms - self._forgot_ms < _FORGET_EVERY_MS:
+            return
+        self._forgot_ms = append_ms
+        with self._locks.announcing:
+            for key in [key for key, at in self.blocks.items() if abs(append_ms - at) > FORGET_BLOCK_MS]:
+                del self.blocks[key]
+
+    # give and take
+
+    def add(self, group: Group) -> None:
+        """Hold the virtual shards of a group, of which the store has nothing or all. ValueError if one is held."""
+        with self._locks.moving, self._locks.feeding, self._locks.reading:
+            self.groups.add(group)
+
+    def set_ready(self, vshards: int) -> None:
+        """Groups that hold one of these virtual shards hold all now that their positions promise."""
+        with self._locks.feeding, self._locks.reading:
+            for group in self.groups:
+                group.ready = group.ready or bool(group.vshards & vshards)
+
+    def adopt(self, vshards: int, image: Iterable[bytes]) -> None:
+        """See Shard.adopt."""
+        frames = (decode_frame(part) for part in image)
+        self.take_in(vshards, frames, False)
+
+    def take_in(
+        self, vshards: int, frames: Iterable[Frame], exact: bool, landed: Callable[[], None] = lambda: None
+    ) -> list[Group]:
+        """Hold what the frames of an image say; `exact`: the store is empty and every series gets the slot it had.
+        `landed`: called before anything else can change, locks held. ImageError: nothing is held then."""
+        with self._locks.moving:
+            coming, parts = Import(self._store, self._locks.cells, vshards, exact), iter(frames)
+            try:
+                self._take_in(coming, self._arrive(coming, parts, exact))
+                with self._locks.feeding, self._locks.cells, self._locks.reading:
+                    landed()
+                    for group in coming.groups:
+                        self.groups.add(group)
+                    self._store.moved_to(coming.head_ms)
+                    self.arriving = 0
+            except BaseException:
+                self._forget(vshards)
+                raise
+            return coming.groups
+
+    def _arrive(self, coming: Import, parts: Iterator[Frame], exact: bool) -> Iterator[Frame]:
+        """Let announcements of what comes count from now on; the parts that are left. With `exact`, after its slots
+        were taken: an announcement must not get a slot that a series of the image had."""
+        with self._locks.announcing:
+            with self._locks.reading:
+                twice = in_mask(coming.wanted & self.groups.vshards)
+                if twice:
+                    raise ValueError(f"virtual shards {twice} are held already")
+                self.arriving = coming.wanted
+            while exact and (part := next(parts, None)) is not None:
+                if part.kind not in STATE_KINDS:
+                    return chain([part], parts)
+                if part.kind == "blocks":
+                    self._take_blocks(part, coming)
+                coming.take(part)
+        return parts
+
+    def _take_in(self, coming: Import, frames: Iterable[Frame]) -> None:
+        series = Series(self._index, self._store.slots)
+        for frame in frames:
+            if frame.kind in KINDS:
+                with self._locks.announcing:
+                    self.learnt(series.take(frame, coming))
+            elif frame.kind == "blocks":
+                with self._locks.announcing:
+                    self._take_blocks(frame, coming)
+            coming.take(frame)
+        coming.finish()
+
+    def _take_blocks(self, frame: Frame, coming: Import) -> None:
+        """With `announcing` held."""
+        columns = frame.columns
+        told = zip(columns["source"], columns["block"].tolist(), columns["version"].tolist(), strict=True)
+        for source, block, version in told:
+            if coming.wanted >> vshard_of(source) & 1:
+                self.blocks[source, block] = max(version, self.blocks.get((source, block), -1))
+
+    def drop(self, vshards: int) -> int:
+        """See Shard.drop."""
+        with self._locks.moving:
+            with self._locks.feeding, self._locks.reading:
+                dropped = self.groups.remove(vshards)
+            self._forget(dropped)
+        return dropped
+
+    def _forget(self, vshards: int) -> None:
+        """All series of virtual shards that nobody feeds any longer, and which announcements were read."""
+        self.forgotten += 1
+        with self._locks.announcing, self._locks.reading:
+            self.arriving &= ~vshards
+        with self._locks.announcing:
+            gone = [key for key in self.blocks if vshards >> vshard_of(key[0]) & 1]
+            for key in gone:
+                del self.blocks[key]
+        for vshard in in_mask(vshards):
+            with self._locks.cells:
+                slots = self._store.slots.of(vshard)
+            for first in range(0, len(slots), FORGET_SLOTS):
+                some = slots[first : first + FORGET_SLOTS]
+                with self._locks.announcing:
+                    self._index.remove(some)
+                    with self._locks.cells:
+                        self._store.forget(some)
+
+    # freeze
+
+    def freeze(self, vshards: int, known: Mapping[Key, int], journal: bool) -> Frozen:
+        """What these virtual shards hold now; rows whose version is that in `known` are not captured. `journal`: take
+        what was learnt since the last time, and note it from now on. The capture must be closed with `thaw`."""
+        with self._locks.moving, self._locks.feeding:
+            began = monotonic()
+            with self._locks.announcing, self._locks.cells:
+                slots = self._slots_of(vshards)
+                versions = self.row_versions()
+                rows = {key: versions[key] for key in hot_first(self._store)}
+                keys = [STATE, LIVES, *(key for key, version in rows.items() if known.get(key) != version)]
+                capture = Capture(self._store.rings, copier(self._store), slots, keys)
+                self._store.captures.append(capture)
+                learnt = self._learnt
+                if journal:
+                    self._learnt = set()
+                with self._locks.reading:
+                    groups = self.groups.copies(vshards)
+                return Frozen(
+                    groups,
+                    self._store.head_ms,
+                    capture,
+                    slots,
+                    dict(self.blocks),
+                    learnt,
+                    rows,
+                    self.forgotten,
+                    monotonic() - began,
+                )
+
+    def row_versions(self) -> dict[Key, int]:
+        """Version of every row that holds something. With `cells` held."""
+        return {
+            (at, number): ring.version(number) for at, ring in enumerate(self._store.rings) for number in ring.numbers()
+        }
+
+    def begin_journal(self) -> None:
+        """What is learnt from now on is remembered; so far all is saved."""
+        self._learnt = set()
+
+    def _slots_of(self, vshards: int) -> Slots:
+        table = self._store.slots
+        wanted = np.array([vshards >> vshard & 1 for vshard in range(VIRTUAL_SHARDS)], np.bool_)
+        return np.flatnonzero(wanted.take(table.vshard[: table.used]) & table.in_use[: table.used])
+
+    def thaw(self, frozen: Frozen) -> None:
+        """Nothing of it is needed any longer."""
+        with self._locks.cells:
+            frozen.capture.close()
+            if frozen.capture in self._store.captures:
+                self._store.captures.remove(frozen.capture)
+
+    def not_taken(self, frozen: Frozen) -> None:
+        """What was learnt before it was not saved after all."""
+        with self._locks.announcing:
+            if frozen.learnt is None or self._learnt is None:
+                self._learnt = None
+            else:
+                self._learnt |= frozen.learnt
+
+    def export(self, vshards: int) -> Export:
+        """See Shard.export."""
+        lacking = vshards & ~self._ready()
+        if lacking or not vshards:
+            raise ValueError(f"virtual shards {in_mask(lacking)} are not held, or not whole: no image of them")
+        frozen = self.freeze(vshards, {}, False)
+        front = [head_frame(self._levels, frozen.head_ms, frozen.groups), *map(group_frame, frozen.groups)]
+
+        def back() -> Iterator[bytes]:
+            yield from self.series_parts(frozen.slots)
+            if frozen.forgotten == self.forgotten:  # else who takes it reads the announcements again
+                yield blocks_frame(frozen.blocks, vshards)
+
+        return Export(
+            frozen.capture,
+            self._locks.cells,
+            self._levels,
+            front,
+            back,
+            lambda: self.thaw(frozen),
+            frozen.groups,
+        )
+
+    def series_parts(self, slots: Slots) -> Iterator[bytes]:
+        """What is announced of these slots, in frames."""
+        return series_frames(self._index, self._store.slots, slots)
+
+    def state_frames(self, frozen: Frozen) -> Iterator[bytes]:
+        """The small parts of a snapshot: head, groups, blocks."""
+        yield head_frame(self._levels, frozen.head_ms, frozen.groups)
+        yield from map(group_frame, frozen.groups)
+        yield blocks_frame(frozen.blocks, ~0)
+
+    def _ready(self) -> int:
+        with self._locks.reading:
+            return self.groups.ready
+
+
+def blocks_frame(blocks: Mapping[BlockKey, int], vshards: int) -> bytes:
+    """Which announcements of these virtual shards are known."""
+    mine = sorted(key for key in blocks if vshards >> vshard_of(key[0]) & 1)
+    return encode_frame(
+        "blocks",
+        {},
+        {
+            "source": [source for source, _ in mine],
+            "block": np.array([block for _, block in mine], np.int64),
+            "version": np.array([blocks[key] for key in mine], np.int64),
+        },
+    )

@@ -1,0 +1,302 @@
+"""Everything of some virtual shards at one point, in bounded parts: what is written (`Export`) and taken in (`Import`).
+
+Used for moves between processes (part by part) and by snapshots, whose files hold the same frames.
+docs/formats/image.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.ties import Cells
+from artimon.model.grid import Level
+from artimon.model.values import ValueType
+from varstore.cells.texts import NO_TEXT
+from varstore.index.slots import NO_SLOT
+from varstore.store.bucket_store import BucketStore
+from varstore.store.capture import LIVES, STATE, Capture, Columns, Key
+from varstore.store.frames import Frame, ImageError, encode_frame
+from varstore.store.groups import Group
+
+Cutter = AbstractContextManager[Any]
+
+
+# out
+
+
+def copier(store: BucketStore) -> Callable[[Key, Cells], Columns]:
+    """What a Capture copies; to be called with the store's lock held. Cells of strings come with their texts."""
+
+    def copy(key: Key, slots: Cells) -> Columns:
+        if key == STATE:
+            columns = {"slot": slots, **store.export_slots(slots)}
+        elif key == LIVES:
+            columns = store.export_older(slots)
+        else:
+            columns = _row(store, key, slots)
+        texts = _texts(store, columns)
+        return columns if texts is None else {**columns, "text": texts}
+
+    return copy
+
+
+def _row(store: BucketStore, key: Key, slots: Cells) -> Columns:
+    held = store.rings[key[0]].export_row(key[1], slots)
+    some = held["count"] > 0
+    if some.all():
+        return {"slot": slots, **held}
+    return {"slot": slots[some], **{name: column[some] for name, column in held.items()}}
+
+
+def _texts(store: BucketStore, columns: Columns) -> npt.NDArray[np.object_] | None:
+    """The strings that `last` stands for, None where it is a number; None if all are numbers."""
+    is_text = store.type_of(columns["slot"]) == ValueType.STRING
+    if "known" in columns:
+        is_text &= columns["known"]
+    if not is_text.any():
+        return None
+    texts = np.full(len(is_text), None, object)
+    texts[is_text] = [store.texts[id] for id in columns["last"][is_text].tolist()]
+    return texts
+
+
+def state_frame(key: Key, columns: Columns, levels: Sequence[Level]) -> bytes:
+    """One part of a capture."""
+    narrow = {**columns, "slot": columns["slot"].astype(np.uint32)}
+    if key == STATE:
+        return encode_frame("slots", {}, narrow)
+    if key == LIVES:
+        return encode_frame("lives", {}, narrow)
+    return encode_frame("row", {"step_ms": levels[key[0]].step_ms, "number": key[1]}, narrow)
+
+
+def head_frame(levels: Sequence[Level], head_ms: int, groups: Sequence[Group]) -> bytes:
+    """The first part."""
+    told = {"levels": [[level.step_ms, level.count] for level in levels], "head_ms": head_ms, "groups": len(groups)}
+    return encode_frame("head", told, {})
+
+
+def group_frame(group: Group) -> bytes:
+    """One group with all that it has seen."""
+    return encode_frame("group", {}, {"json": [json.dumps(group.to_json())]})
+
+
+def hot_first(store: BucketStore, wanted: Iterable[Key] | None = None) -> list[Key]:
+    """Keys of the rows that hold something, those first that will soon change: the newest of each level, then the
+    oldest, whose places new buckets take."""
+    keys = [(at, number) for at, ring in enumerate(store.rings) for number in ring.numbers()]
+    chosen = keys if wanted is None else [key for key in keys if key in set(wanted)]
+
+    newest = dict(keys)
+    oldest = dict(reversed(keys))
+
+    def urgency(key: Key) -> int:
+        return min(2 * (newest[key[0]] - key[1]), 2 * (key[1] - oldest[key[0]]) + 5)
+
+    return sorted(chosen, key=urgency)
+
+
+class Export:
+    """An image under way: iterate over it once for its parts, then close it."""
+
+    def __init__(
+        self,
+        capture: Capture,
+        cells: Cutter,
+        levels: Sequence[Level],
+        front: Sequence[bytes],
+        back: Callable[[], Iterator[bytes]],
+        done: Callable[[], None],
+        groups: Sequence[Group],
+    ) -> None:
+        self.groups = groups
+        """Copies of what is exported."""
+        self._capture, self._cells, self._levels = capture, cells, levels
+        self._front, self._back, self._done = front, back, done
+
+    def __iter__(self) -> Iterator[bytes]:
+        count = 0
+        for part in self._parts():
+            count += 1
+            yield part
+        yield encode_frame("end", {"parts": count}, {})
+
+    def _parts(self) -> Iterator[bytes]:
+        yield from self._front
+        for key, columns in self._capture.parts(self._cells):
+            yield state_frame(key, columns, self._levels)
+        yield from self._back()
+
+    def close(self) -> None:
+        """Free what is held for it."""
+        self._done()
+
+
+# in
+
+
+class Import:
+    """Takes the parts of an image into a store that holds none of its virtual shards yet.
+
+    Nothing is visible to feeders before the caller adds `groups`. Called by one thread; `cells` is taken for each
+    part. After an ImageError the caller forgets `slots`."""
+
+    def __init__(self, store: BucketStore, cells: Cutter, wanted: int, exact: bool = False) -> None:
+        """`wanted`: mask; `exact`: the store is empty, and every series gets the slot it had."""
+        self._store, self._cells, self.wanted, self._exact = store, cells, wanted, exact
+        self._map: Cells = np.full(0, NO_SLOT, np.int64)
+        self._parts = 0
+        self._seen_end = False
+        self.groups: list[Group] = []
+        self.head_ms = 0
+        self.slots: list[Cells] = []
+        """Slots that were made."""
+
+    def take(self, frame: Frame) -> None:
+        """One part. ImageError if it does not fit."""
+        if self._seen_end:
+            raise ImageError("a part after the end of an image")
+        try:
+            match frame.kind:
+                case "head":
+                    self._head(frame.meta)
+                case "group":
+                    self._group(frame)
+                case "slots":
+                    self._slots(frame)
+                case "lives":
+                    self._lives(frame)
+                case "row":
+                    self._row(frame)
+                case "end":
+                    self._end(frame)
+                case "values" | "series" | "blocks":
+                    pass  # Holdings has taken it
+                case kind:
+                    raise ImageError(f"unknown part {kind!r} of an image")
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+            raise error if isinstance(error, ImageError) else ImageError(f"part {frame.kind}: {error!r}") from error
+        self._parts += 1
+
+    def finish(self) -> None:
+        """ImageError unless all of it came."""
+        if not self._seen_end:
+            raise ImageError("the image has no end: it was cut")
+        held = 0
+        for group in self.groups:
+            held |= group.vshards
+        if self.wanted & ~held:
+            raise ImageError(f"the image lacks virtual shards {self.wanted & ~held:x} (mask)")
+
+    def _head(self, meta: Mapping[str, Any]) -> None:
+        told = [tuple(level) for level in meta["levels"]]
+        mine = [(ring.step_ms, ring.level.count) for ring in self._store.rings]
+        if told != mine:
+            raise ImageError(f"the image has levels {told}, this shard has {mine}")
+        self.head_ms = int(meta["head_ms"])
+
+    def _group(self, frame: Frame) -> None:
+        group = Group.of_frame(frame)
+        group.vshards &= self.wanted
+        if group.vshards:
+            self.groups.append(group)
+
+    def _end(self, frame: Frame) -> None:
+        if frame.meta["parts"] != self._parts:
+            raise ImageError(f"{self._parts} parts came, there were {frame.meta['parts']}")
+        self._seen_end = True
+
+    def local(self, slots: npt.NDArray[Any]) -> Cells:
+        """(n,) slots here of slots there, NO_SLOT where a series is not wanted."""
+        found = slots.astype(np.int64)
+        if len(found) and int(found.max()) >= len(self._map):
+            raise ImageError(f"slot {int(found.max())} was not announced by an earlier part")
+        return self._map.take(found)
+
+    def local_or_none(self, slots: npt.NDArray[Any]) -> Cells:
+        """As `local`, NO_SLOT also where no part named the slot."""
+        found = slots.astype(np.int64)
+        beyond = found >= len(self._map)
+        if beyond.any():
+            found[beyond] = 0
+        return np.where(beyond, NO_SLOT, self._map.take(found)) if len(self._map) else np.full(len(found), NO_SLOT)
+
+    def _slots(self, frame: Frame) -> None:
+        there = frame.columns["slot"].astype(np.int64)
+        vshards = frame.columns["vshard"]
+        wanted = np.array([self.wanted >> v & 1 for v in range(256)], np.bool_)[vshards]
+        if not len(there):
+            return
+        if int(there.max()) >= len(self._map):
+            bigger = np.full(max(int(there.max()) + 1, 2 * len(self._map)), NO_SLOT, np.int64)
+            bigger[: len(self._map)] = self._map
+            self._map = bigger
+        columns = _pick(frame.columns, wanted)
+        with self._cells:
+            here = self._made(there[wanted], columns)
+            self._store.import_slots(here, self._interned(columns))
+        self._map[there[wanted]] = here
+
+    def _made(self, there: Cells, columns: Columns) -> Cells:
+        prints, vshards = columns["fingerprint"], columns["vshard"]
+        table = self._store.slots
+        here = there
+        if self._exact:
+            table.restore(there, prints, vshards)
+        else:
+            here = np.full(len(there), NO_SLOT, np.int64)
+            for vshard in np.unique(vshards).tolist():
+                mine = vshards == vshard
+                here[mine] = table.add(prints[mine], vshard)
+        self.slots.append(here[here != NO_SLOT])
+        if (here == NO_SLOT).any():
+            refused = int((here == NO_SLOT).sum())
+            raise ImageError(f"{refused} series of the image find no slot: the capacity is reached")
+        return here
+
+    def _interned(self, columns: Columns) -> Columns:
+        """With `last` of texts as numbers of this store's."""
+        texts = columns.get("text")
+        if texts is None:
+            return columns
+        last = columns["last"].copy()
+        for row in np.flatnonzero(texts != np.array(None)).tolist():
+            last[row] = self._store.texts.intern(texts[row])
+            if last[row] == NO_TEXT:
+                raise ImageError("the strings of the image find no room")
+        return {**columns, "last": last}
+
+    def _lives(self, frame: Frame) -> None:
+        here = self.local(frame.columns["slot"])
+        columns = _pick(frame.columns, here != NO_SLOT)
+        with self._cells:
+            self._store.import_older({**self._interned(columns), "slot": here[here != NO_SLOT]})
+
+    def _row(self, frame: Frame) -> None:
+        ring, number = self._store.ring(int(frame.meta["step_ms"])), int(frame.meta["number"])
+        if ring is None:
+            raise ImageError(f"no level has buckets of {frame.meta['step_ms']} ms")
+        here = self.local(frame.columns["slot"])
+        keep = here != NO_SLOT
+        columns = _pick(frame.columns, keep)
+        closing = True
+        while closing:  # segment by segment, so that nobody waits for all of it
+            with self._cells:
+                closing = ring.close_some(number)
+        with self._cells:
+            for capture in self._store.captures:
+                capture.guard_row(self._store.rings.index(ring), number)
+            ring.import_row(number, here[keep], self._interned(columns))
+
+
+def _pick(columns: Mapping[str, Any], keep: npt.NDArray[np.bool_]) -> Columns:
+    """Some rows; texts as objects."""
+    whole = bool(keep.all())
+    plain = {name: np.array(c, object) if isinstance(c, list) else c for name, c in columns.items()}
+    return plain if whole else {name: column[keep] for name, column in plain.items()}

@@ -1,0 +1,157 @@
+"""From a feed range to runs: which rows are new, which slots they have, and how many batches go in one pass."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.batch import Samples
+from artimon.model.feed import FeedEntry
+from artimon.model.grid import bucket_end
+from artimon.model.routing import virtual_shard
+from varstore.cells.memory import lazy_zeros
+from varstore.index.slots import NO_SLOT, Fingerprints, Slots, SlotTable
+from varstore.store.bucket_store import Run
+
+RUN_ROWS = 32_768
+"""About what fits in the second-level cache with its temporaries."""
+CACHED_ROWS = 8_000_000
+"""64 MB of slots at most."""
+_LAST_MARK = 255
+
+
+class Piece(NamedTuple):
+    """An owned batch that nobody has seen: rows [start, end) of its range."""
+
+    entry: FeedEntry
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Block:
+    """The slots of one list of fingerprints of one source."""
+
+    vshard: int
+    slots: Slots
+    distinct: bool
+    whole: bool
+    """Whether no series of it was refused."""
+    epoch: int
+    """Of the table, when the slots were found or seen to be right."""
+
+    @property
+    def known(self) -> Slots:
+        """Without NO_SLOT."""
+        return self.slots if self.whole else self.slots[self.slots != NO_SLOT]
+
+
+class Intake:
+    """Finds slots and groups batches. Not locked: the owner's lock guards it, and the table."""
+
+    def __init__(self, table: SlotTable, step_ms: int = 3_600_000, cached_rows: int = CACHED_ROWS) -> None:
+        """`step_ms`: of the longest level. What is forgotten depends on its bucket of the append time alone."""
+        self._table, self._step_ms = table, step_ms
+        self._cached_rows = cached_rows
+        self._cache: OrderedDict[tuple[str, int], Block] = OrderedDict()
+        self._held_rows = 0
+        self._marks: npt.NDArray[np.uint8] = lazy_zeros(table.size, np.uint8)  # `_mark`: in the run that is collected
+        self._mark = 0
+
+    def runs(self, pieces: Sequence[Piece], samples: Samples) -> Iterator[Run]:
+        """Runs of whole batches in the order of the pieces; apply each before you ask for the next. In a run of
+        several batches a slot occurs once, and all were appended in one bucket of the longest level."""
+        group: list[tuple[Piece, Block]] = []
+        for piece in pieces:
+            fingerprints = samples.fingerprint[piece.start : piece.end]
+            block = self._block(piece, fingerprints)
+            if group and not self._joins(group, piece, block):
+                yield _run(group, samples)
+                group = []
+                block = self._block(piece, fingerprints)  # the lock was given back: slots may have been freed
+            if not group:
+                self._next_mark()
+            if block.distinct:
+                self._marks[block.known] = self._mark
+            group.append((piece, block))
+        if group:
+            yield _run(group, samples)
+
+    def _joins(self, group: Sequence[tuple[Piece, Block]], piece: Piece, block: Block) -> bool:
+        first, last = group[0][0], group[-1][0]
+        return (
+            block.distinct
+            and group[-1][1].distinct
+            and piece.start == last.end
+            and piece.end - first.start <= RUN_ROWS
+            and bucket_end(piece.entry.append_ms, self._step_ms) == bucket_end(first.entry.append_ms, self._step_ms)
+            and not (self._marks.take(block.known) == self._mark).any()
+        )
+
+    def _next_mark(self) -> None:
+        self._mark += 1
+        if self._mark > _LAST_MARK:
+            self._marks[: self._table.used] = 0
+            self._mark = 1
+
+    def _block(self, piece: Piece, fingerprints: Fingerprints) -> Block:
+        key = (piece.entry.source, piece.entry.block_hash)
+        block = self._cache.get(key)
+        if block is not None and self._holds(block, fingerprints):
+            self._cache.move_to_end(key)
+            return block
+        fresh = self._look_up(piece.entry.source, fingerprints)
+        self._remember(key, fresh)
+        return fresh
+
+    def _holds(self, block: Block, fingerprints: Fingerprints) -> bool:
+        """Whether what is cached is right: the hash of a block may be wrong, slots may have been freed, and a refused
+        series may have room now."""
+        if len(fingerprints) != len(block.slots):
+            return False
+        if block.epoch == self._table.epoch:
+            ends = block.slots[[0, -1]]
+            return bool(
+                ((self._table.fingerprint.take(ends, mode="wrap") == fingerprints[[0, -1]]) | (ends == NO_SLOT)).all()
+            )
+        if not block.whole or not self._table.still(block.slots, fingerprints, block.vshard).all():
+            return False
+        block.epoch = self._table.epoch
+        return True
+
+    def _look_up(self, source: str, fingerprints: Fingerprints) -> Block:
+        vshard = virtual_shard(source)
+        slots = self._table.add(fingerprints, vshard)
+        known = slots[slots != NO_SLOT]
+        ordered = np.sort(known)
+        distinct = not (ordered[1:] == ordered[:-1]).any()
+        return Block(vshard, slots, distinct, len(known) == len(slots), self._table.epoch)
+
+    def _remember(self, key: tuple[str, int], block: Block) -> None:
+        old = self._cache.pop(key, None)
+        self._held_rows += len(block.slots) - (0 if old is None else len(old.slots))
+        self._cache[key] = block
+        while self._held_rows > self._cached_rows:
+            _, gone = self._cache.popitem(last=False)
+            self._held_rows -= len(gone.slots)
+
+
+def _run(group: Sequence[tuple[Piece, Block]], samples: Samples) -> Run:
+    rows = slice(group[0][0].start, group[-1][0].end)
+    blocks = [block.slots for _, block in group]
+    return Run(
+        blocks[0] if len(blocks) == 1 else np.concatenate(blocks),
+        samples.time_ms[rows],
+        samples.birth_ms[rows],
+        samples.type[rows],
+        samples.cell[rows],
+        np.array([piece.entry.append_ms for piece, _ in group], np.int64),
+        np.array([piece.end - piece.start for piece, _ in group], np.int64),
+        all(block.distinct for _, block in group),
+        samples.strings,
+    )

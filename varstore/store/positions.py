@@ -1,0 +1,115 @@
+"""What of a range is to be applied: it is checked, trimmed, and repeats are dropped by identity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from artimon.model.batch import BatchError, Samples
+from artimon.model.feed import FeedAnswer, FeedRange
+from artimon.model.routing import virtual_shard
+from artimon.model.values import ValueType
+from varstore.store.groups import Group, Groups, Partition
+from varstore.store.intake import Piece
+
+
+@dataclass(slots=True)
+class Sifted:
+    """What of a range is to be applied, and how many owned batches were repeats."""
+
+    pieces: list[Piece]
+    repeated: int
+
+
+def check_range(range_: FeedRange) -> None:
+    """BatchError unless offsets rise inside [start, until) and the rows add up: nothing of such a range is applied."""
+    where = f"feed of {range_.topic_id}/{range_.partition} [{range_.start}, {range_.until})"
+    last = range_.start - 1
+    for entry in range_.entries:
+        if not last < entry.offset < range_.until:
+            raise BatchError(f"{where}: offset {entry.offset} after {last}, they must rise and stay inside")
+        if entry.rows and not (entry.owned and entry.id is not None):
+            raise BatchError(f"{where}: {entry.rows} rows at offset {entry.offset}, which this shard does not own")
+        last = entry.offset
+    rows = sum(entry.rows for entry in range_.entries)
+    if range_.until < range_.start or rows != len(range_.samples):
+        raise BatchError(f"{where}: entries promise {rows} rows, {len(range_.samples)} came")
+    _check_types(where, range_.samples)
+
+
+def _check_types(where: str, samples: Samples) -> None:
+    counts = np.bincount(samples.type, minlength=256)
+    strings = int(counts[ValueType.STRING])
+    if int(counts[list(ValueType)].sum()) != len(samples):
+        raise BatchError(f"{where}: type codes other than {[int(t) for t in ValueType]}")
+    if strings:
+        cells = samples.cell[samples.type == ValueType.STRING]
+        if int(cells.min()) < 0 or int(cells.max()) >= len(samples.strings):
+            raise BatchError(f"{where}: a string beyond the {len(samples.strings)} that came")
+
+
+@lru_cache(maxsize=65_536)
+def vshard_of(source: str) -> int:
+    """`virtual_shard`, remembered."""
+    return virtual_shard(source)
+
+
+def check_owned(vshards: int, range_: FeedRange, shard: str) -> None:
+    """BatchError unless exactly the batches of these virtual shards are owned: rows of others would be counted twice,
+    rows left out would be lost."""
+    for source, owned in {(entry.source, entry.owned) for entry in range_.entries if entry.id is not None}:
+        vshard = vshard_of(source)
+        if owned and not vshards >> vshard & 1:
+            raise BatchError(f"virtual shard {vshard} of {source} is not owned by shard {shard}: ask for its groups")
+        if not owned and vshards >> vshard & 1:
+            raise BatchError(f"virtual shard {vshard} of {source} is owned by shard {shard}, but came without rows")
+
+
+class Admitted(NamedTuple):
+    """A range that brings something new, and the group that it is for."""
+
+    key: Partition
+    group: Group
+
+
+def admit(groups: Groups, range_: FeedRange, shard: str) -> Admitted | FeedAnswer:
+    """What a checked range is to be applied to; or the answer where it begins above the next offset (a gap) or brings
+    nothing new. BatchError if it is not ours."""
+    group = groups.find(range_.vshards)
+    check_owned(group.vshards, range_, shard)
+    key = Partition(range_.topic_id, range_.partition)
+    if not range_.start <= group.next_offset(key) < range_.until:
+        return FeedAnswer(group.next_offset(key))
+    return Admitted(key, group)
+
+
+def advance(groups: Groups, admitted: Admitted, range_: FeedRange) -> None:
+    """All of a range is applied. One without entries says that Kafka no longer has its offsets."""
+    if not range_.entries:
+        admitted.group.lose(admitted.key, range_.until)
+    admitted.group.positions[admitted.key] = range_.until
+    groups.merge(admitted.group, admitted.key.topic_id)
+
+
+def sift(group: Group, range_: FeedRange) -> Sifted:
+    """Trim what lies below the next offset, drop repeats by identity, note the numbers of all the rest."""
+    sifted = Sifted([], 0)
+    row = 0
+    below = group.next_offset(Partition(range_.topic_id, range_.partition))
+    newest = 0
+    for entry in range_.entries:
+        start, row = row, row + entry.rows
+        if entry.offset < below or entry.id is None:
+            continue
+        lane = entry.id.lane_id
+        newest = max(newest, entry.append_ms)
+        group.last_ms[lane] = max(entry.append_ms, group.last_ms.get(lane, 0))
+        if not group.lanes.add(lane, entry.id.sequence):
+            sifted.repeated += entry.owned
+        elif entry.rows:
+            sifted.pieces.append(Piece(entry, start, row))
+    group.forget_lanes(newest)
+    return sifted

@@ -1,0 +1,81 @@
+"""The announced series of an image: codes of names and labels, and the texts that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from varstore.index.index import Announced, Index
+from varstore.index.slots import NO_SLOT, Slots, SlotTable
+from varstore.store.frames import Frame, ImageError, encode_frame
+
+if TYPE_CHECKING:
+    from varstore.store.image import Import
+
+SERIES_A_PART = 65_536
+KINDS = ("values", "series")
+_CODES = "codes:"
+
+
+def series_frames(index: Index, table: SlotTable, slots: Slots) -> Iterator[bytes]:
+    """For up to 65,536 announced slots of `slots` a frame "values" for each label, then a frame "series"."""
+    for first in range(0, len(slots), SERIES_A_PART):
+        announced = index.export(slots[first : first + SERIES_A_PART])
+        if not len(announced.slots):
+            continue
+        for label, (_, values) in announced.labels.items():
+            yield encode_frame("values", {"label": label}, {"value": list(values)})
+        yield encode_frame(
+            "series",
+            {},
+            {
+                "slot": announced.slots.astype(np.uint32),
+                "fingerprint": table.fingerprint.take(announced.slots),
+                "type": announced.type,
+                "kind": announced.kind,
+                "version": announced.version,
+                "seen_s": announced.seen_s,
+                **{_CODES + label: codes for label, (codes, _) in announced.labels.items()},
+            },
+        )
+
+
+class Series:
+    """Takes these frames into an index. What is newer comes first: a series that is there is left as it is."""
+
+    def __init__(self, index: Index, table: SlotTable) -> None:
+        self._index, self._table = index, table
+        self._values: dict[str, list[str]] = {}
+
+    def take(self, frame: Frame, coming: Import) -> Slots:
+        """One frame; the slots whose series are known now. Rows of slots that another series has by now (of an older
+        file) are left out. ImageError if frames do not fit together."""
+        try:
+            if frame.kind == "values":
+                self._values[str(frame.meta["label"])] = [value or "" for value in frame.columns["value"]]
+                return np.zeros(0, np.int64)
+            values, self._values = self._values, {}
+            return self._series(frame, values, coming)
+        except (KeyError, TypeError, IndexError) as error:
+            raise ImageError(f"part {frame.kind} does not fit: {error!r}") from error
+
+    def _series(self, frame: Frame, values: dict[str, list[str]], coming: Import) -> Slots:
+        columns = frame.columns
+        here = coming.local_or_none(columns["slot"])
+        same = self._table.fingerprint.take(here, mode="wrap") == columns["fingerprint"]
+        keep = (here != NO_SLOT) & same
+        labels = {label: (_codes(columns[_CODES + label], keep, texts), texts) for label, texts in values.items()}
+        found: Slots = here[keep]
+        type_, kind, version, seen_s = (columns[name][keep] for name in ("type", "kind", "version", "seen_s"))
+        self._index.load(Announced(found, type_, kind, version, seen_s, labels))
+        return found
+
+
+def _codes(codes: npt.NDArray[Any], keep: npt.NDArray[np.bool_], texts: list[str]) -> npt.NDArray[np.int32]:
+    if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(texts):
+        raise ImageError("a label has a value that did not come")
+    kept: npt.NDArray[np.int32] = codes[keep].astype(np.int32)
+    return kept
