@@ -6,5 +6,5 @@ are), `stack` (a whole one), `state` and `locate` (places of a running one), `la
 `doctor`, `foreground` (the commands). Beside them `java`, `jars`, `ports`, `topics`, and the local mail: `smtp`,
 `mailbox`, `mail_view`.
 
-May import pipeline, query_dsl, varstore, artimon.model and artimon.runtime, never artimon.api. Order inside: the contract in
-pyproject.toml."""
+May import pipeline, query_dsl, varstore, artimon.model and artimon.runtime, never artimon.api. Order inside: the
+contract in pyproject.toml."""
