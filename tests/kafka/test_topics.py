@@ -128,7 +128,7 @@ def test_kafka_that_is_away_is_told_from_topics_that_are_wrong() -> None:
 def test_a_process_ends_with_a_message_and_a_code(kafka: str, zookeeper: str, prefix: str, process: str) -> None:
     program = f"""
 import threading
-from artimon import processes
+from artimon.cli import processes
 from pipeline.collector.collector import CollectorConfig, run_collector
 from varstore.server import ShardConfig, run_shard
 stop = threading.Event()

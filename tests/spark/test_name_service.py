@@ -23,7 +23,7 @@ SITE = {
 }
 PROGRAM = """
 import sys
-from artimon.model import files
+from artimon.runtime import files
 from artimon.rawtable import state as states
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.head import HeadReader
