@@ -67,6 +67,34 @@ def test_a_step_that_fails_fails_the_run(checkout: Path, broken: str) -> None:
     assert any(line.startswith(broken.partition("-")[0]) for line in called)
 
 
+FLAKY = """#!/bin/sh
+echo "pytest $*" >> "$CALLED"
+mkdir -p .pytest_cache/v/cache .pytest_cache/v/artimon
+echo 7 > .pytest_cache/v/artimon/seed
+case "$*" in *--last-failed*) exit "$ALONE" ;; esac
+printf '{\n' > .pytest_cache/v/cache/lastfailed
+for name in $FAILED; do printf '  "%s": true,\n' "$name" >> .pytest_cache/v/cache/lastfailed; done
+exit 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("failed", "alone", "code", "runs"), [("a.py::t", 0, 0, 2), ("a.py::t", 1, 1, 2), ("a b c d", 0, 1, 1)]
+)
+def test_few_failed_tests_run_again_alone_with_the_same_seed(
+    checkout: Path, failed: str, alone: int, code: int, runs: int
+) -> None:
+    """A test that passes alone is named as a defect; one that fails again, or many that fail, fail the run."""
+    (checkout / ".venv" / "bin" / "pytest").write_text(FLAKY)
+    env = {"PATH": os.environ["PATH"], "CALLED": str(checkout / "called"), "FAILED": failed, "ALONE": str(alone)}
+    env["BROKEN"] = ""
+    done = subprocess.run(["./scripts/test"], cwd=checkout, env=env, capture_output=True, timeout=60, check=False)
+    called = [line for line in (checkout / "called").read_text().splitlines() if line.startswith("pytest")]
+    assert (done.returncode, len(called)) == (code, runs)
+    assert called[1:] == ["pytest --seed 7 -m not slow --last-failed"] * (runs - 1)
+    assert (b"passed alone" in done.stderr and b"a.py::t" in done.stderr) == (code == 0)
+
+
 def test_the_fast_run_keeps_the_checks_and_leaves_out_what_needs_servers(checkout: Path) -> None:
     code, called = run(checkout, "./scripts/test", "--fast")
     assert code == 0
