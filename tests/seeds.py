@@ -82,6 +82,6 @@ def pytest_report_header(config: pytest.Config) -> str:
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the seed at the end too, since the beginning of a long log may be gone. Keep it for a second run."""
-    if config.cache is not None:
-        config.cache.set("artimon/seed", config.option.seed)
+    if (cache := getattr(config, "cache", None)) is not None:  # absent with -p no:cacheprovider
+        cache.set("artimon/seed", config.option.seed)
     terminalreporter.line(repeat_command(config))
