@@ -22,9 +22,13 @@ pytest_plugins = ["tests.seeds"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TEST_PORTS = 21000
-TOGETHER = (("page", "e2e"), ("spark", "history", "upgrade"), ("compaction", "series"))
-"""Folders whose tests go to one parallel worker, because they share what is expensive to start; those that take longest
-first. Files of other folders go wherever a worker is free."""
+TOGETHER = (
+    ("page", "e2e", "security/test_exposure.py"),
+    ("spark", "history", "upgrade"),
+    ("compaction", "series", "security/test_inputs.py"),
+)
+"""Folders and files whose tests go to one parallel worker, because they share what is expensive to start; the longest
+first. Other files go to a free worker, those with a `stack` test first: a long one never runs alone at the end."""
 LATE = frozenset({"address", "host_known"})
 """Fixtures that wait for the first whole minute of the stack: tests that need none of them run meanwhile."""
 LATE_TURN = 2
@@ -59,7 +63,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("shared") and not SHARED.is_dir():
             item.add_marker(missing)
-    items.sort(key=lambda item: (_group(item.nodeid)[0], _turn(item)))
+    groups = {item.nodeid: _group(item.nodeid) for item in items}
+    served = {groups[item.nodeid] for item in items if item.get_closest_marker("stack")}
+    items.sort(key=lambda item: (groups[item.nodeid][0], groups[item.nodeid] not in served, _turn(item)))
 
 
 def _turn(item: pytest.Item) -> int:
@@ -73,8 +79,8 @@ def _turn(item: pytest.Item) -> int:
 def _group(nodeid: str) -> tuple[int, str]:
     """What a parallel worker takes as a whole: all of a row of TOGETHER, or the file of the test; in this order."""
     file = nodeid.partition("::")[0]
-    folder = file.removeprefix("tests/").partition("/")[0]
-    row = next((row for row, folders in enumerate(TOGETHER) if folder in folders), len(TOGETHER))
+    names = {path := file.removeprefix("tests/"), path.partition("/")[0]}
+    row = next((row for row, together in enumerate(TOGETHER) if not names.isdisjoint(together)), len(TOGETHER))
     return row, file if row == len(TOGETHER) else ""
 
 
