@@ -14,7 +14,11 @@ from tests.alerts.worlds import World as Engine
 from tests.docs.queries import FENCE, queries_of, worlds_of
 from tests.docs.test_architecture import ROOT
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "alerts/rules").glob("*.yaml"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "alerts/rules").glob("*.yaml")),
+]
 SHOWN = {path: found for path in DOCUMENTS if (found := queries_of(path.read_text()))}
 NO_PARTNER = "have no partner"
 BARE = (
