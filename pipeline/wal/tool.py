@@ -1,4 +1,4 @@
-"""What a person asks a log folder: what is in it, is it whole, put it right, bring back what was set aside."""
+"""Operations of `artimon wal` on a log folder: inspect, verify, repair, and restore quarantined batches."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pipeline.wal.recovery import Recovery, look, segment_path, segments_in
 
 
 class NoLog(LogError):
-    """The folder is no log, or does not say enough to go on with it."""
+    """The folder is not a log, or has too little information to continue it."""
 
 
 @dataclass(slots=True)
 class SegmentReport:
-    """One file. `live`: batches and announcements in it that must still be kept."""
+    """Report on one file. `live`: batches and announcements in it that must still be kept."""
 
     number: int
     bytes: int
@@ -41,12 +41,12 @@ class SegmentReport:
 
 @dataclass(slots=True)
 class Report:
-    """A whole folder, as it was found. Nothing was changed."""
+    """Report on a whole folder as it was found. Nothing was changed."""
 
     folder: Path
     said: EpochFile | None
     used_by: str
-    """Who holds the folder now, "" if nobody does: then what is being written is no damage."""
+    """Process that holds the folder, "" if none. While it is held, an unfinished tail is not damage."""
     fsync_failed: bool
     segments: list[SegmentReport]
     batches: int
@@ -61,7 +61,7 @@ class Report:
 
     @property
     def trouble(self) -> list[str]:
-        """What the next start will cut or set aside, and what no start can mend."""
+        """Return the damage that the next start will cut or quarantine, and the damage that no start can repair."""
         found = [f"segment {n:016x} is missing" for n in self.missing]
         for one in self.segments:
             found += [f"segment {one.number:016x} byte {at}: {end - at} bytes are no records" for at, end in one.damage]
@@ -100,7 +100,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What `repair` did."""
+    """Result of `repair`."""
 
     found: Recovery
     new_epoch_because: str
@@ -118,8 +118,8 @@ class Repaired:
 
 
 def inspect(folder: Path, deep: bool = False) -> Report:
-    """Look at a folder, whether or not it is in use. `deep`: check the digest of each batch as well. Raises NoLog,
-    NewerFormat, OSError."""
+    """Report on a folder, in use or not. `deep`: check the digest of each batch as well. Raises NoLog, NewerFormat,
+    OSError."""
     if not folder.is_dir() or not (segments_in(folder) or read_epoch(folder)):
         raise NoLog(
             f"{folder} is no log: an agent's lies in `log` of its data folder, that of a flow in `flows/NAME/log`"
@@ -150,7 +150,7 @@ def inspect(folder: Path, deep: bool = False) -> Report:
 
 
 def holder(folder: Path) -> str:
-    """Who holds the folder, "" if nobody does. Nothing is changed."""
+    """Return the process that holds the folder, "" if none. Nothing is changed."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -165,8 +165,8 @@ def holder(folder: Path) -> str:
 
 
 def repair(folder: Path, again: Sequence[str] = (), now_ms: int = 0) -> Repaired:
-    """Do what the next start would do, and bring back what was set aside under these names (see `Aside.path`; "all").
-    What is cut is kept in `damaged/`. Raises LogLocked, NoLog, NewerFormat, OSError, LogFailed."""
+    """Do what the next start would do, and restore quarantined files of these names (see `Aside.path`; "all"). Cut
+    bytes are kept in `damaged/`. Raises LogLocked, NoLog, NewerFormat, OSError, LogFailed."""
     if not folder.is_dir() or not (segments_in(folder) or read_epoch(folder)):
         raise NoLog(f"{folder} is no log")
     agent, lanes, host = _identity(folder)
@@ -183,7 +183,7 @@ def repair(folder: Path, again: Sequence[str] = (), now_ms: int = 0) -> Repaired
 
 
 def _bring_back(core: LogCore, wanted: Iterable[aside.Aside], now_ms: int) -> list[tuple[Path, BatchHeader]]:
-    """Their batches stand in the log again, under their own identities. They were counted as accepted once already."""
+    """Append the batches to the log under their own identities. They are not counted again as accepted."""
     back: list[tuple[Path, BatchHeader]] = []
     audit = _audit(core, now_ms)
     for one in wanted:
@@ -200,7 +200,7 @@ def _bring_back(core: LogCore, wanted: Iterable[aside.Aside], now_ms: int) -> li
 
 
 def _audit(core: LogCore, now_ms: int) -> Audit | None:
-    """The agent's own count, brought up to what its log held."""
+    """Return the agent's own counts, brought up to the content of its log; None for the log of a flow."""
     folder = core.folder.parent / "accepted"
     if not folder.is_dir() or core.folder.name != "log":
         return None
@@ -215,7 +215,7 @@ def _entry(header: BatchHeader, data: bytes) -> Entry:
 
 
 def _identity(folder: Path) -> tuple[str, int, str]:
-    """Agent, lanes and host that the log was last used with."""
+    """Return agent, lanes and host of the last use of the log."""
     said = read_epoch(folder)
     if said is not None:
         return said.agent, said.lanes, said.host
