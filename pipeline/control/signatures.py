@@ -1,7 +1,7 @@
 """Signatures of pushed configuration and of commands: HMAC-SHA256 with a key that operators and agents hold in a file.
 
-The file has one key a line, `ID SECRET`; the first one signs, all of them verify. What is signed holds its scope,
-lineage and number (or its agent, id and deadline), so that nothing signed can be used again elsewhere or later.
+The file has one key a line, `ID SECRET`; the first one signs, all of them verify. The signed content includes its
+scope, lineage and number (or its agent, id and deadline), so that it cannot be reused elsewhere or later.
 """
 
 from __future__ import annotations

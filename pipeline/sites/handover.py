@@ -214,7 +214,7 @@ class TopicHandover:
         with self._lock:
             for record in records:
                 message = Message(record.partition, record.offset)
-                # a partition to seek back in is read from there first, and nothing beyond that
+                # until the consumer has sought back in a partition, its records are ignored
                 if record.partition not in self._back and self.handing.read(message):
                     batch.append((message, record.value or b""))
         self._send(batch, stop)

@@ -216,8 +216,7 @@ class Links:
         return {**joined, "sites": sites, "site_lanes": lanes, "moved_batches": moved, "released_batches": released}
 
     def release(self, lane: int) -> str:
-        """Release batches of lanes of this number that wait at unreachable sites, for an operator. Returns a
-        description."""
+        """Release batches of lanes of this number that wait at unreachable sites. Returns a text for the operator."""
         up = self._reachable()
         with self.cond:
             before = self.placing.released

@@ -1,5 +1,5 @@
-"""Persistent state of an agent's lanes and sites: it prevents that after a crash a batch goes to a second site. Pure;
-`save` and `load` at the end touch the disk.
+"""Persistent state of an agent's lanes and sites: it keeps a batch from a second site after a crash. Pure; `save` and
+`load` at the end touch the disk.
 
 Each lane has spans, [first sequence, site]: sequences from there on belong to that site; and `below`: from there on no
 sequence of the last span was ever handed to a call. `below` is on disk above a sequence before that is handed over.

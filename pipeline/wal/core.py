@@ -116,7 +116,7 @@ class LogCore:
         """Reason why the log accepts nothing until a restart; "" while it works."""
         self.fsyncs = 0
         self.before_delete: Callable[[], None] | None = None
-        """Called by the writer before it deletes segments, to save elsewhere what is still needed of them."""
+        """Called by the writer before it deletes segments, to save elsewhere their content that is still needed."""
         ensure_folder(self._files, folder)
         self._lock_file = self._files.lock(folder)
         try:

@@ -89,7 +89,7 @@ class Segments:
         return at
 
     def cut_back(self) -> None:
-        """Truncate to the last synced byte what a failed write may have left behind it."""
+        """Truncate to the last synced byte, which removes the remains of a failed write."""
         number = self._active()
         descriptor = self._descriptors[number]
         self._files.truncate(descriptor, self.synced)
