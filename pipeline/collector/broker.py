@@ -169,14 +169,14 @@ class Broker:
             request = DescribeLogDirsRequest(topics=[_every_partition(one) for one in topics])
             answers = manager.run(_ask_all, manager, request, info.nodes, _BOOTSTRAP_S * 1000)
         except (BrokerError, KafkaError, OSError, RuntimeError) as error:
-            raise QuotaError(f"Kafka at {self._bootstrap} does not say its size: {error}") from error
+            raise QuotaError(f"Kafka at {self._bootstrap} does not report its size: {error}") from error
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         good = [answer for answer in answers if not isinstance(answer, BaseException)]
         errors += [for_code(answer.error_code)() for answer in good if getattr(answer, "error_code", 0)]
         sizes = with_older(sizes_of(good, info.name), [sizes_of(good, one) for one in topics if one != info.name])
         if not sizes.partitions:
             why = errors[0] if errors else "no broker holds any of it"
-            raise QuotaError(f"Kafka at {self._bootstrap} does not say the size of {name}: {why!r}")
+            raise QuotaError(f"Kafka at {self._bootstrap} does not report the size of {name}: {why!r}")
         return sizes
 
     def close(self) -> None:
@@ -219,7 +219,7 @@ class Broker:
         topic = next((described[one] for one in reversed(names) if one in described and _exists(described[one])), None)
         if topic is None:
             error = for_code(described[names[0]].error_code).__name__ if names[0] in described else "not described"
-            raise BrokerError(f"topic {names[0]}: {error}: was it made? See `artimon topics check`")
+            raise BrokerError(f"topic {names[0]}: {error}: does it exist? See `artimon topics check`")
         if topic.error_code:
             raise BrokerError(f"topic {topic.name}: {for_code(topic.error_code).__name__}")
         self._newest[name] = generation_number(name, topic.name)
@@ -255,7 +255,7 @@ class Broker:
         for index, message in enumerate(messages):
             info = self.topic(message.topic)
             if message.topic_id not in ("", info.topic_id):
-                results[index] = f"kafka: {info.name} took the place of the topic that {message.topic} was"
+                results[index] = f"kafka: topic {message.topic} was replaced by another one, now {info.name}"
                 continue
             at = (message.topic, message.partition)
             size = len(message.value) + len(message.key or b"") + _OVERHEAD
@@ -330,7 +330,7 @@ class Broker:
         for chunk in written:
             name, partition = chunk.name, chunk.partition
             if not is_same_leader(chunk.info, now[name], partition):
-                _fail(chunk, results, f"kafka: {name}/{partition}: its leader changed meanwhile")
+                _fail(chunk, results, f"kafka: {name}/{partition}: its leader changed during the write")
 
     def _refresh(self, name: str) -> TopicInfo:
         """Describe the topic anew."""

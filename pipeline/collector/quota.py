@@ -132,7 +132,7 @@ class Quota:
             if not self.limit or not self._stale():
                 return ""
             age = self._clock.monotonic() - min(asked for _, asked in self._sizes.values())
-            return f"Kafka's size is not known for {age:.0f} s, own bytes count double: {self._failure or 'no answer'}"
+            return f"Kafka's size is unknown for {age:.0f} s, own bytes count double: {self._failure or 'no answer'}"
 
     @property
     def failure(self) -> str:

@@ -82,7 +82,7 @@ class Service:
         if self.registration.conflict:
             problem = "another collector is registered under this id"
         elif not self.registration.registered:
-            problem = "not registered in ZooKeeper: agents that start now do not find us"
+            problem = "not registered in ZooKeeper: agents that start now do not find it"
         self.health.write(
             state,
             problem,

@@ -88,7 +88,7 @@ class Control(Watcher):
         if is_believed(self._client, path):
             return True
         self._foreign = (
-            f"acks in {path} are not believed, since others may write them: set ARTIMON_ZOOKEEPER_AUTH for Spark and "
+            f"acks in {path} are not trusted, since others may write them: set ARTIMON_ZOOKEEPER_AUTH for Spark and "
             "run `artimon config secure`"
         )
         return False

@@ -72,7 +72,7 @@ class Command:
             signature = found.get("signature")
             return cls(checked_id(id), str(found["name"]), arguments, *times, order, signature)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CommandError(f"{data[:200]!r} is no command: {error!r}") from None
+            raise CommandError(f"{data[:200]!r} is not a command: {error!r}") from None
 
 
 def checked_id(id: str) -> str:
@@ -104,7 +104,7 @@ class Answer:
             found = read_table(data)
             return cls(str(found["state"]), str(found["text"]), int(found["time_ms"]))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"{data[:200]!r} is no answer: {error!r}") from None
+            raise ValueError(f"{data[:200]!r} is not an answer: {error!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,9 @@ def next_command(book: Book, heard: Iterable[Command]) -> Command | None:
 def refusal(command: Command, now_ms: int) -> Answer | None:
     """Return the answer that refuses an unknown or expired command; None if it may begin."""
     if command.name not in NAMES:
-        return Answer("refused", f"unknown command {command.name!r}: there are {', '.join(NAMES)}", now_ms)
+        return Answer("refused", f"unknown command {command.name!r}: use one of {', '.join(NAMES)}", now_ms)
     if now_ms >= command.deadline_ms:
-        return Answer("expired", f"heard {now_ms - command.deadline_ms} ms after its deadline; not begun", now_ms)
+        return Answer("expired", f"read {now_ms - command.deadline_ms} ms after its deadline; not begun", now_ms)
     return None
 
 

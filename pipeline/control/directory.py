@@ -85,7 +85,7 @@ class Followed:
 
     @property
     def problem(self) -> str:
-        return "" if self.found() else f"nobody is known in {path_of(self._group)}"
+        return "" if self.found() else f"no member is known in {path_of(self._group)}"
 
     def found(self) -> Mapping[str, Endpoint]:
         """Return the last known members, by name."""

@@ -78,9 +78,9 @@ def canonical(found: Mapping[str, Any]) -> str:
     try:
         text = json.dumps(found, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"the configuration holds a value that is no text, number, list or table: {error}") from None
+        raise ConfigError(f"the configuration has a value other than text, number, list or table: {error}") from None
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise ConfigError(f"the configuration is longer than {MAX_BYTES // 1024} KiB: take fewer flows")
+        raise ConfigError(f"the configuration is longer than {MAX_BYTES // 1024} KiB: use fewer flows")
     return text
 
 

@@ -40,6 +40,6 @@ class LocalFile:
         try:
             found = read_text(data.decode(), str(self._path))
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{self._path} is no UTF-8: {error}") from None
+            raise ConfigError(f"{self._path} is not UTF-8: {error}") from None
         parse(found)
         return Layer(Stamp("file", "file", 0), canonical(found))

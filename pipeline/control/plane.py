@@ -347,5 +347,5 @@ class Plane(Watcher):
         try:
             self._file.save(fresh)
         except OSError as error:
-            raise PlaneError(f"cannot be kept on the disk ({error}): nothing is changed until it can") from error
+            raise PlaneError(f"the state cannot be saved ({error}): nothing is changed until it can") from error
         self._state, self._book = fresh.state, fresh.book

@@ -135,7 +135,7 @@ class Runtime:
     def release(self, arguments: Mapping[str, str]) -> str:
         """Release a lane, see `on_release`. Raises CommandError."""
         if self._releaser is None:
-            raise CommandError("this agent's lanes are bound to no cluster")
+            raise CommandError("this agent's lanes are not bound to a cluster")
         return self._releaser(arguments)
 
     def report(self) -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ class ShardDirectory:
             if not self._known:
                 raise ShardsUnknown(f"ZooKeeper does not name the shards: {error!r}") from error
         if not self._known:
-            raise ShardsUnknown(f"no shard is alive: nothing under {SHARDS_PATH}")
+            raise ShardsUnknown(f"no shard is alive: {SHARDS_PATH} has no nodes")
         return dict(self._known)
 
     def _read(self) -> dict[str, Shard]:

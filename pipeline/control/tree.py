@@ -127,7 +127,7 @@ class Tree:
         data, stat = self.get(path)
         lineage, newest = _pointer(data, scope)
         if expected is not None and newest != expected:
-            raise PlaneError(f"{scope} is at version {newest}, not {expected}: look at what changed and push again")
+            raise PlaneError(f"{scope} is at version {newest}, not {expected}: check the changes and push again")
         stamp = Stamp(scope, lineage, max(newest, *self._numbers(path), 0) + 1)
         content = {"document": document, "made_ms": now_ms, "by": by, "note": note, "source": source}
         if sign is not None:
@@ -137,7 +137,7 @@ class Tree:
         step.set_data(path, json.dumps({"lineage": lineage, "number": stamp.number}).encode(), version=stat.version)
         results = step.commit_async().get(timeout=CALL_S)
         if any(isinstance(result, Exception) for result in results):
-            raise PlaneError(f"somebody else pushed a version of {scope} at the same time: look at it and push again")
+            raise PlaneError(f"another version of {scope} was pushed at the same time: check it and push again")
         self._prune(path, stamp.number)
         return stamp
 
@@ -193,7 +193,7 @@ class Tree:
         """Send a command to an agent; idempotent by id. Raises PlaneError if too many wait."""
         folder = f"{COMMANDS}/{checked_name(agent, 'agent')}"
         if len(self.children(folder)) >= MAX_WAITING:
-            raise PlaneError(f"{MAX_WAITING} commands to {agent} lie in ZooKeeper: is it alive? see `artimon agents`")
+            raise PlaneError(f"{MAX_WAITING} commands to {agent} wait in ZooKeeper: is it alive? See `artimon agents`")
         try:
             path = f"{folder}/{checked_id(command.id)}"
             self.client.create_async(path, command.to_json(), makepath=True).get(timeout=CALL_S)
@@ -276,7 +276,7 @@ def _version(stamp: Stamp, data: bytes) -> Version:
         found = read_table(data)
         document, source = found["document"], found["source"]
         if not isinstance(document, dict):
-            raise TypeError("its document is no table")
+            raise TypeError("its document is not a table")
         number = None if source is None else int(source)
         told = int(found["made_ms"]), str(found["by"]), str(found["note"])
         return Version(stamp, document, *told, number, found.get("signature"))

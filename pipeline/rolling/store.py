@@ -97,7 +97,7 @@ def open_store(uri: str) -> Store:
         return HdfsStore(uri)
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
         return LocalStore(Path(parts.path))
-    raise ValueError(f"{uri!r} is no folder for batches: write hdfs://HOST:PORT/folder or file:///folder")
+    raise ValueError(f"{uri!r} is not a folder for batches: write hdfs://HOST:PORT/folder or file:///folder")
 
 
 class _Calls:
@@ -161,7 +161,7 @@ class HdfsStore:
         self._run(f"deleting {path}", lambda: self._client().delete(self._at(path)))
 
     def length(self, path: str) -> int:
-        found = self._run(f"looking at {path}", lambda: self._client().get_file_info(self._at(path)))
+        found = self._run(f"reading the length of {path}", lambda: self._client().get_file_info(self._at(path)))
         return int(found.length)
 
     def read(self, path: str) -> bytes:
@@ -238,7 +238,7 @@ class LocalStore:
         try:
             ensure_folder(SYSTEM_FILES, target.parent)
             if target.exists():
-                raise StoreError(f"{target} is there already")
+                raise StoreError(f"{target} exists already")
             (self.root / path).rename(target)
             for folder in (target.parent, (self.root / path).parent):
                 SYSTEM_FILES.fsync_folder(folder)
@@ -255,7 +255,7 @@ class LocalStore:
         try:
             return (self.root / path).stat().st_size
         except OSError as error:
-            raise StoreError(f"looking at {path} in {self.uri}: {error}") from error
+            raise StoreError(f"reading the length of {path} in {self.uri}: {error}") from error
 
     def read(self, path: str) -> bytes:
         try:

@@ -89,7 +89,7 @@ class OffsetsNode:
         except NoNodeError:
             return {}, -1
         if not is_believed(self._client, self.path):
-            raise ValueError(f"{self.path}: others may write it: run `artimon config secure` in that site")
+            raise ValueError(f"{self.path}: others may write it: run `artimon config secure` at that site")
         try:
             return {int(p): int(at) for p, at in read_table(data)["offsets"].items()}, stat.version
         except (KeyError, TypeError, AttributeError) as error:

@@ -224,7 +224,7 @@ class Links:
             count = self.placing.released - before
             self.cond.notify_all()
         if not moves:
-            return f"lane {lane} has nothing at a site that cannot be reached: nothing was released"
+            return f"lane {lane} has no batches at an unreachable site: nothing was released"
         log.warning("lane %d released by an operator: %s", lane, moves)
         return "; ".join(f"lane {m.lane}: from {m.site} to {m.to}" for m in moves) + f"; {count} batches had been sent"
 
@@ -258,9 +258,7 @@ class Links:
                     if moves:
                         self.cond.notify_all()
                 for move in moves:
-                    log.warning(
-                        "lane %s: what was never sent goes to site %s instead of %s", move.lane, move.to, move.site
-                    )
+                    log.warning("lane %s: unsent batches go to site %s instead of %s", move.lane, move.to, move.site)
             except Exception:  # lanes that never move again would fill the disk
                 log.exception("sites")
 
@@ -308,5 +306,5 @@ def parse_sites(texts: Sequence[str]) -> tuple[Site, ...]:
             raise ValueError(f"site {text!r}: write NAME=ZOOKEEPER, such as paris=10.0.0.1:2181")
         sites.append(Site(name, zookeeper))
     if len({site.name for site in sites}) != len(sites):
-        raise ValueError("sites: each needs a name of its own")
+        raise ValueError("sites: give each its own name")
     return tuple(sites)

@@ -79,7 +79,7 @@ class Record:
                 lanes[LaneId.parse(text)] = LaneRecord(spans, int(one["below"]))
             return cls(lanes)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no record of sites: {error!r}") from error
+            raise ValueError(f"not a record of sites: {error!r}") from error
 
 
 def load(folder: Path, files: Files | None = None) -> Record:
@@ -91,7 +91,7 @@ def load(folder: Path, files: Files | None = None) -> Record:
         return Record(missing=True)
     except ValueError as error:
         raise RecordError(
-            f"{path}: {error}: put it back from a copy, or delete it: then all that waits stays with the first site"
+            f"{path}: {error}: restore it from a copy, or delete it: then all waiting batches stay with the first site"
         ) from error
 
 

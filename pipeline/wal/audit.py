@@ -100,7 +100,7 @@ class Audit:
         self._owed += f"{text}#,{self.position[0]},{self.position[1]}\n".encode()
         if len(self._owed) > MOST_OWED:
             log.error(
-                "audit: %d bytes could not be written for too long; their samples are not counted", len(self._owed)
+                "audit: dropped %d bytes that the disk did not take; their samples are not counted", len(self._owed)
             )
             self._owed = b""
             return

@@ -224,9 +224,9 @@ class LogCore:
             _refuse_all(groups, error)
         except OSError as error:
             log.error("log %s: %s", self.folder, error)
-            _refuse_all(groups, SinkRefused(f"the disk of {self.folder} refuses: {error}"))
+            _refuse_all(groups, SinkRefused(f"the disk of {self.folder} refuses writes: {error}"))
             self._make_room()
-        _refuse_all(groups, SinkRefused(f"the log takes nothing more: {self.problem}"))
+        _refuse_all(groups, SinkRefused(f"the log accepts nothing until a restart: {self.problem}"))
 
     def tidy(self) -> None:
         """Delete segments that are no longer needed."""
@@ -238,7 +238,7 @@ class LogCore:
         try:
             self.tidy()
         except OSError as error:
-            log.error("log %s: nothing can be deleted: %s", self.folder, error)
+            log.error("log %s: cannot delete segments: %s", self.folder, error)
 
     def sync(self) -> None:
         """Make durable the notes written since the last batch."""
@@ -337,8 +337,8 @@ class LogCore:
         reasons = [
             epochs.why_new(self.folder, said, self._agent, self._host, self._lanes, self._files),
             found.trouble(),
-            "an fsync had failed" if failed else "",
-            "no segment is left to say which numbers were given" if new and said is not None else "",
+            "an earlier fsync failed" if failed else "",
+            "no segment is left that records the sequences given away" if new and said is not None else "",
         ]
         self.new_epoch_because = "; ".join(reason for reason in reasons if reason)
         if said is None and new:  # a new log: no sequence was given away before
@@ -365,18 +365,18 @@ class LogCore:
 
     def _refuse(self, size: int, beyond_quota: bool) -> None:
         if self.problem:
-            raise SinkRefused(f"the log takes nothing more: {self.problem}")
+            raise SinkRefused(f"the log accepts nothing until a restart: {self.problem}")
         if not self.has_room(size):
             raise SinkRefused(f"the disk is too slow: {self._waiting_bytes} bytes wait in memory")
         if self.used_bytes + size > self.quota_bytes and not beyond_quota:
             raise QuotaFull(
-                f"quota: the log {self.folder} holds {self.used_bytes} of {self.quota_bytes} bytes, not acked; "
-                "see `artimon status` for what does not take them, or raise the quota"
+                f"quota: the log {self.folder} holds {self.used_bytes} of {self.quota_bytes} bytes without ack; "
+                "see `artimon status` for the receiver that does not take them, or raise the quota"
             )
         if self.live >= MAX_BATCHES and not beyond_quota:
             raise QuotaFull(
-                f"quota: the log {self.folder} holds {self.live} batches, not acked; {MAX_BATCHES} are the most, "
-                "whatever their size: see `artimon status` for what does not take them"
+                f"quota: the log {self.folder} holds {self.live} batches without ack, at most {MAX_BATCHES} "
+                "of any size: see `artimon status` for the receiver that does not take them"
             )
 
     def _fitting(self, groups: list[Ticket]) -> tuple[int, int]:
@@ -468,7 +468,7 @@ class LogCore:
         try:
             epochs.note_failure(self._files, self.folder, epochs.Failure(segment, self._segments.synced))
         except OSError as second:
-            log.error("log: could not leave word of the failure: %s", second)
+            log.error("log: cannot record the failed fsync: %s", second)
         raise LogFailed(self.problem) from error
 
 

@@ -40,7 +40,7 @@ class LogLocked(LogError):
     def __str__(self) -> str:
         return (
             f"the log {self.folder} is in use by {self.holder}: stop that process, "
-            "or give this agent a data folder of its own"
+            "or give this agent its own data folder"
         )
 
 

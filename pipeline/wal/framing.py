@@ -137,7 +137,7 @@ def check_version(data: Buffer, segment: int) -> None:
 def encode_record(segment: int, type: RecordType, payload: bytes) -> bytes:
     """Return the bytes of a record. Raises ValueError if the payload exceeds 1 MiB."""
     if len(payload) > MAX_PAYLOAD:
-        raise ValueError(f"a record of {len(payload)} bytes: at most {MAX_PAYLOAD}")
+        raise ValueError(f"a record of {len(payload)} bytes is too large: at most {MAX_PAYLOAD}")
     crc = crc32c(payload, crc32c(_SALT.pack(segment, type, len(payload))))
     return _RECORD.pack(MARK, type, 0, 0, len(payload), crc) + payload
 

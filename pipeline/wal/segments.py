@@ -24,8 +24,8 @@ class CorruptRecord(LogError):
 
     def __str__(self) -> str:
         return (
-            f"the record at byte {self.place.offset} of {self.path} no longer fits its checksum: check the disk; "
-            "a restart sets it aside and goes on with what is intact"
+            f"the record at byte {self.place.offset} of {self.path} does not match its checksum: check the disk; "
+            "a restart sets it aside and continues with the intact records"
         )
 
 

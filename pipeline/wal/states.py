@@ -83,7 +83,7 @@ def move(batch: Standing, seen: State, event: Event) -> bool:
     quicker or the table keeps the state. Raises UnexpectedMove."""
     after = TABLE.get((seen, event))
     if after is None:
-        raise UnexpectedMove(f"a batch that is {seen.value} cannot meet with {event.value}")
+        raise UnexpectedMove(f"event {event.value} is invalid for a batch in state {seen.value}")
     if batch.state is not seen or after is seen:
         return False
     batch.state = after

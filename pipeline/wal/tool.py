@@ -64,13 +64,13 @@ class Report:
         """Return the damage that the next start will cut or quarantine, and the damage that no start can repair."""
         found = [f"segment {n:016x} is missing" for n in self.missing]
         for one in self.segments:
-            found += [f"segment {one.number:016x} byte {at}: {end - at} bytes are no records" for at, end in one.damage]
+            found += [f"segment {one.number:016x} byte {at}: {end - at} damaged bytes" for at, end in one.damage]
             if one.tail_bytes and not (self.used_by and one is self.segments[-1]):
-                found.append(f"segment {one.number:016x}: {one.tail_bytes} bytes behind the last whole record")
+                found.append(f"segment {one.number:016x}: {one.tail_bytes} bytes after the last whole record")
             if one.bad_digests:
-                found.append(f"segment {one.number:016x}: {one.bad_digests} batches do not fit their digest")
+                found.append(f"segment {one.number:016x}: {one.bad_digests} batches do not match their digest")
         if self.fsync_failed:
-            found.append("an fsync failed: what was being written then was never accepted and will be cut")
+            found.append("an fsync failed: the bytes that it covered were never accepted and will be cut")
         if self.said is None and self.segments:
             found.append("the file `epoch` is missing or unreadable: a new epoch will begin")
         return found
@@ -121,9 +121,7 @@ def inspect(folder: Path, deep: bool = False) -> Report:
     """Report on a folder, in use or not. `deep`: check the digest of each batch as well. Raises NoLog, NewerFormat,
     OSError."""
     if not folder.is_dir() or not (segments_in(folder) or read_epoch(folder)):
-        raise NoLog(
-            f"{folder} is no log: an agent's lies in `log` of its data folder, that of a flow in `flows/NAME/log`"
-        )
+        raise NoLog(f"{folder} is not a log: give `log` in the data folder of an agent, for a flow `flows/NAME/log`")
     used_by = holder(folder)
     failure = read_failure(folder)
     found = look(folder, failure)
@@ -168,14 +166,14 @@ def repair(folder: Path, again: Sequence[str] = (), now_ms: int = 0) -> Repaired
     """Do what the next start would do, and restore quarantined files of these names (see `Aside.path`; "all"). Cut
     bytes are kept in `damaged/`. Raises LogLocked, NoLog, NewerFormat, OSError, LogFailed."""
     if not folder.is_dir() or not (segments_in(folder) or read_epoch(folder)):
-        raise NoLog(f"{folder} is no log")
+        raise NoLog(f"{folder} is not a log")
     agent, lanes, host = _identity(folder)
     core = LogCore(folder, agent, lanes, host=host, quota_bytes=2**62)
     try:
         wanted = [one for one in aside.everything(folder) if "all" in again or one.path.name in again]
         unknown = set(again) - {"all"} - {one.path.name for one in wanted}
         if unknown:
-            raise NoLog(f"nothing of this name is set aside: {', '.join(sorted(unknown))}; see `artimon wal inspect`")
+            raise NoLog(f"no such file is set aside: {', '.join(sorted(unknown))}; see `artimon wal inspect`")
         back = _bring_back(core, [one for one in wanted if one.batches], now_ms)
         return Repaired(core.recovered, core.new_epoch_because, back)
     finally:
@@ -225,7 +223,7 @@ def _identity(folder: Path) -> tuple[str, int, str]:
         found = look(folder).batches
         if header is not None and found:
             return found[-1][0].id.agent, len(header.next_sequences), this_host()
-    raise NoLog(f"{folder}: neither its file `epoch` nor a batch says whose log it is: start its agent instead")
+    raise NoLog(f"{folder}: neither the file `epoch` nor a batch names the agent of this log: start the agent instead")
 
 
 def _segment(folder: Path, number: int, live: int, deep: bool) -> SegmentReport:

@@ -63,7 +63,7 @@ def decode_head(data: bytes) -> Head | None:
         return None
     magic, version, _, length, base = _FIXED.unpack_from(data)
     if magic != MAGIC:
-        raise ContainerError(f"begins with {magic!r}: no file of batches")
+        raise ContainerError(f"begins with {magic!r}: not a file of batches")
     if version != VERSION:
         raise ContainerError(f"has format version {version}, this program reads version {VERSION}")
     end = _FIXED.size + length + _CRC.size

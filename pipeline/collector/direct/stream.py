@@ -165,7 +165,7 @@ class Stream:
     def _refuse(self, size: int) -> str:
         """Under `_cond`."""
         if self._stopping:
-            return "store: the collector ends"
+            return "store: the collector is stopping"
         if self.problem and self._clock.monotonic() < self._again_at:
             return f"store: {self.problem}"
         why = self._core.refuse(framed_bytes(size))
@@ -333,7 +333,7 @@ class Stream:
             writing.close()
             final = final_path(Final(self.name, file.base, file.end), handle.opened_ms)
             if self._ended:
-                raise StoreError("the stream was given up meanwhile")
+                raise StoreError("the stream was closed meanwhile")
             writing.finish(final)
         except StoreError as error:
             self._failed(handle, error)
@@ -345,7 +345,7 @@ class Stream:
         self._changed()
 
     def _failed(self, handle: _Handle, error: Exception) -> None:
-        log.error("stream %s, file at %d: %s: its batches are sent again", self.name, handle.file.base, error)
+        log.error("stream %s, file at %d: %s: agents send its batches again", self.name, handle.file.base, error)
         with self._cond:
             self._trouble(str(error))
             self._fail(handle, str(error))
