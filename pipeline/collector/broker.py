@@ -1,9 +1,8 @@
-"""Writes messages to Kafka, one produce request a node and round, and says at which offset each stands.
+"""Kafka client of the collector: writes messages with one produce request a node and round, and returns their offsets.
 
-This goes below kafka-python's producer on purpose. The producer names topics by name, so what it wrote may stand in a
-topic that was deleted and made again meanwhile, and an ack for the old one would lose data; a produce request of
-version 13 names the topic id, and the broker refuses any other. Nor does the producer stop retrying when its caller
-gave up.
+It uses the level below kafka-python's producer on purpose. The producer addresses topics by name, so a write may reach
+a topic that was deleted and created again, and an ack for the old one would lose data. A produce request of version 13
+names the topic id, and the broker refuses any other. Also, the producer goes on retrying after its caller gave up.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ _ALL_REPLICAS = -1
 
 
 class Message(NamedTuple):
-    """What goes to which partition."""
+    """Message and its target partition."""
 
     topic: str
     partition: int
     value: bytes
     key: bytes | None = None
     topic_id: str = ""
-    """The topic whose partitions were counted for `partition`; "": any of that name. In another one the lane may belong
-    to another partition."""
+    """Id of the topic whose partitions were counted for `partition`; "": any topic of that name. In another one the
+    lane may belong to another partition."""
 
 
 class BrokerError(RuntimeError):
-    """Kafka cannot be asked now, or does not have the topic. The text says which and what to do."""
+    """Kafka is unreachable or lacks the topic. The text names it and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +65,28 @@ class TopicInfo:
     name: str
     uuid: uuid.UUID
     leaders: dict[int, int]
-    """Node by partition; -1 where there is none."""
+    """Leader node by partition; -1 where there is none."""
     read_at: float
     nodes: tuple[int, ...] = ()
-    """All of the cluster."""
+    """All nodes of the cluster."""
     epochs: Mapping[int, int] = field(default_factory=dict)
     """Leader epoch by partition."""
     counted: int = 0
-    """Partitions that lanes are spread over, where the topic was altered to have more since; 0: all."""
+    """Partitions that lanes are spread over, if the topic was given more later; 0: all."""
 
     @property
     def partitions(self) -> int:
-        """The modulus of lanes."""
+        """Modulus for lanes."""
         return self.counted or len(self.leaders)
 
     @property
     def topic_id(self) -> str:
-        """As Kafka prints it."""
+        """Topic id in the printed form of Kafka."""
         return printed_id(self.uuid)
 
 
 class Writes(Protocol):
-    """What a collector needs of what it writes to: Kafka, or files of its own (`direct.stream_broker`)."""
+    """Target of a collector's writes: Kafka, or files of its own (`direct.stream_broker`)."""
 
     def topic(self, name: str) -> TopicInfo: ...
 
@@ -96,7 +95,7 @@ class Writes(Protocol):
 
 @dataclass(slots=True)
 class _Chunk:
-    """A record batch on its way, and which messages it holds. `name`: as the messages say."""
+    """Record batch in flight and the indices of its messages. `name`: topic name used by the messages."""
 
     name: str
     info: TopicInfo
@@ -106,7 +105,7 @@ class _Chunk:
 
 
 class Broker:
-    """A connection to one Kafka cluster. Thread-safe: many callers at once share it.
+    """Connection to one Kafka cluster. Thread-safe: concurrent callers share it.
 
     A name stands for the newest generation of the topic (artimon/model/topic_spec.py). Invariant: a process never goes
     back to an older one.
@@ -114,7 +113,7 @@ class Broker:
     Locks: `_lock` guards the client and the topics; nothing is sent under it but metadata requests."""
 
     def __init__(self, bootstrap: str, clock: Clock = SYSTEM_CLOCK, pins: Pins | None = None) -> None:
-        """`pins`: what the raw table says of a topic's partitions."""
+        """`pins`: numbers of partitions recorded by the raw table."""
         self._bootstrap, self._clock = bootstrap, clock
         self._lock = threading.Lock()
         self._client: Any = None
@@ -125,11 +124,11 @@ class Broker:
 
     @property
     def problem(self) -> str:
-        """Topics that were altered; "" if none was."""
+        """Topics whose number of partitions was altered; "" if there are none."""
         return self._counts.problem
 
     def topic(self, name: str) -> TopicInfo:
-        """The newest generation of the topic, as described at most a minute ago. Raises BrokerError."""
+        """Return the newest generation of the topic, described at most a minute ago. Raises BrokerError."""
         with self._lock:
             info = self._topics.get(name)
             if info is not None and self._clock.monotonic() - info.read_at < _METADATA_AGE_S:
@@ -138,7 +137,7 @@ class Broker:
             return info
 
     def generations(self, name: str) -> list[TopicInfo]:
-        """All generations of the topic that exist, oldest first. Raises BrokerError."""
+        """Return all existing generations of the topic, oldest first. Raises BrokerError."""
         newest = self.topic(name)
         with self._lock:
             answer = self._ask_metadata(until_generation(name, newest.name))
@@ -146,8 +145,8 @@ class Broker:
         return [self._info(answer, found[one]) for one in until_generation(name, newest.name) if one in found]
 
     def write(self, messages: Sequence[Message], deadline_s: float = DEADLINE_S) -> list[Position | str]:
-        """One result a message, in order: where it stands once all in-sync replicas have it, or why it may not stand
-        anywhere. Returns within about `deadline_s`."""
+        """Return one result a message, in order: its position once all in-sync replicas have it, or the reason why it
+        may not be stored. Returns within about `deadline_s`."""
         results: list[Position | str] = ["kafka: not tried"] * len(messages)
         until = self._clock.monotonic() + deadline_s
         try:
@@ -160,8 +159,8 @@ class Broker:
         return results
 
     def log_sizes(self, name: str) -> LogSizes:
-        """Sizes of the topic, with what its older generations still hold, on the brokers that answer within some
-        seconds. Raises QuotaError."""
+        """Return the sizes of the topic and of its older generations, from the brokers that answer within some seconds.
+        Raises QuotaError."""
         try:
             info = self.topic(name)
             with self._lock:
@@ -170,18 +169,18 @@ class Broker:
             request = DescribeLogDirsRequest(topics=[_every_partition(one) for one in topics])
             answers = manager.run(_ask_all, manager, request, info.nodes, _BOOTSTRAP_S * 1000)
         except (BrokerError, KafkaError, OSError, RuntimeError) as error:
-            raise QuotaError(f"Kafka at {self._bootstrap} does not say its size: {error}") from error
+            raise QuotaError(f"Kafka at {self._bootstrap} does not report its size: {error}") from error
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         good = [answer for answer in answers if not isinstance(answer, BaseException)]
         errors += [for_code(answer.error_code)() for answer in good if getattr(answer, "error_code", 0)]
         sizes = with_older(sizes_of(good, info.name), [sizes_of(good, one) for one in topics if one != info.name])
         if not sizes.partitions:
             why = errors[0] if errors else "no broker holds any of it"
-            raise QuotaError(f"Kafka at {self._bootstrap} does not say the size of {name}: {why!r}")
+            raise QuotaError(f"Kafka at {self._bootstrap} does not report the size of {name}: {why!r}")
         return sizes
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         with self._lock:
             client, self._client = self._client, None
             self._topics.clear()
@@ -190,7 +189,7 @@ class Broker:
             client._manager._net.stop(timeout_ms=1000)
 
     def _manager(self) -> Any:
-        """Under `_lock`: the connected client's manager."""
+        """Return the manager of the connected client. Under `_lock`."""
         if self._client is None:
             client = KafkaNetClient(
                 bootstrap_servers=self._bootstrap,
@@ -212,7 +211,7 @@ class Broker:
         return self._client._manager
 
     def _describe(self, name: str) -> TopicInfo:
-        """Under `_lock`: the newest generation."""
+        """Describe the newest generation. Under `_lock`."""
         known = self._newest.get(name, 0)
         names = [generation(name, number) for number in (known, known + 1)] if known else generations(name)
         answer = self._ask_metadata(names)
@@ -220,7 +219,7 @@ class Broker:
         topic = next((described[one] for one in reversed(names) if one in described and _exists(described[one])), None)
         if topic is None:
             error = for_code(described[names[0]].error_code).__name__ if names[0] in described else "not described"
-            raise BrokerError(f"topic {names[0]}: {error}: was it made? See `artimon topics check`")
+            raise BrokerError(f"topic {names[0]}: {error}: does it exist? See `artimon topics check`")
         if topic.error_code:
             raise BrokerError(f"topic {topic.name}: {for_code(topic.error_code).__name__}")
         self._newest[name] = generation_number(name, topic.name)
@@ -249,14 +248,14 @@ class Broker:
         return TopicInfo(answer.cluster_id, topic.name, topic.topic_id, leaders, now, nodes, epochs, counted)
 
     def _chunks(self, messages: Sequence[Message], results: list[Position | str]) -> Iterator[_Chunk]:
-        """Record batches, those of a partition in the order of the messages. A message for a topic that was replaced
-        meanwhile is not sent: its partition was counted there."""
+        """Yield record batches, those of a partition in the order of the messages. A message whose topic was replaced
+        meanwhile is not sent: its partition was computed for the old one."""
         open_: dict[tuple[str, int], tuple[MemoryRecordsBuilder, _Chunk]] = {}
         now = self._clock.now_ms()
         for index, message in enumerate(messages):
             info = self.topic(message.topic)
             if message.topic_id not in ("", info.topic_id):
-                results[index] = f"kafka: {info.name} took the place of the topic that {message.topic} was"
+                results[index] = f"kafka: topic {message.topic} was replaced by another one, now {info.name}"
                 continue
             at = (message.topic, message.partition)
             size = len(message.value) + len(message.key or b"") + _OVERHEAD
@@ -272,7 +271,7 @@ class Broker:
             yield _finish(builder, chunk)
 
     def _requests(self, chunks: list[_Chunk], results: list[Position | str]) -> dict[int, list[list[_Chunk]]]:
-        """For each node rounds of chunks, at most one a partition in a round."""
+        """Group the chunks by node into rounds, with at most one chunk a partition in a round."""
         nodes: dict[int, list[list[_Chunk]]] = {}
         for chunk in chunks:
             leader = chunk.info.leaders.get(chunk.partition, -1)
@@ -318,8 +317,8 @@ class Broker:
                 results[index] = position_of(chunk.info, chunk.partition, part.base_offset + place)
 
     def _confirm(self, chunks: list[_Chunk], results: list[Position | str]) -> None:
-        """Positions stay if the leader of their partition is, after the write, the one that was described before it:
-        so their epoch is exact. One too low would be taken for evidence of loss, again and again. Raises BrokerError,
+        """Keep a position only if the leader of its partition is the same before and after the write, so that its epoch
+        is exact. A position with too low an epoch would count as evidence of loss again and again. Raises BrokerError,
         with no position left."""
         written = [chunk for chunk in chunks if isinstance(results[chunk.indices[0]], Position)]
         try:
@@ -331,16 +330,16 @@ class Broker:
         for chunk in written:
             name, partition = chunk.name, chunk.partition
             if not is_same_leader(chunk.info, now[name], partition):
-                _fail(chunk, results, f"kafka: {name}/{partition}: its leader changed meanwhile")
+                _fail(chunk, results, f"kafka: {name}/{partition}: its leader changed during the write")
 
     def _refresh(self, name: str) -> TopicInfo:
-        """The topic as it is now."""
+        """Describe the topic anew."""
         with self._lock:
             info = self._topics[name] = self._describe(name)
             return info
 
     def _forget(self, chunk: _Chunk) -> None:
-        """Describe the topic anew at the next write."""
+        """Drop the cached description, so that the next write fetches it."""
         with self._lock:
             if self._topics.get(chunk.name) is chunk.info:
                 del self._topics[chunk.name]
@@ -353,17 +352,17 @@ class Broker:
 
 
 def position_of(info: TopicInfo, partition: int, offset: int) -> Position:
-    """Where a message stands that was written to a topic as it was described before."""
+    """Return the position of a message written to a topic that was described before the write."""
     return Position(info.cluster, info.topic_id, partition, offset, info.epochs.get(partition, -1))
 
 
 def is_same_leader(before: TopicInfo, now: TopicInfo, partition: int) -> bool:
-    """Whether what was written between two descriptions stands under the leader epoch of the first."""
+    """Return True if writes between the two descriptions have the leader epoch of the first."""
     return now.topic_id == before.topic_id and now.epochs.get(partition) == before.epochs.get(partition)
 
 
 def _exists(topic: Any) -> bool:
-    """True if a name that was asked for is a topic; one that may not be seen does not count."""
+    """True if the requested name is an existing topic that we may see."""
     return for_code(topic.error_code) not in (UnknownTopicOrPartitionError, TopicAuthorizationFailedError)
 
 
@@ -402,18 +401,18 @@ async def _ask(manager: Any, request: Any, timeout_ms: float) -> Any:
 
 
 async def _ask_all(manager: Any, request: Any, nodes: Sequence[int], timeout_ms: float) -> list[Any]:
-    """The answer or the error of each node."""
+    """Return the answer or the error of each node."""
     futures: list[Any] = []
     for node in nodes:
         try:
             futures.append(manager.send(request, node, request_timeout_ms=timeout_ms))
-        except KafkaError:  # it has left the cluster since: the others know the sizes of their copies
+        except KafkaError:  # it has left the cluster since: the others know the sizes of their replicas
             continue
     return await _gather(manager, futures, timeout_ms)
 
 
 async def _produce(manager: Any, node: int, requests: list[Any], timeout_ms: float) -> list[Any]:
-    """Send all at once, in order; the answer or the error of each."""
+    """Send all at once, in order; return the answer or the error of each."""
     futures = [manager.send(request, node, request_timeout_ms=timeout_ms) for request in requests]
     return await _gather(manager, futures, timeout_ms)
 

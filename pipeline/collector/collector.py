@@ -1,4 +1,4 @@
-"""The collector: checks what agents send, writes it to Kafka, and answers with the offsets. It keeps nothing itself."""
+"""Collector: checks batches from agents, writes them to Kafka, answers with the offsets. It stores nothing itself."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ log = logging.getLogger(__name__)
 
 FRAME_BYTES = 4 * 1024 * 1024 + 512 * 1024
 HELD_BYTES = 32 * 1024 * 1024
-"""Of calls at once, from their first byte to their answer. In memory each is there about five times, as it was received
-and on its way into a request of Kafka's."""
+"""Limit of the bytes of all concurrent calls, from their first byte to their answer. Each is in memory about five
+times, as received and inside requests to Kafka."""
 MAX_MESSAGES = 2_000
 MAX_CONNECTIONS = 1_024
 HEALTH_S = 1.0
-"""How often a collector says how it is."""
+"""Interval of the health reports in seconds."""
 _KAFKA_RETRY_S = 2.0
 RELIED_ON = ("samples", "series")
 """Topics that a collector checks at its start; events are not used everywhere."""
@@ -58,7 +58,7 @@ CollectorId = Annotated[str, process_name("Name of this collector.", usual="coll
 
 @dataclass(frozen=True, slots=True)
 class CollectorConfig:
-    """`id`: name of this collector, unique. `kafka`: host:port, may be a comma list. `port` 0: any free one."""
+    """`id`: unique name of this collector. `kafka`: host:port, may be a comma list. `port` 0: any free port."""
 
     id: CollectorId
     zookeeper: Zookeeper
@@ -69,18 +69,18 @@ class CollectorConfig:
     health: Health = None
     topic_prefix: str = "artimon"
     quota_bytes: KafkaQuota = 0
-    """Bytes that the topic of samples may have; 0: any number."""
+    """Quota of the topic of samples in bytes; 0: none."""
 
 
 class Received(NamedTuple):
-    """A call on its way: one answer a message as far as it is known, what goes to Kafka (place in the call, message),
-    and the bytes that are held for it."""
+    """State of a call in flight: the answers known so far, one a message; the messages to write to Kafka, with their
+    index in the call; and the bytes held for it."""
 
     answers: list[Any]
     good: list[tuple[int, Message]]
     held: int
     agent: str = ""
-    """Who sent it, by its first message that is whole."""
+    """Name of the sending agent, from the first intact message."""
 
 
 class Collector:
@@ -94,7 +94,7 @@ class Collector:
         quota: Quota | None = None,
         check: Check = admit,
     ) -> None:
-        """`check`: header of a batch that may be passed on, or BatchError."""
+        """`check`: returns the header of a valid batch, else raises BatchError."""
         self._check = check
         self._broker, self._clock, self._quota = broker, clock, quota or Quota(0, clock)
         self._prefix, self._samples_topic = topic_prefix, f"{topic_prefix}.samples"
@@ -107,7 +107,7 @@ class Collector:
         self.nacks: Counter[str] = Counter()
 
     def send(self, messages: Sequence[bytes]) -> list[Any]:
-        """The IDL's method: one answer a message, in order."""
+        """Method of the IDL: returns one answer a message, in order."""
         began = self._clock.monotonic()
         received = self.begin(messages)
         results: list[Position | str] | None = None
@@ -119,7 +119,7 @@ class Collector:
         return answers
 
     def begin(self, messages: Sequence[bytes]) -> Received:
-        """What of a call is to be written to Kafka. `finish` must follow, whatever becomes of it."""
+        """Check a call and select its messages for Kafka. `finish` must follow, whatever the outcome."""
         if len(messages) > MAX_MESSAGES:
             many = f"full: {len(messages)} messages in a call, at most {MAX_MESSAGES}"
             return Received([self._nack(many) for _ in messages], [], 0)
@@ -136,7 +136,7 @@ class Collector:
         return received._replace(agent=agent)
 
     def finish(self, received: Received, results: Sequence[Position | str] | None) -> list[Any]:
-        """The answers, once Kafka said what became of each message that was written; None: it never will."""
+        """Return the answers, given Kafka's result for each written message; None: the results will never be known."""
         for _, message in received.good:
             self._settle(message)
         self._held.give_back(received.held)
@@ -149,7 +149,7 @@ class Collector:
         return received.answers
 
     def figures(self) -> dict[str, Any]:
-        """Counts for health."""
+        """Return the counts for the health file."""
         with self._lock:
             return {
                 "batches": self.batches,
@@ -165,7 +165,7 @@ class Collector:
             }
 
     def _admit_all(self, messages: Sequence[bytes], received: Received) -> str:
-        """Fill `received`; the agent."""
+        """Fill `received`; returns the name of the agent."""
         full = agent = ""
         for index, data in enumerate(messages):
             try:
@@ -184,7 +184,7 @@ class Collector:
         return agent
 
     def _grant(self, received: Received) -> None:
-        """Say to the agent what it may have on its way from now on."""
+        """Put into the first answer the credit of the agent: the bytes it may have in flight from now on."""
         if received.agent and received.answers:
             with self._lock:
                 received.answers[0].credit = self._shares.share(received.agent, self._clock.monotonic())
@@ -196,8 +196,8 @@ class Collector:
             self.longest_ms = max(self.longest_ms, round(seconds * 1000))
 
     def _admit(self, message: Message, full: str) -> str:
-        """Why the topic of samples takes nothing more. Once that is said, it is said to the rest of the call as well,
-        so that a lane stays in order. Announcements always pass: their topic is compacted."""
+        """Return the reason to refuse batches of samples, "" if there is none. Once refused, the rest of the call is
+        refused as well, so that a lane stays in order. Announcements always pass: their topic is compacted."""
         if full or message.topic != self._samples_topic:
             return full
         return self._quota.admit(message.partition, len(message.value) + MESSAGE_OVERHEAD)
@@ -221,7 +221,7 @@ class Collector:
 
 
 def server_of(collector: Collector, place: Place) -> FramedServer:
-    """The server of a collector, with all its limits; not started."""
+    """Build the server of a collector with all its limits; it is not started."""
     return FramedServer(
         collector_idl().Collector,
         collector,
@@ -238,8 +238,8 @@ def server_of(collector: Collector, place: Place) -> FramedServer:
 def run_collector(
     config: CollectorConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
-    """Serve until `stop`; raises OSError if the port is taken, TopicsUnfit if a topic is set wrongly. Kafka and
-    ZooKeeper may come, go and come back."""
+    """Serve until `stop`; raises OSError if the port is taken, TopicsUnfit if a topic has wrong settings. Kafka and
+    ZooKeeper may be unavailable at any time, also at the start."""
     zookeeper, topic = zookeeper_client(config.zookeeper), f"{config.topic_prefix}.samples"
     broker, quota = Broker(config.kafka, clock, pins_of(zookeeper)), Quota(config.quota_bytes, clock)
     collector = Collector(broker, config.topic_prefix, clock, quota)
@@ -262,7 +262,8 @@ def run_collector(
 def _wait_for_kafka(
     broker: Broker, quota: Quota, topic: str, stop: threading.Event, service: Service, clock: Clock
 ) -> bool:
-    """True once Kafka describes the topic and says how large it is; until then no agent is told of this collector."""
+    """Wait until Kafka describes the topic and its size; False on `stop`. Until then the collector is not
+    registered."""
     while not stop.is_set():
         try:
             broker.topic(topic)

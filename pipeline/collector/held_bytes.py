@@ -1,4 +1,4 @@
-"""Bytes that a server holds for calls that are on their way."""
+"""Limit on the bytes of the calls in flight at a server."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import threading
 
 
 class Holding:
-    """At most `most` bytes; a call that is larger is let in alone. Thread-safe.
+    """Byte budget of at most `most` bytes; a larger call is admitted when it is alone. Thread-safe.
 
-    Invariant: `bytes` is what was taken and not given back."""
+    Invariant: `bytes` is the sum of the bytes taken and not given back."""
 
     def __init__(self, most: int) -> None:
         self._most, self._lock = most, threading.Lock()
         self.bytes = 0
 
     def take(self, size: int) -> bool:
-        """Whether there is room for so many more; `give_back` must follow then."""
+        """Reserve `size` bytes and return True, or return False if they do not fit. After True call `give_back`."""
         with self._lock:
             if self.bytes and self.bytes + size > self._most:
                 return False
@@ -23,6 +23,6 @@ class Holding:
             return True
 
     def give_back(self, size: int) -> None:
-        """The call has its answer."""
+        """Release the bytes of a call that has its answer."""
         with self._lock:
             self.bytes -= size

@@ -1,4 +1,4 @@
-"""Which topic and partition a message belongs to: the same whoever carries it."""
+"""Topic and partition of a message, the same for every collector that carries it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.collector.broker import Message, Writes
 
 
 def message_for(broker: Writes, prefix: str, header: BatchHeader, data: bytes) -> Message:
-    """Batches by their lane, announcements by source and block. Raises BrokerError if the topic is not known."""
+    """Route batches by their lane, announcements by source and block. Raises BrokerError if the topic is not known."""
     if header.kind == BatchKind.SERIES:
         topic, key = f"{prefix}.series", f"{header.block}/{header.source}".encode()
         info = broker.topic(topic)

@@ -1,8 +1,8 @@
-"""How full Kafka is: bytes of the topic of samples against a quota. Near it a collector answers `buffer full`, and data
-waits in the agents' logs.
+"""Quota on the bytes of the topic of samples in Kafka. Near it a collector answers `buffer full`, and data waits in the
+logs of the agents.
 
-Nobody shares a count: each collector asks Kafka every few seconds and adds what it wrote itself since. What others
-wrote since is unknown until the next answer, which the room between FULL and the quota is for.
+Collectors share no count: each asks Kafka every few seconds and adds its own writes since then. Writes of other
+collectors are unknown until the next answer; the room between FULL and the quota is for them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from artimon.runtime.supervise import LoopGuard
 log = logging.getLogger(__name__)
 
 FULL, AGAIN = 0.95, 0.90
-"""Parts of the quota: from the first on nothing is taken, until the use is below the second."""
+"""Fractions of the quota: at the first nothing more is accepted, until the use falls below the second."""
 EVERY_S = 2.0
 STALE_S = 60.0
-"""From this age of an answer on, own bytes count double: once for the others, whose bytes cannot be seen."""
+"""Age of an answer in seconds from which own bytes count double: once for other collectors, whose bytes are unknown."""
 LEAST_USABLE = 256 * 1024 * 1024
 """Free bytes that a disk of Kafka must keep: a broker whose disk is full ends."""
 MESSAGE_OVERHEAD = 100
@@ -32,13 +32,13 @@ MESSAGE_OVERHEAD = 100
 
 
 class QuotaError(RuntimeError):
-    """Kafka does not say how large the topic is. The text says why."""
+    """Kafka does not report the size of the topic. The text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSizes:
-    """What the brokers say of a topic: bytes of each partition (its largest replica), and the fewest free bytes of a
-    disk that holds any of it (None: not told). A partition of which no broker spoke is absent."""
+    """Sizes of a topic as reported by the brokers: bytes of each partition (its largest replica), and the fewest free
+    bytes of a disk that holds any of it (None: not reported). Partitions without a report are absent."""
 
     partitions: Mapping[int, int]
     usable: int | None = None
@@ -49,7 +49,7 @@ class LogSizes:
 
 
 def sizes_of(answers: Iterable[Any], topic: str) -> LogSizes:
-    """From the brokers' answers to DescribeLogDirs. Copies that are on their way to another disk do not count."""
+    """Extract the sizes from answers to DescribeLogDirs. Replicas that are moving to another disk do not count."""
     partitions: dict[int, int] = {}
     usable: list[int] = []
     for place in (place for answer in answers for place in answer.results if not place.error_code):
@@ -63,7 +63,7 @@ def sizes_of(answers: Iterable[Any], topic: str) -> LogSizes:
 
 
 def with_older(sizes: LogSizes, older: Sequence[LogSizes]) -> LogSizes:
-    """The sizes of a topic with those of its older generations: under numbers below 0, which no partition has."""
+    """Add the sizes of older generations to those of a topic, under negative numbers, which no partition has."""
     more = {
         -1 - MAX_PARTITIONS * place - partition: size
         for place, one in enumerate(older)
@@ -74,16 +74,16 @@ def with_older(sizes: LogSizes, older: Sequence[LogSizes]) -> LogSizes:
 
 
 class Quota:
-    """The count of one collector. Thread-safe. `limit` in bytes; 0: there is no quota.
+    """Quota of one collector. Thread-safe. `limit` in bytes; 0: unlimited.
 
-    Invariant: used >= what Kafka held when it was last asked + what this collector has since been answered or is still
-    waiting for. A partition that cannot be measured keeps its last size."""
+    Invariant: used >= bytes in Kafka at the last answer + bytes that this collector has written since or is still
+    writing. A partition that cannot be measured keeps its last size."""
 
     def __init__(self, limit: int, clock: Clock = SYSTEM_CLOCK) -> None:
         self.limit, self._clock = limit, clock
         self._lock = threading.Lock()
         self._sizes: dict[int, tuple[int, float]] = {}
-        """Partition -> bytes, and when Kafka was asked."""
+        """Bytes by partition, with the time of the answer."""
         self._flying: Counter[int] = Counter()
         self._since: Counter[int] = Counter()
         self._usable: int | None = None
@@ -91,7 +91,7 @@ class Quota:
         self._failure = ""
 
     def admit(self, partition: int, size: int) -> str:
-        """ "" and the bytes are counted (`settled` must follow), or why they may not go to Kafka now."""
+        """Count the bytes and return "" (`settled` must follow), or return why they may not go to Kafka now."""
         with self._lock:
             if self.limit and not self._full:
                 self._full = self._used() + size > FULL * self.limit or self._disk_full()
@@ -101,13 +101,13 @@ class Quota:
             return ""
 
     def settled(self, partition: int, size: int) -> None:
-        """Kafka answered or will not: it may hold these bytes now."""
+        """Move bytes from in flight to written: Kafka answered or never will, so it may hold them."""
         with self._lock:
             self._flying[partition] -= size
             self._since[partition] += size
 
     def measure(self, ask: Callable[[], LogSizes]) -> None:
-        """Ask Kafka, outside the lock. A failure is kept for `problem`; what was known stays."""
+        """Ask Kafka, outside the lock. A failure is kept for `problem`; earlier sizes stay."""
         with self._lock:
             before, asked = Counter(self._since), self._clock.monotonic()
         try:
@@ -119,29 +119,29 @@ class Quota:
 
     @property
     def known(self) -> bool:
-        """Whether Kafka has ever said how large the topic is (or there is no quota)."""
+        """True once Kafka has reported the size of the topic, or without a quota."""
         with self._lock:
             return not self.limit or bool(self._sizes)
 
     @property
     def problem(self) -> str:
-        """What a person should know, "" if nothing."""
+        """Problem to show to operators, "" if none."""
         with self._lock:
             if self.limit and self._full:
                 return self._reason()
             if not self.limit or not self._stale():
                 return ""
             age = self._clock.monotonic() - min(asked for _, asked in self._sizes.values())
-            return f"Kafka's size is not known for {age:.0f} s, own bytes count double: {self._failure or 'no answer'}"
+            return f"Kafka's size is unknown for {age:.0f} s, own bytes count double: {self._failure or 'no answer'}"
 
     @property
     def failure(self) -> str:
-        """Why Kafka did not say its size when it was last asked, "" if it did."""
+        """Reason why Kafka did not report its size at the last request, "" if it did."""
         with self._lock:
             return self._failure
 
     def figures(self) -> dict[str, Any]:
-        """For health; "bytes" is absent until Kafka has said it."""
+        """Return figures for the health file; "bytes" is absent until Kafka has reported it."""
         with self._lock:
             if not self._sizes:
                 return {"quota_bytes": self.limit}
@@ -195,7 +195,7 @@ class Quota:
 
 
 def watch(quota: Quota, ask: Callable[[], LogSizes], stop: threading.Event, clock: Clock = SYSTEM_CLOCK) -> None:
-    """Measure every few seconds until `stop`; for a thread of its own."""
+    """Measure every few seconds until `stop`; runs in its own thread."""
     turns = LoopGuard("quota")
     while not clock.wait(stop, EVERY_S):
         turns.turn(lambda: quota.measure(ask))

@@ -1,4 +1,4 @@
-"""A collector on the network, whatever it writes to: it listens, agents are told of it, and it says how it is."""
+"""Network service of a collector, for any target of its writes: server, registration in ZooKeeper, health file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def naming_address(who: str, host: str, port: int) -> Iterator[None]:
-    """An OSError in here says who cannot listen, and where."""
+    """Add to an OSError in the context the process and the address that it cannot listen on."""
     try:
         yield
     except OSError as error:
@@ -33,7 +33,7 @@ def naming_address(who: str, host: str, port: int) -> Iterator[None]:
 
 
 class Place(Protocol):
-    """What the configuration of a collector says of where it is."""
+    """Identity and address settings of a collector."""
 
     @property
     def id(self) -> str: ...
@@ -52,7 +52,7 @@ class Place(Protocol):
 
 
 class Service:
-    """Listens from the beginning; agents are told of it from `registration.start()` on. `stop` ends all of it."""
+    """Listens from the beginning; agents discover it from `registration.start()` on. `stop` ends all of it."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class Service:
         publish: Publish,
         **more: str,
     ) -> None:
-        """Starts `server` and `zookeeper`. `more`: what agents are told besides host and port. Raises OSError, which
-        names the port, if that is taken; Unprotected, if other machines reach it without authentication."""
+        """Start `server` and `zookeeper`. `more`: fields of the registration besides host and port. Raises OSError,
+        which names the port, if that is taken; Unprotected, if other machines reach it without authentication."""
         self.id = place.id
         self.warnings = require_protection(f"collector {place.id}", place.host, security(), insecure=place.insecure)
         self.health = HealthFile(place.health, f"collector-{place.id}", clock, publish)
@@ -77,12 +77,12 @@ class Service:
         zookeeper.start_async()
 
     def tell(self, state: str, problems: Sequence[str], **figures: Any) -> None:
-        """Say how it is; of `problems` those that are not "". `figures` must be JSON."""
+        """Write the health file with the non-empty texts of `problems`. `figures` must be JSON."""
         problem = ""
         if self.registration.conflict:
             problem = "another collector is registered under this id"
         elif not self.registration.registered:
-            problem = "not registered in ZooKeeper: agents that start now do not find us"
+            problem = "not registered in ZooKeeper: agents that start now do not find it"
         self.health.write(
             state,
             problem,
@@ -93,7 +93,7 @@ class Service:
         )
 
     def stop(self, close: Callable[[], None]) -> None:
-        """`close` ends what it writes to: once no call comes any more, and while ZooKeeper is there still."""
+        """Stop; `close` closes the target of the writes, after the last call and before the ZooKeeper client closes."""
         self.registration.stop(2.0)
         self._server.stop(2.0)
         close()

@@ -1,6 +1,6 @@
-"""Control plane of an agent: configuration and commands that come by ZooKeeper. docs/control.md.
+"""Control plane of an agent: configuration and commands through ZooKeeper. docs/control.md.
 
-In reading order: `document` and `settings` (what a configuration is), `tree` (where it stands), `signatures`, `access`
-and `admission` (whose word counts), `decide` and `commands` (pure), `plane` (the thread), `runtime` (what it may do to
-an agent), `groups` (members of groups).
+In reading order: `document` and `settings` (content of a configuration), `tree` (its nodes), `signatures`, `access`
+and `admission` (trust), `decide` and `commands` (pure), `plane` (the thread), `runtime` (its interface to the agent),
+`directory` (members of groups).
 """

@@ -1,4 +1,4 @@
-"""Who may read and write our part of ZooKeeper: the platform alone, but for the place where applications register."""
+"""Access lists of our nodes in ZooKeeper: for the platform alone, except where applications register."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.control.tree import CALL_S
 
 ROOT, CONTEXTS = "/artimon", "/artimon/contexts"
 _LOOKED_AT = 32
-"""Nodes below the root that `is_open` asks about: there are about 20."""
+"""Most nodes below the root that `is_open` checks; usually there are about 20."""
 OPEN = (
     "every client that reaches ZooKeeper may change its nodes (docs/security.md): set ARTIMON_ZOOKEEPER_AUTH for every "
     "process and run `artimon config secure`"
@@ -20,9 +20,9 @@ OPEN = (
 
 
 def protect(client: KazooClient, digest: str, closed: bool = False) -> int:
-    """Give every node of ours to the user of `digest` (user:password), which the client must have shown; how many.
-    Applications that show nothing may register below /artimon/contexts, unless `closed`. Nodes made later by the
-    platform are its own from the start. Raises KazooException, KazooTimeoutError."""
+    """Set the user of `digest` (user:password), which the client must have authenticated, as owner of all our nodes;
+    returns their number. Unauthenticated applications may register below /artimon/contexts, unless `closed`. Later
+    nodes of the platform are its own from the start. Raises KazooException, KazooTimeoutError."""
     user, _, password = digest.partition(":")
     owner = make_digest_acl(user, password, all=True)
     guests = make_acl("world", "anyone", read=True, create=True)
@@ -39,8 +39,8 @@ def protect(client: KazooClient, digest: str, closed: bool = False) -> int:
 
 
 def is_owned(client: KazooClient, path: str, digest: str) -> bool:
-    """Return whether only the user of `digest` (user:password) may change the node or what stands below it. False for a
-    node that is not there. Raises KazooException, KazooTimeoutError."""
+    """Return True if only the user of `digest` (user:password) may change the node or its children; False if the node
+    does not exist. Raises KazooException, KazooTimeoutError."""
     user, _, password = digest.partition(":")
     owner = make_digest_acl(user, password, all=True).id
     try:
@@ -52,8 +52,8 @@ def is_owned(client: KazooClient, path: str, digest: str) -> bool:
 
 
 def is_open(client: KazooClient) -> bool:
-    """Return whether everybody may change the root of our tree or a node directly below it, but for those of
-    applications. A few calls, for processes that look often. Raises KazooException, KazooTimeoutError."""
+    """Return True if every client may change the root of our tree or a node directly below it, except that of
+    applications. Needs few calls, for frequent checks. Raises KazooException, KazooTimeoutError."""
     try:
         names = client.get_children_async(ROOT).get(timeout=CALL_S)
     except NoNodeError:
@@ -63,7 +63,7 @@ def is_open(client: KazooClient) -> bool:
 
 
 def open_nodes(client: KazooClient) -> list[str]:
-    """Nodes of ours, but for those of applications, that anybody may write or read."""
+    """Return our nodes, except those of applications, that every client may write or read."""
     found = []
     for path in _walk(client, ROOT):
         if path == CONTEXTS or path.startswith(CONTEXTS + "/"):

@@ -1,4 +1,4 @@
-"""The agent's eyes on ZooKeeper: collectors and ack states. Everything goes on with the last known state without it."""
+"""Watcher of collectors and ack states in ZooKeeper. Without ZooKeeper the agent goes on with the last known state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Informed(Protocol):
-    """Who is told what ZooKeeper says: a sender, or a hand-over to another site."""
+    """Recipient of the state in ZooKeeper: a sender, or a hand-over to another site."""
 
     def update_collectors(self, found: dict[str, Endpoint]) -> None: ...
 
@@ -29,15 +29,15 @@ class Informed(Protocol):
 
 
 class Control(Watcher):
-    """Tells one sender which collectors there are, and what the acks say of what waits for one.
+    """Reports the live collectors, and the verdicts of the ack states on sent batches, to one sender.
 
-    Precondition of `judge`: what waits is collected before the states are read."""
+    Precondition of `judge`: the sent batches are collected before the states are read."""
 
     def __init__(self, client: KazooClient, sender: Informed, topic: str) -> None:
         super().__init__(client, "control")
         self._sender, self._topic = sender, topic
         self._foreign = ""
-        """Acks that are not believed, and the remedy."""
+        """Untrusted acks and the remedy, "" if none."""
 
     def _look(self) -> None:
         if not self._client.connected:
@@ -88,7 +88,7 @@ class Control(Watcher):
         if is_believed(self._client, path):
             return True
         self._foreign = (
-            f"acks in {path} are not believed, since others may write them: set ARTIMON_ZOOKEEPER_AUTH for Spark and "
+            f"acks in {path} are not trusted, since others may write them: set ARTIMON_ZOOKEEPER_AUTH for Spark and "
             "run `artimon config secure`"
         )
         return False
@@ -102,7 +102,7 @@ class Control(Watcher):
 
 
 def is_believed(client: KazooClient, path: str) -> bool:
-    """Return whether a node may decide that data is forgotten: a process with a user of ZooKeeper believes only nodes
-    that this user alone may write. Raises KazooException, KazooTimeoutError."""
+    """Return True if a node is trusted to let data be forgotten: with a ZooKeeper user of its own, a process trusts
+    only nodes that this user alone may write. Raises KazooException, KazooTimeoutError."""
     digest = zookeeper_auth()
     return not digest or is_owned(client, path, digest)

@@ -1,7 +1,7 @@
-"""Admission of documents and commands from ZooKeeper. Everybody may change numbers; everything else needs a proof.
+"""Admission of documents and commands from ZooKeeper. Every client may change numbers; other changes need a proof.
 
-The proof is a signature if the agent has keys, else the access list of the node: only the ZooKeeper user that the agent
-itself shows may have written it. A document is also checked for what it names on this host, proof or not.
+The proof is a signature if the agent has keys, else the access list of the node: only the ZooKeeper user of the agent
+itself can have written it. With or without proof, the names in a document must be allowed on this host.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pipeline.control.signatures import BadSignature, Keys
 from pipeline.control.tree import COMMANDS, Version, config_path
 
 CONFIG_KIND, COMMAND_KIND = "config", "command"
-"""Kinds of what is signed: a signature of one never counts for the other."""
+"""Kinds of signed content: a signature of one kind is never valid for the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Means by which an agent knows its operators: `keys` of signatures; `digest`: its own user:password of ZooKeeper.
-    With keys only signatures count."""
+    """Means by which an agent recognizes its operators: `keys` of signatures; `digest`: its own user:password of
+    ZooKeeper. With keys only signatures count."""
 
     keys: Keys | None = None
     digest: str = ""
@@ -42,14 +42,14 @@ class Trust:
 
 
 class Admission:
-    """`allowed(document)` raises ConfigError for what a pushed document must not name on this host."""
+    """`allowed(document)` raises ConfigError if a pushed document names a resource that this host forbids."""
 
     def __init__(self, trust: Trust, client: KazooClient, allowed: Callable[[Document], None]) -> None:
         self._trust, self._client, self._allowed = trust, client, allowed
 
     def layer(self, version: Version, known: Layer | None) -> Layer:
-        """Return the layer that a version makes over what is known of its scope. Raises ConfigError for one that is to
-        be kept out, and `watcher.LOST`."""
+        """Return the layer of a version, given the known layer of its scope. Raises ConfigError if the version is
+        rejected, and `watcher.LOST`."""
         document, text = parse(version.document), canonical(version.document)
         if known is not None and (known.stamp, known.text) == (version.stamp, text):
             return known
@@ -67,7 +67,7 @@ class Admission:
         return layer
 
     def keep(self, layer: Layer) -> str:
-        """Return why a layer that is remembered must not run any more, "" if it may."""
+        """Return the reason why a remembered layer must no longer run, "" if it may."""
         if not is_vouched(layer):
             return f"it changes more than numbers, and it has no proof: {self._trust.remedy}"
         try:
@@ -78,7 +78,7 @@ class Admission:
         return ""
 
     def command(self, agent: str, command: Command) -> None:
-        """Raises CommandError for a command without a proof, and `watcher.LOST`."""
+        """Raise CommandError for a command without a proof; raises `watcher.LOST` too."""
         try:
             if self._trust.keys is not None:
                 self._trust.keys.verify(COMMAND_KIND, signed_command(agent, command), command.signature)
@@ -89,7 +89,7 @@ class Admission:
             raise CommandError(f"{problem}: {remedy}") from None
 
     def _proof(self, version: Version) -> str:
-        """Return who vouches for a version. Raises BadSignature."""
+        """Return the key or user that vouches for a version. Raises BadSignature."""
         if self._trust.keys is not None:
             return f"key {self._trust.keys.verify(CONFIG_KIND, signed_version(version), version.signature)}"
         path = config_path(version.stamp.scope)
@@ -104,17 +104,17 @@ class Admission:
 
 
 def is_vouched(layer: Layer) -> bool:
-    """Return whether a remembered layer has what it needs: a file of this host, a proof, or numbers alone."""
+    """Return True if a remembered layer may run: it is a file of this host, has a proof, or changes numbers only."""
     local = layer.stamp.scope == "file"
     return local or layer.proof is not None or changes_only_numbers({}, json.loads(layer.text))
 
 
 def signed_version(version: Version) -> dict[str, object]:
-    """Return what a signature of a version covers: all of it, with its scope, lineage and number."""
+    """Return the signed content of a version: all of it, with its scope, lineage and number."""
     told = {"made_ms": version.made_ms, "by": version.by, "note": version.note, "source": version.source}
     return {**version.stamp._asdict(), "document": version.document, **told}
 
 
 def signed_command(agent: str, command: Command) -> dict[str, object]:
-    """Return what a signature of a command covers: all of it, with its agent and id."""
+    """Return the signed content of a command: all of it, with its agent and id."""
     return {"agent": agent, "id": command.id, **command.content()}

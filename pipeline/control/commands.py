@@ -1,7 +1,7 @@
-"""Commands to an agent: each is done once, however often it is heard, and answered for good. Pure: no I/O, no clock.
+"""Commands to an agent: each is run once, however often it is read, and has one final answer. Pure: no I/O, no clock.
 
-A command has an id that whoever gives it chooses; the answer to an id never changes once it is final. Commands are
-begun in the order in which they were given. `drain` lasts until nothing waits in the agent; others may begin meanwhile.
+The sender of a command chooses its id; the answer to an id never changes once it is final. Commands are begun in the
+order in which they were sent. `drain` lasts until nothing waits in the agent; others may begin meanwhile.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from artimon.model.znode import read_table
 
 NAMES = ("drain", "pause", "resume", "roll", "release")
 REMEMBERED = 1000
-"""Final answers that an agent keeps on its disk; the oldest go."""
+"""Final answers that an agent keeps on its disk; the oldest are dropped."""
 MAX_WAITING = 100
-"""Commands to one agent that may lie in ZooKeeper, answered or not."""
+"""Most commands to one agent in ZooKeeper, answered or not."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class CommandError(ValueError):
-    """This is no command."""
+    """The command is malformed or cannot be carried out."""
 
 
 class Mode(Enum):
-    """What an agent does. It survives a restart."""
+    """Mode of an agent. It survives a restart."""
 
     RUNNING = "running"
     PAUSED = "paused"
-    """Takes what comes, sends nothing: the log keeps it."""
+    """Accepts data but sends nothing: the log keeps it."""
     DRAINING = "draining"
-    """Takes nothing, sends what it has."""
+    """Accepts nothing, sends the data that it has."""
 
 
 MODES = {"pause": Mode.PAUSED, "resume": Mode.RUNNING, "drain": Mode.DRAINING}
@@ -42,7 +42,7 @@ MODES = {"pause": Mode.PAUSED, "resume": Mode.RUNNING, "drain": Mode.DRAINING}
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`arguments` belong to the name; times in epoch milliseconds; `order`: in which they were given."""
+    """`arguments` belong to the name; times in epoch milliseconds; `order`: position in the order of sending."""
 
     id: str
     name: str
@@ -53,12 +53,12 @@ class Command:
     signature: Mapping[str, str] | None = None
 
     def content(self) -> dict[str, Any]:
-        """Return what is signed, but for the agent and the id."""
+        """Return the signed content except the agent and the id."""
         fields = {"name": self.name, "arguments": dict(self.arguments)}
         return {**fields, "issued_ms": self.issued_ms, "deadline_ms": self.deadline_ms}
 
     def to_json(self) -> bytes:
-        """What stands in the znode."""
+        """Return the content of the znode."""
         signature = {} if self.signature is None else {"signature": dict(self.signature)}
         return json.dumps({**self.content(), **signature}).encode()
 
@@ -72,11 +72,11 @@ class Command:
             signature = found.get("signature")
             return cls(checked_id(id), str(found["name"]), arguments, *times, order, signature)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CommandError(f"{data[:200]!r} is no command: {error!r}") from None
+            raise CommandError(f"{data[:200]!r} is not a command: {error!r}") from None
 
 
 def checked_id(id: str) -> str:
-    """The id itself. Raises CommandError."""
+    """Return the id if it is valid, else raise CommandError."""
     if not _ID.fullmatch(id):
         raise CommandError(f"id {id!r}: use letters, digits, . _ and -, at most 100 of them")
     return id
@@ -84,7 +84,7 @@ def checked_id(id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`state`: "begun", or for good "done", "failed", "refused", "expired"."""
+    """`state`: "begun", or finally "done", "failed", "refused", "expired"."""
 
     state: str
     text: str
@@ -104,14 +104,14 @@ class Answer:
             found = read_table(data)
             return cls(str(found["state"]), str(found["text"]), int(found["time_ms"]))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"{data[:200]!r} is no answer: {error!r}") from None
+            raise ValueError(f"{data[:200]!r} is not an answer: {error!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """What an agent knows of commands; it stands on its disk before anything is done.
+    """An agent's record of commands; it is on the disk before anything is done.
 
-    `answers`: by id, oldest first; `drain`: the one that has begun and not ended."""
+    `answers`: by id, oldest first; `drain`: the drain in progress."""
 
     mode: Mode = Mode.RUNNING
     answers: Mapping[str, Answer] = field(default_factory=dict)
@@ -132,22 +132,22 @@ class Book:
 
 
 def next_command(book: Book, heard: Iterable[Command]) -> Command | None:
-    """The first one that has no answer yet."""
+    """Return the first command without an answer."""
     waiting = [command for command in heard if command.id not in book.answers]
     return min(waiting, key=lambda command: (command.order, command.id), default=None)
 
 
 def refusal(command: Command, now_ms: int) -> Answer | None:
-    """Why a command is not even begun; None if it is to be."""
+    """Return the answer that refuses an unknown or expired command; None if it may begin."""
     if command.name not in NAMES:
-        return Answer("refused", f"unknown command {command.name!r}: there are {', '.join(NAMES)}", now_ms)
+        return Answer("refused", f"unknown command {command.name!r}: use one of {', '.join(NAMES)}", now_ms)
     if now_ms >= command.deadline_ms:
-        return Answer("expired", f"heard {now_ms - command.deadline_ms} ms after its deadline; not begun", now_ms)
+        return Answer("expired", f"read {now_ms - command.deadline_ms} ms after its deadline; not begun", now_ms)
     return None
 
 
 def begun(book: Book, command: Command, now_ms: int) -> Book:
-    """A command begins. One that changes the mode ends a drain that is under way, which then has failed."""
+    """Begin a command. One that changes the mode ends a drain in progress, which then has failed."""
     if command.name not in MODES:
         return book
     if book.drain is not None:
@@ -159,7 +159,7 @@ def begun(book: Book, command: Command, now_ms: int) -> Book:
 
 
 def drained(book: Book, waiting: int, now_ms: int) -> Book:
-    """Look at the drain that is under way; `waiting` items are not acked yet. A late one stays in its mode."""
+    """Check the drain in progress; `waiting` items are not acked yet. After its deadline the mode stays."""
     command = book.drain
     if command is None:
         return book
@@ -172,7 +172,7 @@ def drained(book: Book, waiting: int, now_ms: int) -> Book:
 
 
 def answered(book: Book, id: str, answer: Answer) -> Book:
-    """The answer to an id; a final one stays."""
+    """Record the answer to an id; a final one stays."""
     old = book.answers.get(id)
     if old is not None and old.final:
         return book

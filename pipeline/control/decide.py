@@ -1,8 +1,8 @@
-"""Desired against running: which configuration an agent uses, tries, or goes back to. Pure: no I/O, no clock.
+"""Desired against running configuration: the version that an agent runs, tries, or returns to. Pure: no I/O, no clock.
 
 A new version is tried; it is *good* once it has run for PROBATION_S without a fault, and only then replaces the last
-good one. One that is refused, fails, or ends the process twice, is not tried again: a newer version is awaited.
-ZooKeeper that says nothing changes nothing.
+good one. A version that is refused, fails, or ends the process twice is not tried again; only a newer one is.
+Silence of ZooKeeper changes nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pipeline.control.document import Document, canonical, merge, parse
 
 PROBATION_S = 15.0
 ATTEMPTS = 2
-"""So often a process may end during a trial before that version counts as its cause."""
+"""Most ends of the process during a trial before that version counts as their cause."""
 
 
 class Stamp(NamedTuple):
-    """Which version of which scope ("group/default", "agent/web-7", "file"). Numbers grow within a lineage; a scope
-    that was made anew (ZooKeeper was wiped) has another lineage."""
+    """Version of a scope ("group/default", "agent/web-7", "file"). Numbers grow within a lineage; a recreated scope
+    (after ZooKeeper was wiped) has another lineage."""
 
     scope: str
     lineage: str
@@ -44,8 +44,7 @@ class Proof(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One version of one scope; `text` is its document as canonical JSON. `proof`: None if only its
-    numbers count."""
+    """One version of one scope; `text` is its document as canonical JSON. `proof`: None if only its numbers count."""
 
     stamp: Stamp
     text: str
@@ -53,7 +52,7 @@ class Layer:
 
     @property
     def proven(self) -> bool:
-        """Return True if the proof is of this version, not of one below it."""
+        """True if the proof is of this version, not of one below it."""
         return self.proof is not None and self.proof[1:3] == self.stamp[1:]
 
 
@@ -65,11 +64,11 @@ class Configuration:
 
     @property
     def key(self) -> tuple[tuple[Stamp, str], ...]:
-        """What makes two configurations the same: versions and texts (a file changes without a number)."""
+        """Identity of the configuration: versions and texts (a file changes without a number)."""
         return tuple((layer.stamp, layer.text) for layer in self.layers)
 
     def document(self) -> Document:
-        """All layers as one. Raises ConfigError."""
+        """Merge all layers. Raises ConfigError."""
         return parse(merge(json.loads(layer.text) for layer in self.layers))
 
     def __str__(self) -> str:
@@ -81,14 +80,14 @@ NONE = Configuration()
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What an agent knows of its configuration; it stands on its disk, so that it starts without ZooKeeper.
+    """An agent's knowledge of its configuration, stored on its disk, so that it starts without ZooKeeper.
 
-    Invariant: what runs is `trying` if there is one, else `good`."""
+    Invariant: `trying` runs if there is one, else `good`."""
 
     known: Mapping[str, Layer] = field(default_factory=dict)
-    """The newest version heard of each scope."""
+    """Newest known version of each scope."""
     good: Configuration = NONE
-    """The last that worked."""
+    """Last configuration that worked."""
     trying: Configuration | None = None
     attempts: int = 0
     since: float = 0.0
@@ -96,7 +95,7 @@ class State:
     refused: Configuration | None = None
     reason: str = ""
     stale: str = ""
-    """What ZooKeeper said that is older than what is known."""
+    """Versions in ZooKeeper that are older than the known ones, "" if none."""
 
     @property
     def running(self) -> Configuration:
@@ -104,7 +103,7 @@ class State:
 
 
 class Act(Enum):
-    """What is to be done next."""
+    """Next action."""
 
     NOTHING = "nothing"
     TRY = "try"
@@ -113,7 +112,7 @@ class Act(Enum):
 
 
 class Step(NamedTuple):
-    """`target`: what is to run afterwards."""
+    """`target`: the configuration that runs afterwards."""
 
     act: Act
     target: Configuration = NONE
@@ -121,8 +120,8 @@ class Step(NamedTuple):
 
 
 def heard(state: State, found: Mapping[str, Layer]) -> State:
-    """Take the layers that the sources of configuration have now. A scope that is absent keeps what is known of it; a
-    version that `is_older` than the known one is not believed."""
+    """Take the present layers of the sources of configuration. An absent scope keeps its known layer; a version that
+    `is_older` than the known one is ignored."""
     known, stale = dict(state.known), []
     for scope, layer in found.items():
         old = known.get(scope)
@@ -134,7 +133,7 @@ def heard(state: State, found: Mapping[str, Layer]) -> State:
 
 
 def is_older(layer: Layer, old: Layer) -> bool:
-    """Return whether `layer` is a replay of something older than `old`. Proven versions are compared with proven ones:
+    """Return True if `layer` is a replay of a version older than `old`. Proven versions are compared with proven ones:
     within a lineage by number, between lineages by the signed time. Unproven ones count within a lineage only."""
     if layer.proven and layer.proof is not None:
         if old.proof is None:
@@ -158,12 +157,12 @@ def restricted(state: State, keep: Callable[[Layer], bool]) -> State:
 
 
 def wanted(state: State, scopes: Sequence[str]) -> Configuration:
-    """What is to run, by the scopes of this agent in their order."""
+    """Return the wanted configuration: the known layers of these scopes, in their order."""
     return Configuration(tuple(state.known[scope] for scope in scopes if scope in state.known))
 
 
 def next_step(state: State, scopes: Sequence[str], now: float, fault: str) -> Step:
-    """`fault`: what is wrong with what runs, "" if nothing."""
+    """Return the next step. `fault`: fault of the running configuration, "" if none."""
     target = wanted(state, scopes)
     refused = state.refused is not None and state.refused.key == target.key
     if target.key != state.running.key and not refused:
@@ -180,27 +179,27 @@ def next_step(state: State, scopes: Sequence[str], now: float, fault: str) -> St
 
 
 def begun(state: State, target: Configuration, now: float) -> State:
-    """A trial is about to begin; to be on the disk before anything is changed."""
+    """State for the begin of a trial; must be on the disk before anything is changed."""
     return replace(state, trying=target, attempts=1, since=now)
 
 
 def confirmed(state: State) -> State:
-    """The trial went well."""
+    """State after a successful trial."""
     return replace(state, good=state.running, trying=None, attempts=0, refused=None, reason="")
 
 
 def went_back(state: State, reason: str) -> State:
-    """The last good version runs again; the tried one is refused."""
+    """State after the return to the last good version; the tried one is refused."""
     return replace(state, trying=None, attempts=0, refused=state.trying or state.refused, reason=reason)
 
 
 def rejected(state: State, target: Configuration, reason: str) -> State:
-    """`target` could not even be tried; what runs goes on."""
+    """State after `target` was refused without a trial; the running version continues."""
     return replace(state, refused=target, reason=reason)
 
 
 def restarted(state: State, now: float) -> State:
-    """The process began again, with what was on the disk."""
+    """State for a new process, from the stored one."""
     if state.trying is None:
         return state
     if state.attempts >= ATTEMPTS:
@@ -212,7 +211,7 @@ def restarted(state: State, now: float) -> State:
 
 
 def to_json(state: State) -> dict[str, Any]:
-    """Plain values; `since` and `stale` belong to the process."""
+    """Return plain values; `since` and `stale` belong to the process."""
     layers = {layer.stamp.scope: _layer(layer) for layer in state.known.values()}
     return {
         "known": layers,

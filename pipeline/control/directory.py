@@ -1,7 +1,7 @@
-"""Groups: clients and servers name a group, never a host. Who is in it ZooKeeper says; without it the last known.
+"""Groups of servers: clients and servers name a group, never a host. The members are in ZooKeeper, or the last known.
 
 A server puts an ephemeral node under /artimon/groups/<group>/ while it serves; a client follows the groups it names.
-Collectors stand in /artimon/collectors with their group among their data.
+Collectors register in /artimon/collectors and name their group in their data.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Members = Mapping[str, Mapping[str, Any]]
 
 
 class Directory:
-    """The members of the groups that somebody asked for. Thread-safe; `refresh` alone talks to ZooKeeper.
+    """Members of the followed groups. Thread-safe; only `refresh` talks to ZooKeeper.
 
-    An empty group is not believed: its last known members are kept, since a server may serve while ZooKeeper has
-    forgotten it; a member that fails is for the client to leave alone."""
+    An empty group keeps its last known members, since a server may serve while ZooKeeper has forgotten it; clients
+    avoid members that fail."""
 
     def __init__(self, client: KazooClient, known: Mapping[str, Members] | None = None) -> None:
         self._client, self._tree = client, Tree(client)
@@ -34,11 +34,11 @@ class Directory:
         self._known: dict[str, Members] = dict(known or {})
         self._followed: set[str] = set()
         self.on_change: Callable[[], None] = lambda: None
-        """Called when a group is followed for the first time, so that it is looked at soon."""
+        """Called when a group is followed for the first time, so that it is read soon."""
 
     def members(self, group: str) -> dict[str, Endpoint]:
-        """Where the members of a group listen, by name; {} while none is known. Follows the group from now on. Raises
-        PlaneError for what is no name."""
+        """Return the addresses of the members of a group, by name; {} while none is known. Follows the group from now
+        on. Raises PlaneError for an invalid name."""
         checked_name(group, "group")
         with self._lock:
             fresh = group not in self._followed
@@ -49,7 +49,7 @@ class Directory:
         return {name: Endpoint(str(one["host"]), int(one["port"])) for name, one in known.items()}
 
     def known(self) -> dict[str, Members]:
-        """All that is known, to be kept on the disk."""
+        """Return all known members, to be saved on disk."""
         with self._lock:
             return dict(self._known)
 
@@ -65,11 +65,11 @@ class Directory:
                     self._known[group] = good
 
     def follow(self, group: str) -> Followed:
-        """A view of one group, for who does not share this object's life."""
+        """Return a view of one group, for users that should not hold the whole directory."""
         return Followed(self, group)
 
     def serve(self, group: str, name: str, endpoint: Endpoint, **more: Any) -> Registration:
-        """Tell that `name`, which has no slash, serves the group at `endpoint`; the caller stops what is returned."""
+        """Register `name`, which has no slash, as server of the group at `endpoint`; the caller stops the result."""
         path = f"{path_of(checked_name(group, 'group'))}/{name}"
         data = json.dumps({"host": endpoint.host, "port": endpoint.port, **more}).encode()
         registration = Registration(self._client, path, data)
@@ -85,15 +85,15 @@ class Followed:
 
     @property
     def problem(self) -> str:
-        return "" if self.found() else f"nobody is known in {path_of(self._group)}"
+        return "" if self.found() else f"no member is known in {path_of(self._group)}"
 
     def found(self) -> Mapping[str, Endpoint]:
-        """The last known members, by name."""
+        """Return the last known members, by name."""
         return self._directory.members(self._group)
 
 
 def path_of(group: str) -> str:
-    """Where the members of a group stand; "collectors" are the platform's own, of all groups."""
+    """Return the path of the members of a group; "collectors" are the platform's own, of all groups."""
     return COLLECTORS_PATH if group == "collectors" else f"{GROUPS}/{group}"
 
 

@@ -1,7 +1,7 @@
-"""What an agent may be told by configuration, and what changes between two configurations. Pure: no I/O.
+"""Configuration documents of an agent, and the differences between two of them. Pure: no I/O.
 
-A document is a mapping with a table `metrics` (settings of the way of polled variables) and a list `flow`
-(pipeline/flows/). Documents lie over each other in layers; docs/control.md says which wins.
+A document is a mapping with a table `metrics` (settings for polled variables) and a list `flow` (pipeline/flows/).
+Documents are merged in layers; docs/control.md gives their order.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from artimon.runtime.text import did_you_mean
 from pipeline.control.settings import NUMBERS, READERS, Reader
 
 MAX_BYTES = 512 * 1024
-"""Of a document as JSON: a znode holds at most 1 MiB."""
+"""Most bytes of a document as JSON: a znode holds at most 1 MiB."""
 MAX_FLOWS = 64
 _TABLES = ("metrics", "flow")
 
 
 class ConfigError(ValueError):
-    """A document cannot be used; the text says where and what to write instead."""
+    """The document is invalid; the text gives the place and the correct form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One configuration, checked as far as this module can: `metrics` by name with values of their own types, `flows`
-    by name as they were written (pipeline/flows/config/read.py checks them)."""
+    """One configuration, checked as far as this module can: `metrics` by name with typed values, `flows` by name as
+    written (pipeline/flows/config/read.py checks them)."""
 
     metrics: Mapping[str, Any]
     flows: Mapping[str, Mapping[str, Any]]
@@ -39,7 +39,7 @@ EMPTY = Document({}, {})
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What differs between two documents: only this is applied. Settings as (old, new), None where not set."""
+    """Differences between two documents; only these are applied. Settings as (old, new), None where not set."""
 
     settings: Mapping[str, tuple[Any, Any]]
     added: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ def _told(value: Any) -> str:
 
 
 def read_text(text: str, name: str = "configuration") -> dict[str, Any]:
-    """The mapping that a TOML or JSON text holds. Raises ConfigError."""
+    """Return the mapping in a TOML or JSON text. Raises ConfigError."""
     try:
         found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except ValueError as error:
@@ -73,19 +73,19 @@ def read_text(text: str, name: str = "configuration") -> dict[str, Any]:
 
 
 def canonical(found: Mapping[str, Any]) -> str:
-    """The one text of a mapping, so that equal ones are equal texts. Raises ConfigError if it is too long or holds
-    what JSON cannot say (dates)."""
+    """Return the canonical JSON of a mapping: equal mappings give equal texts. Raises ConfigError if it is too long or
+    holds values that JSON lacks (dates)."""
     try:
         text = json.dumps(found, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"the configuration holds a value that is no text, number, list or table: {error}") from None
+        raise ConfigError(f"the configuration has a value other than text, number, list or table: {error}") from None
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise ConfigError(f"the configuration is longer than {MAX_BYTES // 1024} KiB: take fewer flows")
+        raise ConfigError(f"the configuration is longer than {MAX_BYTES // 1024} KiB: use fewer flows")
     return text
 
 
 def parse(found: Mapping[str, Any]) -> Document:
-    """A document from a mapping. Raises ConfigError for the first thing that cannot be used."""
+    """Check a mapping and return its document. Raises ConfigError for the first error."""
     for name in found:
         if name not in _TABLES:
             raise ConfigError(f"unknown table {name!r}{did_you_mean(name, _TABLES)}")
@@ -129,8 +129,8 @@ def _flows(written: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def merge(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """One mapping of several, later ones over earlier ones: setting by setting, and flow by flow (a flow of the same
-    name replaces the other whole; `{name = "x", off = true}` takes it away)."""
+    """Merge mappings, later ones over earlier ones: setting by setting, and flow by flow (a flow replaces a former one
+    of its name as a whole; `{name = "x", off = true}` removes it)."""
     metrics: dict[str, Any] = {}
     flows: dict[str, Any] = {}
     for layer in layers:
@@ -142,7 +142,7 @@ def merge(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def difference(old: Document, new: Document) -> Change:
-    """What must be done to what runs `old` so that it runs `new`."""
+    """Return the changes that turn `old` into `new`."""
     names = old.metrics.keys() | new.metrics.keys()
     pairs = {name: (old.metrics.get(name), new.metrics.get(name)) for name in sorted(names)}
     return Change(
@@ -154,7 +154,7 @@ def difference(old: Document, new: Document) -> Change:
 
 
 def everything(documents: Iterable[Document], new: Document) -> Change:
-    """Set all that any of the documents says to what `new` says: for when nobody knows what runs."""
+    """Set all settings and flows of the documents to those of `new`, for use when the running state is unknown."""
     whole = list(documents)
     names = {name for one in whole for name in one.metrics}
     flows = tuple(sorted({name for one in whole for name in one.flows} - new.flows.keys()))
@@ -162,12 +162,12 @@ def everything(documents: Iterable[Document], new: Document) -> Change:
 
 
 def changes_only_numbers(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return whether two documents differ in nothing but settings of `metrics` that are numbers. Whatever stands in a
-    flow is more than a number, and so is whatever `old` has and `new` leaves out."""
+    """Return True if two documents differ only in settings of `metrics` that are numbers. Any change of a flow is more
+    than that, and so is any other entry of `old` that `new` leaves out."""
     return canonical(_without_numbers(old)) == canonical(_without_numbers(new))
 
 
 def _without_numbers(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The rest of a document, without empty tables."""
+    """Return the rest of a document, without empty tables."""
     metrics = {name: value for name, value in (document.get("metrics") or {}).items() if name not in NUMBERS}
     return {name: value for name, value in {**document, "metrics": metrics}.items() if value}

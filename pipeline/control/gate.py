@@ -1,4 +1,4 @@
-"""The way in, which a drain closes: what sources bring then is refused and counted, and they keep counting."""
+"""Sink that a drain closes: it then refuses and counts all input, and the sources keep counting."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from artimon.model.protocols import Since, Sink, SinkRefused
 
 
 class Gate:
-    """A `Sink` before another one."""
+    """`Sink` in front of another one."""
 
     def __init__(self, behind: Sink) -> None:
         self._behind = behind
         self.closed = ""
-        """Why nothing is taken, "" while it is open."""
+        """Reason for refusing everything, "" while open."""
         self.refused: Counter[str] = Counter()
 
     async def accept(self, polled: Sequence[Polled]) -> None:
-        """As of the sink behind; SinkRefused while closed."""
+        """Pass on to the sink behind; raises SinkRefused while closed."""
         if self.closed:
             self.refused[self.closed] += 1
             raise SinkRefused(f"{self.closed}: the agent takes nothing until `artimon agents resume`")

@@ -1,4 +1,4 @@
-"""Configuration from a file beside the agent, for whoever wants no central one. It is read again when it changes."""
+"""Configuration from a local file, for agents without a central one. It is read again when it changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class LocalFile:
-    """One TOML or JSON file. While it is absent or cannot be read what was known of it holds."""
+    """One TOML or JSON file. While it is absent or unreadable, its last valid content stays in force."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -21,7 +21,7 @@ class LocalFile:
         self.problem = ""
 
     def read(self) -> Layer | None:
-        """What it says now; while it cannot be used what it said before, None if nothing, and `problem` says why."""
+        """Return the layer of the file. If it cannot be used: the former one or None, and `problem` says why."""
         try:
             stat = self._path.stat()
             seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
@@ -40,6 +40,6 @@ class LocalFile:
         try:
             found = read_text(data.decode(), str(self._path))
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{self._path} is no UTF-8: {error}") from None
+            raise ConfigError(f"{self._path} is not UTF-8: {error}") from None
         parse(found)
         return Layer(Stamp("file", "file", 0), canonical(found))

@@ -1,7 +1,7 @@
-"""What an agent remembers of its control plane, on its own disk: it starts and goes on without ZooKeeper.
+"""Persistent state of an agent's control plane: with it the agent starts and continues without ZooKeeper.
 
-One JSON file, replaced whole: written beside, fsynced, renamed, the folder fsynced. Its digest stands in it; a damaged
-one is set aside, and the agent begins with what its command line says.
+One JSON file with a digest, replaced as a whole: new file written and fsynced, renamed, the folder fsynced. A damaged
+one is kept aside, and the agent begins with the values of its command line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME = "plane.json"
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Everything that outlives the process. `groups`: the members of each group that were known last."""
+    """State that outlives the process. `groups`: last known members of each group."""
 
     state: State = field(default_factory=State)
     book: Book = field(default_factory=Book)
@@ -42,7 +42,7 @@ class MemoryFile:
         self.damaged = ""
 
     def load(self) -> Memory:
-        """What was saved last; nothing if there is nothing or it is damaged."""
+        """Return the last saved state; an empty one if there is none or it is damaged."""
         try:
             return _parse(self._path.read_text())
         except FileNotFoundError:
@@ -55,7 +55,7 @@ class MemoryFile:
             return Memory()
 
     def save(self, memory: Memory) -> None:
-        """Durable when this returns. Raises OSError; then the old file stands."""
+        """Save the state; durable when this returns. Raises OSError; then the old file remains."""
         text = _text(memory)
         if text == self._last:
             return

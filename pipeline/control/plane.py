@@ -1,6 +1,6 @@
-"""The agent's side of the control plane: one thread that looks at ZooKeeper, decides, acts and reports.
+"""The agent's side of the control plane: one thread that reads ZooKeeper, decides, acts and reports.
 
-Decisions are those of decide.py and commands.py; what was decided is on the disk before it is done. Without ZooKeeper
+Decisions are those of decide.py and commands.py; a decision is on the disk before it is carried out. Without ZooKeeper
 everything goes on with the last known state, also after a restart of the agent.
 """
 
@@ -33,14 +33,14 @@ log = logging.getLogger(__name__)
 _BUSY_S = 0.25
 REPORT_S = 10.0
 ACCESS_S = 60.0
-"""Seconds between looks at the access lists of ZooKeeper: they change by hand."""
+"""Interval in seconds between checks of ZooKeeper's access lists, which operators change by hand."""
 NO_TRUST = Trust()
-"""Of an agent without keys and without a user of ZooKeeper: only numbers are taken."""
+"""Trust of an agent without keys and without a ZooKeeper user: only numbers are accepted."""
 _FLOWS_TOLD = 64
 
 
 def remembered(folder: Path) -> Document:
-    """What an agent will begin with when its `Plane` on this folder begins; nothing if that cannot be known."""
+    """Return the document with which a `Plane` on this folder will begin; EMPTY if that is unknown."""
     try:
         state = decide.restricted(MemoryFile(folder).load().state, is_vouched)
         return decide.restarted(state, 0.0).running.document()
@@ -65,8 +65,8 @@ class Plane(Watcher):
         local: Path | None = None,
         trust: Trust = NO_TRUST,
     ) -> None:
-        """`groups`: those whose configuration the agent takes, later ones over earlier ones. `local`: a file that lies
-        under all of them. `trust`: whose documents and commands it takes."""
+        """`groups`: groups whose configuration the agent takes, later ones over earlier ones. `local`: a file below all
+        of them. `trust`: the accepted authors of documents and commands."""
         super().__init__(client, "control plane")
         self._agent, self._clock = agent, clock
         self.groups = tuple(groups)
@@ -74,7 +74,7 @@ class Plane(Watcher):
         self._tree, self.runtime, self._publish = Tree(client), runtime, publish
         self._admission = Admission(trust, client, runtime.admit)
         self._kept_out: dict[str, str] = {}
-        """By scope, the version that was not taken and why."""
+        """Reason for the rejection of a version, by scope."""
         self._refused_commands: dict[str, Answer] = {}
         self._local = LocalFile(local) if local is not None else None
         self._file = MemoryFile(folder)
@@ -89,15 +89,15 @@ class Plane(Watcher):
         self._reported, self._told = -REPORT_S, ""
         self._access_due, self._open = 0.0, False
         self.trouble = ""
-        """Of this agent's own configuration or disk; `problem` is of ZooKeeper."""
+        """Problem of this agent's own configuration or disk; `problem` is about ZooKeeper."""
 
     def begin(self) -> None:
-        """Use what was known last, without ZooKeeper: configuration and mode. Before anything is polled."""
+        """Apply the last known configuration and mode, without ZooKeeper, before the agent polls anything."""
         refused = ""
         self._forget_what_must_not_run()
         self._state = decide.heard(self._state, self._read_file())
         try:
-            self._save()  # that a trial goes on in a new process, before it may end this one too
+            self._save()  # stores the attempt of a trial before that may end this process too
             if self._local is not None and self._state.running == decide.NONE:
                 self._turn()
         except PlaneError as error:
@@ -111,7 +111,7 @@ class Plane(Watcher):
         return self._book.mode
 
     def figures(self) -> dict[str, Any]:
-        """How the configuration stands, for health and for the agent's znode."""
+        """Return the state of the configuration, for health and for the agent's znode."""
         state = self._state
         wanted = decide.wanted(state, self._scopes)
         refused = state.refused is not None and state.refused.key == wanted.key
@@ -127,7 +127,7 @@ class Plane(Watcher):
         }
 
     def problems(self) -> list[str]:
-        """What a person should know."""
+        """Return the problems to show to operators."""
         found = self.figures()
         local = self._local.problem if self._local is not None else ""
         told = [self.problem, self.trouble, self._file.damaged, local, found["stale"]]
@@ -139,7 +139,7 @@ class Plane(Watcher):
         return [text for text in told if text]
 
     def warnings(self) -> list[str]:
-        """Return open doors that are not faults of this agent."""
+        """Return warnings about open access that is not a fault of this agent."""
         return [f"ZooKeeper has no access lists: {OPEN}"] if self._open else []
 
     # --- the thread
@@ -157,7 +157,7 @@ class Plane(Watcher):
         return _BUSY_S if busy else super()._pause_s()
 
     def _hear(self) -> None:
-        """What ZooKeeper and the local file say now."""
+        """Read the present state of ZooKeeper and of the local file."""
         found = {} if self._local is None else self._read_file()
         if self._client.connected:
             try:
@@ -195,8 +195,8 @@ class Plane(Watcher):
         return found
 
     def _admitted(self, given: Sequence[Command]) -> list[Command]:
-        """Those that the agent obeys. The others are answered, and nothing is kept of them: no flood of them displaces
-        the answers that are."""
+        """Return the commands that the agent obeys. Others are answered but not remembered, so that a flood of them
+        does not displace remembered answers."""
         admitted, refused = [], {}
         for command in given:
             try:
@@ -233,7 +233,7 @@ class Plane(Watcher):
     # --- configuration
 
     def _turn(self) -> None:
-        """One step towards what is wanted."""
+        """Do one step towards the wanted configuration."""
         fault = self.runtime.fault() if self._state.trying is not None else ""
         step = decide.next_step(self._state, self._scopes, self._clock.monotonic(), fault)
         if step.act is Act.TRY:
@@ -264,21 +264,21 @@ class Plane(Watcher):
             self._live, self.trouble = document, ""
 
     def _go_back(self, reason: str, after: Document | None = None) -> None:
-        """To the last configuration that worked."""
+        """Return to the last configuration that worked."""
         log.warning("configuration %s -> %s: %s", self._state.running, self._state.good, reason)
         self._save(decide.went_back(self._state, reason))
         self._enter(self._state.good, after)
 
     def _enter(self, configuration: Configuration, after: Document | None = None) -> None:
-        """Run a configuration that was tried before; `after` an attempt at that document, of which nobody knows how far
-        it came: then every setting of both is set again."""
+        """Run a configuration that was tried before. `after`: document of a failed attempt, which may be partly
+        applied; then every setting of both is set again."""
         try:
             document = configuration.document()
             change = difference(self._live, document)
             if after is not None:
                 change = everything((self._live, after, document), document)
             self.runtime.apply(change, document)
-        except Exception as error:  # nothing older to go back to: say so, and let the rest of the agent work
+        except Exception as error:  # nothing older to go back to: report it, and let the rest of the agent work
             log.exception("configuration %s", configuration)
             self.trouble = f"configuration {configuration} cannot be applied ({error}): restart the agent"
         else:
@@ -299,7 +299,7 @@ class Plane(Watcher):
             self._save(book=commands.drained(self._book, self.runtime.waiting(), now_ms))
 
     def _do(self, command: Command) -> Answer | None:
-        """None for one that goes on."""
+        """Run a command; returns None for one that continues."""
         now_ms = self._clock.now_ms()
         self._save(book=commands.begun(self._book, command, now_ms))
         try:
@@ -313,7 +313,7 @@ class Plane(Watcher):
             return Answer("failed", str(error) or repr(error), now_ms)
 
     def _reply(self) -> None:
-        """Put answers into ZooKeeper, and take away what was answered long ago."""
+        """Write answers to ZooKeeper, and delete commands that were answered long ago."""
         if not self._client.connected:
             return
         now_ms = self._clock.now_ms()
@@ -341,11 +341,11 @@ class Plane(Watcher):
             self._reported, self._told = now, key
 
     def _save(self, state: State | None = None, book: Book | None = None) -> None:
-        """From now on these, once they are on the disk. Raises PlaneError; then the former ones hold, and nothing is
-        done that follows from the new ones."""
+        """Make these the state once they are on the disk. Raises PlaneError; then the former state holds, and nothing
+        is done that follows from the new one."""
         fresh = Memory(state or self._state, book or self._book, self.directory.known())
         try:
             self._file.save(fresh)
         except OSError as error:
-            raise PlaneError(f"cannot be kept on the disk ({error}): nothing is changed until it can") from error
+            raise PlaneError(f"the state cannot be saved ({error}): nothing is changed until it can") from error
         self._state, self._book = fresh.state, fresh.book

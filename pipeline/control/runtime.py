@@ -1,4 +1,4 @@
-"""What the control plane may do to an agent, behind one small seam; the parts of the agent register what they can."""
+"""Interface between the control plane and the agent; components of the agent register the functions that they offer."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from pipeline.control.document import Change, ConfigError, Document
 log = logging.getLogger(__name__)
 
 Apply = Callable[[Any], None]
-"""Use this value of a setting from now on; None: what the command line said. Raises ValueError, OSError."""
+"""Applies a value of a setting; None: the value of the command line. Raises ValueError, OSError."""
 
 
 class Flows(Protocol):
-    """The flows of the agent, run by pipeline/flows/."""
+    """Flows of the agent, run by pipeline/flows/."""
 
     def admit(self, flows: Sequence[Mapping[str, Any]]) -> None:
-        """Check that flows which were pushed name nothing outside but what this host allows. Raises an error whose text
-        says what to do; changes nothing and loads no code."""
+        """Check that pushed flows refer only to outside resources that this host allows. Raises an error whose text
+        gives the remedy; changes nothing and loads no code."""
         ...
 
     def check(self, flows: Sequence[Mapping[str, Any]]) -> None:
-        """Whether all of them can be used. Raises an error whose text says what to do; changes nothing."""
+        """Check that all flows can run. Raises an error whose text gives the remedy; changes nothing."""
         ...
 
     def change(self, flows: Sequence[Mapping[str, Any]], change: Change) -> None:
-        """Run exactly these from now on: those that run already just so are left alone, whatever `change` says of them.
-        What a stopped channel holds stays on the disk. Raises an error; the caller then asks for the former ones."""
+        """Run exactly these flows from now on; flows that already run unchanged are left alone, whatever `change` says.
+        The content of a stopped channel stays on disk. Raises an error; the caller then asks for the former flows."""
         ...
 
     def set_mode(self, mode: Mode) -> None: ...
 
     def waiting(self) -> int:
-        """Parcels that the channels hold."""
+        """Return the number of parcels in the channels."""
         ...
 
     def roll(self, flow: str) -> int:
-        """Close and begin anew the files of one flow ("": of all); how many."""
+        """Close the files of one flow ("": of all) and begin new ones; returns their number."""
         ...
 
     def fault(self) -> str:
-        """Which flow cannot run and why, "" if all do."""
+        """Return the flow that cannot run and the reason, "" if all run."""
         ...
 
     def report(self) -> list[dict[str, Any]]:
-        """One row a flow: name, state, waiting, oldest_ms, problem."""
+        """Return one row a flow: name, state, waiting, oldest_ms, problem."""
         ...
 
 
 class Runtime:
-    """Everything an agent lets its control plane do. Called by the plane's thread alone, once the agent has started."""
+    """Operations of the control plane on an agent. Called by the plane's thread alone, once the agent has started."""
 
     def __init__(self, set_mode: Callable[[Mode], None], waiting: Callable[[], int], fault: Callable[[], str]) -> None:
         self._set_mode, self._waiting, self._fault = set_mode, waiting, fault
@@ -61,24 +61,24 @@ class Runtime:
         self._releaser: Callable[[Mapping[str, str]], str] | None = None
         self.flows: Flows | None = None
 
-    # --- what parts of the agent register
+    # --- registration by components of the agent
 
     def on_setting(self, name: str, apply: Apply) -> None:
-        """`apply` uses a new value of the setting while the agent runs."""
+        """Register `apply`, which uses a new value of the setting while the agent runs."""
         self._appliers[name] = apply
 
     def on_roll(self, roll: Callable[[], str]) -> None:
-        """`roll` closes a file and begins another; says which."""
+        """Register `roll`, which closes a file, begins another and returns a description."""
         self._rollers.append(roll)
 
     def on_release(self, release: Callable[[Mapping[str, str]], str]) -> None:
-        """`release` frees a lane from its cluster (pipeline/sites/); says what it did. Raises CommandError."""
+        """Register `release`, which frees a lane from its cluster (pipeline/sites/). It may raise CommandError."""
         self._releaser = release
 
     # --- configuration
 
     def admit(self, document: Document) -> None:
-        """Check what a pushed document names. Raises ConfigError; changes nothing."""
+        """Check the names in a pushed document. Raises ConfigError; changes nothing."""
         if self.flows is not None:
             try:
                 self.flows.admit(list(document.flows.values()))
@@ -86,7 +86,7 @@ class Runtime:
                 raise ConfigError(str(error)) from None
 
     def check(self, document: Document) -> None:
-        """Whether this agent can run the document. Raises ConfigError; changes nothing."""
+        """Check that this agent can run the document. Raises ConfigError; changes nothing."""
         for name in document.metrics:
             if name not in self._appliers:
                 raise ConfigError(f"metrics.{name}: this agent cannot change it: take it out of its configuration")
@@ -97,11 +97,11 @@ class Runtime:
                 self.flows.check(list(document.flows.values()))
             except ConfigError:
                 raise
-            except Exception as error:  # whatever a third party's component raises refuses its configuration only
+            except Exception as error:  # an error of a third party's component refuses its configuration only
                 raise ConfigError(str(error) or repr(error)) from error
 
     def apply(self, change: Change, document: Document) -> None:
-        """Do what differs. Raises what the parts raise; the caller then applies the way back."""
+        """Apply the differences. Passes on errors of the components; the caller then applies the reverse change."""
         for name, (_, value) in change.settings.items():
             applier = self._appliers.get(name)
             if applier is not None:
@@ -110,7 +110,7 @@ class Runtime:
             self.flows.change(list(document.flows.values()), change)
 
     def fault(self) -> str:
-        """What is wrong with what runs, "" if nothing."""
+        """Return the fault of the running configuration, "" if none."""
         return self._fault() or (self.flows.fault() if self.flows is not None else "")
 
     # --- commands
@@ -121,7 +121,7 @@ class Runtime:
             self.flows.set_mode(mode)
 
     def waiting(self) -> int:
-        """Items of the log and parcels of the channels that are not where they belong yet."""
+        """Return the number of items of the log and parcels of the channels that are not delivered yet."""
         return self._waiting() + (self.flows.waiting() if self.flows is not None else 0)
 
     def roll(self, arguments: Mapping[str, str]) -> str:
@@ -133,11 +133,11 @@ class Runtime:
         return "; ".join(done) or "nothing to roll"
 
     def release(self, arguments: Mapping[str, str]) -> str:
-        """Raises CommandError."""
+        """Release a lane, see `on_release`. Raises CommandError."""
         if self._releaser is None:
-            raise CommandError("this agent's lanes are bound to no cluster")
+            raise CommandError("this agent's lanes are not bound to a cluster")
         return self._releaser(arguments)
 
     def report(self) -> list[dict[str, Any]]:
-        """The flows, one row each."""
+        """Return the flows, one row each."""
         return self.flows.report() if self.flows is not None else []

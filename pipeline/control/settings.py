@@ -1,4 +1,4 @@
-"""The settings of the way of polled variables that configuration may change while an agent runs. One entry each."""
+"""Settings for polled variables that configuration may change while an agent runs. One entry each."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from artimon.runtime.text import parse_duration, parse_size
 
 Reader = Callable[[Any], Any]
-"""From what was written to a value of the setting's own type. Raises ValueError that says what to write."""
+"""Converts a written value to the type of the setting. Raises ValueError that shows the correct form."""
 
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def _parsed(parse: Callable[[str], int], text: str) -> int:
-    """-1 for a text that `parse` refuses."""
+    """Return -1 for a text that `parse` refuses."""
     try:
         return parse(text)
     except ValueError:
@@ -24,7 +24,7 @@ def _parsed(parse: Callable[[str], int], text: str) -> int:
 
 
 def duration(least_ms: int, most_ms: int) -> Reader:
-    """Milliseconds of "60s", "500ms", "5m", within bounds."""
+    """Return a reader of durations such as "60s", "500ms", "5m" in milliseconds, within bounds."""
 
     def read(written: Any) -> int:
         value = _parsed(parse_duration, written) if isinstance(written, str) else -1
@@ -36,7 +36,7 @@ def duration(least_ms: int, most_ms: int) -> Reader:
 
 
 def size(least: int) -> Reader:
-    """Bytes of "8GiB", "64 MiB" or a number; K, M, G and T count in 1024s."""
+    """Return a reader of sizes such as "8GiB", "64 MiB" or a number in bytes; K, M, G and T count in 1024s."""
 
     def read(written: Any) -> int:
         number = isinstance(written, int) and not isinstance(written, bool)
@@ -49,7 +49,7 @@ def size(least: int) -> Reader:
 
 
 def one_of(*words: str) -> Reader:
-    """One of the words."""
+    """Return a reader that accepts one of the words."""
 
     def read(written: Any) -> str:
         if written not in words or not isinstance(written, str):
@@ -60,7 +60,7 @@ def one_of(*words: str) -> Reader:
 
 
 def groups(written: Any) -> tuple[str, ...]:
-    """Names of groups, the preferred one first."""
+    """Read names of groups, the preferred one first."""
     names = [written] if isinstance(written, str) else written
     good = isinstance(names, list | tuple) and 0 < len(names) <= 16 and len(set(map(str, names))) == len(names)
     if not good or not all(isinstance(name, str) and _GROUP.fullmatch(name) for name in names):
@@ -80,7 +80,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "collectors_mode": one_of("failover", "round-robin", "least-loaded"),
     }
 )
-"""By the name in the table `metrics`. Who applies each: `Agent._runtime` of an agent, and whoever polls."""
+"""Readers by name in the table `metrics`. `Agent._runtime` of an agent and the pollers apply the settings."""
 
 NUMBERS = frozenset({"poll", "quota", "credits", "backlog"})
 """Settings that an unsigned document may change: each is a number within the bounds of its reader."""

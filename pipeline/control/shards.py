@@ -1,5 +1,5 @@
-"""The shards of the memory store as the buckets job sees them: who is alive, and which groups of virtual shards each
-holds, how far each group is. What a shard holds is its own word; nobody computes it from the membership."""
+"""Shards of the memory store for the buckets job: live processes, their groups of virtual shards, and their offsets.
+Each shard reports its own groups; they are never computed from the membership."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASK_TIMEOUT_S = 3.0
 
 
 class ShardsUnknown(RuntimeError):
-    """ZooKeeper does not say who the shards are, or none is alive."""
+    """ZooKeeper does not name the shards, or none is alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,15 @@ class Shard:
     port: int
     incarnation: str
     held: int | None = field(default=None, compare=False)
-    """The virtual shards that its registration names, ready or not: where they differ from its groups as they are
-    known, it is asked again."""
+    """Virtual shards named by its registration, ready or not. If they differ from its known groups, the shard is asked
+    again."""
     lags: bool = field(default=False, compare=False)
-    """Its registration says that it lacks something that Kafka has: it may have gone back since it was asked."""
+    """True if the registration reports data in Kafka that the shard lacks: it may have gone back since it was asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Virtual shards of one process that stand at the same offsets: what is fed."""
+    """Virtual shards of one process at the same offsets: the unit of feeding."""
 
     shard: Shard
     vshards: int
@@ -56,41 +56,41 @@ class Group:
 
     @property
     def key(self) -> str:
-        """Names it in results of tasks."""
+        """Name in results of tasks."""
         return f"{self.shard.id}/{self.vshards:x}"
 
 
 Standings = Sequence[tuple[Group, Mapping[int, int]]]
-"""The groups of a shard, each with its next offset in every partition of the topic (absent: 0)."""
+"""Groups of a shard, each with its next offset in every partition of the topic (absent: 0)."""
 
 
 def model_idl() -> Path:
-    """The Thrift file of the shards' service."""
+    """Return the path of the Thrift file of the shards' service."""
     return Path(artimon.model.__file__).with_name("shard.thrift")
 
 
 @lru_cache(maxsize=1)
 def service() -> Any:
-    """The Thrift service of a shard."""
+    """Return the Thrift service of a shard."""
     return thriftpy2.load(str(model_idl()), module_name="artimon_shard_thrift").Shard
 
 
 class ShardDirectory:
-    """Live shards from ZooKeeper; the last known ones while it is gone."""
+    """Live shards from ZooKeeper; the last known ones while it is unreachable."""
 
     def __init__(self, zookeeper: KazooClient) -> None:
         self._zookeeper = zookeeper
         self._known: dict[str, Shard] = {}
 
     def live(self) -> dict[str, Shard]:
-        """Raises ShardsUnknown if no live shard is known."""
+        """Return the live shards by name. Raises ShardsUnknown if none is known."""
         try:
             self._known = self._read()
         except (KazooException, KazooTimeoutError) as error:
             if not self._known:
                 raise ShardsUnknown(f"ZooKeeper does not name the shards: {error!r}") from error
         if not self._known:
-            raise ShardsUnknown(f"no shard is alive: nothing under {SHARDS_PATH}")
+            raise ShardsUnknown(f"no shard is alive: {SHARDS_PATH} has no nodes")
         return dict(self._known)
 
     def _read(self) -> dict[str, Shard]:
@@ -102,7 +102,7 @@ class ShardDirectory:
         for name in sorted(names):
             try:
                 shards[name] = _shard_of(name, self._get(f"{SHARDS_PATH}/{name}"))
-            except (NoNodeError, KeyError, TypeError, ValueError):  # gone, or no shard: the others are where they are
+            except (NoNodeError, KeyError, TypeError, ValueError):  # gone or invalid: the other shards still count
                 continue
         return shards
 
@@ -112,7 +112,7 @@ class ShardDirectory:
 
 
 def _shard_of(name: str, data: bytes) -> Shard:
-    """What a registration says. Raises KeyError, TypeError, ValueError for what is none."""
+    """Parse a registration. Raises KeyError, TypeError, ValueError if it is invalid."""
     entry: Mapping[str, Any] = read_table(data)
     held = from_hex(entry["held"]) if "held" in entry else None
     lags = from_hex(entry.get("lagging", "0")) & ~from_hex(entry.get("lacking", "0")) != 0
@@ -120,7 +120,7 @@ def _shard_of(name: str, data: bytes) -> Shard:
 
 
 def groups(shard: Shard, topic_id: str) -> Standings | None:
-    """What the shard says of itself, as far as this topic goes; None if it does not answer."""
+    """Ask a shard for its groups and their offsets in this topic; None if it does not answer."""
     try:
         with FramedClient(service(), shard.host, shard.port, ASK_TIMEOUT_S, security=security()) as client:
             answer = json.loads(client.call("groups"))
@@ -136,8 +136,8 @@ def groups(shard: Shard, topic_id: str) -> Standings | None:
 
 
 def rewind(shard: Shard, topic_id: str, partition: int, offset: int) -> bool:
-    """Tell a shard that the log of a partition was cut at `offset`: what stands there from now on is new to it.
-    Whether it heard."""
+    """Tell a shard that the log of a partition was cut at `offset`: later records from there on are new to it. True if
+    it confirmed."""
     try:
         with FramedClient(service(), shard.host, shard.port, ASK_TIMEOUT_S, security=security()) as client:
             client.call("rewind", topic_id, partition, offset)

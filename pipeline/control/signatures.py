@@ -1,7 +1,7 @@
 """Signatures of pushed configuration and of commands: HMAC-SHA256 with a key that operators and agents hold in a file.
 
-The file has one key a line, `ID SECRET`; the first one signs, all of them verify. What is signed holds its scope,
-lineage and number (or its agent, id and deadline), so that nothing signed can be used again elsewhere or later.
+The file has one key a line, `ID SECRET`; the first one signs, all of them verify. The signed content includes its
+scope, lineage and number (or its agent, id and deadline), so that it cannot be reused elsewhere or later.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import Any
 
 LEAST_SECRET = 32
-"""Characters of a secret: `new_key` makes 64 hexadecimal digits, 256 bits."""
+"""Least characters of a secret: `new_key` makes 64 hexadecimal digits, 256 bits."""
 MAX_BYTES = 64 * 1024
-"""Of a file of keys."""
+"""Most bytes of a key file."""
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})\s+(\S+)")
 
 
 class KeyFileError(ValueError):
-    """A file of keys cannot be used. The text says where and what to do."""
+    """The key file cannot be used. The text gives the place and the remedy."""
 
 
 class BadSignature(ValueError):
-    """A signature is missing, of an unknown key, or wrong."""
+    """The signature is missing, of an unknown key, or wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Keys:
     secrets: Mapping[str, bytes]
 
     def sign(self, what: str, content: Mapping[str, Any]) -> dict[str, str]:
-        """Return the signature of a content. `what` keeps signatures of different kinds apart."""
+        """Return the signature of `content`. `what` keeps signatures of different kinds apart."""
         key, secret = next(iter(self.secrets.items()))
         return {"key": key, "mac": _mac(secret, what, content)}
 
@@ -58,7 +58,7 @@ class Keys:
 
 
 def read_keys(path: Path | None) -> Keys | None:
-    """Read a file of keys; None without a path. Raises KeyFileError, also for a file that others may read."""
+    """Read a key file; None without a path. Raises KeyFileError, also for a file that others may read."""
     if path is None:
         return None
     try:
@@ -85,7 +85,7 @@ def read_keys(path: Path | None) -> Keys | None:
 
 
 def new_key(path: Path, id: str) -> None:
-    """Make a file with one new key, readable by its owner alone. Raises OSError, also if the file exists."""
+    """Create a file with one new key, readable by its owner only. Raises OSError, also if the file exists."""
     line = f"{id} {secrets.token_hex(32)}\n"
     if not _LINE.fullmatch(line.strip()):
         raise KeyFileError(f"id {id!r}: use letters, digits, . _ and -, at most 64 of them")

@@ -1,7 +1,7 @@
-"""The control plane's part of ZooKeeper: paths, and the few operations on them. docs/control.md has the whole tree.
+"""The control plane's nodes in ZooKeeper: paths and operations. docs/control.md has the whole tree.
 
-There is no master: agents read their own nodes, commands of the terminal write them, and both need ZooKeeper only.
-Every call has a deadline.
+The design has no master: agents read their own nodes, CLI commands write them, and both need ZooKeeper only. Every
+call has a deadline.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ AGENTS, CONFIG, COMMANDS, GROUPS = "/artimon/agents", "/artimon/config", "/artim
 CALL_S = 5.0
 KEPT_VERSIONS = 50
 ANSWERED_MS = 3_600_000
-"""Answered commands stay so long for whoever asks."""
+"""Retention in ms of answered commands, so that their senders can read the answers."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _NUMBER = re.compile(r"[0-9]{10,18}")
 Watch = Callable[[Any], None]
 
 
 class PlaneError(RuntimeError):
-    """What was asked of the control plane cannot be done; the text says why."""
+    """The control plane cannot do what was asked; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a scope, as it was pushed. `source`: the number that a rollback took it from."""
+    """One version of a scope, as it was pushed. `source`: the version that a rollback copied."""
 
     stamp: Stamp
     document: Mapping[str, Any]
@@ -49,37 +49,37 @@ class Version:
 
 
 def checked_name(name: str, what: str = "name") -> str:
-    """The name itself if it may stand in a path. Raises PlaneError."""
+    """Return the name if it is valid in a path, else raise PlaneError."""
     if not _NAME.fullmatch(name):
         raise PlaneError(f"{what} {name!r}: use letters, digits, . _ and -, at most 200 of them")
     return name
 
 
 def scope_of(agent: str = "", group: str = "") -> str:
-    """The scope of an agent or of a group of agents. Raises PlaneError."""
+    """Return the scope of an agent or of a group of agents. Raises PlaneError."""
     return f"agent/{checked_name(agent, 'agent')}" if agent else f"group/{checked_name(group, 'group')}"
 
 
 def config_path(scope: str) -> str:
-    """Where the versions of a scope stand."""
+    """Return the parent path of the versions of a scope."""
     kind, _, name = scope.partition("/")
     return f"{CONFIG}/{kind}s/{name}"
 
 
 class Tree:
-    """Operations on a client that somebody else starts and stops. Raises PlaneError, and `watcher.LOST` when ZooKeeper
-    does not answer in time."""
+    """Operations on a client that its owner starts and stops. Raises PlaneError, and `watcher.LOST` when ZooKeeper does
+    not answer in time."""
 
     def __init__(self, client: KazooClient) -> None:
         self.client = client
 
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Any]:
-        """Data and stat. Raises NoNodeError."""
+        """Return data and stat. Raises NoNodeError."""
         found: tuple[bytes, Any] = self.client.get_async(path, watch=watch).get(timeout=CALL_S)
         return found
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Names below, [] without the node; `watch` fires when that changes, or when the node appears."""
+        """Return the names of the children, [] without the node; `watch` fires when they change or the node appears."""
         try:
             return list(self.client.get_children_async(path, watch=watch).get(timeout=CALL_S))
         except NoNodeError:
@@ -90,7 +90,7 @@ class Tree:
     # --- configuration
 
     def newest(self, scope: str, watch: Watch | None = None) -> Version | None:
-        """The current version of a scope, None if there is none. Raises ConfigError if it cannot be read."""
+        """Return the current version of a scope, None if it has none. Raises ConfigError if it cannot be read."""
         try:
             pointer, _ = self.get(config_path(scope), watch)
         except NoNodeError:
@@ -102,7 +102,7 @@ class Tree:
             return None
         try:
             data, _ = self.get(f"{config_path(scope)}/{number:010d}")
-        except NoNodeError:  # pruned while we looked: a newer one is there, and the watch has fired
+        except NoNodeError:  # pruned meanwhile: a newer one exists, and the watch has fired
             return None
         return _version(Stamp(scope, lineage, number), data)
 
@@ -118,8 +118,8 @@ class Tree:
         expected: int | None = None,
         sign: Callable[[Version], Mapping[str, str]] | None = None,
     ) -> Stamp:
-        """A new version of a scope, in one step with the pointer to it; `expected`: only if that one is the newest
-        (else PlaneError, as when another push is faster). Raises ConfigError before anything is written."""
+        """Add a version of a scope and update the pointer to it in one transaction. `expected`: the newest version must
+        be this one (else PlaneError, as when another push is faster). Raises ConfigError before anything is written."""
         parse(document)
         canonical(document)
         path = config_path(scope)
@@ -127,7 +127,7 @@ class Tree:
         data, stat = self.get(path)
         lineage, newest = _pointer(data, scope)
         if expected is not None and newest != expected:
-            raise PlaneError(f"{scope} is at version {newest}, not {expected}: look at what changed and push again")
+            raise PlaneError(f"{scope} is at version {newest}, not {expected}: check the changes and push again")
         stamp = Stamp(scope, lineage, max(newest, *self._numbers(path), 0) + 1)
         content = {"document": document, "made_ms": now_ms, "by": by, "note": note, "source": source}
         if sign is not None:
@@ -137,12 +137,12 @@ class Tree:
         step.set_data(path, json.dumps({"lineage": lineage, "number": stamp.number}).encode(), version=stat.version)
         results = step.commit_async().get(timeout=CALL_S)
         if any(isinstance(result, Exception) for result in results):
-            raise PlaneError(f"somebody else pushed a version of {scope} at the same time: look at it and push again")
+            raise PlaneError(f"another version of {scope} was pushed at the same time: check it and push again")
         self._prune(path, stamp.number)
         return stamp
 
     def history(self, scope: str) -> list[Version]:
-        """The versions of a scope that are kept, newest first."""
+        """Return the retained versions of a scope, newest first."""
         try:
             pointer, _ = self.get(config_path(scope))
         except NoNodeError:
@@ -158,14 +158,14 @@ class Tree:
         return found
 
     def version(self, scope: str, number: int) -> Version:
-        """One version. Raises PlaneError if it is not kept."""
+        """Return one version. Raises PlaneError if it is not retained."""
         for one in self.history(scope):
             if one.stamp.number == number:
                 return one
         raise PlaneError(f"{scope} has no version {number}: see `artimon config history`")
 
     def scopes(self) -> list[str]:
-        """All that have a configuration."""
+        """Return all scopes with a configuration."""
         return [f"{kind}/{name}" for kind in ("group", "agent") for name in sorted(self.children(f"{CONFIG}/{kind}s"))]
 
     def _prune(self, path: str, newest: int) -> None:
@@ -177,7 +177,7 @@ class Tree:
                     pass
 
     def _numbers(self, path: str) -> list[int]:
-        """Numbers of the versions that are there. A node with any other name is left out."""
+        """Return the numbers of the existing versions. Nodes with other names are skipped."""
         return [int(name) for name in self.children(path) if _NUMBER.fullmatch(name)]
 
     def _ensure(self, path: str) -> None:
@@ -190,10 +190,10 @@ class Tree:
     # --- commands
 
     def give(self, agent: str, command: Command) -> None:
-        """Hand a command to an agent; the same id again does nothing. Raises PlaneError if too many wait."""
+        """Send a command to an agent; idempotent by id. Raises PlaneError if too many wait."""
         folder = f"{COMMANDS}/{checked_name(agent, 'agent')}"
         if len(self.children(folder)) >= MAX_WAITING:
-            raise PlaneError(f"{MAX_WAITING} commands to {agent} lie in ZooKeeper: is it alive? see `artimon agents`")
+            raise PlaneError(f"{MAX_WAITING} commands to {agent} wait in ZooKeeper: is it alive? See `artimon agents`")
         try:
             path = f"{folder}/{checked_id(command.id)}"
             self.client.create_async(path, command.to_json(), makepath=True).get(timeout=CALL_S)
@@ -201,7 +201,7 @@ class Tree:
             pass
 
     def commands(self, agent: str, watch: Watch | None = None) -> tuple[list[Command], list[str]]:
-        """Commands to an agent, in the order in which they were given, and ids of what is no command."""
+        """Return the commands to an agent, in the order of sending, and the ids of malformed ones."""
         folder, found, bad = f"{COMMANDS}/{agent}", [], []
         for id in sorted(self.children(folder, watch))[:MAX_WAITING]:
             try:
@@ -214,7 +214,7 @@ class Tree:
         return sorted(found, key=lambda command: command.order), bad
 
     def answer(self, agent: str, id: str, watch: Watch | None = None) -> Answer | None:
-        """What the agent says of a command, None if nothing yet."""
+        """Return the agent's answer to a command, None if there is none yet."""
         path = f"{COMMANDS}/{agent}/{id}/answer"
         try:
             data, _ = self.get(path, watch)
@@ -225,7 +225,7 @@ class Tree:
         return Answer.parse(data)
 
     def reply(self, agent: str, id: str, answer: Answer) -> None:
-        """The agent's side: say what became of a command; nothing if nobody asks any more."""
+        """Write the agent's answer to a command; does nothing if the command was deleted."""
         path, data = f"{COMMANDS}/{agent}/{id}/answer", answer.to_json()
         try:
             self.client.create_async(path, data).get(timeout=CALL_S)
@@ -235,7 +235,7 @@ class Tree:
             pass
 
     def forget(self, agent: str, ids: Iterable[str]) -> None:
-        """Take commands away."""
+        """Delete commands and their answers."""
         for id in ids:
             for path in (f"{COMMANDS}/{agent}/{id}/answer", f"{COMMANDS}/{agent}/{id}"):
                 try:
@@ -246,11 +246,11 @@ class Tree:
     # --- agents
 
     def agents(self) -> dict[str, dict[str, Any]]:
-        """What every live agent reports."""
+        """Return the reports of all live agents."""
         return self.reports(AGENTS)
 
     def reports(self, path: str, watch: Watch | None = None) -> dict[str, dict[str, Any]]:
-        """The JSON of every node below `path`, by its name; {"problem"} where it cannot be read."""
+        """Return the JSON of every node below `path`, by name; {"problem"} where it cannot be read."""
         found: dict[str, dict[str, Any]] = {}
         for name in sorted(self.children(path, watch)):
             try:
@@ -276,7 +276,7 @@ def _version(stamp: Stamp, data: bytes) -> Version:
         found = read_table(data)
         document, source = found["document"], found["source"]
         if not isinstance(document, dict):
-            raise TypeError("its document is no table")
+            raise TypeError("its document is not a table")
         number = None if source is None else int(source)
         told = int(found["made_ms"]), str(found["by"]), str(found["note"])
         return Version(stamp, document, *told, number, found.get("signature"))

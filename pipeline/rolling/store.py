@@ -1,5 +1,5 @@
-"""Where files of batches go: HDFS, or a folder of this machine. Every call has a deadline; how many calls may hang at
-once is bounded."""
+"""Stores of rolling files: HDFS, or a local folder. Every call has a deadline, and the number of hung calls is
+bounded."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ T = TypeVar("T")
 MAX_HUNG = 8
 CALL_S = 10.0
 _PANICS = "pyo3_runtime"
-"""Where the exception comes from that hdfs-native raises for defects of its own; it is no Exception."""
+"""Module of the exception that hdfs-native raises for its own defects; it does not inherit from Exception."""
 
 
 class StoreError(OSError):
-    """The store did not do what it was asked, or it is not known whether it did. The text says what and why."""
+    """The store failed, or the outcome of a call is unknown. The text names the call and the cause."""
 
 
 class Stored(NamedTuple):
-    """A file: its path below the folder, its durable length, whether it is a folder."""
+    """A file: its path below the folder, its durable length, and True for a folder."""
 
     path: str
     length: int
@@ -37,21 +37,21 @@ class Stored(NamedTuple):
 
 
 class Writing(Protocol):
-    """A file that is being written. Every method but `abandon` raises StoreError, after which only that one makes
-    sense."""
+    """File that is being written. Every method but `abandon` raises StoreError, after which only `abandon` may be
+    called."""
 
     def write(self, data: bytes) -> None: ...
 
     def sync(self) -> None:
-        """What was written is durable when this returns, and counts in the file's length."""
+        """Make all written bytes durable and count them in the file's length."""
         ...
 
     def close(self) -> None:
-        """Durable and finished when this returns."""
+        """Close the file; it is durable and finished when this returns."""
         ...
 
     def abandon(self) -> None:
-        """Do nothing more with it; neither waits nor fails."""
+        """Give the file up; neither waits nor fails."""
         ...
 
 
@@ -62,46 +62,46 @@ class Store(Protocol):
     def uri(self) -> str: ...
 
     def create(self, path: str) -> Writing:
-        """A new file, folders included; refused if there is one."""
+        """Create a file and its folders; refused if the file exists."""
         ...
 
     def rename(self, path: str, to: str) -> None:
-        """Folders included; refused if there is one under the new name."""
+        """Rename a file and create the folders; refused if the new name exists."""
         ...
 
     def delete(self, path: str) -> None: ...
 
     def length(self, path: str) -> int:
-        """Bytes of the file that are durable. StoreError if there is no such file."""
+        """Return the durable bytes of the file. Raises StoreError if the file does not exist."""
         ...
 
     def read(self, path: str) -> bytes: ...
 
     def listing(self, path: str) -> list[Stored]:
-        """What stands directly in a folder; [] if there is none."""
+        """Return the entries of a folder; [] if the folder does not exist."""
         ...
 
     def settle(self, path: str) -> bool:
-        """Take an unfinished file away from its writer; True once it is closed for good, else ask again."""
+        """Take an unfinished file over from its writer; True once it is closed for good, else try again."""
         ...
 
     def reachable(self) -> None:
-        """Returns if the store answers."""
+        """Return if the store answers, else raise StoreError."""
         ...
 
 
 def open_store(uri: str) -> Store:
-    """hdfs://HOST:PORT/folder or file:///folder. Raises ValueError."""
+    """Open hdfs://HOST:PORT/folder or file:///folder. Raises ValueError."""
     parts = urlsplit(uri)
     if parts.scheme == "hdfs":
         return HdfsStore(uri)
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
         return LocalStore(Path(parts.path))
-    raise ValueError(f"{uri!r} is no folder for batches: write hdfs://HOST:PORT/folder or file:///folder")
+    raise ValueError(f"{uri!r} is not a folder for batches: write hdfs://HOST:PORT/folder or file:///folder")
 
 
 class _Calls:
-    """Calls with a deadline. One that hangs is left behind; beyond MAX_HUNG of those nothing more is begun."""
+    """Calls with a deadline. A hung call is abandoned; with MAX_HUNG of them every new call is refused."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -161,7 +161,7 @@ class HdfsStore:
         self._run(f"deleting {path}", lambda: self._client().delete(self._at(path)))
 
     def length(self, path: str) -> int:
-        found = self._run(f"looking at {path}", lambda: self._client().get_file_info(self._at(path)))
+        found = self._run(f"reading the length of {path}", lambda: self._client().get_file_info(self._at(path)))
         return int(found.length)
 
     def read(self, path: str) -> bytes:
@@ -218,7 +218,7 @@ class _HdfsWriting:
 
 
 class LocalStore:
-    """A folder of this machine, fsynced: rolling files without HDFS, and tests."""
+    """A local folder, fsynced: for rolling files without HDFS, and for tests."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -238,7 +238,7 @@ class LocalStore:
         try:
             ensure_folder(SYSTEM_FILES, target.parent)
             if target.exists():
-                raise StoreError(f"{target} is there already")
+                raise StoreError(f"{target} exists already")
             (self.root / path).rename(target)
             for folder in (target.parent, (self.root / path).parent):
                 SYSTEM_FILES.fsync_folder(folder)
@@ -255,7 +255,7 @@ class LocalStore:
         try:
             return (self.root / path).stat().st_size
         except OSError as error:
-            raise StoreError(f"looking at {path} in {self.uri}: {error}") from error
+            raise StoreError(f"reading the length of {path} in {self.uri}: {error}") from error
 
     def read(self, path: str) -> bytes:
         try:

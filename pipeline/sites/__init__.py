@@ -1,5 +1,5 @@
-"""Several data centres: an agent that may turn to another one, and the hand-over between them. docs/sites.md.
+"""Several data centres: agents that can switch to another site, and the hand-over between sites. docs/sites.md.
 
-In reading order: `record` (what is remembered of lanes), `binding` and `placing` (which site has what; pure), `names`
+In reading order: `record` (persistent state of lanes), `binding` and `placing` (assignment to sites; pure), `names`
 (announcements for other sites), `links` (the senders); `handing` and `handover` (from one site to another), `verify`.
 """

@@ -1,8 +1,8 @@
-"""At which site each lane's batches are sent that were never sent before. Pure: no I/O, no clock, no threads.
+"""Site of each lane for batches that were never sent. Pure: no I/O, no clock, no threads.
 
-Sites stand in an order of preference. A lane leaves its site when nothing of it has moved for `patience_s`, and comes
-back to a better one when that has been reachable for `return_s`: one lane first, the others once that one was
-served. A lane that had to leave a site again stays away twice as long each time.
+Sites have an order of preference. A lane leaves its site when none of its batches has moved for `patience_s`, and
+returns to a better one that has been reachable for `return_s`: one lane first, the others once that one was served.
+Each time a lane has to leave the same site again, it stays away twice as long.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_AWAY_S = 3600.0
 
 
 class Move(NamedTuple):
-    """What of a lane was never sent goes to another site."""
+    """The unsent batches of a lane go to another site."""
 
     lane: LaneId
     site: str
@@ -36,7 +36,7 @@ class _Site:
 
 @dataclass(slots=True)
 class _Away:
-    """How a lane fared at a site that it left."""
+    """Back-off of a lane from a site that it left."""
 
     failures: int = 0
     not_before: float = 0.0
@@ -44,7 +44,7 @@ class _Away:
 
 @dataclass(slots=True)
 class SiteBinding:
-    """Times are seconds of a clock that never goes back. Invariant: every lane is at exactly one site."""
+    """Times are seconds of a monotonic clock. Invariant: every lane is at exactly one site."""
 
     order: Sequence[str]
     patience_s: float = 60.0
@@ -59,7 +59,7 @@ class SiteBinding:
         self._sites = {name: _Site() for name in self.order}
 
     def site_of(self, lane: LaneId) -> str:
-        """Where a lane is; one that is new begins at the most preferred site that is trusted."""
+        """Return the site of a lane; a new lane begins at the most preferred trusted site."""
         site = self.lanes.get(lane)
         if site is None:
             trusted = (name for name in self.order if self._sites[name].trusted)
@@ -67,12 +67,12 @@ class SiteBinding:
         return site
 
     def served(self, site: str, lane: LaneId) -> None:
-        """The site took batches of this lane."""
+        """Note that the site took batches of this lane."""
         self._sites[site].trusted, self._sites[site].scout = True, None
         self._away.pop((site, lane), None)
 
     def decide(self, now: float, stuck: Mapping[LaneId, float], reachable: Iterable[str]) -> list[Move]:
-        """The moves that are due. `stuck`: for how long nothing of a lane that was never sent has moved."""
+        """Return the moves that are due. `stuck`: seconds for which no unsent batch of a lane has moved."""
         up = set(reachable)
         for name, site in self._sites.items():
             if name not in up:
@@ -88,7 +88,7 @@ class SiteBinding:
         return moves
 
     def forget(self, lane: LaneId) -> None:
-        """A lane of a former epoch of which nothing is left."""
+        """Forget a lane of a former epoch that has no batches left."""
         self.lanes.pop(lane, None)
         for site in self._sites.values():
             if site.scout == lane:

@@ -1,7 +1,7 @@
-"""How far a topic was handed over to another site. Pure: no I/O, no clock, no threads.
+"""Progress of the hand-over of a topic to another site. Pure: no I/O, no clock, no threads.
 
-An offset counts as handed over once everything below it is acked at the other site; only such offsets are kept, so
-whatever crashes, what was not acked is read and sent again, and the other site drops what it has by identity.
+An offset counts as handed over once everything below it is acked at the other site. Only such offsets are saved, so
+after a crash unacked messages are read and sent again, and the other site drops repeats by identity.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from artimon.model.acks import Position, Sent, Verdict
 
 MAX_FLYING = 100_000
-"""Messages of all partitions that wait for acks; beyond that nothing more is read."""
+"""Most messages of all partitions that wait for acks; at this number reading pauses."""
 
 
 class Message(NamedTuple):
@@ -34,15 +34,15 @@ class _Flying:
 
 @dataclass(slots=True)
 class Handing:
-    """Per partition: `until`, below which all is handed over, and what is on its way, in order of offsets."""
+    """By partition: `until`, below which all is handed over, and the messages in flight, in order of offsets."""
 
     until: dict[int, int] = field(default_factory=dict)
     compacted: bool = False
-    """Offsets that are not there were replaced by later ones."""
+    """True for a compacted topic: absent offsets were replaced by later ones."""
     lost: int = 0
-    """Offsets that the source no longer had when they were to be read."""
+    """Offsets that the source had already deleted when they were to be read."""
     skipped: int = 0
-    """Messages that the other site will never take: they are no batches, and dead letters at the source too."""
+    """Messages that the other site refuses for good: they are not batches, and dead letters at the source too."""
     _next: dict[int, int] = field(default_factory=dict)
     _flying: dict[int, deque[_Flying]] = field(default_factory=dict)
     _by_offset: dict[Message, _Flying] = field(default_factory=dict)
@@ -56,11 +56,11 @@ class Handing:
         return len(self._by_offset)
 
     def next_offset(self, partition: int) -> int:
-        """Where to read on."""
+        """Return the next offset to read."""
         return self._next.get(partition, self.until.get(partition, 0))
 
     def read(self, message: Message) -> bool:
-        """A message was read; False if it is not the one to go on with (it was read before)."""
+        """Note that a message was read; False for a repeat, which is to be ignored."""
         expected = self.next_offset(message.partition)
         if message.offset < expected:
             return False
@@ -72,7 +72,7 @@ class Handing:
         return True
 
     def placed(self, message: Message, position: Position, acked: bool) -> None:
-        """The other site has it there; `acked`: and that is all that is asked for."""
+        """Note the position at the other site; `acked`: the message needs no further ack."""
         flying = self._by_offset.get(message)
         if flying is not None:
             flying.position, flying.since = position, None
@@ -80,19 +80,19 @@ class Handing:
                 self._done(message, flying)
 
     def skip(self, message: Message) -> None:
-        """It is no batch."""
+        """Skip a message that is not a batch."""
         flying = self._by_offset.get(message)
         if flying is not None:
             self.skipped += 1
             self._done(message, flying)
 
     def sent(self) -> list[Sent[Message]]:
-        """What waits for acks of the other site."""
+        """Return the messages that wait for acks of the other site."""
         return [Sent(key, one.position, one.since) for key, one in self._by_offset.items() if one.position]
 
     def judged(self, verdict: Verdict[Message]) -> set[int]:
-        """Apply what the other site published. Partitions of which something was lost there: they are read again from
-        `until` on."""
+        """Apply the acks that the other site published. Returns the partitions with losses there, which are read again
+        from `until` on."""
         for key, version in verdict.looked:
             if key in self._by_offset:
                 self._by_offset[key].since = version
@@ -106,7 +106,7 @@ class Handing:
         return back
 
     def rewind(self, partition: int) -> None:
-        """Forget what is on its way: it is read again."""
+        """Forget the messages in flight of a partition, which are read again."""
         for flying in self._flying.pop(partition, ()):
             self._by_offset.pop(Message(partition, flying.offset), None)
         self._next.pop(partition, None)
@@ -121,5 +121,5 @@ class Handing:
 
 
 def merge_offsets(ours: Mapping[int, int], theirs: Mapping[int, int]) -> dict[int, int]:
-    """What two hand-overs of the same topic know together: an offset never goes back."""
+    """Merge the offsets of two hand-overs of one topic: an offset never goes back."""
     return {p: max(ours.get(p, 0), theirs.get(p, 0)) for p in {*ours, *theirs}}

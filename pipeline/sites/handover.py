@@ -1,5 +1,5 @@
-"""Hands over what one site's Kafka holds to another site: reads its topics, sends the very bytes to a collector there,
-and keeps the offset once the other site acked it. Batches keep their identities, so a repeat is dropped there."""
+"""Hand-over of one site's Kafka to another site: reads the topics, sends the unchanged bytes to a collector there, and
+saves offsets acked by the other site. Batches keep their identities, so repeats are dropped there."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _RETRY_S, _LONGEST_S = 0.5, 10.0
 
 @dataclass(frozen=True, slots=True)
 class HandoverConfig:
-    """From the Kafka of one site to the collectors that `zookeeper`, the other site's, lists. `name`: of the source,
-    part of where the offsets are kept. `level`: when the other site has it: in Kafka, or in the table."""
+    """Hand-over from the Kafka of one site to the collectors registered in `zookeeper`, that of the other site. `name`:
+    name of the source, part of the path of the offsets. `level`: acked by the other site's Kafka or by its table."""
 
     name: str
     kafka: str
@@ -55,19 +55,19 @@ class HandoverConfig:
 
 
 class OffsetsNode:
-    """Offsets of one topic, in the ZooKeeper of the site that gets the data: they say what it has, and go with it."""
+    """Offsets of one topic, in the ZooKeeper of the receiving site: they describe its data and share its fate."""
 
     def __init__(self, client: KazooClient, name: str, topic: str, topic_id: str) -> None:
         self._client = client
         self.path = f"{PATH}/{name}/{topic}/{topic_id}"
 
     def load(self) -> dict[int, int]:
-        """Raises `artimon.runtime.watcher.LOST`, ValueError for what is none."""
+        """Return the saved offsets. Raises `artimon.runtime.watcher.LOST`, ValueError for an invalid node."""
         return self._read()[0]
 
     def save(self, until: Mapping[int, int]) -> None:
-        """Never sets an offset back, whoever else hands over the same topic. Raises
-        `artimon.runtime.watcher.LOST`, ValueError for what is none."""
+        """Save offsets; never sets one back, even with concurrent hand-overs of the topic. Raises
+        `artimon.runtime.watcher.LOST`, ValueError for an invalid node."""
         for _ in range(5):
             known, version = self._read()
             merged = merge_offsets(until, known)
@@ -89,7 +89,7 @@ class OffsetsNode:
         except NoNodeError:
             return {}, -1
         if not is_believed(self._client, self.path):
-            raise ValueError(f"{self.path}: others may write it: run `artimon config secure` in that site")
+            raise ValueError(f"{self.path}: others may write it: run `artimon config secure` at that site")
         try:
             return {int(p): int(at) for p, at in read_table(data)["offsets"].items()}, stat.version
         except (KeyError, TypeError, AttributeError) as error:
@@ -97,14 +97,14 @@ class OffsetsNode:
 
 
 class TopicHandover:
-    """One topic. `run` in a thread; has the face of a sender for `Control`, which brings collectors and acks.
+    """One topic. `run` in a thread; has the interface of a sender for `Control`, which brings collectors and acks.
 
     Locks: `_lock` guards the core; no I/O under it."""
 
     def __init__(
         self, config: HandoverConfig, kind: str, zookeeper: KazooClient, clock: Clock, on_answer: bool
     ) -> None:
-        """`kind`: samples or series. `on_answer`: the collector's answer is enough (announcements; level `kafka`)."""
+        """`kind`: samples or series. `on_answer`: the answer counts as ack (announcements; level `kafka`)."""
         self._config, self._clock, self._zookeeper, self._on_answer = config, clock, zookeeper, on_answer
         self.topic = f"{config.topic_prefix}.{kind}"
         self._compacted = kind == "series"
@@ -112,12 +112,12 @@ class TopicHandover:
         self.handing = Handing()
         self._client = CollectorClient(Link.of(f"handover-{config.name}", CALL_S), clock)
         self._back: set[int] = set()
-        """Partitions that the consumer is to go back in: whatever else it brings of them until then does not count."""
+        """Partitions in which the consumer must seek back; its other records of them are ignored until then."""
         self._saved: dict[int, int] = {}
         self.messages = self.bytes = 0
         self._retry = Retry(f"hand-over of {self.topic}", clock, _RETRY_S, _LONGEST_S)
         self._refusal = ""
-        """Reason for which the last batch was refused there, "" if it was taken."""
+        """Reason of the last refusal at the other site, "" after an accepted batch."""
 
     def update_collectors(self, found: dict[str, Endpoint]) -> None:
         self._client.update(found)
@@ -134,7 +134,7 @@ class TopicHandover:
 
     @property
     def problem(self) -> str:
-        """Reason for which nothing is handed over, "" while it is."""
+        """Reason why nothing is handed over, "" while it is."""
         return self._retry.problem or self._refusal
 
     def figures(self) -> dict[str, Any]:
@@ -150,13 +150,13 @@ class TopicHandover:
             }
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`. Whatever is away is tried again; nothing is kept as handed over that is not."""
+        """Run until `stop`. Failures are retried; only acked messages are saved as handed over."""
         self._retry.run(lambda: self._run(stop), stop)
         self._client.close()
 
     def _run(self, stop: threading.Event) -> None:
-        """Each generation of the topic to its end, the newest as long as it is the newest. One that was made again has
-        offsets of its own."""
+        """Hand over each generation of the topic to its end; stay in the newest one. A recreated topic has its own
+        offsets."""
         broker = Broker(self._config.kafka, self._clock)
         try:
             for info in broker.generations(self.topic):
@@ -165,7 +165,7 @@ class TopicHandover:
             broker.close()
 
     def _follow(self, broker: Broker, info: TopicInfo, stop: threading.Event) -> None:
-        """One generation."""
+        """Hand over one generation."""
         consumer = None
         try:
             node = OffsetsNode(self._zookeeper, f"{self._config.name}-{info.cluster}", self.topic, info.topic_id)
@@ -188,11 +188,11 @@ class TopicHandover:
                 consumer.close()
 
     def _is_over(self, broker: Broker, info: TopicInfo, consumer: Any, parts: list[TopicPartition]) -> bool:
-        """True once another generation took its place and all of this one was handed over."""
+        """True once another generation replaced this one and all of this one was handed over."""
         if broker.topic(self.topic).topic_id == info.topic_id:
             return False
         if not any(one.topic_id == info.topic_id for one in broker.generations(self.topic)):
-            return True  # deleted, or made again
+            return True  # deleted or recreated
         ends = consumer.end_offsets(parts, timeout_ms=int(KAFKA_S * 1000))
         with self._lock:
             return all(self.handing.until.get(part.partition, 0) >= ends[part] for part in parts)
@@ -214,13 +214,13 @@ class TopicHandover:
         with self._lock:
             for record in records:
                 message = Message(record.partition, record.offset)
-                # what is to be read again is read from there on, and nothing beyond it before
+                # until the consumer has sought back in a partition, its records are ignored
                 if record.partition not in self._back and self.handing.read(message):
                     batch.append((message, record.value or b""))
         self._send(batch, stop)
 
     def _send(self, batch: list[tuple[Message, bytes]], stop: threading.Event) -> None:
-        """Until each was taken, or is no batch; in order."""
+        """Send until each message was accepted or is known not to be a batch; in order."""
         while batch and not stop.is_set():
             answers = self._ask([data for _, data in batch])
             left = []
@@ -238,14 +238,14 @@ class TopicHandover:
                         self._refusal = answer.reason
                 if answers and not left:
                     self._refusal = ""
-                # what was lost there meanwhile is read again, with all behind it
+                # messages of partitions with a loss at the other site are read again
                 rest = [one for one in batch[len(answers) :] if one[0].partition not in self._back]
             batch = [*left, *rest]
             if left or not answers:
                 self._clock.wait(stop, _RETRY_S)
 
     def _ask(self, messages: list[bytes]) -> list[Answer]:
-        """Answers to the first of these messages; none if no collector of the other site answered."""
+        """Return the answers to the first of these messages; empty if no collector of the other site answered."""
         try:
             return self._client.send(messages).answers
         except NotSent:
@@ -274,7 +274,7 @@ class TopicHandover:
 
 
 class Handover:
-    """Samples and announcements of one site, to another. `start`, `stop`, `figures`."""
+    """Hand-over of samples and announcements from one site to another. `start`, `stop`, `figures`."""
 
     def __init__(self, config: HandoverConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = zookeeper_client(config.zookeeper)
@@ -296,7 +296,7 @@ class Handover:
             thread.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Within about `timeout_s`; what was not acked by then is read again by the next one."""
+        """Stop within about `timeout_s`; the next process reads unacked messages again."""
         self._stop.set()
         for thread in self._threads:
             if thread.is_alive():

@@ -1,4 +1,4 @@
-"""An agent of several sites: a sender, a tracker and an eye on ZooKeeper for each, over one log."""
+"""Agent with several sites: one sender, tracker and ZooKeeper watcher for each, over one log."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ TICK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A data centre with an ensemble, buffer and store of its own, as an agent knows it."""
+    """A data centre with its own ZooKeeper ensemble, Kafka and store, as an agent knows it."""
 
     name: str
     zookeeper: str
 
 
 class SiteSender(Sender):
-    """The sender of one site. What it hands to a call is bound to the site, and on the disk as such, before it goes."""
+    """Sender of one site. The batches of a call are bound to the site, also on disk, before they are sent."""
 
     def __init__(
         self, site: str, links: Links, wal: Log, tracker: Tracker, agent: str, lanes: int, clock: Clock
@@ -51,14 +51,14 @@ class SiteSender(Sender):
         self.site, self._links = site, links
 
     def up(self) -> bool:
-        """Whether a collector of the site may be tried."""
+        """Return True if a collector of the site may be tried."""
         with self._cond:
             return self._sending.collectors.pick(self._clock.monotonic()) is not None and bool(
                 self._sending.collectors.up()
             )
 
     def came(self, size: int) -> None:
-        """Under the condition: so many bytes are to be sent."""
+        """Count `size` bytes that are to be sent. Under the condition."""
         self._sending.pacing.came(size)
 
     def _exchange(self, call: Call, messages: list[bytes]) -> Heard:
@@ -77,10 +77,10 @@ class SiteSender(Sender):
 
 
 class Links:
-    """Has the face of a `Sender` for the agent. `home`: the sender of the preferred site, whose ZooKeeper is also that
-    of the control plane; for the others there is a `Control` here.
+    """Implements the interface of a `Sender` for the agent. `home`: sender of the preferred site, whose ZooKeeper is
+    also that of the control plane; the other sites have a `Control` here.
 
-    Locks: `cond` guards every tracker and what each sender decides by; `_saving` is held while the record is written,
+    Locks: `cond` guards every tracker and the decisions of each sender; `_saving` is held while the record is written,
     so that an older one never replaces a newer one. Order: `_saving`, then `cond`; no I/O under `cond`."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Links:
         patience_s: float = 60.0,
         return_s: float = 60.0,
     ) -> None:
-        """Raises RecordError if what is remembered of lanes and sites cannot be read."""
+        """Raise RecordError if the record of lanes and sites cannot be read."""
         self.cond = threading.Condition()
         self._log, self._data, self._clock = wal, data, clock
         self._saving = threading.Lock()
@@ -117,7 +117,7 @@ class Links:
         self.problem = ""
 
     def restore(self, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, Place]]:
-        """Go on with what a log holds; what is acked by being sent need not be kept."""
+        """Restore the content of a log. Returns the batches that need not be kept because sending was their ack."""
         rows, acked = [], []
         for header, place in (*found.batches, *found.series):
             position = found.sent.get(header.id)
@@ -134,7 +134,7 @@ class Links:
                 log.error("announcement of %s: %s", header.source, error)
         return acked
 
-    # --- as a sender
+    # --- interface of a sender
 
     def start(self) -> None:
         for sender in self.senders.values():
@@ -146,7 +146,7 @@ class Links:
             thread.start()
 
     def stop(self, timeout_s: float = 2.0) -> None:
-        """Within about `timeout_s` and a second."""
+        """Stop within about `timeout_s` and a second."""
         self._stop.set()
         for sender in self.senders.values():
             sender.stop(timeout_s / len(self.senders))
@@ -159,7 +159,7 @@ class Links:
                 thread.join(0.5)
 
     def logged(self, placed: Sequence[tuple[Entry, Place]]) -> None:
-        """These are durable now and may go."""
+        """Add durable entries, which may be sent now."""
         for entry, _ in placed:
             if entry.type == RecordType.SERIES:
                 self._names.note(entry.header, entry.payload)
@@ -186,7 +186,7 @@ class Links:
             sender.set_level(ack_on_sent)
 
     def sent(self) -> list[Any]:
-        """What waits for acks, at all sites."""
+        """Return the batches that wait for acks, at all sites."""
         return [one for sender in self.senders.values() for one in sender.sent()]
 
     @property
@@ -194,7 +194,7 @@ class Links:
         return next((full for sender in self.senders.values() if (full := sender.buffer_full)), "")
 
     def problems(self) -> list[str]:
-        """What a person should know of the sites."""
+        """Return the problems of the sites to show to operators."""
         found = [self.problem] if self.problem else []
         found += [f"site {name}: {control.problem}" for name, control in self._controls.items() if control.problem]
         with self.cond:
@@ -204,7 +204,7 @@ class Links:
         return found
 
     def figures(self) -> dict[str, Any]:
-        """Counts of all sites together, and beside them each site's own."""
+        """Return the joint counts of all sites, and beside them the counts of each."""
         each = {name: sender.figures() for name, sender in self.senders.items()}
         with self.cond:
             bound = self.placing.bound()
@@ -216,7 +216,7 @@ class Links:
         return {**joined, "sites": sites, "site_lanes": lanes, "moved_batches": moved, "released_batches": released}
 
     def release(self, lane: int) -> str:
-        """An operator gives up what lanes of this number wait for at sites that cannot be reached. Says what it did."""
+        """Release batches of lanes of this number that wait at unreachable sites. Returns a text for the operator."""
         up = self._reachable()
         with self.cond:
             before = self.placing.released
@@ -224,12 +224,12 @@ class Links:
             count = self.placing.released - before
             self.cond.notify_all()
         if not moves:
-            return f"lane {lane} has nothing at a site that cannot be reached: nothing was released"
+            return f"lane {lane} has no batches at an unreachable site: nothing was released"
         log.warning("lane %d released by an operator: %s", lane, moves)
         return "; ".join(f"lane {m.lane}: from {m.site} to {m.to}" for m in moves) + f"; {count} batches had been sent"
 
     def save(self) -> bool:
-        """The record as it is now is on the disk when this returns True."""
+        """Write the present record; it is on disk when this returns True."""
         with self._saving:
             with self.cond:
                 version, data = self.placing.record.version, self.placing.record.to_json()
@@ -258,9 +258,7 @@ class Links:
                     if moves:
                         self.cond.notify_all()
                 for move in moves:
-                    log.warning(
-                        "lane %s: what was never sent goes to site %s instead of %s", move.lane, move.to, move.site
-                    )
+                    log.warning("lane %s: unsent batches go to site %s instead of %s", move.lane, move.to, move.site)
             except Exception:  # lanes that never move again would fill the disk
                 log.exception("sites")
 
@@ -273,17 +271,17 @@ class Links:
                     while not self._stop.is_set() and send_names(self._names, site, self.senders[site].client):
                         pass
                 except NotSent:
-                    pass  # tried again at the next turn; the client says why
+                    pass  # retried at the next turn; the client reports why
                 except Exception:
                     log.exception("announcements to site %s", site)
 
 
 _SUMS_MS = ("ack_waits_ms",)
-"""Times that add up; of others the longest counts."""
+"""Times that are summed; of other times the longest counts."""
 
 
 def join_figures(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counts added, ages and texts of which the greatest or first counts, dictionaries added key by key."""
+    """Sum counts, take the greatest age and the first text, and sum dictionaries key by key (the maximum for times)."""
     joined: dict[str, Any] = {}
     for name, first in each[0].items():
         values = [one[name] for one in each]
@@ -300,7 +298,7 @@ def join_figures(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def parse_sites(texts: Sequence[str]) -> tuple[Site, ...]:
-    """From NAME=HOST:PORT[,HOST:PORT][/chroot], in order of preference. Raises ValueError."""
+    """Parse NAME=HOST:PORT[,HOST:PORT][/chroot], in order of preference. Raises ValueError."""
     sites = []
     for text in texts:
         name, equals, zookeeper = text.partition("=")
@@ -308,5 +306,5 @@ def parse_sites(texts: Sequence[str]) -> tuple[Site, ...]:
             raise ValueError(f"site {text!r}: write NAME=ZOOKEEPER, such as paris=10.0.0.1:2181")
         sites.append(Site(name, zookeeper))
     if len({site.name for site in sites}) != len(sites):
-        raise ValueError("sites: each needs a name of its own")
+        raise ValueError("sites: give each its own name")
     return tuple(sites)

@@ -1,5 +1,5 @@
-"""Announcements that other sites need too: samples that go to a site say nothing there until their series are
-announced. Bounded memory, newest version of each block; a site gets what it lacks once lanes go there."""
+"""Announcements that other sites need too: samples at a site have no names there until their series are announced.
+Holds the newest version of each block in bounded memory; a site gets the missing ones once lanes go there."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Key = tuple[str, int]
 
 
 class Names:
-    """Thread-safe. What does not fit is forgotten, oldest first, and counted: sources repeat it within a day."""
+    """Cache of announcements. Thread-safe. When full it drops and counts the oldest, which come again within a day."""
 
     def __init__(self, held_bytes: int = HELD_BYTES) -> None:
         self._most, self._lock = held_bytes, threading.Lock()
         self._blocks: OrderedDict[Key, tuple[int, bytes]] = OrderedDict()
         self._known: dict[str, dict[Key, int]] = {}
-        """Site -> version that it has."""
+        """Versions of the blocks that a site has, by site."""
         self._bytes = 0
         self.forgotten = 0
 
     def note(self, header: BatchHeader, data: bytes) -> None:
-        """An announcement; older versions of its block are of no use."""
+        """Add an announcement, which replaces older versions of its block."""
         key = header.source, header.block
         with self._lock:
             old = self._blocks.get(key)
@@ -47,7 +47,7 @@ class Names:
                     known.pop(gone, None)
 
     def lacking(self, site: str) -> list[tuple[Key, int, bytes]]:
-        """What the site does not have yet, at most one call of it."""
+        """Return announcements that the site does not have yet, at most one call of them."""
         with self._lock:
             known = self._known.setdefault(site, {})
             found: list[tuple[Key, int, bytes]] = []
@@ -62,13 +62,13 @@ class Names:
             return found
 
     def has(self, site: str, blocks: Sequence[tuple[Key, int, bytes]]) -> None:
-        """The site took these."""
+        """Note that the site took these."""
         with self._lock:
             self._known.setdefault(site, {}).update((key, version) for key, version, _ in blocks)
 
 
 def send_names(names: Names, site: str, client: CollectorClient) -> bool:
-    """Send announcements that the site lacks, one call; True if there may be more. Raises NotSent."""
+    """Send announcements that the site lacks, in one call; True if there may be more. Raises NotSent."""
     blocks = names.lacking(site)
     if not blocks:
         return False

@@ -1,8 +1,8 @@
-"""Every batch of an agent's log at the one site that may have it. Pure: no I/O, no clock, no threads.
+"""Assignment of every batch of an agent's log to the one site that may have it. Pure: no I/O, no clock, no threads.
 
-Each site has a tracker of its own. What was handed to a call that may have reached a site stays with that site until it
-is acked there, or an operator releases the lane; what never was may move. So, but for released lanes, no batch is at
-two sites, whatever crashes: what may have been sent is on the disk before it is (record.py).
+Each site has its own tracker. A batch in a call that may have reached a site stays with that site until it is acked
+there, or an operator releases the lane; other batches may move. So, but for released lanes, no batch is at two sites
+after any crash: the possible receivers of a batch are on the disk before it is sent (record.py).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pipeline.sites.record import AHEAD, LaneRecord, Record
 from pipeline.wal.records import Place
 
 REFUSED = ("full:", "buffer full:", "damaged:", "store:")
-"""Reasons of which it is certain that the site has nothing."""
+"""Reasons of refusals after which the site certainly does not have the batches."""
 
 
 @dataclass(slots=True)
 class Placing:
-    """`trackers`: one a site, in order of preference. Announcements go to the first; copies of them elsewhere are not
-    kept here. Not thread-safe."""
+    """`trackers`: one a site, in order of preference. Announcements go to the first; their copies for other sites are
+    in `names`. Not thread-safe."""
 
     binding: SiteBinding
     trackers: dict[str, Tracker]
     record: Record = field(default_factory=Record)
     top: dict[LaneId, int] = field(default_factory=dict)
-    """The greatest number of a lane's last span that may be at its site; those above it may move."""
+    """Greatest sequence of a lane's last span that may be at its site; those above it may move."""
     seen: dict[LaneId, int] = field(default_factory=dict)
-    """The greatest number that was logged."""
+    """Greatest sequence that was logged."""
     moved: int = 0
     released: int = 0
     _stuck: dict[LaneId, tuple[str, BatchId, float]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Placing:
         return self.binding.order[0]
 
     def logged(self, placed: Iterable[tuple[BatchHeader, Place]], now_ms: int) -> Counter[str]:
-        """These are in the log and may go. Bytes that each site got."""
+        """Add logged batches to the trackers of their sites. Returns the bytes added by site."""
         got: Counter[str] = Counter()
         for header, place in placed:
             site = self.home if header.id.lane == NO_LANE else self._here(header.id.lane_id)
@@ -57,8 +57,8 @@ class Placing:
         return got
 
     def restore(self, found: Iterable[tuple[BatchHeader, Place, Position | None, int]]) -> None:
-        """What a log holds after a restart, in its order, with the position where one is known, and when it was logged.
-        What may be at a site stays there; what cannot be anywhere goes to its lane's site of now."""
+        """Restore the content of a log after a restart, in its order: header, place, known position or None, and time
+        of logging. Batches that may be at a site stay there; others go to the present site of their lane."""
         for header, place, position, logged_ms in found:
             if header.id.lane == NO_LANE:
                 self.trackers[self.home].add(header, place, logged_ms)
@@ -73,17 +73,17 @@ class Placing:
                 tracker.restore_sent(header, place, position, logged_ms)
             lane = header.id.lane_id
             self.seen[lane] = max(self.seen.get(lane, -1), header.id.sequence)
-        if self.record.missing:  # of a time without sites: the first one may have all of it
+        if self.record.missing:  # log from before sites were used: the first one may have all of it
             for lane, seen in self.seen.items():
                 self.record.lanes[lane].below = seen + 1
         for lane, known in self.record.lanes.items():
-            # numbers that the log does not hold are acked, or not yet given to any batch
+            # sequences that the log does not hold are acked, or not yet given to any batch
             self.top[lane] = max(min(known.below - 1, self.seen.get(lane, -1)), known.spans[-1][0] - 1)
             site = known.spans[-1][1]
             self.binding.lanes[lane] = site if site in self.trackers else self.home
 
     def expose(self, site: str, group: Group) -> bool:
-        """A group is about to be handed to a call. True if the record must be on the disk before that."""
+        """Note that a group is about to be handed to a call. True if the record must be on the disk before that."""
         if group.lane.lane == NO_LANE:
             return False
         known, last = self._known(group.lane), max(item.id.sequence for item in group.items)
@@ -93,15 +93,15 @@ class Placing:
         if last >= known.below:
             known.below = last + 1 + max(AHEAD, 4 * len(group.items))
             self.record.version += 1
-        return self.record.version > self.record.saved  # also what an earlier call failed to save
+        return self.record.version > self.record.saved  # also covers changes that an earlier call failed to save
 
     def withdraw(self, site: str, group: Group, top: int) -> None:
-        """The call never got anything through: what it was given may move as before. `top`: that before `expose`."""
+        """Undo `expose` after a call that left nothing at the site: its batches may move. `top`: the one before it."""
         if self.binding.lanes.get(group.lane) == site:
             self.top[group.lane] = top
 
     def ended(self, site: str, group: Group, top: int, answers: Sequence[Answer] | None, reached: bool) -> None:
-        """A call is over; `answers`: None if none came. Not `reached`: nothing was sent. `top` as for `withdraw`."""
+        """Handle the end of a call; `answers`: None if none came. Not `reached`: nothing was sent. `top`: as above."""
         if answers is None:
             if not reached:
                 self.withdraw(site, group, top)
@@ -111,20 +111,20 @@ class Placing:
             self.withdraw(site, group, top)
 
     def served(self, site: str, lane: LaneId) -> None:
-        """The site took batches of the lane."""
+        """Note that the site took batches of the lane."""
         if lane.lane != NO_LANE:
             self.binding.served(site, lane)
 
     def tick(self, now: float, reachable: Iterable[str]) -> list[Move]:
-        """Move what is due to be moved."""
+        """Make the moves that are due."""
         moves = self.binding.decide(now, self._waits(now), reachable)
         for move in moves:
             self._move(move)
         return moves
 
     def release(self, number: int, reachable: Iterable[str]) -> list[Move]:
-        """An operator's word: what lanes of this number handed to sites that cannot be reached now, and nobody acked,
-        goes elsewhere, although such a site may still store it."""
+        """Release the lanes of this number on an operator's command: unacked batches at sites that are unreachable now
+        move elsewhere, although such a site may still store them."""
         up = set(reachable)
         moves = []
         for lane in [lane for lane in self.binding.lanes if lane.lane == number]:
@@ -143,7 +143,7 @@ class Placing:
         return moves
 
     def bound(self) -> dict[str, dict[str, int]]:
-        """Per site and lane: batches that only that site may have, and that it did not ack."""
+        """Return by site and lane the number of batches that only that site may have and that it did not ack."""
         found: dict[str, dict[str, int]] = {}
         for site, tracker in self.trackers.items():
             for lane, count in tracker.bound(lambda lane, site=site: self._top_at(site, lane)).items():  # type: ignore[misc]
@@ -161,12 +161,12 @@ class Placing:
         return known
 
     def _top_at(self, site: str, lane: LaneId) -> int:
-        """At the lane's site of now those above `top` may move; elsewhere all that waits is bound."""
+        """Return `top` at the present site of the lane: batches above it may move; elsewhere all of them are bound."""
         here = self.binding.lanes.get(lane) == site
         return self.top.get(lane, -1) if here else 2**63
 
     def _waits(self, now: float) -> dict[LaneId, float]:
-        """For how long the same batch has been the oldest of its lane that was never sent."""
+        """Return by lane for how many seconds its oldest unsent batch has been the same."""
         waits = {}
         for lane, site in self.binding.lanes.items():
             oldest = self.trackers[site].first_above(lane, self._top_at(site, lane))
@@ -181,7 +181,7 @@ class Placing:
         return waits
 
     def _hand_on(self, move: Move) -> None:
-        """All that waits of a lane at one site goes to the one where the lane is; to be bound there at once."""
+        """Move all waiting batches of a lane from one site to the lane's present site, where they are bound at once."""
         items = self.trackers[move.site].reclaim(move.lane, -1)
         self.trackers[move.to].adopt(move.lane, items)
         known, first = self._known(move.lane), min(item.id.sequence for item in items)

@@ -1,5 +1,5 @@
-"""Does the union of several sites' stores hold each batch once? From what the stores say of themselves: the numbers of
-each lane that they hold, as ranges."""
+"""Check that the stores of several sites together hold each batch once, from the ranges of sequences that each store
+reports for its lanes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pipeline.rolling.store import open_store
 
 
 class UnionError(ValueError):
-    """The stores cannot be read as one without repeats. The text says which batches are the reason."""
+    """The stores cannot be read together without repeats. The text names the batches that prevent it."""
 
 
 class Overlap(NamedTuple):
-    """Numbers of a lane that two stores hold."""
+    """Sequences of a lane that two stores hold."""
 
     lane: LaneId
     first: str
@@ -28,23 +28,23 @@ class Overlap(NamedTuple):
 
 @dataclass(slots=True)
 class SitesReport:
-    """`missing`: numbers below the greatest of their lane that no store holds: on their way, or lost."""
+    """Result of `compare`. `missing`: sequences in no store below the greatest of their lane: in flight or lost."""
 
     batches: dict[str, int] = field(default_factory=dict)
     overlaps: list[Overlap] = field(default_factory=list)
     missing: dict[LaneId, RangeSet] = field(default_factory=dict)
     union: int = 0
     inside: list[tuple[str, str]] = field(default_factory=list)
-    """(a, b): everything that a holds b holds as well: a was handed over to b."""
+    """(a, b): b holds every batch of a, because a was handed over to b."""
 
     @property
     def once(self) -> bool:
-        """Reading `stores_to_read` gives each batch once."""
+        """True if reading `stores_to_read` gives each batch once."""
         left_out = {first for first, _ in self.inside}
         return not [o for o in self.overlaps if o.first not in left_out and o.second not in left_out]
 
     def stores_to_read(self) -> list[str]:
-        """The stores whose rows together are each batch once. Raises UnionError."""
+        """Return the stores that together hold each batch once. Raises UnionError."""
         if not self.once:
             worst = [o for o in self.overlaps if (o.first, o.second) not in self.inside][:5]
             texts = "; ".join(f"lane {o.lane} {list(o.ranges)[:3]} in {o.first} and {o.second}" for o in worst)
@@ -54,7 +54,7 @@ class SitesReport:
 
 
 def compare(stores: Mapping[str, LaneRanges]) -> SitesReport:
-    """What the stores hold together."""
+    """Compare the stores and their union."""
     report = SitesReport({name: sum(lanes[one].count() for one in lanes.lanes()) for name, lanes in stores.items()})
     union = LaneRanges()
     names = sorted(stores)
@@ -73,7 +73,7 @@ def compare(stores: Mapping[str, LaneRanges]) -> SitesReport:
 
 
 def lanes_of_table(uri: str) -> LaneRanges:
-    """What a raw table says that it holds (docs/formats/raw.md). Raises OSError, ValueError."""
+    """Return the ranges that a raw table records as its content (docs/formats/raw.md). Raises OSError, ValueError."""
     try:
         _, state = HeadReader(uri).head()
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def lanes_of_table(uri: str) -> LaneRanges:
 
 
 def lanes_of_folder(uri: str) -> LaneRanges:
-    """What a folder of collectors without Kafka holds: all of it is read."""
+    """Return the ranges in a folder of collectors without Kafka, by reading all of it."""
     reader = Reader(open_store(uri))
     for _ in reader.batches():
         pass
@@ -93,13 +93,13 @@ def lanes_of_folder(uri: str) -> LaneRanges:
 
 
 def lanes_of(text: str) -> LaneRanges:
-    """`batches:URI` for a folder of batches, else the URI of the file system of a raw table."""
+    """Return the ranges of `batches:URI`, a folder of batches, or else of a raw table on the file system URI."""
     kind, _, rest = text.partition(":")
     return lanes_of_folder(rest) if kind == "batches" else lanes_of_table(text)
 
 
 def common(first: RangeSet, second: RangeSet) -> RangeSet:
-    """Numbers in both."""
+    """Return the intersection."""
     found, ones, twos = RangeSet(), list(first), list(second)
     i = j = 0
     while i < len(ones) and j < len(twos):
@@ -126,7 +126,7 @@ def _inside(first: str, second: str, report: SitesReport) -> list[tuple[str, str
 
 
 def _gaps(held: RangeSet) -> RangeSet:
-    """Numbers below the greatest that are not held."""
+    """Return the sequences below the greatest that are not held."""
     gaps, last = RangeSet(), 0
     for start, end in held:
         gaps.add_range(last, start)

@@ -1,7 +1,7 @@
-"""What a log has set aside: batches that nobody takes (`error/`) and bytes that were no records (`damaged/`).
+"""Quarantine of a log: batches that every receiver refuses (`error/`) and damaged bytes (`damaged/`).
 
-Nothing of it is lost, nothing of it is sent. It is counted, shown by `artimon wal inspect`, and brought back by
-`artimon wal repair --again`: every whole batch whose digest is right, wherever in the bytes it stands.
+Files here are neither lost nor sent. They are counted, listed by `artimon wal inspect`, and restored by
+`artimon wal repair --again`: every whole batch with a correct digest, wherever in the bytes it begins.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pipeline.wal.files import SYSTEM_FILES, Files, ensure_folder, read_whole, w
 from pipeline.wal.repair import DAMAGE, DAMAGED, TAIL
 
 ERRORS = "error"
-"""Folder of batches that were refused for what they are, again and again."""
+"""Folder of batches that were refused permanently several times."""
 _BATCH = ".batch"
 _AGAIN = ".again"
-"""Ends the name of what was brought back."""
+"""Suffix added to the name of a restored file."""
 _SAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Gauge(NamedTuple):
-    """How much is set aside."""
+    """Counts and bytes of the quarantined files."""
 
     errors: int
     error_bytes: int
@@ -37,17 +37,17 @@ class Gauge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """One file that was set aside. `why`: what was said when it was; "" for bytes that were no records."""
+    """One quarantined file. `why`: the reason given then; "" for damaged bytes."""
 
     path: Path
     size: int
     why: str
     batches: tuple[BatchHeader, ...]
-    """Whole batches in it that can be brought back."""
+    """Whole batches in it that can be restored."""
 
 
 def set_aside(files: Files, folder: Path, header: BatchHeader, payload: bytes, why: str) -> Path:
-    """Keep a batch that is no longer to be sent; durable when this returns, and the same file if it is done twice."""
+    """Quarantine a batch; durable when this returns. Idempotent: the same batch gets the same file."""
     place = folder / ERRORS
     ensure_folder(files, place)
     id = header.id
@@ -58,13 +58,13 @@ def set_aside(files: Files, folder: Path, header: BatchHeader, payload: bytes, w
 
 
 def gauge(folder: Path, files: Files = SYSTEM_FILES) -> Gauge:
-    """Counts and bytes of what is set aside and was not brought back."""
+    """Return counts and bytes of the quarantined files that were not restored."""
     errors, damaged = _sizes(files, folder / ERRORS, (_BATCH,)), _sizes(files, folder / DAMAGED, (DAMAGE,))
     return Gauge(len(errors), sum(errors), len(damaged), sum(damaged))
 
 
 def everything(folder: Path, files: Files = SYSTEM_FILES) -> Iterator[Aside]:
-    """What is set aside and was not brought back, by name."""
+    """Yield the quarantined files that were not restored, by name."""
     for sub, suffixes in ((ERRORS, (_BATCH,)), (DAMAGED, (DAMAGE, TAIL))):
         for name in _names(files, folder / sub, suffixes):
             path = folder / sub / name
@@ -74,7 +74,7 @@ def everything(folder: Path, files: Files = SYSTEM_FILES) -> Iterator[Aside]:
 
 
 def batches_in(data: bytes) -> Iterator[Batch]:
-    """Every whole batch in `data` whose digest is right."""
+    """Yield every whole batch in `data` whose digest is right."""
     at = data.find(MAGIC)
     while at >= 0:
         size = size_of(data[at : at + MAX_BYTES])
@@ -87,8 +87,8 @@ def batches_in(data: bytes) -> Iterator[Batch]:
 
 
 def brought_back(files: Files, path: Path) -> None:
-    """Its batches stand in the log again: the file is kept under a name that says so. Should a power failure undo that,
-    they may be brought back once more, which the stores drop."""
+    """Rename a file whose batches are in the log again. If a power failure undoes the rename, they may be restored once
+    more, and the stores drop the repeats."""
     files.replace(path, path.with_name(path.name + _AGAIN))
 
 

@@ -1,8 +1,8 @@
-"""The agent's own count of what it accepted, by minute and source: the figure that a proof starts from.
+"""The agent's own counts of accepted samples, by minute and source: the baseline for proofs that no sample was lost.
 
-Files `<folder>/<hour>.csv`, lines `minute_end_ms,source,samples` (samples with a value; the source quoted as csv does),
-and lines `#,segment,offset` that say up to where in the log the lines above count. At start the rest is counted from
-the log, so a kill between fsync and this file neither loses nor doubles a line.
+Files `<folder>/<hour>.csv` hold lines `minute_end_ms,source,samples` (samples with a value; the source quoted as in
+csv), and lines `#,segment,offset`: the lines above count the log up to there. At start the rest is counted from the
+log, so a kill between fsync and this file neither loses nor doubles a line.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 HOUR_MS = 3_600_000
 KEEP_HOURS = 24
 MOST_OWED = 16 * 1024 * 1024
-"""Bytes that wait for a disk that takes nothing."""
+"""Limit of the bytes in memory that wait for a failing disk."""
 _POSITION = re.compile(rb"^#,(\d+),(\d+)\n", re.MULTILINE)
 
 
 class Audit:
-    """Appends to the files; used by one thread. Position: everything before it in the log has been counted."""
+    """Writer of the count files; used by one thread. Invariant: every batch up to `position` has been counted."""
 
     def __init__(self, folder: Path, now_ms: int) -> None:
         """Cut half a line off the newest file and find the position."""
@@ -46,11 +46,11 @@ class Audit:
         self._drop_old(now_ms)
         self._hour = -1
         self._owed = b""
-        """What the disk did not take."""
+        """Lines that the disk has not taken yet."""
 
     def add(self, counted: Sequence[tuple[str, Minutes, Place]], now_ms: int) -> None:
-        """Count entries (source, minutes, place), in log order. Raises OSError: what could not be written is written
-        with what comes next."""
+        """Count entries (source, minutes, place), in log order. Raises OSError; the unwritten lines are retried with
+        the next call."""
         lines = io.StringIO()
         writer = csv.writer(lines, lineterminator="\n")
         for source, minutes, place in counted:
@@ -77,7 +77,7 @@ class Audit:
         return (0, 0)
 
     def count_rest(self, log_folder: Path, own_segment: int, now_ms: int) -> None:
-        """Count what became durable, in segments before `own_segment`, and was not counted before a process ended."""
+        """Count batches in segments before `own_segment` that earlier processes accepted and did not count."""
         if self.position[0] >= own_segment:
             self.restart()
         for segment in segments_in(log_folder):
@@ -90,17 +90,17 @@ class Audit:
                     self.add([(header.source, minutes, Place(segment, record.payload_at, record.length))], now_ms)
 
     def pass_over(self, place: Place, now_ms: int) -> None:
-        """What stands up to here has been counted before."""
+        """Move the position to `place` without counting: the batches before it have been counted already."""
         self.position = (place.segment, place.offset)
         self._append("", now_ms)
 
     def _append(self, text: str, now_ms: int) -> None:
-        """Lines, and up to where they count. Of a write that fails nothing stays in the file; of one that a kill ends
-        at worst a part, which the next start cuts off."""
+        """Append lines and the position they count to. A failed write leaves nothing in the file; a kill leaves at most
+        half a line, which the next start cuts off."""
         self._owed += f"{text}#,{self.position[0]},{self.position[1]}\n".encode()
         if len(self._owed) > MOST_OWED:
             log.error(
-                "audit: %d bytes could not be written for too long; their samples are not counted", len(self._owed)
+                "audit: dropped %d bytes that the disk did not take; their samples are not counted", len(self._owed)
             )
             self._owed = b""
             return
@@ -118,7 +118,7 @@ class Audit:
         self._owed = b""
 
     def restart(self) -> None:
-        """The log is another one than the position speaks of: count from its beginning."""
+        """Count from the beginning of the log: the position belongs to another log."""
         self.position = (0, 0)
 
     def _drop_old(self, now_ms: int) -> None:
@@ -128,7 +128,7 @@ class Audit:
 
 
 def read_accepted(folder: Path) -> dict[tuple[int, str], int]:
-    """Samples accepted, by (end of the minute in ms, source). A last line without its end is not counted."""
+    """Return accepted samples by (end of the minute in ms, source). A last line without its line end is not counted."""
     total: Counter[tuple[int, str]] = Counter()
     for minute, source, samples in _lines(_files(folder)):
         total[(minute, source)] += samples
@@ -144,7 +144,7 @@ def _lines(paths: Iterable[Path]) -> Iterator[tuple[int, str, int]]:
 
 
 def _minutes(header: BatchHeader, payload: bytes) -> Minutes:
-    """Samples by minute. Other kinds have none, and neither has a batch that this program refuses to decode."""
+    """Return samples by minute; empty for other kinds of batches and for batches that this program cannot decode."""
     if header.kind != BatchKind.SAMPLES:
         return ()
     try:

@@ -1,4 +1,4 @@
-"""The write-ahead log without threads: what is accepted, when it is durable, what a crash leaves. docs/formats/wal.md.
+"""Write-ahead log without threads: acceptance, durability and recovery. docs/formats/wal.md.
 
 One owner, one writer: `append`, `note` and `collect` are the owner's (it locks), `write` is called by one thread at a
 time and does all the I/O. `pipeline.wal.log.Log` drives it with a thread; the simulation drives it step by step.
@@ -29,21 +29,21 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 QUOTA_BYTES = 8 * 1024**3
 WAITING_BYTES = 64 * 1024 * 1024
 MAX_BATCHES = 1_000_000
-"""Of one log, not acked: each costs whoever sends it half a KB of memory, however small it is."""
+"""Limit of unacked records in one log: each costs its sender half a KB of memory, however small it is."""
 _NOTES_BYTES = 16 * 1024 * 1024
 
 
 class LogFailed(LogError):
-    """The disk failed while this was being made durable. It may or may not be delivered; only a restart can tell."""
+    """The disk failed while it made these entries durable. Whether they are delivered is known only after a restart."""
 
 
 class QuotaFull(SinkRefused):
-    """Nothing was kept: the log holds as much as it may."""
+    """The log has reached its quota; nothing of the request was kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A batch or announcement to be accepted. `minutes`: (end of the minute in ms, samples with a value in it)."""
+    """Batch or announcement to accept. `minutes`: (end of the minute in ms, samples with a value in it)."""
 
     type: RecordType
     header: BatchHeader
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """Entries that are accepted together or not at all. Once the writer has been there it has places or an error."""
+    """Entries that are accepted together or not at all. After `write` the ticket has places or an error."""
 
     entries: Sequence[Entry]
     size: int
@@ -67,7 +67,7 @@ class Ticket:
 
 @dataclass(slots=True)
 class Work:
-    """What the writer takes along."""
+    """Tickets and notes that one `write` takes."""
 
     tickets: list[Ticket] = field(default_factory=list)
     notes: list[tuple[RecordType, bytes]] = field(default_factory=list)
@@ -75,11 +75,11 @@ class Work:
 
 Placed = list[tuple[Entry, Place]]
 Tell = Callable[[Sequence[Ticket], Placed], None]
-"""Called by the writer, in log order, once these tickets are durable (the entries of all of them, in order)."""
+"""Callback of the writer, in log order, once these tickets are durable; gets the entries of all of them, in order."""
 
 
 class LogCore:
-    """One log folder, held by one process."""
+    """One log folder, locked by one process."""
 
     def __init__(
         self,
@@ -94,29 +94,29 @@ class LogCore:
         lazy: bool = False,
         draw: Callable[[], int] = epochs.random_epoch,
     ) -> None:
-        """Lock the folder and recover it. `lazy`: only what must be known before anything is accepted; call
-        `recover_more` for the rest. `draw` gives the numbers of new epochs. Raises LogLocked, NewerFormat, OSError."""
+        """Lock the folder and recover it; if `lazy`, only what must precede the first accept: call `recover_more` for
+        the rest. `draw` returns the numbers of new epochs. Raises LogLocked, NewerFormat, OSError."""
         self._files: Files = files or SYSTEM_FILES
         self.folder, self.segment_bytes, self.quota_bytes = folder, segment_bytes, quota_bytes
         self._agent, self._lanes, self._host, self._draw = agent, lanes, host or epochs.this_host(), draw
         self._unseen: list[int] = []
-        """Old segments that nobody has looked at since the log was opened."""
+        """Old segments not yet recovered since the log was opened."""
         self._seen_from = 0
         self._older: list[Recovery] = []
-        """What the first of them hold."""
+        """Recovered content of the first segments in `_unseen`."""
         self.recovered = Recovery()
-        """What the log held when it was opened; of its newest segments only until `complete`."""
+        """Content of the log when it was opened; only that of its newest segments until `complete`."""
         self._waiting: list[Ticket] = []
         self._waiting_bytes = 0
         self._notes: list[tuple[RecordType, bytes]] = []
         self._notes_bytes = 0
         self.keep_segments = False
-        """While set nothing is deleted: somebody reads the log from its beginning."""
+        """While True no segment is deleted, because a reader reads the log from its beginning."""
         self.problem = ""
-        """Why the log takes nothing more until a restart, "" while it works."""
+        """Reason why the log accepts nothing until a restart; "" while it works."""
         self.fsyncs = 0
         self.before_delete: Callable[[], None] | None = None
-        """Called by the writer before segments go: what is still needed of them is then kept elsewhere."""
+        """Called by the writer before it deletes segments, to save elsewhere their content that is still needed."""
         ensure_folder(self._files, folder)
         self._lock_file = self._files.lock(folder)
         try:
@@ -125,11 +125,11 @@ class LogCore:
             self._lock_file.release()
             raise
 
-    # -- what its owner calls, under the owner's lock
+    # -- called by the owner, under its lock
 
     def append(self, entries: Sequence[Entry], beyond_quota: bool = False) -> Ticket:
         """Accept all of `entries` or none with the next `write`. Raises SinkRefused (QuotaFull) when nothing is kept.
-        `beyond_quota`: for the few bytes that make room."""
+        `beyond_quota`: for small records that free space."""
         ticket = Ticket(entries, sum(RECORD_BYTES + len(entry.payload) for entry in entries))
         self._refuse(ticket.size, beyond_quota)
         self._waiting.append(ticket)
@@ -137,12 +137,12 @@ class LogCore:
         return ticket
 
     def has_room(self, size: int) -> bool:
-        """Whether so many bytes more may wait in memory for the disk."""
+        """Return True if `size` more bytes may wait in memory for the disk."""
         return not self._waiting or self._waiting_bytes + size <= WAITING_BYTES
 
     def note(self, type: RecordType, payloads: Iterable[bytes]) -> None:
-        """Write with the next `write`, without promise: what became of batches. Dropped when the disk cannot keep up or
-        has failed."""
+        """Queue records about the state of batches for the next `write`, best effort. They are dropped when the disk
+        cannot keep up or has failed."""
         for payload in payloads:
             if self.problem or self._notes_bytes + len(payload) > _NOTES_BYTES:
                 return
@@ -150,13 +150,13 @@ class LogCore:
             self._notes_bytes += RECORD_BYTES + len(payload)
 
     def collect(self) -> Work:
-        """What waits; hand it to `write`, then call `written`."""
+        """Take all waiting tickets and notes; pass them to `write`, then call `written`."""
         work = Work(self._waiting, self._notes)
         self._waiting, self._notes, self._notes_bytes = [], [], 0
         return work
 
     def written(self, work: Work) -> None:
-        """The writer is done with `work`."""
+        """Deduct the bytes of `work` from those that wait, after the writer has finished it."""
         self._waiting_bytes -= sum(ticket.size for ticket in work.tickets)
 
     @property
@@ -165,12 +165,12 @@ class LogCore:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes on the disk, waiting ones included."""
+        """Bytes on disk plus bytes waiting to be written."""
         return self._segments.used_bytes + self._waiting_bytes
 
     @property
     def next_sequences(self) -> list[int]:
-        """The first sequence of each lane that was not yet given away when the log was opened or last written."""
+        """Next free sequence of each lane, as of the opening of the log or its last write."""
         return list(self._written)
 
     @property
@@ -179,29 +179,29 @@ class LogCore:
 
     @property
     def live(self) -> int:
-        """Records that must still be kept; complete once `complete`."""
+        """Number of records that must be kept; complete once `complete` is True."""
         return self._segments.live()
 
     def oldest_live(self) -> list[Place]:
-        """What must be kept of the oldest full segment: given up together it makes room. None while nothing may be
-        deleted."""
+        """Return the records to keep of the oldest full segment: giving up all of them frees it. Empty while nothing
+        may be deleted."""
         return self._segments.oldest_live() if self.complete and not self.keep_segments else []
 
     def release(self, places: Iterable[Place]) -> None:
-        """These need not be kept any longer; segments that hold nothing else go with the next `write`."""
+        """Stop keeping these records; segments that hold no others are deleted with the next `write`."""
         self._segments.release(places)
 
-    # -- what anybody may call
+    # -- callable from any thread
 
     def read(self, place: Place) -> bytes:
-        """The payload at `place`, checked. Raises CorruptRecord, OSError."""
+        """Return the payload at `place` after checking it. Raises CorruptRecord, OSError."""
         return self._segments.read(place)
 
-    # -- what the writer calls
+    # -- called by the writer
 
     def flush(self) -> Placed:
-        """Write everything that waits: what is durable now, in log order. For owners without threads; the tickets of
-        what was refused say so."""
+        """Write everything that waits and return the durable entries, in log order. For owners without threads; the
+        tickets of refused entries hold the error."""
         durable: Placed = []
         work = self.collect()
 
@@ -210,7 +210,7 @@ class LogCore:
         return durable
 
     def write(self, work: Work, tell: Tell) -> None:
-        """Write and fsync `work`, as few fsyncs as segments allow; every ticket is done afterwards."""
+        """Write and fsync `work` with as few fsyncs as segments allow; afterwards every ticket is done."""
         groups = list(work.tickets)
         try:
             if not self.problem:
@@ -224,66 +224,66 @@ class LogCore:
             _refuse_all(groups, error)
         except OSError as error:
             log.error("log %s: %s", self.folder, error)
-            _refuse_all(groups, SinkRefused(f"the disk of {self.folder} refuses: {error}"))
+            _refuse_all(groups, SinkRefused(f"the disk of {self.folder} refuses writes: {error}"))
             self._make_room()
-        _refuse_all(groups, SinkRefused(f"the log takes nothing more: {self.problem}"))
+        _refuse_all(groups, SinkRefused(f"the log accepts nothing until a restart: {self.problem}"))
 
     def tidy(self) -> None:
-        """Delete what nobody needs."""
+        """Delete segments that are no longer needed."""
         if not self.keep_segments and self.complete and not self.problem:
             self._segments.delete_done(self.before_delete)
 
     def _make_room(self) -> None:
-        """A disk that refuses may be full: what nobody needs goes now, so that a later write fits."""
+        """Free space after a refused write: the disk may be full, and a later write may then fit."""
         try:
             self.tidy()
         except OSError as error:
-            log.error("log %s: nothing can be deleted: %s", self.folder, error)
+            log.error("log %s: cannot delete segments: %s", self.folder, error)
 
     def sync(self) -> None:
-        """Make notes durable that were written since the last batch."""
+        """Make durable the notes written since the last batch."""
         if not self.problem and self._segments.active is not None:
             try:
                 self._sync()
-            except LogFailed:  # said already
+            except LogFailed:  # logged already
                 pass
 
     def close(self) -> None:
-        """Give up the folder."""
+        """Close the segments and release the lock of the folder."""
         self._segments.close()
         self._lock_file.release()
 
     def set_aside(self, place: Place, why: str) -> None:
-        """A batch that is not to be sent any more, kept in `error/` until a person looks at it. Call `note` for it with
-        FORGOTTEN afterwards, and `release`. Raises CorruptRecord, OSError."""
+        """Quarantine a batch in `error/` until an operator handles it; it is not sent. Afterwards call `note` for it
+        with FORGOTTEN, and `release`. Raises CorruptRecord, OSError."""
         payload = self.read(place)
         set_aside(self._files, self.folder, parse_header(payload), payload, why)
 
     def keep_damaged(self, place: Place) -> None:
-        """The record at `place` reads badly: the bytes that stand there are kept in `damaged/`. Call `release`
-        afterwards, else it holds up all younger segments until the quota is full. Raises OSError."""
+        """Copy the bytes of the unreadable record at `place` to `damaged/`. Call `release` afterwards, else it holds
+        back all younger segments until the quota is full. Raises OSError."""
         data = self._segments.raw(place)
         keep_bytes(self._files, self.folder, place.segment, place.offset - RECORD_BYTES, data)
 
     def gauge(self) -> Gauge:
-        """What is set aside."""
+        """Return counts and bytes of the quarantined files."""
         return gauge(self.folder, self._files)
 
     # -- recovery
 
     @property
     def complete(self) -> bool:
-        """Every segment has been looked at; `recovered` says what the log held when it was opened."""
+        """True once every segment has been recovered and `recovered` holds the whole content at opening."""
         return not self._unseen
 
     @property
     def own_segment(self) -> int:
-        """The first segment that this process wrote."""
+        """First segment written by this process."""
         return self.recovered.next_segment
 
     def recover_more(self) -> bool:
-        """Look at one more old segment (read only, so beside the writer); True when there are no more. Then the writer
-        calls `recover_rest`. Raises NewerFormat, OSError."""
+        """Recover one more old segment (read only, so concurrently with the writer); True when none is left. Then the
+        writer calls `recover_rest`. Raises NewerFormat, OSError."""
         if len(self._older) < len(self._unseen):
             number = self._unseen[len(self._older)]
             following = [*self._unseen, self._seen_from][len(self._older) + 1]
@@ -291,7 +291,7 @@ class LogCore:
         return len(self._older) == len(self._unseen)
 
     def recover_rest(self) -> None:
-        """Put right what `recover_more` found; `recovered` is complete afterwards. By the writer."""
+        """Repair the segments that `recover_more` read; `recovered` is complete afterwards. Called by the writer."""
         if self.complete:
             return
         while not self.recover_more():
@@ -319,7 +319,7 @@ class LogCore:
         repair(self._files, self.folder, found)
         epochs.settle_failure(self._files, self.folder)
         self._written = found.sequences(self.epoch, self._lanes)
-        """Next sequence of each lane by what has been written; what the header of a new segment says."""
+        """Next sequence of each lane by the records written; stored in the header of a new segment."""
         self._segments = Segments(self._files, self.folder, found.next_segment)
         self._segments.begin(self.epoch, self._written)
         self._unseen = [n for n in segments_in(self.folder, self._files) if n < self._seen_from]
@@ -337,11 +337,11 @@ class LogCore:
         reasons = [
             epochs.why_new(self.folder, said, self._agent, self._host, self._lanes, self._files),
             found.trouble(),
-            "an fsync had failed" if failed else "",
-            "no segment is left to say which numbers were given" if new and said is not None else "",
+            "an earlier fsync failed" if failed else "",
+            "no segment is left that records the sequences given away" if new and said is not None else "",
         ]
         self.new_epoch_because = "; ".join(reason for reason in reasons if reason)
-        if said is None and new:  # a new log: nothing was given away before
+        if said is None and new:  # a new log: no sequence was given away before
             self.new_epoch_because = ""
         if said is not None and not self.new_epoch_because:
             self.epoch = said.number
@@ -354,7 +354,7 @@ class LogCore:
             log.warning("log %s: new epoch %016x: %s", self.folder, self.epoch, self.new_epoch_because)
 
     def _switch_epoch(self, because: str) -> None:
-        """While the log is in use: what is accepted under the old epoch keeps it, and may still come."""
+        """Begin an epoch while the log is in use. Batches accepted under the old epoch keep it and may still arrive."""
         self.new_epoch_because = because
         self._begin_epoch()
         self._written = [0] * self._lanes
@@ -365,22 +365,22 @@ class LogCore:
 
     def _refuse(self, size: int, beyond_quota: bool) -> None:
         if self.problem:
-            raise SinkRefused(f"the log takes nothing more: {self.problem}")
+            raise SinkRefused(f"the log accepts nothing until a restart: {self.problem}")
         if not self.has_room(size):
             raise SinkRefused(f"the disk is too slow: {self._waiting_bytes} bytes wait in memory")
         if self.used_bytes + size > self.quota_bytes and not beyond_quota:
             raise QuotaFull(
-                f"quota: the log {self.folder} holds {self.used_bytes} of {self.quota_bytes} bytes, not acked; "
-                "see `artimon status` for what does not take them, or raise the quota"
+                f"quota: the log {self.folder} holds {self.used_bytes} of {self.quota_bytes} bytes without ack; "
+                "see `artimon status` for the receiver that does not take them, or raise the quota"
             )
         if self.live >= MAX_BATCHES and not beyond_quota:
             raise QuotaFull(
-                f"quota: the log {self.folder} holds {self.live} batches, not acked; {MAX_BATCHES} are the most, "
-                "whatever their size: see `artimon status` for what does not take them"
+                f"quota: the log {self.folder} holds {self.live} batches without ack, at most {MAX_BATCHES} "
+                "of any size: see `artimon status` for the receiver that does not take them"
             )
 
     def _fitting(self, groups: list[Ticket]) -> tuple[int, int]:
-        """How many of the first groups go into one write, at most what is left of the segment (but at least one)."""
+        """Return number and bytes of the first tickets that fit into the rest of the segment, at least one ticket."""
         left = max(1, self.segment_bytes - self._segments.size)
         count = size = 0
         for ticket in groups:
@@ -410,7 +410,7 @@ class LogCore:
         tell(tickets, placed)
 
     def _count(self, placed: Placed) -> None:
-        """What was written is given away."""
+        """Mark the sequences of written batches as given away."""
         for entry, _ in placed:
             id = entry.header.id
             if entry.type == RecordType.BATCH and id.epoch == self.epoch and id.lane < len(self._written):
@@ -422,7 +422,7 @@ class LogCore:
             self._write(b"".join(encode_record(number, type_, payload) for type_, payload in notes))
 
     def _open_segment(self, size: int) -> int:
-        """The segment to write to, a new one if the active one is full."""
+        """Return the segment to write to, a new one if the active one is full."""
         if self._segments.active is not None and self._segments.size + size > self.segment_bytes:
             self._seal()
         if self._segments.active is None:
@@ -432,11 +432,11 @@ class LogCore:
         return self._segments.active
 
     def roll(self) -> None:
-        """End the active segment, whatever its size."""
+        """Seal the active segment, whatever its size."""
         self._seal()
 
     def _seal(self) -> None:
-        """The active segment gets its END; nothing more is written to it."""
+        """Write the END record of the active segment and retire it."""
         if self._segments.active is not None:
             self._write(encode_record(self._segments.active, RecordType.END, encode_end(self._segments.active + 1)))
             self._sync()
@@ -460,14 +460,15 @@ class LogCore:
             self._fail(error)
 
     def _fail(self, error: OSError) -> None:
-        """A disk that failed once to make data durable is not asked again: the page may be clean and the data gone."""
+        """Refuse all later writes. After a failed fsync the page may be clean and the data gone, so no retry is
+        safe."""
         segment = self._segments.active or 0
         self.problem = f"the disk of {self.folder} failed ({error}): check it, then restart the agent"
         log.critical("log: %s", self.problem)
         try:
             epochs.note_failure(self._files, self.folder, epochs.Failure(segment, self._segments.synced))
         except OSError as second:
-            log.error("log: could not leave word of the failure: %s", second)
+            log.error("log: cannot record the failed fsync: %s", second)
         raise LogFailed(self.problem) from error
 
 

@@ -1,4 +1,4 @@
-"""The epoch of a log: a random 64-bit number that, with agent, lane and sequence, names a batch for ever.
+"""Epoch of a log: a random 64-bit number that, with agent, lane and sequence, identifies a batch for ever.
 
 Two different batches must never get one identity: the stores would drop the second as a repeat. So whenever the log
 cannot be sure which sequences it gave away, it begins a new epoch.
@@ -16,13 +16,13 @@ from pathlib import Path
 from pipeline.wal.files import SYSTEM_FILES, Files, read_whole, write_whole
 
 EPOCH_FILE = "epoch"
-"""File of a log folder that says its epoch: without it the next start begins another one."""
+"""File of a log folder that holds its epoch; without it the next start begins a new epoch."""
 _FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class EpochFile:
-    """What the folder says of itself. `inode` is that of the file itself: a restored copy of the folder has another."""
+    """Content of the epoch file. `inode` is that of the file itself: a restored copy of the folder has another one."""
 
     epoch: str
     agent: str
@@ -37,19 +37,19 @@ class EpochFile:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An fsync failed: what stands in `segment` from byte `synced` on was never accepted."""
+    """Failed fsync: the bytes of `segment` from `synced` on were never accepted."""
 
     segment: int
     synced: int
 
 
 def random_epoch() -> int:
-    """64 random bits."""
+    """Return 64 random bits."""
     return secrets.randbits(64)
 
 
 def this_host() -> str:
-    """A name of this machine: its id where it has one, and its host name."""
+    """Return a name of this machine: its machine id, if any, and its host name."""
     try:
         machine = Path("/etc/machine-id").read_text().strip()
     except OSError:
@@ -58,7 +58,7 @@ def this_host() -> str:
 
 
 def read_epoch(folder: Path, files: Files = SYSTEM_FILES) -> EpochFile | None:
-    """The epoch file, None if it is missing or unreadable."""
+    """Return the epoch file; None if it is missing or unreadable."""
     try:
         found = EpochFile(**json.loads(read_whole(files, folder / EPOCH_FILE)))
         return found if found.number < 2**64 and files.inode(folder / EPOCH_FILE) else None
@@ -69,7 +69,7 @@ def read_epoch(folder: Path, files: Files = SYSTEM_FILES) -> EpochFile | None:
 def why_new(
     folder: Path, found: EpochFile | None, agent: str, host: str, lanes: int, files: Files = SYSTEM_FILES
 ) -> str:
-    """Why the epoch in `found` cannot go on, "" if it can. (What recovery found is judged elsewhere.)"""
+    """Return the reason why the epoch in `found` cannot continue; "" if it can. Damage is judged by recovery."""
     if found is None:
         return "the epoch file is missing or unreadable"
     if found.host != host:
@@ -86,12 +86,12 @@ def why_new(
 def begin_epoch(
     files: Files, folder: Path, agent: str, host: str, lanes: int, draw: Callable[[], int] = random_epoch
 ) -> int:
-    """Make a new epoch, a number that `draw` gives; durable when this returns."""
+    """Create an epoch with a number from `draw`; durable when this returns."""
     epoch = draw()
     fresh = folder / (EPOCH_FILE + ".new")
     if files.exists(fresh):
         files.unlink(fresh)
-    descriptor = files.create(fresh)  # its inode is known before its content is, and the rename keeps it
+    descriptor = files.create(fresh)  # its inode is known before its content is written, and the rename keeps it
     try:
         made = EpochFile(f"{epoch:016x}", agent, host, lanes, files.inode(fresh))
         files.write(descriptor, 0, json.dumps(asdict(made)).encode())
@@ -104,12 +104,12 @@ def begin_epoch(
 
 
 def note_failure(files: Files, folder: Path, failure: Failure) -> None:
-    """Leave word of a failed fsync for the next start; raises OSError when even that cannot be written."""
+    """Save a failed fsync for the next start; raises OSError when even that cannot be written."""
     write_whole(files, folder / _FAILED, json.dumps(asdict(failure)).encode())
 
 
 def read_failure(folder: Path, files: Files = SYSTEM_FILES) -> Failure | None:
-    """The failure that was noted, None if there is none. An unreadable note still counts, and cuts nothing."""
+    """Return the saved failure; None if there is none. An unreadable file counts as a failure and cuts nothing."""
     try:
         return Failure(**json.loads(read_whole(files, folder / _FAILED)))
     except FileNotFoundError:
@@ -119,6 +119,7 @@ def read_failure(folder: Path, files: Files = SYSTEM_FILES) -> Failure | None:
 
 
 def settle_failure(files: Files, folder: Path) -> None:
-    """Forget the note once the log was cut and the new epoch is durable; for good with the next fsync of the folder."""
+    """Delete the saved failure once the log is cut and the new epoch durable; final with the next fsync of the
+    folder."""
     if files.exists(folder / _FAILED):
         files.unlink(folder / _FAILED)

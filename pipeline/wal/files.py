@@ -1,5 +1,5 @@
-"""The few file operations of the log, behind one small seam: crash tests and the simulation put their own file layer in
-its place, so nothing in this folder touches the disk but through it."""
+"""File operations of the log behind one protocol. Crash tests and the simulation replace it, so all disk access in this
+folder goes through it."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import Protocol
 
 Whole = bytes | mmap.mmap
-"""The content of a file."""
+"""Content of a file."""
 
 
 class LogError(RuntimeError):
-    """Something is wrong with a write-ahead log. The text says what, where and what to do."""
+    """Error of a write-ahead log. The text names the problem, the place and the remedy."""
 
 
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 
 
 def passes(error: Exception) -> bool:
-    """Whether the machine lacks something for a while (descriptors, memory), and the disk holds what it held."""
+    """Return True for a temporary shortage (descriptors, memory) that leaves the data on disk intact."""
     return isinstance(error, OSError) and error.errno in _PASSING
 
 
 class LogLocked(LogError):
-    """Another process holds the folder."""
+    """Another process holds the lock of the folder."""
 
     def __init__(self, folder: Path, holder: str) -> None:
         super().__init__(folder, holder)
@@ -40,33 +40,33 @@ class LogLocked(LogError):
     def __str__(self) -> str:
         return (
             f"the log {self.folder} is in use by {self.holder}: stop that process, "
-            "or give this agent a data folder of its own"
+            "or give this agent its own data folder"
         )
 
 
 class Lock(Protocol):
-    """A folder that is held."""
+    """Lock on a folder."""
 
     def release(self) -> None: ...
 
 
 class Files(Protocol):
-    """What the log does to a disk. Every method raises OSError as the system does."""
+    """Disk operations of the log. Every method raises OSError as the system does."""
 
     def create(self, path: Path) -> int:
-        """A descriptor of a new, empty file, for reading and appending."""
+        """Create an empty file; returns a descriptor for reading and appending."""
         ...
 
     def open(self, path: Path) -> int:
-        """A descriptor of an existing file, for reading and writing."""
+        """Open an existing file; returns a descriptor for reading and writing."""
         ...
 
     def write(self, descriptor: int, offset: int, data: bytes) -> None:
-        """All of `data` at `offset`."""
+        """Write all of `data` at `offset`."""
         ...
 
     def read(self, descriptor: int, offset: int, length: int) -> bytes:
-        """At most `length` bytes from `offset`."""
+        """Return at most `length` bytes from `offset`."""
         ...
 
     def truncate(self, descriptor: int, length: int) -> None: ...
@@ -78,17 +78,17 @@ class Files(Protocol):
     def unlink(self, path: Path) -> None: ...
 
     def replace(self, source: Path, target: Path) -> None:
-        """Rename within a folder; a file `target` that exists goes."""
+        """Rename within a folder; an existing `target` is replaced."""
         ...
 
     def close(self, descriptor: int) -> None: ...
 
     def make_folder(self, path: Path) -> None:
-        """One folder, whose parent exists."""
+        """Create one folder, whose parent exists."""
         ...
 
     def names(self, folder: Path) -> list[str]:
-        """What stands in a folder, in no order."""
+        """Return the names of the entries of a folder, in no order."""
         ...
 
     def exists(self, path: Path) -> bool: ...
@@ -98,16 +98,16 @@ class Files(Protocol):
     def inode(self, path: Path) -> int: ...
 
     def load(self, path: Path) -> AbstractContextManager[Whole]:
-        """The whole content, valid until the context ends."""
+        """Return the whole content, valid until the context ends."""
         ...
 
     def lock(self, folder: Path) -> Lock:
-        """Hold the folder against other processes; raises LogLocked, naming the holder."""
+        """Lock the folder against other processes; raises LogLocked, naming the holder."""
         ...
 
 
 class SystemFiles:
-    """The real disk."""
+    """Files on the real disk."""
 
     def create(self, path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
@@ -194,17 +194,17 @@ def write_whole(files: Files, path: Path, data: bytes) -> None:
 
 
 def read_whole(files: Files, path: Path) -> bytes:
-    """The content of a small file."""
+    """Return the content of a small file."""
     with files.load(path) as data:
         return bytes(data)
 
 
 def ensure_folder(files: Files, path: Path) -> None:
-    """Make `path` and what is missing above it, each with its entry durable: a log whose folder a power failure takes
-    away has lost everything in it. What exists may have been made by a process that ended before its entry was
-    durable, so the entry of the first that exists is made durable again."""
+    """Create `path` and its missing parents, each with a durable folder entry: a power failure that removes the folder
+    removes the log. An existing folder may come from a process that ended before its entry was durable, so the entry of
+    the first existing one is fsynced again."""
     if files.exists(path):
-        with suppress(PermissionError):  # then we did not make it
+        with suppress(PermissionError):  # then another user made it
             files.fsync_folder(path.parent)
         return
     ensure_folder(files, path.parent)
@@ -213,7 +213,7 @@ def ensure_folder(files: Files, path: Path) -> None:
 
 
 class FolderLock:
-    """One process a folder. The kernel drops the lock with the process, however that ends."""
+    """Lock that admits one process to a folder. The kernel drops it with the process, however that ends."""
 
     def __init__(self, folder: Path) -> None:
         """Take the lock; raises LogLocked, naming the holder, when another process has it."""
@@ -228,7 +228,7 @@ class FolderLock:
         os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
 
     def release(self) -> None:
-        """Let go; the file stays, because deleting it would let two processes lock two files of one name."""
+        """Release the lock. The file stays: deleting it would let two processes lock two files of one name."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,7 +1,7 @@
 """Bytes of a segment of the log: docs/formats/wal.md, golden bytes in tests/golden/wal/. No I/O here.
 
-A segment is a header and records. Each record begins with a mark, so that a reader finds its way again after damage,
-and has a checksum that covers the number of its segment, so that stale or copied bytes are not taken for a record.
+A segment is a header and records. Each record begins with a mark, so that a reader can resynchronize after damage.
+Its checksum covers the number of its segment, so that stale or copied bytes are not taken for a record.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ Buffer = bytes | memoryview | mmap.mmap
 
 
 class NewerFormat(LogError):
-    """A segment that a newer program wrote. Nothing was changed: that program can go on with it."""
+    """A newer program wrote this segment. Nothing was changed, so that program can continue with it."""
 
 
 class RecordType(IntEnum):
-    """What a record says. Numbers are part of the format."""
+    """Type of a record. The numbers are part of the format."""
 
     SKIP = 0
-    """Overwrites damage that was set aside."""
+    """Overwrites damage that was copied to `damaged/`."""
     BATCH = 1
-    """A batch of samples, as it travels."""
+    """A batch of samples in its wire format."""
     SERIES = 2
-    """An announcement, as it travels."""
+    """An announcement in its wire format."""
     SENT = 3
-    """Where Kafka holds some batches."""
+    """Kafka positions of some batches."""
     ACKED = 4
     """Batches that are durable at the configured level."""
     FORGOTTEN = 5
-    """Announcements that Kafka has; batches that were set aside."""
+    """Announcements that Kafka has; batches that were quarantined."""
     END = 6
     """Last record of a full segment; names the next one."""
     CURSOR = 8
-    """How far one branch of a flow has come in this log."""
+    """Position up to which one branch of a flow has processed this log."""
 
 
 class Header(NamedTuple):
-    """First bytes of a segment: the epoch and, for each lane, the next sequence when the segment was made."""
+    """First bytes of a segment: the epoch and, for each lane, the next sequence when the segment was created."""
 
     segment: int
     epoch: int
@@ -65,7 +65,7 @@ class Header(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A whole record: its type, where it starts, where its payload stands."""
+    """Whole record: its type, start, and the offset and length of its payload."""
 
     type: RecordType
     start: int
@@ -79,18 +79,18 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Scan:
-    """What stands in a segment. `tail` is the end of the last whole record; what follows it could not be read."""
+    """Content of a segment. `tail` is the end of the last whole record; the bytes after it could not be read."""
 
     header: Header | None = None
     records: list[Found] = field(default_factory=list)
     damage: list[tuple[int, int]] = field(default_factory=list)
-    """Ranges of bytes that are no records, each followed by one that is."""
+    """Byte ranges without a whole record, each followed by a whole record."""
     tail: int = 0
     size: int = 0
 
 
 def encode_header(header: Header) -> bytes:
-    """The header's bytes."""
+    """Return the bytes of a header."""
     lanes = header.next_sequences
     fixed = _HEADER.pack(MAGIC, VERSION, 0, len(lanes), header.segment, header.epoch)
     body = fixed + struct.pack(f"<{len(lanes)}Q", *lanes)
@@ -98,12 +98,12 @@ def encode_header(header: Header) -> bytes:
 
 
 def header_bytes(lanes: int) -> int:
-    """Length of a header of so many lanes."""
+    """Return the length in bytes of a header for this number of lanes."""
     return _HEADER.size + 8 * lanes + _CRC.size
 
 
 def decode_header(data: Buffer, segment: int) -> Header | None:
-    """The header at the start of `data`; None unless it is whole, undamaged and that of this segment."""
+    """Return the header at the start of `data`; None unless it is whole, undamaged and of this segment."""
     if len(data) < _HEADER.size:
         return None
     magic, version, _, lanes, number, epoch = _HEADER.unpack_from(data)
@@ -117,8 +117,8 @@ def decode_header(data: Buffer, segment: int) -> Header | None:
 
 
 def check_version(data: Buffer, segment: int) -> None:
-    """Raises NewerFormat if a newer program wrote this segment; a version byte that only a broken disk can have made is
-    damage like any other."""
+    """Raise NewerFormat if a newer program wrote this segment. A version byte that only a disk error can explain is
+    treated as damage."""
     if len(data) < _HEADER.size:
         return
     magic, version, _, lanes, number, _ = _HEADER.unpack_from(data)
@@ -135,15 +135,15 @@ def check_version(data: Buffer, segment: int) -> None:
 
 
 def encode_record(segment: int, type: RecordType, payload: bytes) -> bytes:
-    """A record's bytes. Raises ValueError beyond 1 MiB."""
+    """Return the bytes of a record. Raises ValueError if the payload exceeds 1 MiB."""
     if len(payload) > MAX_PAYLOAD:
-        raise ValueError(f"a record of {len(payload)} bytes: at most {MAX_PAYLOAD}")
+        raise ValueError(f"a record of {len(payload)} bytes is too large: at most {MAX_PAYLOAD}")
     crc = crc32c(payload, crc32c(_SALT.pack(segment, type, len(payload))))
     return _RECORD.pack(MARK, type, 0, 0, len(payload), crc) + payload
 
 
 def read_record(data: Buffer, at: int, segment: int) -> Found | None:
-    """The record that starts at `at`; None unless it is whole and undamaged."""
+    """Return the record that starts at `at`; None unless it is whole and undamaged."""
     if len(data) - at < RECORD_BYTES:
         return None
     mark, type_, zero, zeros, length, crc = _RECORD.unpack_from(data, at)
@@ -155,13 +155,13 @@ def read_record(data: Buffer, at: int, segment: int) -> Found | None:
             return None
     try:
         return Found(RecordType(type_), at, start, length)
-    except ValueError:  # whole, but of a later version: not ours to read
+    except ValueError:  # whole, but of a type that only a later version knows
         return None
 
 
 def encode_skips(segment: int, length: int) -> bytes:
-    """SKIP records of exactly `length` bytes in all, to stand where damage stood; pad bytes where even the head of a
-    record does not fit."""
+    """Return SKIP records of exactly `length` bytes in all, to overwrite damage; pad bytes where not even a record head
+    fits."""
     if length < RECORD_BYTES:
         return PAD * length
     parts = []
@@ -175,7 +175,7 @@ def encode_skips(segment: int, length: int) -> bytes:
 
 
 def scan(data: bytes | mmap.mmap, segment: int) -> Scan:
-    """Every whole record of a segment, whatever happened to the rest."""
+    """Find every whole record of a segment, whatever damage lies between them."""
     result = Scan(decode_header(data, segment), size=len(data))
     at = header_bytes(len(result.header.next_sequences)) if result.header else 0
     result.tail = at
@@ -197,7 +197,7 @@ def _is_padding(data: bytes | mmap.mmap, start: int, end: int) -> bool:
 
 
 def _next_record(data: bytes | mmap.mmap, at: int, segment: int) -> Found | None:
-    """The first whole record at or after `at`."""
+    """Return the first whole record at or after `at`."""
     while (at := data.find(MARK, at)) >= 0:
         found = read_record(data, at, segment)
         if found is not None:

@@ -1,8 +1,8 @@
-"""The write-ahead log of an agent: what it has accepted and nobody else is known to hold. docs/formats/wal.md.
+"""Write-ahead log of an agent: accepted records that no other process is known to hold. docs/formats/wal.md.
 
 `append` hands records to one flusher thread, which writes everything that waits, calls fsync once, and only then
-answers: *accepted* means on the disk. What became of batches (SENT, ACKED) is noted without waiting, since losing a
-note costs a repeat that the stores drop. What decides stands in `pipeline.wal.core`; here are the threads.
+answers: *accepted* means on the disk. State changes of batches (SENT, ACKED) are noted without waiting, since a lost
+note costs only a repeat that the stores drop. The decisions are in `pipeline.wal.core`; here are the threads.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ __all__ = ["QUOTA_BYTES", "SEGMENT_BYTES", "Durable", "Entry", "Log", "LogFailed
 log = logging.getLogger(__name__)
 
 NOTE_DELAY_S = 0.5
-"""Longest pause of the flusher in seconds: notes are written and done segments deleted that late."""
+"""Longest pause of the flusher in seconds, and so the longest delay of notes and of deletions."""
 _ROOM_S = 10.0
 
 Durable = Callable[[Sequence[tuple[Entry, Place]]], None]
-"""Called by the flusher, in log order, once entries are durable and before those who wait are told."""
+"""Called by the flusher, in log order, once entries are durable and before the futures of `append` end."""
 
 
 class Log:
-    """One log folder, held by one process.
+    """One log folder, locked by one process.
 
     Locks: `_cond` guards the queues and the counts of the core; the flusher writes to the disk without holding it.
     """
@@ -78,9 +78,9 @@ class Log:
         self._durable = durable
         self._cond = threading.Condition()
         self._futures: dict[int, Future[list[Place]]] = {}
-        """Who waits, by the id of the ticket."""
+        """Waiting callers by the id of their ticket."""
         self._jobs: list[tuple[Callable[[], None], Future[None]]] = []
-        """What only the flusher may do."""
+        """Calls that only the flusher may make."""
         self._tidy = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
@@ -92,7 +92,7 @@ class Log:
 
     @property
     def epoch(self) -> int:
-        """It changes while the log is in use if `recover` finds damage."""
+        """Epoch of new batches; changes while the log is in use if `recover` finds damage."""
         return self._core.epoch
 
     @property
@@ -101,7 +101,7 @@ class Log:
 
     @property
     def recovered(self) -> Recovery:
-        """What the log held when it was opened; of its newest segments only until `complete`."""
+        """Content of the log when it was opened; only that of its newest segments until `complete`."""
         return self._core.recovered
 
     @property
@@ -110,7 +110,7 @@ class Log:
 
     @property
     def problem(self) -> str:
-        """Why the log takes nothing more until a restart, "" while it works."""
+        """Reason why the log accepts nothing until a restart; "" while it works."""
         return self._core.problem
 
     @property
@@ -129,7 +129,7 @@ class Log:
 
     @property
     def keep_segments(self) -> bool:
-        """While set nothing is deleted: somebody reads the log from its beginning."""
+        """While True no segment is deleted, because a reader reads the log from its beginning."""
         return self._core.keep_segments
 
     @keep_segments.setter
@@ -137,17 +137,17 @@ class Log:
         self._core.keep_segments = keep
 
     def on_delete(self, before: Callable[[], None]) -> None:
-        """`before` is called by the flusher before segments go; if it raises OSError they stay."""
+        """Set the callback that the flusher calls before it deletes segments; if it raises OSError they stay."""
         self._core.before_delete = before
 
     @property
     def used_bytes(self) -> int:
-        """Bytes on the disk, waiting ones included."""
+        """Bytes on disk plus bytes waiting to be written."""
         return self._core.used_bytes
 
     @property
     def next_sequences(self) -> list[int]:
-        """The first sequence of each lane that was not yet given away when the log was opened or last written."""
+        """Next free sequence of each lane, as of the opening of the log or its last write."""
         return self._core.next_sequences
 
     @property
@@ -156,7 +156,7 @@ class Log:
 
     @property
     def own_segment(self) -> int:
-        """The first segment that this process wrote."""
+        """First segment written by this process."""
         return self._core.own_segment
 
     def append(self, entries: Sequence[Entry], beyond_quota: bool = False) -> Future[list[Place]]:
@@ -166,7 +166,7 @@ class Log:
         disk failed meanwhile. Waits up to 10 s for room when the disk is slower than the sources."""
         size = sum(RECORD_BYTES + len(entry.payload) for entry in entries)
         future: Future[list[Place]] = Future()
-        future.set_running_or_notify_cancel()  # who gives up waiting does not take the batch back
+        future.set_running_or_notify_cancel()  # a caller that stops waiting does not take the batch back
         with self._cond:
             self._cond.wait_for(lambda: self._stopping or self.problem or self._core.has_room(size), _ROOM_S)
             if self._stopping and not self.problem:
@@ -177,33 +177,33 @@ class Log:
         return future
 
     def note(self, type: RecordType, payloads: Iterable[bytes]) -> None:
-        """Write soon, without promise: what became of batches. Dropped when the disk cannot keep up or has failed."""
+        """Write records about the state of batches soon, best effort; dropped if the disk is too slow or has failed."""
         with self._cond:
             if not self._stopping:
                 self._core.note(type, payloads)
             self._cond.notify_all()
 
     def read(self, place: Place) -> bytes:
-        """The payload at `place`, checked. Raises CorruptRecord, OSError."""
+        """Return the payload at `place` after checking it. Raises CorruptRecord, OSError."""
         return self._core.read(place)
 
     def release(self, places: Iterable[Place]) -> None:
-        """These need not be kept any longer; segments that hold nothing else go."""
+        """Stop keeping these records; segments that hold no others are deleted."""
         self._core.release(places)
         with self._cond:
             self._cond.notify_all()
 
     def recover(self, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Look at the rest of the log beside what goes on; `recovered` is complete when this returns True. False:
-        `stop` said so, or the log was closed. Raises NewerFormat, OSError, LogFailed."""
+        """Recover the rest of the log while it is in use; when this returns True `recovered` is complete. False: `stop`
+        returned True or the log was closed. Raises NewerFormat, OSError, LogFailed."""
         while not self._core.recover_more():
             if stop() or self._stopping:
                 return False
         return self._do(self._core.recover_rest)
 
     def set_aside(self, places: Iterable[tuple[Place, str]]) -> list[Place]:
-        """Batches (place, why) that are not to be sent any more: kept in `error/`, counted, brought back by
-        `artimon wal repair --again`. What cannot be set aside now is left out of the answer: try again."""
+        """Quarantine batches (place, reason) in `error/`, where they are counted until `artimon wal repair --again`
+        restores them. Returns the places that succeeded; retry the others."""
         gone = []
         for place, why in places:
             try:
@@ -217,8 +217,8 @@ class Log:
         return gone
 
     def keep_damaged(self, places: Iterable[Place]) -> None:
-        """Batches that can no longer be read and were given up: what stands there is kept in `damaged/` and holds up
-        nothing. What cannot be copied now stays where it is until the next start."""
+        """Copy the bytes of unreadable, abandoned batches to `damaged/`, so that they no longer hold back segments.
+        Bytes that cannot be copied now stay in place until the next start."""
         gone = []
         for place in places:
             try:
@@ -230,23 +230,23 @@ class Log:
         self.release(gone)
 
     def gauge(self) -> Gauge:
-        """What is set aside, in files."""
+        """Return counts and bytes of the quarantined files."""
         return self._core.gauge()
 
     def oldest_live(self) -> list[Place]:
-        """What must be kept of the oldest full segment, see LogCore."""
+        """Return the records to keep of the oldest full segment, see LogCore."""
         return self._core.oldest_live()
 
     def tidy(self) -> None:
-        """Delete at once what nobody needs."""
+        """Delete at once the segments that are no longer needed."""
         self._do(self._core.tidy)
 
     def roll(self) -> bool:
-        """End the open segment; what comes next stands in another. False if the log is closed. Raises OSError."""
+        """End the open segment; later records go to a new one. False if the log is closed. Raises OSError."""
         return self._do(self._core.roll)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what waits, give up the folder. Bounded by `timeout_s` unless the disk itself hangs."""
+        """Write what waits and release the folder. Takes at most about `timeout_s` unless the disk hangs."""
         with self._cond:
             self._stopping = True
             self._cond.notify_all()
@@ -255,7 +255,7 @@ class Log:
             self._core.close()
 
     def _do(self, job: Callable[[], None], timeout_s: float = 60.0) -> bool:
-        """Let the flusher do something; False if the log is closed."""
+        """Run `job` in the flusher; False if the log is closed."""
         done: Future[None] = Future()
         with self._cond:
             if self._stopping:
@@ -276,7 +276,7 @@ class Log:
             self._write(work)
             if stopping:
                 self._core.sync()
-            for ticket in work.tickets:  # only those that nobody has answered
+            for ticket in work.tickets:  # only those without an answer so far
                 self._answer(ticket)
             with self._cond:
                 self._core.written(work)
@@ -287,7 +287,7 @@ class Log:
     def _write(self, work: Work) -> None:
         try:
             self._core.write(work, self._tell)
-        except Exception as error:  # a mistake of ours: nobody may wait for ever, and nothing more is taken
+        except Exception as error:  # a bug: no caller may wait for ever, and nothing more is accepted
             log.exception("log %s", self.folder)
             self._core.problem = self._core.problem or f"the log {self.folder} failed: {error!r}"
             for ticket in work.tickets:
@@ -305,7 +305,7 @@ class Log:
     def _tell(self, tickets: Sequence[Ticket], placed: Placed) -> None:
         try:
             self._durable(placed)
-        except Exception:  # the flusher must live on; what was accepted stays accepted
+        except Exception:  # the flusher must live on; accepted entries stay accepted
             log.exception("log: a listener failed")
         for ticket in tickets:
             self._answer(ticket)

@@ -1,4 +1,4 @@
-"""Samples by the minute in which they stand."""
+"""Counts of samples by minute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def minutes_of(samples: Samples) -> Minutes:
     if not len(valued):
         return ()
     first, last = int(valued.min()), int(valued.max())
-    if -(-first // MINUTE_MS) == -(-last // MINUTE_MS):  # what one poll yields stands in one minute, nearly always
+    if -(-first // MINUTE_MS) == -(-last // MINUTE_MS):  # samples of one poll nearly always belong to one minute
         return ((-(-first // MINUTE_MS) * MINUTE_MS, len(valued)),)
     counts = Counter(bucket_ends(valued, MINUTE_MS).tolist())
     return tuple(sorted(counts.items()))

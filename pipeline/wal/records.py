@@ -1,4 +1,4 @@
-"""Payloads of the records that tell what became of batches: SENT, ACKED, FORGOTTEN, END. docs/formats/wal.md."""
+"""Payloads of records about the state of batches: SENT, ACKED, FORGOTTEN, CURSOR, END. docs/formats/wal.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from artimon.model.ranges import LaneId, RangeSet
 
 
 class Place(NamedTuple):
-    """Where a payload stands in the log."""
+    """Location of a payload in the log."""
 
     segment: int
     offset: int
@@ -20,7 +20,7 @@ class Place(NamedTuple):
 
 
 class BadPayload(ValueError):
-    """A record whose checksum is right and whose payload is not: written by another version."""
+    """A record with a valid checksum and an invalid payload: another version wrote it."""
 
 
 _SENT = struct.Struct("<QHQIQ")
@@ -32,7 +32,7 @@ MAX_ENTRIES = 20_000
 
 
 def encode_sent(agent: str, sent: Sequence[tuple[BatchId, Position]]) -> Iterator[bytes]:
-    """One payload for each (cluster, topic id, leader epoch) and at most 20,000 batches, all of one agent name."""
+    """Yield a payload for each (cluster, topic id, leader epoch) and at most 20,000 batches, all of one agent name."""
     groups: dict[tuple[str, str], list[bytes]] = {}
     for id, position in sent:
         entry = _SENT.pack(id.epoch, id.lane, id.sequence, position.partition, position.offset)
@@ -46,7 +46,7 @@ def encode_sent(agent: str, sent: Sequence[tuple[BatchId, Position]]) -> Iterato
 
 
 def decode_sent(payload: bytes) -> list[tuple[BatchId, Position]]:
-    """Inverse of `encode_sent`, one payload."""
+    """Inverse of `encode_sent` for one payload."""
     try:
         agent, at = _read_text(payload, 0)
         cluster, at = _read_text(payload, at)
@@ -64,7 +64,7 @@ def decode_sent(payload: bytes) -> list[tuple[BatchId, Position]]:
 
 
 def encode_acked(ids: Iterable[BatchId]) -> Iterator[bytes]:
-    """Ranges of sequences, one payload a lane (and at most 20,000 ranges)."""
+    """Yield ranges of sequences, one payload for each lane (and at most 20,000 ranges)."""
     lanes: dict[LaneId, RangeSet] = {}
     for id in sorted(ids):
         lanes.setdefault(id.lane_id, RangeSet()).add(id.sequence)
@@ -77,7 +77,7 @@ def encode_acked(ids: Iterable[BatchId]) -> Iterator[bytes]:
 
 
 def decode_acked(payload: bytes) -> tuple[LaneId, RangeSet]:
-    """Inverse of `encode_acked`, one payload."""
+    """Inverse of `encode_acked` for one payload."""
     try:
         agent, at = _read_text(payload, 0)
         epoch, lane, count = _LANE.unpack_from(payload, at)
@@ -89,13 +89,13 @@ def decode_acked(payload: bytes) -> tuple[LaneId, RangeSet]:
 
 
 def encode_forgotten(places: Sequence[Place]) -> Iterator[bytes]:
-    """Places of announcements that need not be sent again."""
+    """Yield payloads with the places of records that need not be sent again."""
     for at in range(0, len(places), MAX_ENTRIES):
         yield b"".join(_PLACE.pack(place.segment, place.offset) for place in places[at : at + MAX_ENTRIES])
 
 
 def decode_forgotten(payload: bytes) -> list[tuple[int, int]]:
-    """(segment, offset of the payload) of each."""
+    """Return (segment, offset of the payload) of each record."""
     try:
         return list(_PLACE.iter_unpack(payload))
     except struct.error as error:
@@ -103,7 +103,7 @@ def decode_forgotten(payload: bytes) -> list[tuple[int, int]]:
 
 
 def encode_cursor(branch: str, segment: int, offset: int) -> bytes:
-    """A branch of a flow has done with every batch whose payload begins before this place."""
+    """Record that a branch of a flow has processed every batch whose payload begins before this place."""
     return _text(branch) + _PLACE.pack(segment, offset)
 
 

@@ -1,7 +1,7 @@
-"""What a log folder holds at start. Here it is only read; `pipeline.wal.repair` puts it right.
+"""Content of a log folder at start. This module only reads; `pipeline.wal.repair` makes the repairs.
 
-Three steps, in this order: look (read only), begin a new epoch if anything was cut or set aside, repair. A crash
-between any two of them leads to the same decision at the next start, so a sequence is never given away twice.
+Three steps, in this order: read, begin a new epoch if anything was cut or quarantined, repair. A crash between
+any two of them leads to the same decision at the next start, so a sequence is never given away twice.
 """
 
 from __future__ import annotations
@@ -35,57 +35,57 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[0-9a-f]{16}\.wal")
 _MOST_MISSING = 1000
-"""Segments that are counted as missing between two that are there."""
+"""Most missing segments counted between two existing ones."""
 
 
 def segment_path(folder: Path, segment: int) -> Path:
-    """File of a segment."""
+    """Return the file of a segment."""
     return folder / f"{segment:016x}.wal"
 
 
 def segments_in(folder: Path, files: Files = SYSTEM_FILES) -> list[int]:
-    """Numbers of the segments that are there, ascending."""
+    """Return the numbers of the existing segments, ascending."""
     return sorted(int(name[:16], 16) for name in files.names(folder) if _NAME.fullmatch(name))
 
 
 @dataclass(slots=True)
 class SegmentState:
-    """One segment as it was found, and what it needs."""
+    """One segment as it was found, and the repairs it needs."""
 
     number: int
     size: int
     tail: int
     damage: list[tuple[int, int]]
     ended: bool
-    """Its last record is END."""
+    """True if its last record is END."""
     blank: bool
-    """It holds neither header nor record."""
+    """True if it holds neither header nor record."""
 
 
 @dataclass(slots=True)
 class Recovery:
-    """What the log holds, oldest first, and what was wrong with it."""
+    """Content of the log, oldest first, and its damage."""
 
     segments: list[SegmentState] = field(default_factory=list)
     batches: list[tuple[BatchHeader, Place]] = field(default_factory=list)
-    """Batches that are not acked."""
+    """Batches without an ack."""
     series: list[tuple[BatchHeader, Place]] = field(default_factory=list)
     """Announcements that Kafka is not known to have."""
     sent: dict[BatchId, Position] = field(default_factory=dict)
     acked: LaneRanges = field(default_factory=LaneRanges)
     forgotten: set[tuple[int, int]] = field(default_factory=set)
     next_sequences: dict[tuple[int, int], int] = field(default_factory=dict)
-    """By (epoch, lane)."""
+    """Next sequences by (epoch, lane)."""
     missing: list[int] = field(default_factory=list)
     cut_bytes: int = 0
     set_aside: list[tuple[int, int, int]] = field(default_factory=list)
-    """(segment, offset, length) of damage."""
+    """Damaged ranges: (segment, offset, length)."""
     next_segment: int = 1
     cursors: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """How far each branch of a flow has come: (segment, offset): it has done with what begins before."""
+    """Position (segment, offset) of each branch of a flow: it has processed the batches that begin before it."""
 
     def trouble(self) -> str:
-        """What makes a new epoch necessary, "" if nothing."""
+        """Describe the damage that requires a new epoch; "" if there is none."""
         parts = []
         if self.cut_bytes:
             parts.append(f"{self.cut_bytes} bytes of a torn tail were cut")
@@ -96,11 +96,11 @@ class Recovery:
         return "; ".join(parts)
 
     def sequences(self, epoch: int, lanes: int) -> list[int]:
-        """The next sequence of each lane of `epoch`."""
+        """Return the next sequence of each lane of `epoch`."""
         return [self.next_sequences.get((epoch, lane), 0) for lane in range(lanes)]
 
     def before(self, newer: Recovery) -> Recovery:
-        """This and what younger segments hold, as one."""
+        """Return the union of this and of the content of younger segments."""
         sequences = dict(self.next_sequences)
         for (epoch, lane), sequence in newer.next_sequences.items():
             _raise_to(sequences, epoch, lane, sequence)
@@ -122,7 +122,7 @@ class Recovery:
         )
 
     def drop_done(self) -> None:
-        """Leave out what is acked or forgotten; right once every segment has been looked at."""
+        """Drop acked and forgotten batches; correct only once every segment has been read."""
         acked, forgotten = self.acked, self.forgotten
         self.batches = [
             (header, place)
@@ -142,8 +142,8 @@ def look(folder: Path, failure: Failure | None = None, files: Files = SYSTEM_FIL
 def look_at(
     files: Files, folder: Path, numbers: Sequence[int], failure: Failure | None = None, until: int | None = None
 ) -> Recovery:
-    """Read these segments, ascending. `until`: the first younger one that is there and has been looked at; None: there
-    is none. Batches that are acked are among the result: what says so may stand in another segment."""
+    """Read these segments, ascending. `until`: the first younger segment, which has been read already; None if there is
+    none. The result includes acked batches, since their ACKED records may be in another segment."""
     result = Recovery()
     end_to: int | None = None
     for number in numbers:
@@ -153,7 +153,7 @@ def look_at(
         end_to = _look_at(result, files, folder, number, limit, last)
     if until is not None:
         _missing_before(result, until, end_to)
-    elif end_to is not None:  # its successor was never made, or is gone: we cannot tell, so we do not trust
+    elif end_to is not None:  # its successor was never created or is gone: assume the worst
         result.missing.append(end_to)
     if numbers:
         blank = result.segments[-1].blank
@@ -162,8 +162,8 @@ def look_at(
 
 
 def newest(files: Files, folder: Path, numbers: Sequence[int], failure: Failure | None, most: int) -> int:
-    """How many of the last segments are looked at before anything is accepted. They must be: the last that holds
-    anything, for what was given away last, and whatever an fsync failed for. Beyond these at most `most` bytes."""
+    """Return the number of last segments to read before anything is accepted: back to the last one with content, for
+    the sequences given away, and to the one whose fsync failed. Beyond these at most `most` bytes."""
     count = total = 0
     enough = False
     for number in reversed(numbers):
@@ -176,14 +176,14 @@ def newest(files: Files, folder: Path, numbers: Sequence[int], failure: Failure 
 
 
 def check_versions(files: Files, folder: Path, numbers: Sequence[int]) -> None:
-    """Raises NewerFormat if a newer program wrote one of these segments."""
+    """Raise NewerFormat if a newer program wrote one of these segments."""
     for number in numbers:
         with files.load(segment_path(folder, number)) as data:
             check_version(data, number)
 
 
 def gaps_in(numbers: Sequence[int]) -> list[int]:
-    """Segments that are missing between those that are there."""
+    """Return the missing segments between existing ones."""
     missing: list[int] = []
     for before, number in pairwise(numbers):
         missing.extend(range(before + 1, min(number, before + 1 + _MOST_MISSING)))
@@ -191,7 +191,7 @@ def gaps_in(numbers: Sequence[int]) -> list[int]:
 
 
 def records_of(folder: Path, segment: int, files: Files = SYSTEM_FILES) -> Iterator[tuple[Found, bytes]]:
-    """Every whole record of a segment, in order, with its payload."""
+    """Yield every whole record of a segment, in order, with its payload."""
     with files.load(segment_path(folder, segment)) as data:
         for record in scan(data, segment).records:
             yield record, data[record.payload_at : record.end]
@@ -203,12 +203,12 @@ def _missing_before(result: Recovery, number: int, end_to: int | None) -> None:
         result.missing.extend(range(expected, min(number, expected + _MOST_MISSING)))
         if end_to is None and number == expected:
             before = result.segments[-1]
-            if before.tail == before.size:  # else what follows its tail has been counted already
+            if before.tail == before.size:  # else the bytes after its tail have been counted already
                 result.set_aside.append((before.number, before.tail, 0))
 
 
 def _look_at(result: Recovery, files: Files, folder: Path, number: int, limit: int | None, last: bool) -> int | None:
-    """Scan one segment; returns the number its END record names, if it has one."""
+    """Scan one segment; returns the number that its END record names, or None."""
     with files.load(segment_path(folder, number)) as data:
         size = len(data)
         if not size:
@@ -251,7 +251,7 @@ def _end_of(data: bytes | object, scanned: Scan) -> int | None:
 
 
 def _take(result: Recovery, segment: int, record: Found, payload: bytes) -> bool:
-    """Note one record; False if its payload makes no sense."""
+    """Apply one record to `result`; False if its payload is invalid."""
     try:
         match record.type:
             case RecordType.BATCH | RecordType.SERIES:
@@ -269,7 +269,7 @@ def _take(result: Recovery, segment: int, record: Found, payload: bytes) -> bool
                 result.cursors[branch] = max(place, result.cursors.get(branch, place))
             case RecordType.END:
                 decode_end(payload)
-    except UnknownFormat as error:  # its checksum is right: a newer program wrote it, no disk did
+    except UnknownFormat as error:  # its checksum is right: a newer program wrote it, not a broken disk
         raise NewerFormat(f"segment {segment:016x} byte {record.start}: {error}; nothing was changed") from error
     except (BatchError, BadPayload) as error:
         log.error("segment %016x byte %d: %s", segment, record.start, error)

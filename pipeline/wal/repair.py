@@ -1,4 +1,4 @@
-"""How a log is put right after a crash or damage: what was cut or broken is set aside, and every segment ends well."""
+"""Repair of a log after a crash or damage: quarantine the cut or broken bytes, give every segment an END record."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pipeline.wal.recovery import Recovery, SegmentState, segment_path
 log = logging.getLogger(__name__)
 
 DAMAGED = "damaged"
-"""Folder of what was set aside."""
+"""Folder of quarantined bytes."""
 DAMAGE, TAIL = ".bin", ".tail"
-"""Bytes that stood where records belong; what stood behind the last record of the log."""
+"""Suffixes: damaged bytes between or in place of records; bytes after the last record of the log."""
 KEEP_TAILS = 8
 
 
 def repair(files: Files, folder: Path, found: Recovery, newest: bool = True) -> None:
-    """Put the segments right: damage copied to `damaged/` and overwritten by SKIP records, tails cut, ends written.
-    `newest`: the last of them is the last of the log."""
+    """Repair the segments: copy damage to `damaged/` and overwrite it with SKIP records, cut tails, write END records.
+    `newest`: the last of these segments is the last of the log."""
     for state in found.segments:
         last = newest and state is found.segments[-1]
         if last and state.blank:
@@ -36,7 +36,7 @@ def repair(files: Files, folder: Path, found: Recovery, newest: bool = True) -> 
 
 
 def _repair_segment(files: Files, folder: Path, state: SegmentState, last: bool) -> None:
-    """What reads well may stand in memory only, written by a process that was killed: it is made durable as well."""
+    """Repair and fsync one segment: after a kill its intact records may still be in the page cache only."""
     for start, end in state.damage:
         _keep_copy(files, folder, state.number, start, end - start)
     if state.tail < state.size:
@@ -62,7 +62,7 @@ def _keep_copy(files: Files, folder: Path, segment: int, offset: int, length: in
 
 
 def keep_bytes(files: Files, folder: Path, segment: int, offset: int, data: bytes, suffix: str = DAMAGE) -> None:
-    """Set bytes aside under a name that tells where they stood; durable when this returns."""
+    """Quarantine bytes under a name that tells their place; durable when this returns."""
     if not data or (suffix == TAIL and not data.strip(b"\0")):
         return
     aside = folder / DAMAGED
@@ -76,7 +76,7 @@ def keep_bytes(files: Files, folder: Path, segment: int, offset: int, data: byte
 
 
 def _free_name(files: Files, stem: Path, suffix: str, data: bytes) -> Path:
-    """The name for bytes that stood there; another one if other bytes that stood there are kept already."""
+    """Return a file name for bytes of this place; a new one if other bytes of the place are stored already."""
     target, number = stem.with_name(stem.name + suffix), 0
     while files.exists(target) and read_whole(files, target) != data:
         number += 1
@@ -85,14 +85,14 @@ def _free_name(files: Files, stem: Path, suffix: str, data: bytes) -> Path:
 
 
 def _drop_old_tails(files: Files, aside: Path) -> None:
-    """Nearly every crash leaves half a record that was never accepted: of these a few are enough."""
+    """Keep only a few tails: nearly every crash leaves half a record that was never accepted."""
     tails = sorted(name for name in files.names(aside) if name.endswith(TAIL))
     for name in tails[:-KEEP_TAILS]:
         files.unlink(aside / name)
 
 
 def _write_placeholder(files: Files, folder: Path, number: int) -> None:
-    """A segment that is gone was counted once; from now on an empty one stands in its place."""
+    """Write an empty segment in place of a missing one, so that it is counted once only."""
     descriptor = files.create(segment_path(folder, number))
     try:
         files.write(descriptor, 0, encode_record(number, RecordType.END, encode_end(number + 1)))

@@ -1,6 +1,6 @@
-"""The files of a log: one that grows, full ones behind it, and which records each must still keep.
+"""Segment files of a log: one open for appending, full ones before it, and the records that each must still keep.
 
-Not thread-safe for writing: the flusher of the log alone writes, rolls and deletes; `read` may be called by anyone.
+Not thread-safe for writing: only the flusher of the log writes, rolls and deletes; any thread may call `read`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipeline.wal.recovery import segment_path, segments_in
 
 
 class CorruptRecord(LogError):
-    """An accepted record can no longer be read as it was written: the disk changed it under us."""
+    """The disk returns other bytes for an accepted record than were written."""
 
     def __init__(self, path: Path, place: Place) -> None:
         super().__init__(path, place)
@@ -24,8 +24,8 @@ class CorruptRecord(LogError):
 
     def __str__(self) -> str:
         return (
-            f"the record at byte {self.place.offset} of {self.path} no longer fits its checksum: check the disk; "
-            "a restart sets it aside and goes on with what is intact"
+            f"the record at byte {self.place.offset} of {self.path} does not match its checksum: check the disk; "
+            "a restart sets it aside and continues with the intact records"
         )
 
 
@@ -40,7 +40,7 @@ class Segments:
         numbers = segments_in(folder, files)
         self._sizes = {number: files.size(segment_path(folder, number)) for number in numbers}
         self._live: dict[int, dict[int, int]] = {number: {} for number in numbers}
-        """Length by offset of the payloads that must be kept, by segment."""
+        """Lengths of the payloads to keep, by segment and offset."""
         self.active: int | None = None
         self._next = next_segment
         self.size = 0
@@ -50,7 +50,7 @@ class Segments:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of all segments."""
+        """Total bytes of all segments."""
         return sum(self._sizes.values())
 
     @property
@@ -58,7 +58,7 @@ class Segments:
         return min(self._sizes, default=self._next)
 
     def begin(self, epoch: int, next_sequences: Sequence[int]) -> None:
-        """Make the next segment, durable with its folder entry when this returns."""
+        """Create the next segment; the file and its folder entry are durable when this returns."""
         number = self._next
         header = encode_header(Header(number, epoch, tuple(next_sequences)))
         descriptor = self._files.create(segment_path(self._folder, number))
@@ -68,7 +68,7 @@ class Segments:
             self._files.fsync_folder(self._folder)
         except OSError:
             self._files.close(descriptor)
-            self._files.unlink(segment_path(self._folder, number))  # it holds nothing, so it can be made again
+            self._files.unlink(segment_path(self._folder, number))  # it is empty, so it can be created again
             raise
         with self._lock:
             self._descriptors[number] = descriptor
@@ -77,7 +77,7 @@ class Segments:
         self.active, self._next = number, number + 1
 
     def retire(self) -> None:
-        """Nothing is written to the active segment any more; its END record has been synced."""
+        """Close the active segment for writing; its END record has been synced."""
         self.active = None
 
     def write(self, data: bytes) -> int:
@@ -89,7 +89,7 @@ class Segments:
         return at
 
     def cut_back(self) -> None:
-        """Take back what a failed write may have left behind the last synced byte."""
+        """Truncate to the last synced byte, which removes the remains of a failed write."""
         number = self._active()
         descriptor = self._descriptors[number]
         self._files.truncate(descriptor, self.synced)
@@ -102,7 +102,7 @@ class Segments:
         self.synced = self.size
 
     def read(self, place: Place) -> bytes:
-        """The payload at `place`; raises CorruptRecord if it is not what was written."""
+        """Return the payload at `place`; raises CorruptRecord if it differs from what was written."""
         data = self.raw(place)
         found = read_record(data, 0, place.segment)
         if found is None or found.length != place.length:
@@ -110,7 +110,7 @@ class Segments:
         return data[RECORD_BYTES:]
 
     def raw(self, place: Place) -> bytes:
-        """What stands where the record of that payload was written."""
+        """Return the bytes on disk where the record of that payload was written."""
         with self._lock:
             descriptor = self._descriptors.get(place.segment)
             if descriptor is None:
@@ -119,19 +119,19 @@ class Segments:
         return self._files.read(descriptor, place.offset - RECORD_BYTES, RECORD_BYTES + place.length)
 
     def hold(self, places: Iterable[Place]) -> None:
-        """These must be kept."""
+        """Keep these records."""
         with self._lock:
             for place in places:
                 self._live[place.segment][place.offset] = place.length
 
     def release(self, places: Iterable[Place]) -> None:
-        """These need not be kept any longer."""
+        """Stop keeping these records."""
         with self._lock:
             for place in places:
                 self._live.get(place.segment, {}).pop(place.offset, None)
 
     def oldest_live(self) -> list[Place]:
-        """What must be kept of the oldest full segment that holds such, in log order."""
+        """Return the records to keep of the oldest full segment that holds any, in log order."""
         with self._lock:
             for number in sorted(self._live):
                 if number == self.active:
@@ -141,14 +141,14 @@ class Segments:
         return []
 
     def live(self) -> int:
-        """How many payloads must be kept."""
+        """Return the number of payloads to keep."""
         with self._lock:
             return sum(map(len, self._live.values()))
 
     def delete_done(self, before: Callable[[], None] | None = None) -> list[int]:
-        """Delete full segments without live records, oldest first, and never past one that has some: what the later
-        ones say of its batches (SENT, ACKED) is still needed. The newest stays, active or not: nothing else says which
-        numbers were given. If `before` raises OSError nothing is deleted."""
+        """Delete full segments without live records, oldest first, up to the first one with live records: later
+        segments hold the SENT and ACKED records of its batches. The newest stays, active or not: only it records which
+        sequences were given. If `before` raises OSError nothing is deleted."""
         done = []
         with self._lock:
             newest = max(self._sizes, default=0)

@@ -1,14 +1,14 @@
-"""Shed records: what was accepted and then given up to make room, because somebody chose that (`shed = "oldest"`).
+"""Shed records: accepted batches that were given up to make room, where the operator chose `shed = "oldest"`.
 
-A shed record is a batch of samples like any other: numbered, fsynced before anything goes, sent, stored and acked, so
-that the loss can be asked for. In it stand, of the source `artimon.agent/<agent>/shed`:
+A shed record is an ordinary batch of samples: numbered, fsynced before anything is deleted, sent, stored and acked, so
+that the loss can be queried. It holds two variables of the source `artimon.agent/<agent>/shed`:
 
 - `artimon.agent.shed{agent,source,state}`, INTEGER, at the end of each minute: samples with a value that were given up.
-  `state`: `unsent`, or `sent` if Kafka had said that it holds them and the table had not.
-- `artimon.agent.shed.batches{agent}`, STRING: which batches, `from:until,from:until epoch/lane/agent` for each lane.
+  `state`: `unsent`, or `sent` if Kafka had confirmed them and the table had not.
+- `artimon.agent.shed.batches{agent}`, STRING: their identities, `from:until,from:until epoch/lane/agent` for each lane.
 
-Recovery reads the second: a crash between the record and what is then deleted neither loses the record nor delivers a
-batch that is said to be lost. One record speaks for its own batches only, so half a shed is a shed of half.
+Recovery reads the second: after a crash between the record and the deletion, the record is kept and no batch that it
+reports as lost is delivered. A record covers only its own batches, so a shed may stop halfway.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TEXT = 900
 
 
 def shed_source(agent: str) -> str:
-    """The source under which an agent says what it gave up."""
+    """Return the source name of the agent's shed records."""
     return f"artimon.agent/{agent}{_SUFFIX}"
 
 
@@ -46,7 +46,7 @@ def shed_source(agent: str) -> str:
 class _Record:
     lanes: LaneRanges = field(default_factory=LaneRanges)
     lost: Counter[tuple[str, str, int]] = field(default_factory=Counter)
-    """Samples by source, state and end of the minute."""
+    """Counts of samples by source, state and end of the minute."""
     newest_ms: int = 0
 
     @property
@@ -55,13 +55,13 @@ class _Record:
 
 
 def records(agent: str, batches: Iterable[tuple[BatchHeader, bytes, bool]]) -> Iterator[Polled]:
-    """The records for batches (header, bytes, Kafka had it) that are given up; announcements in each."""
+    """Yield the shed records, with their announcements, for given-up batches (header, bytes, True if Kafka had it)."""
     record = _Record()
     for header, payload, sent in batches:
         if header.kind == BatchKind.SERIES:  # announced again within a day
             continue
         record.lanes.add(header.id.lane_id, header.id.sequence)
-        if header.source == shed_source(header.id.agent):  # what it says was carried over
+        if header.source == shed_source(header.id.agent):  # its content is carried over, see `carried`
             continue
         record.newest_ms = max(record.newest_ms, header.poll_ms)
         for minute, samples in _minutes(header, payload):
@@ -74,8 +74,8 @@ def records(agent: str, batches: Iterable[tuple[BatchHeader, bytes, bool]]) -> I
 
 
 def carried(agent: str, batches: Iterable[tuple[BatchHeader, bytes, bool]]) -> Iterator[Polled]:
-    """What the shed records say that are given up themselves and that Kafka does not have, put together, and what
-    announces their series: what was lost once must not be forgotten."""
+    """Merge shed records that are given up themselves and that Kafka does not have, with the announcements of their
+    series, so that a reported loss is never forgotten."""
     source, samples, infos, newest_ms = shed_source(agent), [], dict[str, SeriesInfo](), 0
     for header, payload, sent in batches:
         if header.source != source or sent:
@@ -98,13 +98,13 @@ def _joined(parts: list[Samples]) -> Samples:
 
 def _minutes(header: BatchHeader, payload: bytes) -> Minutes:
     if header.kind == BatchKind.SAMPLES:
-        with suppress(BatchError):  # accepted by an older program: its header counts
+        with suppress(BatchError):  # accepted by an older program: use the counts of its header
             return minutes_of(decode_samples(header, payload))
     return ((-(-header.poll_ms // MINUTE_MS) * MINUTE_MS, header.rows),)
 
 
 def shed_in(header: BatchHeader, payload: bytes) -> LaneRanges:
-    """Which batches a record gives up; none if the batch of samples is no shed record. Raises BatchError."""
+    """Return the batches that a shed record gives up; empty if the batch is not a shed record. Raises BatchError."""
     found = LaneRanges()
     if (
         not header.source.endswith(_SUFFIX)
@@ -157,5 +157,5 @@ def _texts(lanes: LaneRanges) -> Iterator[str]:
 
 
 def _block(series: Sequence[SeriesInfo]) -> int:
-    """The same series are the same block, however often they are announced."""
+    """Block number that depends only on the series, so that repeated announcements have the same one."""
     return xxhash.xxh32_intdigest("\n".join(info.text for info in series).encode())

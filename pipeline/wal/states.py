@@ -1,7 +1,7 @@
-"""Where a batch stands, and the only way it gets from one state to another: compare, then set.
+"""States of a batch and the single way to change them: compare and set.
 
-Whoever moves a batch says in which state it saw it. If somebody was quicker the move does nothing and says so; what the
-table does not know is a mistake of ours and raises. Not thread-safe: the owner of the batches locks.
+The caller of a move names the state in which it saw the batch. If another thread was quicker the move changes nothing
+and returns False; a move that is not in the table is a bug and raises. Not thread-safe: the owner of the batches locks.
 """
 
 from __future__ import annotations
@@ -11,42 +11,42 @@ from typing import Protocol
 
 
 class State(Enum):
-    """Where a batch stands."""
+    """State of a batch."""
 
     WRITING = "writing"
-    """On its way to the disk: nobody has been told, a crash may take it."""
+    """Being written to the disk: not yet reported to any caller, and a crash may lose it."""
     LOGGED = "logged"
     """Accepted: fsynced, and to be sent."""
     SENDING = "sending"
-    """In a call that has not ended."""
+    """Part of a call that has not ended."""
     SENT = "sent"
     """Kafka holds it at a known position; it waits for its ack."""
     ACKED = "acked"
     """Durable at the configured level: it may be forgotten."""
     ERROR = "error"
-    """Set aside, since it is damaged or nobody takes it; `artimon wal repair --again` brings it back."""
+    """Quarantined because it is damaged or refused; `artimon wal repair --again` restores it."""
 
 
 class Event(Enum):
-    """What happens to a batch."""
+    """Event that may change the state of a batch."""
 
     DURABLE = "durable"
     CLAIM = "claim"
-    """A call takes it along."""
+    """A call includes the batch."""
     BACK = "back"
-    """The call brought no position: no answer, or a nack."""
+    """The call returned no position: no answer, or a nack."""
     PLACED = "placed"
     """The answer names its position."""
     ACK = "ack"
     RETRY = "retry"
-    """Evidence that what was sent is lost, or an operator's wish: send again."""
+    """Evidence that a sent batch is lost, or a command of an operator: send again."""
     ASIDE = "aside"
     AGAIN = "again"
-    """A person brings back what was set aside."""
+    """An operator restores a quarantined batch."""
 
 
 class UnexpectedMove(RuntimeError):
-    """No batch in this state can meet with this: the caller is wrong, and nothing was changed."""
+    """The table has no such move: the caller has a bug, and nothing was changed."""
 
 
 _S, _E = State, Event
@@ -68,22 +68,22 @@ TABLE: dict[tuple[State, Event], State] = {
     (_S.ERROR, _E.ASIDE): _S.ERROR,
     (_S.ERROR, _E.AGAIN): _S.LOGGED,
 }
-"""All that can happen. A retry changes only what was sent: what waits or is on its way goes anyhow, what is acked is
-durable, what was set aside stays until a person brings it back."""
+"""All valid moves. A retry changes only sent batches: waiting and sending ones go anyhow, acked ones are durable, and
+quarantined ones stay until an operator restores them."""
 
 
 class Standing(Protocol):
-    """Anything that has a state."""
+    """Object with a state."""
 
     state: State
 
 
 def move(batch: Standing, seen: State, event: Event) -> bool:
-    """`event` happens to a batch that was seen in `seen`. True: its state is another one now. False: nothing changed,
-    because somebody was quicker or the table says so. Raises UnexpectedMove."""
+    """Apply `event` to a batch that was seen in state `seen`. True if the state changed; False if another thread was
+    quicker or the table keeps the state. Raises UnexpectedMove."""
     after = TABLE.get((seen, event))
     if after is None:
-        raise UnexpectedMove(f"a batch that is {seen.value} cannot meet with {event.value}")
+        raise UnexpectedMove(f"event {event.value} is invalid for a batch in state {seen.value}")
     if batch.state is not seen or after is seen:
         return False
     batch.state = after

@@ -1,4 +1,4 @@
-"""What a person asks a log folder: what is in it, is it whole, put it right, bring back what was set aside."""
+"""Operations of `artimon wal` on a log folder: inspect, verify, repair, and restore quarantined batches."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pipeline.wal.recovery import Recovery, look, segment_path, segments_in
 
 
 class NoLog(LogError):
-    """The folder is no log, or does not say enough to go on with it."""
+    """The folder is not a log, or has too little information to continue it."""
 
 
 @dataclass(slots=True)
 class SegmentReport:
-    """One file. `live`: batches and announcements in it that must still be kept."""
+    """Report on one file. `live`: batches and announcements in it that must still be kept."""
 
     number: int
     bytes: int
@@ -41,12 +41,12 @@ class SegmentReport:
 
 @dataclass(slots=True)
 class Report:
-    """A whole folder, as it was found. Nothing was changed."""
+    """Report on a whole folder as it was found. Nothing was changed."""
 
     folder: Path
     said: EpochFile | None
     used_by: str
-    """Who holds the folder now, "" if nobody does: then what is being written is no damage."""
+    """Process that holds the folder, "" if none. While it is held, an unfinished tail is not damage."""
     fsync_failed: bool
     segments: list[SegmentReport]
     batches: int
@@ -61,16 +61,16 @@ class Report:
 
     @property
     def trouble(self) -> list[str]:
-        """What the next start will cut or set aside, and what no start can mend."""
+        """Return the damage that the next start will cut or quarantine, and the damage that no start can repair."""
         found = [f"segment {n:016x} is missing" for n in self.missing]
         for one in self.segments:
-            found += [f"segment {one.number:016x} byte {at}: {end - at} bytes are no records" for at, end in one.damage]
+            found += [f"segment {one.number:016x} byte {at}: {end - at} damaged bytes" for at, end in one.damage]
             if one.tail_bytes and not (self.used_by and one is self.segments[-1]):
-                found.append(f"segment {one.number:016x}: {one.tail_bytes} bytes behind the last whole record")
+                found.append(f"segment {one.number:016x}: {one.tail_bytes} bytes after the last whole record")
             if one.bad_digests:
-                found.append(f"segment {one.number:016x}: {one.bad_digests} batches do not fit their digest")
+                found.append(f"segment {one.number:016x}: {one.bad_digests} batches do not match their digest")
         if self.fsync_failed:
-            found.append("an fsync failed: what was being written then was never accepted and will be cut")
+            found.append("an fsync failed: the bytes that it covered were never accepted and will be cut")
         if self.said is None and self.segments:
             found.append("the file `epoch` is missing or unreadable: a new epoch will begin")
         return found
@@ -100,7 +100,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What `repair` did."""
+    """Result of `repair`."""
 
     found: Recovery
     new_epoch_because: str
@@ -118,12 +118,10 @@ class Repaired:
 
 
 def inspect(folder: Path, deep: bool = False) -> Report:
-    """Look at a folder, whether or not it is in use. `deep`: check the digest of each batch as well. Raises NoLog,
-    NewerFormat, OSError."""
+    """Report on a folder, in use or not. `deep`: check the digest of each batch as well. Raises NoLog, NewerFormat,
+    OSError."""
     if not folder.is_dir() or not (segments_in(folder) or read_epoch(folder)):
-        raise NoLog(
-            f"{folder} is no log: an agent's lies in `log` of its data folder, that of a flow in `flows/NAME/log`"
-        )
+        raise NoLog(f"{folder} is not a log: give `log` in the data folder of an agent, for a flow `flows/NAME/log`")
     used_by = holder(folder)
     failure = read_failure(folder)
     found = look(folder, failure)
@@ -150,7 +148,7 @@ def inspect(folder: Path, deep: bool = False) -> Report:
 
 
 def holder(folder: Path) -> str:
-    """Who holds the folder, "" if nobody does. Nothing is changed."""
+    """Return the process that holds the folder, "" if none. Nothing is changed."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -165,17 +163,17 @@ def holder(folder: Path) -> str:
 
 
 def repair(folder: Path, again: Sequence[str] = (), now_ms: int = 0) -> Repaired:
-    """Do what the next start would do, and bring back what was set aside under these names (see `Aside.path`; "all").
-    What is cut is kept in `damaged/`. Raises LogLocked, NoLog, NewerFormat, OSError, LogFailed."""
+    """Do what the next start would do, and restore quarantined files of these names (see `Aside.path`; "all"). Cut
+    bytes are kept in `damaged/`. Raises LogLocked, NoLog, NewerFormat, OSError, LogFailed."""
     if not folder.is_dir() or not (segments_in(folder) or read_epoch(folder)):
-        raise NoLog(f"{folder} is no log")
+        raise NoLog(f"{folder} is not a log")
     agent, lanes, host = _identity(folder)
     core = LogCore(folder, agent, lanes, host=host, quota_bytes=2**62)
     try:
         wanted = [one for one in aside.everything(folder) if "all" in again or one.path.name in again]
         unknown = set(again) - {"all"} - {one.path.name for one in wanted}
         if unknown:
-            raise NoLog(f"nothing of this name is set aside: {', '.join(sorted(unknown))}; see `artimon wal inspect`")
+            raise NoLog(f"no such file is set aside: {', '.join(sorted(unknown))}; see `artimon wal inspect`")
         back = _bring_back(core, [one for one in wanted if one.batches], now_ms)
         return Repaired(core.recovered, core.new_epoch_because, back)
     finally:
@@ -183,7 +181,7 @@ def repair(folder: Path, again: Sequence[str] = (), now_ms: int = 0) -> Repaired
 
 
 def _bring_back(core: LogCore, wanted: Iterable[aside.Aside], now_ms: int) -> list[tuple[Path, BatchHeader]]:
-    """Their batches stand in the log again, under their own identities. They were counted as accepted once already."""
+    """Append the batches to the log under their own identities. They are not counted again as accepted."""
     back: list[tuple[Path, BatchHeader]] = []
     audit = _audit(core, now_ms)
     for one in wanted:
@@ -200,7 +198,7 @@ def _bring_back(core: LogCore, wanted: Iterable[aside.Aside], now_ms: int) -> li
 
 
 def _audit(core: LogCore, now_ms: int) -> Audit | None:
-    """The agent's own count, brought up to what its log held."""
+    """Return the agent's own counts, brought up to the content of its log; None for the log of a flow."""
     folder = core.folder.parent / "accepted"
     if not folder.is_dir() or core.folder.name != "log":
         return None
@@ -215,7 +213,7 @@ def _entry(header: BatchHeader, data: bytes) -> Entry:
 
 
 def _identity(folder: Path) -> tuple[str, int, str]:
-    """Agent, lanes and host that the log was last used with."""
+    """Return agent, lanes and host of the last use of the log."""
     said = read_epoch(folder)
     if said is not None:
         return said.agent, said.lanes, said.host
@@ -225,7 +223,7 @@ def _identity(folder: Path) -> tuple[str, int, str]:
         found = look(folder).batches
         if header is not None and found:
             return found[-1][0].id.agent, len(header.next_sequences), this_host()
-    raise NoLog(f"{folder}: neither its file `epoch` nor a batch says whose log it is: start its agent instead")
+    raise NoLog(f"{folder}: neither the file `epoch` nor a batch names the agent of this log: start the agent instead")
 
 
 def _segment(folder: Path, number: int, live: int, deep: bool) -> SegmentReport:

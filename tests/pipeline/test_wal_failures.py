@@ -187,7 +187,7 @@ def test_a_log_holds_so_many_batches_however_small_they_are(tmp_path: Path, monk
     wal = open_log(tmp_path, told)
     for number in range(5):
         wal.append([entry(wal, 0, number)]).result(60)
-    with pytest.raises(QuotaFull, match="holds 5 batches, not acked; 5 are the most"):
+    with pytest.raises(QuotaFull, match="holds 5 batches without ack, at most 5"):
         wal.append([entry(wal, 0, 5)])
     wal.release([told.placed[0][1]])
     wal.append([entry(wal, 0, 5)]).result(60)

@@ -235,7 +235,7 @@ def test_an_agent_says_whose_acks_it_does_not_believe(secured: str, tmp_path: Pa
         state = AckState("c", "artimon.samples", "T", 0, {0: PartitionState(10**9, 0, 10**9)})
         stranger.create(f"{ACKS_PATH}/T", state.to_json(), makepath=True)
         agent._control._sender.sent = lambda: [object()]  # type: ignore[method-assign]
-        eventually(lambda: "not believed" in agent._control.problem, "it says so")
+        eventually(lambda: "not trusted" in agent._control.problem, "it says so")
 
 
 # --- authenticated writers instead of keys

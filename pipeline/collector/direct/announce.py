@@ -1,6 +1,6 @@
-"""Announcements of series: written at once, a small file of their own for each group of callers that wait together, and
-answered when it is closed and renamed. Rare (new series, and a repeat a day), so half a second each does not matter;
-agents forget them with the answer, so it must mean durable."""
+"""Writer of announcements of series: one small file for each group of concurrent callers, answered after the rename.
+Announcements are rare (new series, and a repeat a day), so half a second each does not matter. Agents forget them with
+the answer, so it must mean durable."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class _Group:
     done: threading.Event = field(default_factory=threading.Event)
     failure: str = "the announcements were not written in time"
     name: str = ""
-    """Where they stand; "" if nobody wrote them."""
+    """Name of the file, "" if it was not written."""
 
 
 class Announcements:
-    """Locks: `_lock` guards the group that gathers; `_writing` is held while one is written, so that the next gathers
+    """Locks: `_lock` guards the gathering group; `_writing` is held while a group is written, and the next one gathers
     meanwhile. Order: `_writing`, then `_lock`."""
 
     def __init__(self, store: Store, collector_stream: str, clock: Clock) -> None:
@@ -42,7 +42,7 @@ class Announcements:
         self._files = 0
 
     def put(self, messages: Sequence[bytes], deadline_s: float) -> list[Position | str]:
-        """Durable when it says where; within about `deadline_s`."""
+        """Write announcements; the answer is a position once they are durable. Takes about `deadline_s` at most."""
         until = self._clock.monotonic() + deadline_s
         size = sum(map(len, messages))
         with self._lock:

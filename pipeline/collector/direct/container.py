@@ -1,8 +1,8 @@
 """Bytes of a file of batches: docs/formats/direct.md. No I/O here.
 
 A header that names stream and base, then records framed as those of the log (pipeline/wal/framing.py), their checksums
-salted with the base, so that bytes of another file are never taken for records of this one. The last record of a file
-that was closed in good order is an index: how many batches there are, and which numbers of which lanes.
+salted with the base, so that bytes of another file are never taken for records of this one. The last record of a
+properly closed file is an index: the number of batches, and the ranges of sequences of each lane.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _CRC = struct.Struct("<I")
 
 
 class ContainerError(ValueError):
-    """A file that is no file of batches, or of a newer version. The text says what it found."""
+    """The file does not hold batches, or is of a newer version. The text says what was found."""
 
 
 class Head(NamedTuple):
-    """What the header of a file says; `size` is its length in bytes."""
+    """Header of a file; `size` is its length in bytes."""
 
     stream: str
     base: int
@@ -38,32 +38,32 @@ class Head(NamedTuple):
 
 @dataclass(slots=True)
 class Content:
-    """What stands in a file. Offsets are within the file."""
+    """Content of a file. Offsets are within the file."""
 
     head: Head
     records: list[tuple[RecordType, int, int]] = field(default_factory=list)
-    """Type, where the payload begins, where it ends."""
+    """Type, begin and end of the payload of each record."""
     damage: list[tuple[int, int]] = field(default_factory=list)
-    """Ranges that are no records, each followed by one that is."""
+    """Byte ranges without a whole record, each followed by a whole record."""
     torn: int = 0
-    """Bytes at the end that are no whole record: the file was cut off, which is no damage."""
+    """Bytes after the last whole record: the file was cut off, which does not count as damage."""
     index: LaneRanges | None = None
 
 
 def encode_head(stream: str, base: int) -> bytes:
-    """The header's bytes."""
+    """Return the bytes of a header."""
     name = stream.encode()
     body = _FIXED.pack(MAGIC, VERSION, 0, len(name), base) + name
     return body + _CRC.pack(crc32c(body))
 
 
 def decode_head(data: bytes) -> Head | None:
-    """The header at the start of `data`; None if it is cut off. Raises ContainerError."""
+    """Return the header at the start of `data`; None if it is cut off. Raises ContainerError."""
     if len(data) < _FIXED.size:
         return None
     magic, version, _, length, base = _FIXED.unpack_from(data)
     if magic != MAGIC:
-        raise ContainerError(f"begins with {magic!r}: no file of batches")
+        raise ContainerError(f"begins with {magic!r}: not a file of batches")
     if version != VERSION:
         raise ContainerError(f"has format version {version}, this program reads version {VERSION}")
     end = _FIXED.size + length + _CRC.size
@@ -75,17 +75,17 @@ def decode_head(data: bytes) -> Head | None:
 
 
 def frame(base: int, payload: bytes, type: RecordType = RecordType.BATCH) -> bytes:
-    """One record."""
+    """Return the bytes of one record."""
     return encode_record(base, type, payload)
 
 
 def framed_bytes(payload: int) -> int:
-    """Length of the record of a payload of so many bytes."""
+    """Return the length of a record whose payload has `payload` bytes."""
     return RECORD_BYTES + payload
 
 
 def encode_index(base: int, lanes: LaneRanges, count: int) -> bytes:
-    """The record that ends a file, b"" if it would be larger than a record may be (then readers read the headers)."""
+    """Return the record that ends a file; b"" if it would be too large for a record (then readers read the headers)."""
     payload = json.dumps({"count": count, "lanes": lanes.to_json()}).encode()
     try:
         return encode_record(base, RecordType.END, payload)
@@ -94,7 +94,7 @@ def encode_index(base: int, lanes: LaneRanges, count: int) -> bytes:
 
 
 def decode(data: bytes) -> Content | None:
-    """Everything whole in a file; None if not even the header is. Raises ContainerError."""
+    """Decode all whole records of a file; None if the header is cut off. Raises ContainerError."""
     head = decode_head(data)
     if head is None:
         return None
@@ -111,7 +111,7 @@ def decode(data: bytes) -> Content | None:
 
 
 def payloads(data: bytes, content: Content) -> Iterator[tuple[RecordType, bytes]]:
-    """The messages of a file, in order, as they were received."""
+    """Yield the messages of a file, in order, as they were received."""
     for type, start, end in content.records:
         yield type, data[start:end]
 

@@ -1,4 +1,4 @@
-"""The process: a collector that keeps what it is sent in files of its own, on HDFS or on this machine."""
+"""Process of a collector that writes received batches to its own files, on HDFS or on this machine."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DirectConfig:
-    """`folder`: hdfs://HOST:PORT/folder or file:///folder. `scan_s`: how often to look for what dead collectors left,
-    0: for twice the time of a roll. `stop_s`: how long a stop may take to finish the file."""
+    """`folder`: hdfs://HOST:PORT/folder or file:///folder. `scan_s`: interval of the sweeps for dead collectors, 0:
+    twice the time of a roll. `stop_s`: time limit to finish the file at a stop."""
 
     id: CollectorId
     zookeeper: Zookeeper
@@ -59,8 +59,8 @@ class DirectConfig:
 def run_direct_collector(
     config: DirectConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
-    """Serve until `stop`; raises OSError if the port is taken, ValueError for a folder that is none. The store and
-    ZooKeeper may come, go and come back."""
+    """Serve until `stop`; raises OSError if the port is taken, ValueError for an invalid folder. The store and
+    ZooKeeper may be unavailable at any time, also at the start."""
     store = open_store(config.folder)
     zookeeper = zookeeper_client(config.zookeeper)
 
@@ -93,7 +93,7 @@ def run_direct_collector(
 
 
 def _watch(collector: Collector, broker: DirectBroker, service: Service, stop: threading.Event, clock: Clock) -> None:
-    """Agents are told of this collector once positions may be given out."""
+    """Report health until `stop`; register the collector once positions may be given out."""
     registering = False
     while not stop.is_set():
         broker.renew()
@@ -106,11 +106,11 @@ def _watch(collector: Collector, broker: DirectBroker, service: Service, stop: t
 
 
 def _sweep(sweeper: Sweeper, every_s: float, stop: threading.Event, clock: Clock) -> None:
-    """Until `stop`."""
+    """Sweep until `stop`."""
     while not clock.wait(stop, every_s):
         try:
             sweeper.turn()
         except SWEEP_FAILURES as error:
             log.warning("sweep: %s: %s", type(error).__name__, error)
-        except Exception:  # what is left behind would stay for ever
+        except Exception:  # without further turns the remains of dead collectors would stay for ever
             log.exception("sweep")

@@ -1,7 +1,7 @@
-"""Publishes in ZooKeeper how far each stream is durable, where agents look for their acks (`/artimon/acks/<stream>`).
+"""Publishes in ZooKeeper how far each stream is durable; agents read their acks there (`/artimon/acks/<stream>`).
 
-A stream's node is made before the first answer is given, and has one writer: every change names the version that it
-saw, so whoever took a stream over is never written over, and its former owner learns that it lost it.
+The node of a stream is created before the first answer is given, and has one writer. Every change names the version
+that it saw, so a former owner never overwrites its successor, and learns that it lost the stream.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ CALL_S = 5.0
 
 
 class TakenOver(RuntimeError):
-    """Somebody else has the last word on this stream now."""
+    """Another collector has taken this stream over."""
 
 
 def document(state: AckState, writer: str, closed: bool) -> bytes:
-    """What the node holds: the state as agents read it, and who wrote it."""
+    """Return the content of the node: the state as agents read it, and its writer."""
     return json.dumps({**json.loads(state.to_json()), "writer": writer, "closed": closed}).encode()
 
 
 class Node:
-    """The node of one stream. Not thread-safe."""
+    """Node of one stream. Not thread-safe."""
 
     def __init__(self, client: KazooClient, stream: str, writer: str) -> None:
         self._client, self._writer = client, writer
@@ -45,19 +45,19 @@ class Node:
         self._version: int | None = None
 
     def write(self, state: AckState, closed: bool = False) -> None:
-        """Raises TakenOver; `watcher.LOST` if it is not known whether the node says it now, ValueError if what it
-        says already cannot be read."""
+        """Write the state. Raises TakenOver; `watcher.LOST` if the outcome is unknown, ValueError if the present
+        content cannot be read."""
         data = document(state, self._writer, closed)
         if self._version is None:
             self._adopt(data)
             return
         try:
             self._change(data, self._version)
-        except NoNodeError:  # ZooKeeper was wiped, or lost what it had
+        except NoNodeError:  # ZooKeeper was wiped or lost data
             self._create(data)
 
     def _adopt(self, data: bytes) -> None:
-        """Make the node, or find that an earlier try of ours made it."""
+        """Create the node, or adopt it if an earlier attempt of ours created it."""
         try:
             found, stat = self._client.get_async(self._path).get(timeout=CALL_S)
         except NoNodeError:
@@ -68,7 +68,7 @@ class Node:
         self._change(data, stat.version)
 
     def _change(self, data: bytes, version: int) -> None:
-        self._version = None  # unknown until the answer is here
+        self._version = None  # unknown until the answer arrives
         try:
             self._version = self._client.set_async(self._path, data, version).get(timeout=CALL_S).version
         except BadVersionError:
@@ -83,8 +83,8 @@ class Node:
 
 
 class Publisher(Watcher):
-    """Publishes `state()` when woken, every 10 s, and once more at the end; calls `taken` when the stream was taken
-    over, and publishes nothing more then."""
+    """Publishes `state()` when woken, every 10 s, and once more at the end. If another collector took the stream over
+    it calls `taken` and publishes nothing more."""
 
     def __init__(
         self, client: KazooClient, state: Callable[[], AckState], stream: str, taken: Callable[[], None], clock: Clock
@@ -94,7 +94,7 @@ class Publisher(Watcher):
         self._node = Node(client, stream, stream)
         self._lost = False
         self.published = threading.Event()
-        """Set once the node is there: from then on positions may be given out."""
+        """Set once the node exists: from then on positions may be given out."""
         self.problem = "not yet published"
 
     def _look(self) -> None:
@@ -102,7 +102,7 @@ class Publisher(Watcher):
         self._clock.wait(self._stop, LEAST_S)
 
     def _leave(self) -> None:
-        """The last word, if ZooKeeper answers."""
+        """Publish the final state, if ZooKeeper answers."""
         if not self._lost:
             self._publish(closed=True)
 

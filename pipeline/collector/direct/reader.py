@@ -1,5 +1,5 @@
-"""Reads back what collectors wrote to a folder: every batch once, by identity, whatever was sent again, cut off or
-damaged on the way."""
+"""Reader of a folder of collectors: returns every batch once, by identity, despite repeats, cut-off files and
+damage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.rolling.store import Store
 
 
 class Found(NamedTuple):
-    """A batch and the bytes that travelled."""
+    """A batch and its bytes as received."""
 
     header: BatchHeader
     data: bytes
@@ -24,7 +24,7 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """What a reading met. `lanes`: numbers of all batches that were found."""
+    """Counts of one reading. `lanes`: sequences of all batches that were found."""
 
     files: int = 0
     batches: int = 0
@@ -34,19 +34,18 @@ class Report:
     open_files: int = 0
     lanes: LaneRanges = field(default_factory=LaneRanges)
     damaged: list[str] = field(default_factory=list)
-    """Which bytes of which file could not be read. What was acked and stands there is lost."""
+    """Unreadable bytes of files. Acked batches in these places are lost."""
 
 
 class Reader:
-    """One reading of a folder; `report` is complete when it has ended. Holds one file at a time, 64 MiB as a rule."""
+    """One reading of a folder; `report` is complete when it has ended. Holds one file at a time, usually 64 MiB."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.report = Report()
 
     def batches(self) -> Iterator[Found]:
-        """Every batch of samples or events once, file by file, those of a file in the order in which they came. Raises
-        StoreError."""
+        """Yield every batch of samples or events once, file by file, in the order of the file. Raises StoreError."""
         seen = self.report.lanes
         for path in self.files():
             for data in self._messages(path):
@@ -64,7 +63,7 @@ class Reader:
                 yield Found(header, data)
 
     def samples(self) -> Iterator[tuple[BatchHeader, Samples]]:
-        """The rows of every batch of samples, once."""
+        """Yield the rows of every batch of samples, once."""
         for header, data in self.batches():
             if header.kind == BatchKind.SAMPLES:
                 try:
@@ -73,7 +72,7 @@ class Reader:
                     self.report.damaged.append(str(error))
 
     def blocks(self) -> dict[tuple[str, int], SeriesBlock]:
-        """The newest announcement of each (source, block): what the series of the samples are called."""
+        """Return the newest announcement of each (source, block), which names the series of the samples."""
         newest: dict[tuple[str, int], SeriesBlock] = {}
         for file in self._store.listing(SERIES):
             for data in self._messages(file.path):
@@ -88,7 +87,7 @@ class Reader:
         return newest
 
     def files(self) -> Iterator[str]:
-        """Closed files, oldest hour first, then what is still being written under scheme `length`."""
+        """Yield the closed files, oldest hour first, then the unfinished files of scheme `length`."""
         for hour in self._store.listing(DATA):
             yield from (file.path for file in self._store.listing(hour.path) if parse_final(file.path))
         for file in self._store.listing(OPEN):
@@ -121,5 +120,5 @@ class Reader:
         length = closed.end - closed.base
         if size < length:
             self.report.damaged.append(f"{path} has {size} bytes, its name says {length}")
-        elif torn and size > length:  # one without an index was taken from a dead writer: its end was never acked
+        elif torn and size > length:  # without an index it was recovered from a dead writer: its end was never acked
             self.report.damaged.append(f"{path}: its last {torn} bytes")

@@ -1,11 +1,11 @@
-"""Which batch stands where, when a file is rolled, and what may be acked. Pure: no I/O, no clock, no threads.
+"""Offsets of batches in a stream, rolling of its files, and the acks that follow. Pure: no I/O, no clock, no threads.
 
-Two schemes share it. *roll*: a file's batches are durable once it is closed and has its final name; they die with a
-file that fails. *length*: a batch is answered with its future offset, and is durable once the durable length of its
+Two schemes share it. *roll*: a file's batches are durable once it is closed and has its final name; they are lost with
+a file that fails. *length*: a batch is answered with its future offset, and is durable once the durable length of its
 file lies beyond it. Either way agents compare the offset they hold with what is published (model.acks): `until`,
 below which everything is durable or named lost, and the ranges that were lost.
 
-A batch never lies over two files, so a file that fails loses whole batches.
+A batch never spans two files, so a file that fails loses whole batches.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from artimon.runtime.process_options import MiB, Option, in_seconds
 from pipeline.collector.direct.names import Scheme
 
 MAX_LOST = 500
-"""Ranges after which a stream is worn: another one must be begun, and this one closed. They are never forgotten."""
+"""Most lost ranges of a stream, since they are never forgotten; then it is closed and another one begins."""
 
 
 class Step(Enum):
-    """What became of a file."""
+    """State of a file."""
 
     OPEN = "open"
     CLOSING = "closing"
@@ -34,7 +34,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RollConfig:
-    """When a file is full: at the first of these. `held_bytes`: what may wait for the store in memory."""
+    """Limits of a file, which is rolled at the first of these. `held_bytes`: most bytes in memory for the store."""
 
     bytes: Annotated[int, Option("A file is closed at this size.", "--roll-mib", 1, 1024, unit=MiB)] = 64 * MiB
     count: int = 200_000
@@ -44,11 +44,11 @@ class RollConfig:
 
 @dataclass(slots=True, eq=False)
 class RollFile:
-    """Bytes [base, base + length) of the stream. `written` have left memory; `durable` the store holds for certain."""
+    """Bytes [base, base + length) of the stream. `written` bytes have left memory; `durable` ones are in the store."""
 
     base: int
     head: int
-    """Bytes of its header, which count."""
+    """Bytes of its header, which are included."""
     opened: float
     length: int = 0
     count: int = 0
@@ -64,13 +64,13 @@ class RollFile:
 
 @dataclass(slots=True)
 class RollCore:
-    """One stream. Invariants: files follow one another without gaps; at most the last one is OPEN; `until` never falls,
-    and below it every byte is durable or in `lost`; at or above it nothing is acked."""
+    """State of one stream. Invariants: files follow one another without gaps; at most the last one is OPEN; `until`
+    never falls; below it every byte is durable or in `lost`; at or above it nothing is acked."""
 
     scheme: Scheme
     config: RollConfig = field(default_factory=RollConfig)
     files: deque[RollFile] = field(default_factory=deque)
-    """Those that are not settled yet, oldest first."""
+    """Files that are not settled yet, oldest first."""
     until: int = 0
     end: int = 0
     lost: list[tuple[int, int]] = field(default_factory=list)
@@ -80,7 +80,7 @@ class RollCore:
 
     @property
     def current(self) -> RollFile | None:
-        """The file that takes batches."""
+        """The open file, which takes batches."""
         return self.files[-1] if self.files and self.files[-1].step is Step.OPEN else None
 
     @property
@@ -90,11 +90,11 @@ class RollCore:
 
     @property
     def worn(self) -> bool:
-        """Too much was lost: begin another stream."""
+        """True if the stream is closed or lost too many ranges: begin another one."""
         return self.closed or len(self.lost) >= MAX_LOST
 
     def refuse(self, size: int) -> str:
-        """Why a record of `size` bytes is not taken now, "" if it is."""
+        """Return the reason why a record of `size` bytes is refused now; "" if it is not."""
         if self.closed:
             return "closed"
         held = self.held
@@ -103,8 +103,8 @@ class RollCore:
         return ""
 
     def place(self, size: int, head: int, now: float) -> tuple[RollFile, int]:
-        """The file that takes a record of `size` bytes, and the offset of its last byte. `head`: the length that the
-        header of a new file would have. Precondition: `refuse` had nothing against it."""
+        """Return the file that takes a record of `size` bytes, and the offset of its last byte. `head`: header length
+        of a new file. Precondition: `refuse` returned ""."""
         file = self.current
         if file is not None and self.full(now, size):
             self.roll()
@@ -118,7 +118,7 @@ class RollCore:
         return file, self.end - 1
 
     def full(self, now: float, size: int = 0) -> bool:
-        """Whether the current file takes no record of `size` bytes any more."""
+        """True if the current file is full for a record of `size` bytes."""
         file, config = self.current, self.config
         if file is None:
             return False
@@ -129,57 +129,57 @@ class RollCore:
         )
 
     def due(self) -> float | None:
-        """When the current file must be rolled whatever comes; None if there is none."""
+        """Time at which the current file must be rolled; None without a file."""
         return None if self.current is None else self.current.opened + self.config.seconds
 
     def roll(self) -> RollFile | None:
-        """End the current file: what is placed from now on goes to the next one."""
+        """End the current file; later records go to the next one."""
         file = self.current
         if file is not None:
             file.step = Step.CLOSING
         return file
 
     def wrote(self, file: RollFile, size: int) -> None:
-        """So many more bytes of it have left memory."""
+        """Count `size` more bytes of the file that have left memory."""
         file.written += size
 
     def reached(self, file: RollFile, length: int) -> None:
-        """The store holds the first `length` bytes of the file for certain. Under `roll` that acks nothing."""
+        """Note that the first `length` bytes of the file are durable. Under `roll` that acks nothing."""
         if self.scheme is Scheme.LENGTH and file.step in (Step.OPEN, Step.CLOSING):
             file.durable = max(file.durable, min(length, file.length))
             self._settle()
 
     def done(self, file: RollFile) -> None:
-        """Closed, and under its final name."""
+        """Mark a file as closed under its final name."""
         if file.step is Step.CLOSING:
             file.step, file.durable = Step.DONE, file.length
             self.rolls += 1
             self._settle()
 
     def fail(self, file: RollFile, why: str) -> None:
-        """It will not be finished: what it holds beyond `durable` is lost, and acks nothing."""
+        """Mark a file as failed: its bytes beyond `durable` are lost and never acked."""
         if file.step in (Step.OPEN, Step.CLOSING):
             file.step, file.why = Step.FAILED, why
             self.failed_rolls += 1
             self._settle()
 
     def close(self, why: str) -> None:
-        """Nothing more will be written: what is not durable now is lost."""
+        """End the stream: all bytes that are not durable now are lost."""
         for file in list(self.files):
             self.fail(file, why)
         self.closed = True
         self.lost.append((self.until, END_OF_LOG))
 
     def state(self) -> PartitionState:
-        """What agents are to know. Everything that was placed before this call lies below `log_end`."""
+        """Return the state to publish. Everything placed before this call lies below `log_end`."""
         return PartitionState(self.until, 0, self.end, tuple(self.lost))
 
     def oldest(self) -> float | None:
-        """When the oldest file that is not settled was begun."""
+        """Return the time at which the oldest unsettled file was begun."""
         return self.files[0].opened if self.files else None
 
     def _settle(self) -> None:
-        """Move `until` over everything whose fate is known."""
+        """Advance `until` over all bytes that are durable or lost."""
         while self.files and self.files[0].step in (Step.DONE, Step.FAILED):
             file = self.files.popleft()
             if file.durable < file.length:
@@ -195,8 +195,8 @@ class RollCore:
 
 
 def settle_dead(state: PartitionState, files: list[tuple[int, int]]) -> PartitionState:
-    """The last word on a stream whose writer is gone: `state` is what it published last, `files` the [base, end) of all
-    its finished files. What no file holds from `until` on is lost, to the end of all offsets."""
+    """Return the final state of a stream whose writer is dead: `state` is its last published one, `files` the [base,
+    end) of all its finished files. Bytes from `until` on that no file holds are lost, to the end of all offsets."""
     lost, cursor = list(state.lost), state.until
     for base, end in sorted(files):
         if end <= cursor:

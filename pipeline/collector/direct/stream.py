@@ -1,7 +1,7 @@
-"""Drives one stream: batches wait in memory, one thread writes them to files, others close those that are full.
+"""Driver of one stream: batches wait in memory, one thread writes them to files, others close the full ones.
 
-Closing takes half a second on HDFS whatever the size, so the next file is written meanwhile. Nobody who hands over
-batches ever waits for the store: what does not fit into memory is refused.
+Closing takes half a second on HDFS whatever the size, so the next file is written meanwhile. Callers never wait for
+the store: batches that do not fit into memory are refused.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 1024 * 1024
 CLOSERS, MAX_CLOSING = 2, 4
 OPEN_S = 60.0
-"""After so long without getting its file opened a stream gives the file up, so that agents turn to other collectors."""
+"""Seconds after which a stream gives up a file that it cannot open, so that agents turn to other collectors."""
 _IDLE_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class _Handle:
-    """What belongs to one file while it is written. Owner: the writer thread, then one closer."""
+    """State of one file while it is written. Owner: the writer thread, then one closer."""
 
     file: RollFile
     place: UnderWay
@@ -44,7 +44,7 @@ class _Handle:
     lanes: LaneRanges = field(default_factory=LaneRanges)
     count: int = 0
     begun: bool = False
-    """Its header is written."""
+    """True once its header is written."""
     synced_at: float = 0.0
 
 
@@ -53,7 +53,7 @@ class Stream:
     have changed.
 
     Locks: `_cond` guards the core and the queue; no I/O under it. Threads: one writes, two close; each ends with the
-    stream, and a call into the store that hangs is left behind at its deadline."""
+    stream. A call to the store that hangs is abandoned at its deadline."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Stream:
         self._stopping = self._ended = False
         self._failures, self._again_at = 0, 0.0
         self.problem = ""
-        """What the store said last, "" once it works again. Until `_again_at` nothing is taken."""
+        """Last error of the store, "" once it works again. Until `_again_at` every batch is refused."""
         names = ["write", *(f"close {n}" for n in range(CLOSERS))]
         runs = [self._write_all, *[self._close_all] * CLOSERS]
         self._threads = [
@@ -91,8 +91,8 @@ class Stream:
             thread.start()
 
     def put(self, batches: Sequence[tuple[BatchHeader, bytes]]) -> list[Position | str]:
-        """Where each will stand, or why it is not taken. Never waits. Once one is refused so is the rest: a lane stays
-        in order."""
+        """Return the future position of each batch, or the reason for its refusal. Never waits. After one refusal the
+        rest is refused as well, so that a lane stays in order."""
         results: list[Position | str] = []
         refused = ""
         with self._cond:
@@ -103,19 +103,19 @@ class Stream:
         return results
 
     def state(self) -> AckState:
-        """What agents compare with the positions that `put` gave."""
+        """Return the state that agents compare with the positions from `put`."""
         with self._cond:
             partition = self._core.state()
         return AckState(self._store.uri, self.topic, self.name, self._clock.now_ms(), {0: partition})
 
     @property
     def worn(self) -> bool:
-        """A new stream must be begun in its place."""
+        """True if a new stream must replace this one."""
         with self._cond:
             return self._core.worn
 
     def in_use(self) -> set[str]:
-        """Names of the files that are being written or closed."""
+        """Return the names of the files that are being written or closed."""
         with self._cond:
             handles = (*self._handles.values(), *self._closing, *self._at_closers)
             return {handle.place.name for handle in handles}
@@ -127,8 +127,8 @@ class Stream:
             self._cond.notify_all()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Finish what waits if that takes no longer than `timeout_s`; what is not durable then is lost, as `state`
-        says. Always returns in time."""
+        """Finish the waiting batches within `timeout_s`; `state` names the rest as lost. Returns in time in any
+        case."""
         with self._cond:
             self._stopping = True
             self._core.roll()
@@ -137,7 +137,7 @@ class Stream:
         self.fence("stopped")
 
     def fence(self, why: str) -> None:
-        """Give everything up that is not durable."""
+        """Close the stream; batches that are not durable are lost."""
         with self._cond:
             if not self._core.closed:
                 self._core.close(why)
@@ -146,7 +146,7 @@ class Stream:
         self._changed()
 
     def figures(self) -> dict[str, Any]:
-        """Counts for health."""
+        """Return the counts for the health file."""
         with self._cond:
             core, oldest = self._core, self._core.oldest()
             age = 0 if oldest is None else int((self._clock.monotonic() - oldest) * 1000)
@@ -165,7 +165,7 @@ class Stream:
     def _refuse(self, size: int) -> str:
         """Under `_cond`."""
         if self._stopping:
-            return "store: the collector ends"
+            return "store: the collector is stopping"
         if self.problem and self._clock.monotonic() < self._again_at:
             return f"store: {self.problem}"
         why = self._core.refuse(framed_bytes(size))
@@ -188,12 +188,12 @@ class Stream:
             try:
                 if not self._turn():
                     return
-            except Exception:  # a writer that dies would hold everything for ever
+            except Exception:  # a dead writer would hold everything for ever
                 log.exception("stream %s", self.name)
                 self.fence("a defect of the program")
 
     def _turn(self) -> bool:
-        """One step; False at the end."""
+        """Do one step of the writer; False at the end."""
         with self._cond:
             handle, chunk = self._next()
             if handle is None:
@@ -210,7 +210,7 @@ class Stream:
         return True
 
     def _next(self) -> tuple[_Handle | None, list[tuple[BatchId, bytes]]]:
-        """Under `_cond`: the oldest file that needs something, and what it is to write next."""
+        """Return the oldest file that needs work, and its next batches to write. Under `_cond`."""
         if self._core.full(self._clock.monotonic()):
             self._core.roll()
         while self._queue and self._queue[0][0].step is Step.FAILED:
@@ -240,10 +240,10 @@ class Stream:
         return min(wait, self._sync_s) if self.scheme is Scheme.LENGTH else wait
 
     def _open(self, handle: _Handle) -> bool:
-        """Make the file; while that does not work its batches stay in memory, for nothing of it was written."""
+        """Create the file. While that fails its batches stay in memory, since none of them was written."""
         try:
             writing = RollingFile(self._store, handle.place.path)
-        except StoreError as error:  # a file that it made all the same is swept away later
+        except StoreError as error:  # the store may have created the file: a later sweep removes it
             log.warning("stream %s: %s", self.name, error)
             with self._cond:
                 pause = self._trouble(str(error))
@@ -280,7 +280,7 @@ class Stream:
         return waits and self._clock.monotonic() - handle.synced_at >= self._sync_s
 
     def _sync(self, handle: _Handle) -> None:
-        """Scheme `length`: make durable what was written, and ask the store how much that is."""
+        """Scheme `length`: make all written bytes durable, and note the durable length that the store reports."""
         file, writing = handle.file, handle.writing
         if writing is None or file.step is Step.FAILED or not self._sync_due(handle):
             return
@@ -315,7 +315,7 @@ class Stream:
                 self._at_closers.append(handle)
             try:
                 self._close(handle)
-            except Exception as error:  # a closer that dies would hold its file for ever
+            except Exception as error:  # a dead closer would hold its file for ever
                 log.exception("stream %s", self.name)
                 self._failed(handle, error)
             finally:
@@ -324,7 +324,7 @@ class Stream:
                     self._cond.notify_all()
 
     def _close(self, handle: _Handle) -> None:
-        """Index, close, final name: only then is the file done. Any failure on the way acks nothing."""
+        """Write the index, close and rename the file, which is done only then. Any failure before acks nothing."""
         file, writing = handle.file, handle.writing
         if writing is None or file.step is not Step.CLOSING:
             return
@@ -333,7 +333,7 @@ class Stream:
             writing.close()
             final = final_path(Final(self.name, file.base, file.end), handle.opened_ms)
             if self._ended:
-                raise StoreError("the stream was given up meanwhile")
+                raise StoreError("the stream was closed meanwhile")
             writing.finish(final)
         except StoreError as error:
             self._failed(handle, error)
@@ -345,7 +345,7 @@ class Stream:
         self._changed()
 
     def _failed(self, handle: _Handle, error: Exception) -> None:
-        log.error("stream %s, file at %d: %s: its batches are sent again", self.name, handle.file.base, error)
+        log.error("stream %s, file at %d: %s: agents send its batches again", self.name, handle.file.base, error)
         with self._cond:
             self._trouble(str(error))
             self._fail(handle, str(error))
@@ -360,8 +360,8 @@ class Stream:
         self._cond.notify_all()
 
     def _trouble(self, why: str) -> float:
-        """Under `_cond`: the store failed. Take nothing for a while, longer each time: agents that were told to send
-        again would come back at once."""
+        """Note a failure of the store and refuse batches for a growing pause, since refused agents retry at once. Under
+        `_cond`."""
         self._failures += 1
         self.problem = why
         pause = backoff(self._failures, 0.25, 15.0)
@@ -369,7 +369,7 @@ class Stream:
         return pause
 
     def _works(self) -> None:
-        """Under `_cond`."""
+        """Note that the store works. Under `_cond`."""
         self._failures, self.problem = 0, ""
 
     def _drop(self, handle: _Handle) -> None:

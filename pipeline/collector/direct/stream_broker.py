@@ -1,5 +1,5 @@
-"""What the collector writes to when there is no Kafka: batches go to the stream, announcements to files of their own.
-It has the face of pipeline/collector/broker.py, so one collector serves both."""
+"""Replacement of Kafka in a collector: batches go to the stream, announcements to files of their own. It implements the
+protocol of pipeline/collector/broker.py, so one collector serves both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OWNERS_PATH = "/artimon/direct"
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A stream, who publishes it, and the node that says that its owner lives."""
+    """A stream, its publisher, and the node that shows that its owner is alive."""
 
     stream: Stream
     publisher: Publisher
@@ -36,7 +36,7 @@ class Running:
 
 
 class DirectBroker:
-    """The stream that is being written, and the next one when that is worn or was taken over. Thread-safe.
+    """The current stream, replaced by a new one when it is worn or was taken over. Thread-safe.
 
     Locks: `_lock` guards `_running`."""
 
@@ -55,14 +55,14 @@ class DirectBroker:
         self._running = self._start()
 
     def topic(self, name: str) -> TopicInfo:
-        """One partition, whose leader is this process. Raises BrokerError until positions may be given out."""
+        """Describe one partition, whose leader is this process. Raises BrokerError until positions may be given out."""
         running = self._running
         if not running.publisher.published.is_set():
             raise BrokerError(f"stream {running.stream.name} waits for ZooKeeper: {running.publisher.problem}")
         return TopicInfo(self._store.uri, name, uuid.UUID(int=0), {0: 0}, self._clock.monotonic())
 
     def write(self, messages: Sequence[Message], deadline_s: float = DEADLINE_S) -> list[Position | str]:
-        """As `Broker.write`; but a position says only where a batch will stand, and is durable when the
+        """Like `Broker.write`, but a position only names the future place of a batch, which is durable once the
         published state says so."""
         running = self._running
         results: list[Position | str] = ["store: not tried"] * len(messages)
@@ -82,7 +82,7 @@ class DirectBroker:
         return results
 
     def renew(self) -> None:
-        """Begin a new stream if this one takes nothing more."""
+        """Begin a new stream if this one is worn."""
         if not self._running.stream.worn:
             return
         with self._lock:
@@ -91,7 +91,7 @@ class DirectBroker:
 
     @property
     def starting(self) -> bool:
-        """Whether no position may be given out yet."""
+        """True while no position may be given out."""
         return not self._running.publisher.published.is_set()
 
     @property
@@ -100,14 +100,14 @@ class DirectBroker:
 
     @property
     def problem(self) -> str:
-        """What a person should know, "" if there is nothing."""
+        """Problem to show to operators, "" if there is none."""
         return self._running.stream.problem or self._running.publisher.problem
 
     def figures(self) -> dict[str, Any]:
         return self._running.stream.figures()
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Finish the file if that takes no longer than `timeout_s`, and say the last word."""
+        """Finish the file if that takes no longer than `timeout_s`, and publish the final state."""
         self._end(self._running, timeout_s)
 
     def _start(self) -> Running:

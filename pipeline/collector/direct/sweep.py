@@ -1,9 +1,9 @@
-"""Takes care of what collectors left behind: files that a dead writer was at, streams that nobody closed. Every
-collector does it; a lock in ZooKeeper gives each stream to one of them at a time.
+"""Cleanup after dead collectors: their unfinished files and the streams that they did not close. Every collector runs
+it; a lock in ZooKeeper gives each stream to one of them at a time.
 
-Under `length` the durable part of a dead writer's file is kept and becomes a file like any other; under `roll` a file
-that was not closed is set aside: nothing of it was acked, and agents send it again. Either way the last word on the
-stream follows: how far it is durable, and that all the rest is lost.
+Under `length` the durable part of an unfinished file is kept and becomes a finished file; under `roll` the file is
+moved to `aborted`: none of it was acked, and agents send it again. In both cases the final state of the stream is
+published: the offset up to which it is durable, and all the rest as lost.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ log = logging.getLogger(__name__)
 
 LOCKS_PATH = "/artimon/direct-sweeps"
 GRACE_S = 30.0
-"""A stream without an owner for so long is dead: three sessions."""
+"""A stream without an owner for this many seconds is dead: three sessions."""
 KEEP_MS = 7 * 24 * 3600 * 1000
-"""How long the last word on a dead stream stays; an agent that is away longer sends again."""
+"""Retention of the final state of a dead stream in ms (7 days); an agent that is away longer sends again."""
 _BACK_MS = 24 * 3600 * 1000
 
 
 class Known(NamedTuple):
-    """The node of a stream."""
+    """Node of a stream."""
 
     state: AckState
     version: int
@@ -60,7 +60,7 @@ class Known(NamedTuple):
 
 @dataclass(slots=True)
 class Sweep:
-    """What one turn did."""
+    """Results of one turn."""
 
     settled: list[str] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
@@ -70,8 +70,7 @@ class Sweep:
 
 
 class Sweeper:
-    """`own` says which streams are this process's, with the names of the files that it is at. One thread calls
-    `turn`."""
+    """`own` returns the streams of this process, with the names of their files in use. One thread calls `turn`."""
 
     def __init__(
         self,
@@ -85,10 +84,10 @@ class Sweeper:
         self._store, self._client, self._writer, self._own = store, zookeeper, writer, own
         self._clock, self._grace_s = clock, grace_s
         self._missing: dict[str, float] = {}
-        """Stream -> since when its owner has been missing."""
+        """Time at which the owner was first missing, by stream."""
 
     def turn(self) -> Sweep:
-        """Once. Raises `SWEEP_FAILURES`; what was not done is done at the next turn."""
+        """Sweep once. Raises `SWEEP_FAILURES`; the rest is done at the next turn."""
         done = Sweep()
         known = self._known()
         left: dict[str, list[UnderWay]] = {}
@@ -110,14 +109,14 @@ class Sweeper:
                 idle = [file for file in left.get(stream, []) if file.name not in own[stream]]
                 self._settle_all(idle, done)
             elif stream not in owners and now - self._missing.setdefault(stream, now) >= self._grace_s:
-                for path in named.get(stream, ()):  # announcements that nobody was told are kept
+                for path in named.get(stream, ()):  # no agent was told that these announcements are kept
                     self._store.delete(path)
                 self._locked(stream, left.get(stream, []), known.get(stream), done)
         self._forget_old(known, done)
         return done
 
     def _locked(self, stream: str, files: list[UnderWay], known: Known | None, done: Sweep) -> None:
-        """Take the stream over, unless another collector is at it."""
+        """Settle the stream under its lock, unless another collector holds that."""
         lock = f"{LOCKS_PATH}/{stream}"
         try:
             self._client.create_async(lock, self._writer.encode(), ephemeral=True, makepath=True).get(timeout=CALL_S)
@@ -130,7 +129,7 @@ class Sweeper:
             self._client.delete_async(lock).get(timeout=CALL_S)
 
     def _settle_all(self, files: list[UnderWay], done: Sweep) -> bool:
-        """True once none of them is being written any more, and each has its place."""
+        """Settle the files; True once each is closed for good and has its final name."""
         settled = [self._settle(file, done) for file in files]
         return all(settled)
 
@@ -152,7 +151,7 @@ class Sweeper:
         return True
 
     def _close(self, stream: str, known: Known, done: Sweep) -> None:
-        """The last word. A node that changed since it was read belongs to a writer that lives after all."""
+        """Publish the final state. If the node has changed since it was read, its writer is alive."""
         partition = known.state.partitions[0]
         finals = self._finals(stream, known.state.time_ms)
         last = settle_dead(partition, [(file.base, file.end) for file in finals])
@@ -166,7 +165,7 @@ class Sweeper:
             self._missing.pop(stream, None)
 
     def _finals(self, stream: str, published_ms: int) -> list[Final]:
-        """Files of a stream that may hold what its last published state did not speak of yet."""
+        """Return finished files of a stream that may hold bytes beyond its last published state."""
         since = hour_of(max(0, published_ms - _BACK_MS))
         files = []
         for hour in self._store.listing(DATA):
@@ -185,7 +184,7 @@ class Sweeper:
                     pass
 
     def _known(self) -> dict[str, Known]:
-        """Streams of this folder that ZooKeeper knows."""
+        """Return the streams of this folder that ZooKeeper knows."""
         known = {}
         for name in self._children(ACKS_PATH):
             try:
@@ -206,4 +205,4 @@ class Sweeper:
 
 
 SWEEP_FAILURES = (StoreError, *LOST)
-"""What `turn` raises when it is to be tried again."""
+"""Exceptions of `turn` after which it is to be tried again."""

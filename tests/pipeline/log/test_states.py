@@ -43,7 +43,7 @@ def test_every_pair(state: State, event: Event) -> None:
     batch = Batch(state)
     after = MOVES.get((state, event))
     if after is None:
-        with pytest.raises(UnexpectedMove, match=f"{state.value} cannot meet with {event.value}"):
+        with pytest.raises(UnexpectedMove, match=f"event {event.value} is invalid for a batch in state {state.value}"):
             move(batch, state, event)
         assert batch.state is state, "nothing was changed"
         return
