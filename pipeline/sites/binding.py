@@ -87,14 +87,6 @@ class SiteBinding:
                 self.lanes[lane] = to
         return moves
 
-    def forget(self, lane: LaneId) -> None:
-        """Forget a lane of a former epoch that has no batches left."""
-        self.lanes.pop(lane, None)
-        for site in self._sites.values():
-            if site.scout == lane:
-                site.scout = None
-        self._away = {key: away for key, away in self._away.items() if key[1] != lane}
-
     def _target(self, lane: LaneId, now: float, stuck_s: float, up: set[str]) -> str | None:
         here = self.lanes[lane]
         if stuck_s >= self.patience_s:

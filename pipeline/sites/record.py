@@ -57,6 +57,7 @@ class Record:
     """All lanes. `version` counts changes that must be on disk before the next call; `saved`: the version there."""
 
     lanes: dict[LaneId, LaneRecord] = field(default_factory=dict)
+    """Lanes of former epochs stay: segments of a log that are put back may hold their batches."""
     version: int = 0
     saved: int = 0
     missing: bool = False
