@@ -69,7 +69,7 @@ class Compactor:
         """Do everything that is due: expiry, then all jobs, then dead files. Returns early on `stop`.
 
         A job that fails delays no other; the next turn continues. Raises TableError, OSError, RunError;
-        FileNotFoundError if there is no table yet."""
+        FileNotFoundError before the table exists."""
         self._stop = stop
         self._expire()
         problem: Exception | None = None

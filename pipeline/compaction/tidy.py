@@ -19,7 +19,7 @@ from artimon.runtime import files
 log = logging.getLogger(__name__)
 
 KEEP_MS = 3_600_000
-"""As long as a reader may hold a version."""
+"""Minimum age of deleted files: a reader may hold a version for this long."""
 LEAST = 16
 """Least number of old files of the log: below it a new checkpoint costs more than it frees."""
 LOG_FOLDER = "_delta_log"
