@@ -282,8 +282,7 @@ class ShardProcess:
     # notes and health
 
     def notes(self, vshards: int | None = None) -> tuple[str, ...]:
-        """Return the reasons why answers about these virtual shards (mask; None: all held) are partial; empty if
-        whole."""
+        """Return the reasons why answers about these virtual shards (mask; None: all held) are partial, if any."""
         me, now_s = f"shard {self._config.id}", self._clock.monotonic()
         asked = self.shard.vshards if vshards is None else vshards
         found = []

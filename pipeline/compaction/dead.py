@@ -81,8 +81,7 @@ class Sweeper:
                         log.debug("%s stays: %s", folder, error)
 
     def _sweep_orphans(self, paths: list[str], swept: Swept) -> None:
-        """Delete orphans after a commit: a writer about to commit them must then re-read the log, and finds them too
-        old."""
+        """Delete orphans after a commit: it forces a writer about to commit them to re-read, and find them too old."""
         if not paths:
             return
         self._table.fence({"orphans": len(paths)})

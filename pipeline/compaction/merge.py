@@ -45,8 +45,7 @@ class _Head:
         self._keys, self._at = Keys.of(_NOTHING), 0
 
     def fill(self) -> bool:
-        """Read on until at least one row is left; False at the end of the run. Raises RunError if rows are not in
-        order."""
+        """Have at least one row; return False at the end of the run. Raises RunError if rows are not in order."""
         while self._at >= len(self._keys):
             before = self.last() if len(self._keys) else None
             self._batch = next(self._batches, None)

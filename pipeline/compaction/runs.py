@@ -59,8 +59,7 @@ class ParquetRun:
 
     @property
     def weight(self) -> int:
-        """Bytes of a row group as stored, a page of each column, and one of strings, which may be long. Opens the
-        file."""
+        """Bytes of a stored row group, a page of each column, and one of strings, which may be long. Opens the file."""
         if self._weight is None:
             _, file = self._open()
             groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]

@@ -47,7 +47,7 @@ class AcksPublisher:
         return self._turns.problem
 
     def wake(self) -> None:
-        """Publish soon, because an append was made."""
+        """Wake the publisher after an append."""
         self._wake.set()
 
     def run(self, stop: threading.Event) -> None:

@@ -37,9 +37,9 @@ class SparkConfig:
     """The raw query appends at this interval, or as soon as `raw_messages / 2` wait."""
     bucket_interval_s: float = 1.0
     raw_messages: int = 8_000
-    """Maximum of messages per append: bounds memory and the size of a commit."""
+    """Maximum number of messages per append: bounds memory and the size of a commit."""
     bucket_messages: int = 4_000
-    """Maximum of messages per micro-batch of the buckets query."""
+    """Maximum number of messages per micro-batch of the buckets query."""
     acks_interval_s: float = 10.0
     kafka_keep_s: float = 76 * 3600.0
     """Retention in Kafka of messages that the table holds: the reach of the coarsest level plus a margin, so that an

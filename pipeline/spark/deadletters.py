@@ -140,7 +140,7 @@ class DeadLetters:
         return next((len(one.until) for one in state.topics if one.topic_id == topic_id), None)
 
     def _stored(self) -> Callable[[BatchId], bool]:
-        """Return a predicate: is a batch in the table, by its newest append? Raises LettersError."""
+        """Return a predicate that is True for batches in the table, by its newest append. Raises LettersError."""
         try:
             _, state = HeadReader(self._hdfs).head()
         except FileNotFoundError:

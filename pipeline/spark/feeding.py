@@ -31,8 +31,7 @@ MAX_SAMPLES = 256 * 1024
 MAX_STRING_BYTES = 4 * 1024 * 1024
 MAX_ENTRIES = 4_096
 SEND_TIMEOUT_S = 5.0
-"""Timeout of one request. A hanging shard delays the others once; then it is asked for its offsets before more is
-sent."""
+"""Timeout of a request. A hanging shard delays others once; it must then report its offsets before it is fed."""
 SHARDS_AT_ONCE = 8
 
 

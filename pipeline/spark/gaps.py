@@ -14,7 +14,7 @@ KINDS = ("lost", "cut", "topic")
 TOLD_MS = 24 * 3600 * 1000
 """Time for which a gap is a problem in `artimon status`."""
 COUNTED_MS = 10 * 60 * 1000
-"""Age of gaps that a starting process counts: the one that named them may have died before its counter was read."""
+"""Maximum age of gaps that a starting process counts: the one that named them may have died before it was polled."""
 _WORDS = {
     "lost": "the log no longer held offsets that were not read; agents send again what they were not acked",
     "cut": "the log lost its end; what came there since is read as new, agents send again what the table lacks",

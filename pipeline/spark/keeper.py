@@ -28,11 +28,11 @@ from pipeline.spark.topic import Topic, TopicError
 log = logging.getLogger(__name__)
 
 TURN_MESSAGES = 100
-"""Maximum of announcements of one commit, 1,000 series each: bounds memory."""
+"""Maximum number of announcements of one commit, 1,000 series each: bounds memory."""
 POLL_MS = 1_000
 ASK_MS = 15_000
 LOGGED = 5
-"""Maximum of refused series of a turn that are named in the log; all are counted."""
+"""Maximum number of refused series of a turn that are named in the log; all are counted."""
 
 
 class SeriesKeeper:

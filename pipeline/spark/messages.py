@@ -1,5 +1,5 @@
-"""Validation of Kafka messages: is it a batch that may be stored? Shared by the raw query and the buckets query, so
-that a message is a dead letter for both or for neither."""
+"""Validation of Kafka messages as batches that may be stored. Shared by the raw query and the buckets query, so that
+a message is a dead letter for both or for neither."""
 
 from __future__ import annotations
 

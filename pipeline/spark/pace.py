@@ -25,7 +25,7 @@ FULL_ROWS = 1_000_000
 """No pause after files with at least this many rows on average."""
 MAX_PAUSE_S = 300.0
 APPEND_ROWS = 12_000_000
-"""Approximate maximum of rows of an append."""
+"""Approximate maximum number of rows of an append."""
 LEAST_MESSAGES = 250
 GUESSED_ROWS = 1_500
 """Assumed rows of a batch until one is stored."""
@@ -34,8 +34,8 @@ HOUR_MS = 3_600_000
 
 
 def messages(most: int, rows: int, batches: int, fruitless: int = 0) -> int:
-    """Return the maximum of messages of an append, at most `most`: enough for APPEND_ROWS rows if they resemble the
-    `batches` stored so far, which had `rows`. It is halved for each of the `fruitless` consecutive runs of the query
+    """Return the maximum number of messages of an append, at most `most`: enough for APPEND_ROWS rows if they resemble
+    the `batches` stored so far, which had `rows`. It is halved for each of the `fruitless` consecutive runs of the query
     that ended before their first append: an append that takes longer than the time between faults would never end."""
     each = max(1.0, rows / batches) if batches else GUESSED_ROWS
     return max(min(most, LEAST_MESSAGES), min(most, int(APPEND_ROWS / each)) >> min(fruitless, 16))
@@ -62,7 +62,7 @@ class Pace:
         return max(1, min(slots, rows // each))
 
     def chunk_bytes(self, hour: str) -> int:
-        """Return the maximum of bytes that a task buffers before it writes a file."""
+        """Return the bytes that a task may buffer before it writes a file."""
         return SCARCE_CHUNK_BYTES if self.is_scarce(hour) else CHUNK_BYTES
 
     def note(self, files: Iterable[DataFile]) -> None:

@@ -62,8 +62,8 @@ class _Replaced(Exception):
 
 
 class Reading(NamedTuple):
-    """One run of the query: its start offsets, the maximum of messages of an append and whether it was reduced, and
-    Spark's checkpoint."""
+    """One run of the query: its start offsets, the maximum number of messages of an append, whether that was reduced,
+    and Spark's checkpoint."""
 
     life: Life
     start: Mapping[int, int]

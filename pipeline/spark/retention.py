@@ -35,8 +35,7 @@ NEVER = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delet
 
 @dataclass(frozen=True, slots=True)
 class PartitionLog:
-    """Log of one partition: Kafka holds [start, end), the table has [start, until) of it; `size` is in bytes on
-    disk."""
+    """Log of one partition: Kafka holds [start, end), the table [start, until) of it; `size` is bytes on disk."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""The Spark session of the application: a small JVM, two pools of equal weight, Arrow batches that fit large values.
+"""The Spark session of the application: a small JVM, fair pools of equal weight, Arrow batches that fit large values.
 It runs on one machine, on a cluster with the driver here, or where spark-submit placed it: docs/deploy.md."""
 
 from __future__ import annotations

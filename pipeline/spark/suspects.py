@@ -1,7 +1,7 @@
 """Messages that killed a worker, and the second run of tasks after a worker died.
 
-A suspect is only decoded first in a process of its own (pipeline/spark/trial.py). The verdict is made anew each time,
-so a fixed program stores messages that an older one could not.
+A suspect is not refused, but decoded in a subprocess first (pipeline/spark/trial.py). The verdict is made anew each
+time, so a fixed program stores messages that an older one could not.
 """
 
 from __future__ import annotations

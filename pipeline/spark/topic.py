@@ -115,8 +115,7 @@ class Topic:
                 raise TopicError(f"Kafka at {self.bootstrap}, topic {names[0]}: {error!r}") from error
 
     def epochs(self, info: TopicInfo, known: Mapping[int, Epochs]) -> dict[int, Epochs]:
-        """Return the leader epochs of each partition with their offsets, continuing `known`. Raises TopicError,
-        LeaderChanged."""
+        """Return each partition's leader epochs with offsets, continuing `known`. Raises TopicError, LeaderChanged."""
         return {p: self._epochs(info, p, known.get(p, ())) for p in range(info.partitions)}
 
     def _epochs(self, info: TopicInfo, partition: int, known: Epochs) -> Epochs:

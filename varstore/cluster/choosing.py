@@ -64,8 +64,7 @@ def _orders(ids: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
 
 
 def explain(shards: Shards, missing: int, failures: Iterable[tuple[int, str]]) -> tuple[str, ...]:
-    """Return one sentence for each reason why virtual shards are missing; `failures`: (mask, outcome of the
-    request)."""
+    """Return one sentence for each reason why virtual shards are missing; `failures`: (mask, failure of a request)."""
     notes: dict[str, int] = {}
     reasons = list(failures)
     absent = set(shards.absent)

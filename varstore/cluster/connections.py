@@ -133,8 +133,7 @@ class ShardConnections:
         self._count(part.choice.place, -1)
 
     def _call(self, place: Place, ask: Ask, deadline: float, client: FramedClient | None = None) -> Any:
-        """Send and wait, in a thread of the pool. Reconnects once if an idle connection died: requests change
-        nothing."""
+        """Send and wait, in the pool. Reconnects once if an idle connection died: requests change nothing."""
         client = client or self._take(place)
         began = self.clock.monotonic()
         left = max(0.001, deadline - began)

@@ -13,11 +13,11 @@ from artimon.model.topic_spec import MAX_PARTITIONS
 from artimon.model.vshards import from_hex, union
 
 LAG_S = 15.0
-"""Maximum age in seconds of log ends that were not reached: beyond, an answer lacks samples that it should have."""
+"""Age in seconds of an unreached log end above which a virtual shard lags: its answers lack samples."""
 GAP_S = 10.0
 """Pause between two checks after which the process was stopped: it does not know what it lacks."""
 MAX_ENDS = 1_000
-"""Maximum of log ends remembered: half an hour at one in two seconds. A longer lag counts from the oldest."""
+"""Maximum number of log ends remembered: half an hour at one in two seconds. A longer lag counts from the oldest."""
 
 
 class Standing(NamedTuple):
@@ -37,8 +37,7 @@ class Standing(NamedTuple):
 
 
 def number_of(place: int, partition: int) -> int:
-    """Return the number of a partition among those of all generations of the topic. The newest (`place` 0) keeps its
-    own.
+    """Return a number for a partition, unique over all generations of the topic; the newest (`place` 0) keeps its own.
 
     >>> number_of(0, 3), number_of(1, 3)
     (3, -4)

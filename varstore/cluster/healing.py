@@ -111,8 +111,7 @@ class Healing:
         return {"offsets_lacking": max(lost, default=0), "refills": self._refills}
 
     def step(self, membership: Membership, shards: Shards | None, now_s: float) -> bool:
-        """Do one step; return True if virtual shards were dropped for the mover to take over. `shards`: as the
-        mover's."""
+        """Do one step; return True if virtual shards were dropped for the mover to take over. `shards`: see Mover."""
         self._now_s, wanted = now_s, membership.wanted(self._me)
         if now_s > self._gone_s + TOLD_S:
             self._gone = ""

@@ -33,8 +33,7 @@ def status_of(place: Place, timeout_s: float) -> dict[str, Any]:
 
 
 def image_from(place: Place, vshards: int) -> Generator[bytes, None, None]:
-    """Yield the parts of its snapshot of these virtual shards (mask). Raises PeerFailed; closing the iterator ends the
-    export."""
+    """Yield the parts of its snapshot of these virtual shards (mask), until closed. Raises PeerFailed."""
     try:
         peer = FramedClient(
             idl().Shard, place.host, place.port, PART_TIMEOUT_S, max_frame=MAX_PART, security=security()

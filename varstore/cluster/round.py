@@ -82,8 +82,7 @@ class Round:
     def _begin(
         self, wanted: int, tried: frozenset[Place], depth: int, worst: int = REFILLING
     ) -> tuple[list[Part], int]:
-        """Ask the best untried holders of these virtual shards; also return the mask of those that no other shard
-        has."""
+        """Ask the best untried holders of these virtual shards; also return the mask of those without a holder."""
         live = [place for place in self._shards.live if place not in tried]
         choices, nobody = choose(live, wanted, self._connections.avoided(), worst)
         now = self._clock.monotonic()
@@ -173,8 +172,7 @@ class Round:
             part.instead.append(same)
 
     def _ask_others(self, part: Part, worst: int) -> int:
-        """Ask untried shards for virtual shards that no other shard is asked for instead; return the mask of the
-        rest."""
+        """Ask untried shards for virtual shards not yet asked for elsewhere; return the mask of those without one."""
         wanted = part.choice.vshards & ~part.asked_instead()
         more, nobody = self._begin(wanted, self._tried(part), part.depth + 1, worst) if wanted else ([], 0)
         part.instead = [*(part.instead or ()), *more]

@@ -35,8 +35,7 @@ Select = Callable[[SelectRequest], Buckets]
 def aggregate_all(request: AggregateRequest, ask: AskAll, select: Select, alone: bool = False) -> Aggregate:
     """Return one answer from all shards. `select` merges twins by itself; `alone`: the only shard asked does so too.
 
-    Raises what they raise, SelectError beyond the limit, NotPushed if there are too many twins or they keep
-    changing."""
+    Raises what they raise, SelectError beyond the limit, NotPushed if twins are too many or keep changing."""
     asked = replace(request, prints=not alone, gather=request.reducer in ORDERED and not alone)
     excluded: Prints = NO_PRINTS
     for _ in range(TRIES):

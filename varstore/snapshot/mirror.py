@@ -24,8 +24,7 @@ AT_ONCE = 4
 
 
 class Mirror:
-    """One thread, and AT_ONCE that copy. `_lock` guards the offered and pinned snapshots and the count; no I/O under
-    it."""
+    """One thread, and AT_ONCE that copy. `_lock` guards offered and pinned snapshots and the count; no I/O under it."""
 
     def __init__(self, local: Folder, remote: Folder, interval_s: float, clock: Clock) -> None:
         self._local, self.remote, self._interval_s, self._clock = local, remote, interval_s, clock

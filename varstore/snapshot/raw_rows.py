@@ -28,7 +28,7 @@ from varstore.store.bucket_store import BucketStore, Run
 RUN_ROWS = 32_768
 BATCH_ROWS = 131_072
 MOST_SERIES = 16_384
-"""Maximum of series in one hold of the lock."""
+"""Maximum number of series in one hold of the lock."""
 COLUMNS = ("source", "series", "time", "birth", "integer", "double", "boolean", "string")
 SAMPLES_AN_HOUR = 60
 """Least samples of a series: gives an estimate of the number of series before they are known."""

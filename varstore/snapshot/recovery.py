@@ -25,7 +25,7 @@ from varstore.store.groups import Group, Lost, Partition
 log = logging.getLogger(__name__)
 
 SHORT_LOG = 20_000
-"""Maximum of batches in a whole log for which Kafka is read instead of the raw table."""
+"""Maximum number of batches of a whole log that is read instead of the raw table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ FREE_BYTES = 256 << 20
 KEPT = 2
 """Number of newest manifests kept."""
 SERIES_FILES = 32
-"""Maximum of series files in one snapshot; then all series are written anew."""
+"""Maximum number of series files in one snapshot; then all series are written anew."""
 _LOOK_S = 0.5
 
 Usable = Callable[[Sequence[Group]], bool]
@@ -398,8 +398,7 @@ def take_in(
     usable: Usable = always,
     landed: Callable[[], None] = lambda: None,
 ) -> list[Group]:
-    """Load `vshards` of a snapshot and return the groups. Raises ImageError, OSError, ValueError: nothing is held
-    then."""
+    """Load `vshards` of a snapshot; return the groups. Raises ImageError, OSError, ValueError: nothing is held then."""
     return holdings.take_in(vshards, _frames(folder, manifest, usable), exact, landed)
 
 
