@@ -35,8 +35,8 @@ HOUR_MS = 3_600_000
 
 def messages(most: int, rows: int, batches: int, fruitless: int = 0) -> int:
     """Return the maximum number of messages of an append, at most `most`: enough for APPEND_ROWS rows if they resemble
-    the `batches` stored so far, which had `rows`. It is halved for each of the `fruitless` consecutive runs of the query
-    that ended before their first append: an append that takes longer than the time between faults would never end."""
+    the `batches` stored so far, which had `rows`. It is halved for each of the `fruitless` consecutive runs that
+    ended before their first append: an append that takes longer than the time between faults would never end."""
     each = max(1.0, rows / batches) if batches else GUESSED_ROWS
     return max(min(most, LEAST_MESSAGES), min(most, int(APPEND_ROWS / each)) >> min(fruitless, 16))
 
