@@ -73,24 +73,24 @@ _ASK_S = 3.0
 class ShardConfig:
     """Settings of one shard process."""
 
-    id: Annotated[str, process_name("Id of this shard, for ever the same.", usual="0")]
+    id: Annotated[str, process_name("Id of this shard; it must never change.", usual="0")]
     members: Annotated[
         Sequence[str],
         Option(
-            "Ids of all shards, by comma, at the very first start; then `artimon shards` says it.",
+            "Ids of all shards, comma-separated, for the very first start; later use `artimon shards`.",
             read=parse_process_names,
             usual="0",
         ),
     ]
     zookeeper: Zookeeper
     kafka: Kafka
-    replicas: Annotated[int, Option("How many shards hold each series; as --members.", least=1)] = 1
+    replicas: Annotated[int, Option("Number of shards that hold each series; for the first start.", least=1)] = 1
     host: ListenHost = "127.0.0.1"
     port: ListenPort = 0
     insecure: Insecure = False
     capacity: Annotated[
         int,
-        Option("Series that there is room for (0: what fits into memory, at most a million).", least=0, usual=0),
+        Option("Maximum number of series (0: as many as fit into memory, up to a million).", least=0, usual=0),
     ] = DEFAULT_CAPACITY
     """Memory is reserved for them but used only as they come."""
     health: Health = None
@@ -98,18 +98,18 @@ class ShardConfig:
     levels: Annotated[
         Sequence[Level],
         Option(
-            "SECONDSxBUCKETS by comma, finest first (ARTIMON_LEVELS).",
+            "SECONDSxBUCKETS, comma-separated, finest first (ARTIMON_LEVELS).",
             read=lambda text: parse_levels(text) if text else DEFAULT_LEVELS,
             place=attrgetter("levels"),
         ),
     ] = DEFAULT_LEVELS
-    data: Annotated[Path | None, Option("Folder of the snapshots; none without it.")] = None
-    hdfs: Annotated[str | None, Option("URI: copies of snapshots go there, and refills come from.")] = None
+    data: Annotated[Path | None, Option("Folder of the snapshots; no snapshots without it.")] = None
+    hdfs: Annotated[str | None, Option("HDFS URI for copies of snapshots and for refills.")] = None
     snapshot_s: float = INTERVAL_S
     copy_s: float = COPY_S
     """Interval of snapshots, and of copies to HDFS."""
     sharing: Annotated[
-        int, Option("At least so many shards share this machine's memory; more, if more register.", least=1)
+        int, Option("Minimum number of shards that share this machine's memory; more if more register.", least=1)
     ] = 1
     max_connections: int = 64
     limits: Limits = DEFAULT_LIMITS
@@ -167,7 +167,7 @@ class ShardProcess:
         """Serve, register, begin to take over virtual shards. Waits for ZooKeeper at most 3 s. Raises OSError if the
         port is taken, LevelsDiffer if the store has other levels."""
         config = self._config
-        self.say("starting", "looking for ZooKeeper")
+        self.say("starting", "waiting for ZooKeeper")
         connecting = self._client.start_async()
         waited = 0.0
         while not (connecting.is_set() or stop.is_set() or waited >= _ASK_S):
@@ -262,7 +262,7 @@ class ShardProcess:
         try:
             return LogSpan(*log_span(self._config.kafka, self._samples, self._counts))
         except Exception as error:  # the client raises more than KafkaError
-            log.warning("what the log holds is not known: %r", error)
+            log.warning("the range of the log cannot be read from Kafka: %r", error)
             return None
 
     def look(self) -> None:
@@ -294,9 +294,9 @@ class ShardProcess:
             doing = self._bringing.doing or f"{self._freshness.missing(asked)} batches to go"
             found.append(f"{me} is refilling: {doing}")
         if asked & self._freshness.lagging:
-            found.append(f"{me} lags: for {self._freshness.lag_s():.0f} s Kafka has held what it lacks")
+            found.append(f"{me} lags: it lacks samples that Kafka has had for {self._freshness.lag_s():.0f} s")
         if self._freshness.is_unsure(now_s):
-            found.append(f"{me} was stopped, and does not know yet what it lacks")
+            found.append(f"{me} was suspended and does not know yet what it lacks")
         return tuple(found)
 
     def report(self) -> None:

@@ -99,7 +99,7 @@ class Compactor:
             return error
         except (TableError, OSError) as error:
             failed.add(job.key)
-            log.warning("%s was not compacted, and will be tried again: %s", job, first_line(error))
+            log.warning("%s was not compacted and will be retried: %s", job, first_line(error))
             return error
         return None
 
@@ -146,7 +146,7 @@ class Compactor:
         """Record progress; called often by long operations. Raises Stopped."""
         self._beaten = self._clock.monotonic()
         if self._stop.is_set():
-            raise Stopped("stopped in the middle; nothing of it was committed")
+            raise Stopped("stopped before the commit; the table is unchanged")
 
     def _deleting(self) -> None:
         self._beaten = self._clock.monotonic()

@@ -24,19 +24,19 @@ class CompactorConfig:
     hdfs: Hdfs
     data: Annotated[
         Path,
-        Option("Local folder for what does not fit into memory.", place=lambda place: place.data / "compactor"),
+        Option("Local folder for data that exceeds memory.", place=lambda place: place.data / "compactor"),
     ]
     health: Health = None
     keeping: Annotated[
         Keeping,
         Option(
-            "CLASS=DAYS, by comma: how long each class of samples is kept; * names all others.",
+            "CLASS=DAYS, comma-separated: retention of each class of samples; * names all others.",
             "--keep",
             read=lambda text: parse_keep(text),
             usual="*=400",
         ),
     ] = field(default_factory=Keeping)
-    interval_s: Annotated[float, in_seconds("How often to look at the table.", "--interval")] = 30.0
+    interval_s: Annotated[float, in_seconds("Interval of checks of the table.", "--interval")] = 30.0
     sweep_s: float = 300.0
     """Interval between two searches for dead files, in seconds."""
     limits: Limits = field(default_factory=Limits)

@@ -122,7 +122,7 @@ class Output:
         if not len(rows):
             return
         keys = Keys.of(rows)
-        check_order(keys, self._last, f"what is merged for {self._folder}")
+        check_order(keys, self._last, f"the merge for {self._folder}")
         self._last = keys.at(len(keys) - 1)
         self._held.append(rows)
         self._held_rows += len(rows)

@@ -157,7 +157,7 @@ class Worker:
             try:
                 files.delete(f"{self._table.uri}/{name}")
             except (OSError, RuntimeError) as error:
-                log.warning("%s stays for now: %s", name, error)
+                log.warning("%s could not be deleted yet: %s", name, error)
 
     def _clean(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

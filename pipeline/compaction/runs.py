@@ -82,7 +82,7 @@ class ParquetRun:
         try:
             file = pq.ParquetFile(source, pre_buffer=False, memory_map=False)
         except pa.ArrowInvalid as error:
-            raise RunError(f"{self.uri} is no whole Parquet file: {error}") from error
+            raise RunError(f"{self.uri} is not a complete Parquet file: {error}") from error
         if unfit := unfit_group(file.metadata):
             raise RunError(f"{self.uri}: {unfit}")
         if file.metadata.num_rows != self.rows:

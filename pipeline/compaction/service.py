@@ -43,7 +43,7 @@ def run_compactor(
     health file and waited for."""
     be_humble()
     health = HealthFile(config.health or config.data / "health.json", "compactor", clock, publish)
-    health.write("starting", "the table was not looked at yet")
+    health.write("starting", "the table was not read yet")
     with zookeeper_session(config.zookeeper) as zookeeper:
         life = _Life(Compactor(config, zookeeper, clock, probe), config.interval_s, clock)
         thread = threading.Thread(target=life.run, args=(stop,), name="compactor", daemon=True)
@@ -58,7 +58,7 @@ class _Life:
 
     def __init__(self, compactor: Compactor, interval_s: float, clock: Clock) -> None:
         self._compactor, self._interval_s, self._clock = compactor, interval_s, clock
-        self._problem = "the table was not looked at yet"
+        self._problem = "the table was not read yet"
         self._last_problem = ""
         self._tried = False
         self._fine_at = clock.monotonic()
@@ -95,7 +95,7 @@ class _Life:
         if not self._tried and not done["settled_ms"]:
             health.write("starting", problem, **figures)
         elif silent_s > HUNG_S + self._interval_s:
-            health.write("failing", f"nothing has happened for {silent_s:.0f} s", **figures)
+            health.write("failing", f"no progress for {silent_s:.0f} s", **figures)
         else:
             health.write("ok", **figures)
 

@@ -45,7 +45,7 @@ class Tidier:
         for name in sorted(going):  # in order: a crash leaves no holes in the log
             self._on_delete()
             files.delete(f"{self._table.uri}/{LOG_FOLDER}/{name}")
-        log.info("%d files of the log are gone, all below version %d", len(going), min(checkpoint, newest_append))
+        log.info("deleted %d files of the log, all below version %d", len(going), min(checkpoint, newest_append))
         return len(going)
 
     def _old(self, newest_append: int, now_ms: int) -> list[str]:

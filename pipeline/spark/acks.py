@@ -105,7 +105,7 @@ class AcksPublisher:
         try:
             return stat.version, read_table(data or b"{}")
         except ValueError as error:
-            log.error("%s/%s holds no acks (%s): it is written anew", PATH, topic_id, error)
+            log.error("%s/%s is not a valid acks document (%s): rewriting it", PATH, topic_id, error)
             return stat.version, {}
 
     def _write(self, topic_id: str, node: tuple[int, dict[str, Any]], fresh: dict[str, Any]) -> None:

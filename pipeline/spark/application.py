@@ -95,7 +95,7 @@ def _run(
         topics.raise_unfit()
         if not watch.alive():
             health.write("failing", "Spark's session ended")
-            raise SessionLost("Spark's JVM or its application ended: see the log above; start the process again")
+            raise SessionLost("Spark's JVM or its application ended: see the log above and restart the process")
         problems = [f"{life.name}: {life.problem}" for life in lives if life.problem]
         problems += [f"acks: {acks.problem}"] if acks.problem else []
         problems += [topics.problem] if topics.problem else []

@@ -128,7 +128,7 @@ class BucketsQuery:
         info = life.info
         now = self._topic.describe().limited(info.partitions)
         if now.topic_id != info.topic_id:
-            raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
+            raise TopicError(f"{info.topic} was re-created: its id is no longer {info.topic_id}")
         bounds = self._topic.bounds(info.partitions)
         now_ms = self._clock.now_ms()
         life.progress.log_end({p: end for p, (_, end) in bounds.items()}, now_ms)
@@ -204,7 +204,7 @@ class Life:
         """Ask every live shard; return the bounds of the log. Raises ShardsUnknown if no shard holds anything."""
         self._ask(self._directory.live().values())
         if not self.progress.known():
-            raise ShardsUnknown("no shard answers, or none holds anything yet")
+            raise ShardsUnknown("no shard answers, or none holds virtual shards yet")
         return self._topic.bounds(self.info.partitions)
 
     def begin(self) -> Mapping[int, int]:
@@ -221,7 +221,7 @@ class Life:
         self._ask(self.progress.to_ask(live))
         self._alone = 0 if self.progress.followers() else self._alone + 1
         if self._alone >= ALONE_LOOKS or (self._alone and self.progress.least_missing() > CATCH_UP_MESSAGES):
-            raise ShardsUnknown("every shard is behind the query: it begins again at the furthest of them")
+            raise ShardsUnknown("every shard is behind the query: restarting at the one furthest ahead")
 
     def pass_deleted(self, bounds: Mapping[int, Span]) -> None:
         """Move the query up to the log start: messages that Kafka deleted unread are in no micro-batch. Groups below
@@ -251,14 +251,14 @@ class Life:
             self._tell(cut)
         if fresh:
             told = ", ".join(f"{cut.partition} at {cut.offset}" for cut in fresh)
-            raise TopicError(f"the log was cut, partition {told}: shards are rewound, reading again from there")
+            raise TopicError(f"the log was cut, partition {told}: rewinding the shards and reading again from there")
 
     def _tell(self, cut: Cut) -> None:
         for shard in self.progress.beyond(cut.partition, cut.offset):
             if (shard.id, shard.incarnation) in cut.told:
                 continue
             if self._calls.rewind(shard, self.info.topic_id, cut.partition, cut.offset):
-                log.warning("buckets: shard %s is rewound to the cut of %d at %d", shard.id, cut.partition, cut.offset)
+                log.warning("buckets: shard %s rewound to the cut of %d at %d", shard.id, cut.partition, cut.offset)
                 cut.told.add((shard.id, shard.incarnation))
             self._ask([shard])
 
@@ -269,7 +269,7 @@ class Life:
         self._skip_lost(self.progress.groups(), bounds)
         self.progress.stand_at({p: end for p, (_, end) in bounds.items()})
         if self.progress.cohorts():
-            log.info("buckets: %s is read to its end for %d shards", self.info.topic, len(shards))
+            log.info("buckets: reading %s to its end for %d shards", self.info.topic, len(shards))
         until = clock.monotonic() + patience_s
         while self.progress.cohorts() and not stop.is_set():
             if self.help_laggards():

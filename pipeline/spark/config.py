@@ -25,15 +25,15 @@ class SparkConfig:
     health: Health = None
     jars: Annotated[
         list[str],
-        Option("The connector's jars, by comma.", read=lambda text: list(filter(None, text.split(","))), usual=""),
+        Option("Jars of the connector, by comma.", read=lambda text: list(filter(None, text.split(","))), usual=""),
     ] = field(default_factory=list)
     master: str = LOCAL
     """Spark's master; "" if the application was submitted with spark-submit, which has set it."""
     driver_memory: Annotated[str, Option("Heap of the driver's JVM.")] = "1g"
     conf: Mapping[str, str] = field(default_factory=dict)
     """Spark's own settings; they override ours. Settings of one particular cluster belong here and nowhere else."""
-    topic_prefix: Annotated[str, Option("What the names of the topics begin with.")] = "artimon"
-    raw_interval_s: Annotated[float, in_seconds("How often the raw table gets an append.", "--raw-interval")] = 30.0
+    topic_prefix: Annotated[str, Option("Prefix of the topics' names.")] = "artimon"
+    raw_interval_s: Annotated[float, in_seconds("Interval of appends to the raw table.", "--raw-interval")] = 30.0
     """The raw query appends at this interval, or as soon as `raw_messages / 2` wait."""
     bucket_interval_s: float = 1.0
     raw_messages: int = 8_000

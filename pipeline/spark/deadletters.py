@@ -66,7 +66,7 @@ class Address(NamedTuple):
         """Parse the text that `str` makes. Raises ValueError."""
         partition, _, offset = text.partition(":")
         if not (partition.isdecimal() and offset.isdecimal()):
-            raise ValueError(f"{text!r} is no letter: write PARTITION:OFFSET, as `artimon deadletter list` shows them")
+            raise ValueError(f"{text!r} is not an address: write PARTITION:OFFSET, as in `artimon deadletter list`")
         return cls(int(partition), int(offset))
 
 
@@ -146,7 +146,7 @@ class DeadLetters:
         except FileNotFoundError:
             return lambda _: False
         except (TableError, OSError, ValueError) as error:
-            raise LettersError(f"what the table holds cannot be read: {error}") from error
+            raise LettersError(f"the state of the raw table cannot be read: {error}") from error
         partitions = len(state.until())
 
         def seen(id_: BatchId) -> bool:
@@ -197,7 +197,7 @@ class DeadLetters:
                     yield from (record for record in records if record.offset < ends[part])
                 last = self.clock.monotonic()
             elif self.clock.monotonic() - last > STALL_S:
-                raise LettersError(f"{self.topic} gave nothing for {STALL_S:.0f} s: is Kafka at {self.kafka} well?")
+                raise LettersError(f"{self.topic}: no data for {STALL_S:.0f} s; check Kafka at {self.kafka}")
 
 
 def judge(
@@ -315,7 +315,7 @@ class _Group:
         ]
         results = self._broker.write(wanted)
         if all(isinstance(result, str) for result in results):
-            raise LettersError(f"nothing was written: {results[0]}; begin again, repeats do no harm")
+            raise LettersError(f"nothing was written: {results[0]}; run it again, repeats are dropped")
         return [
             Outcome(letter, "failed", result) if isinstance(result, str) else Outcome(letter, "written", "", result)
             for (letter, _), result in zip(held, results, strict=True)

@@ -16,9 +16,9 @@ TOLD_MS = 24 * 3600 * 1000
 COUNTED_MS = 10 * 60 * 1000
 """Maximum age of gaps that a starting process counts: the one that named them may have died before it was polled."""
 _WORDS = {
-    "lost": "the log no longer held offsets that were not read; agents send again what they were not acked",
-    "cut": "the log lost its end; what came there since is read as new, agents send again what the table lacks",
-    "topic": "the topic was made again; the unread rest of the old one is lost and agents send it again",
+    "lost": "Kafka deleted messages before they were read; agents resend what was not acked",
+    "cut": "the log lost its end; newer messages at these offsets are read, agents resend what the table lacks",
+    "topic": "the topic was re-created; the unread rest of the old one is lost and agents resend it",
 }
 
 

@@ -270,7 +270,7 @@ class Progress:
         for name in process.counts:
             process.counts[name] += getattr(outcome, name)
         if outcome.changed:
-            log.info("buckets: shard %s has other groups by now", process.shard.id)
+            log.info("buckets: the groups of shard %s have changed", process.shard.id)
             process.doubtful = process.changed = True
         elif outcome.error:
             log.warning("buckets: shard %s, partition %d: %s", process.shard.id, partition, outcome.error)

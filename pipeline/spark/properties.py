@@ -44,5 +44,5 @@ def _setting(text: str, where: str) -> tuple[str, str]:
     """
     matched = _LINE.fullmatch(text)
     if matched is None:
-        raise PropertiesError(f"{where}: {text!r} is no setting of Spark: write spark.some.key=value")
+        raise PropertiesError(f"{where}: {text!r} is not a Spark setting: write spark.some.key=value")
     return matched[1], matched[2].strip()

@@ -242,9 +242,9 @@ class RawQuery:
         ends = {p: end for p, (_, end) in bounds.items()}
         now = self._topic.describe()
         if now.topic_id != info.topic_id:
-            raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
+            raise TopicError(f"{info.topic} was re-created: its id is no longer {info.topic_id}")
         if now.limited(info.partitions).epochs != info.epochs:
-            raise LeaderChanged(f"{info.topic}: partitions have new leaders; looking whether their logs are whole")
+            raise LeaderChanged(f"{info.topic}: partitions have new leaders; checking that their logs are whole")
         self._log_end = ends
         self._log_start = {p: start for p, (start, _) in bounds.items()}
         self._seen = info.topic_id, ends
@@ -261,7 +261,7 @@ class RawQuery:
         after = states.begin_next(state, uuid.uuid4().hex, info.topic_id, info.partitions, epochs)
         self._note(table.append([], state, after), after)
         self._seen, self._log_end = (info.topic_id, {}), {}
-        log.info("raw: the topic before was read to its end; %s (%s) is next", info.topic, info.topic_id)
+        log.info("raw: the previous topic was read to its end; %s (%s) is next", info.topic, info.topic_id)
         return after, info
 
     def _check_unread(self, life: Life) -> None:
@@ -271,7 +271,7 @@ class RawQuery:
         gone = {p: start for p, start in self._log_start.items() if until.get(p, 0) < start}
         if gone and not life.appending:
             told = "; ".join(str(Gap("lost", p, until.get(p, 0), start)) for p, start in sorted(gone.items()))
-            raise OffsetsMissing(f"{life.info.topic}: {told}; beginning again above")
+            raise OffsetsMissing(f"{life.info.topic}: {told}; restarting above")
 
     def _lag_ms(self) -> int:
         """Return the milliseconds since the log was first seen to end beyond the table; 0 if the table reached it."""
@@ -285,8 +285,8 @@ class RawQuery:
         fresh = states.begins_topic(state, info.topic_id)
         if not fresh and len(state.until()) != info.partitions:
             raise TopicError(
-                f"{info.topic} has {info.partitions} partitions, the table knows {len(state.until())}: "
-                "a lane would change its partition; make a new topic instead"
+                f"{info.topic} has {info.partitions} partitions, the table has read {len(state.until())}: "
+                "a lane would change its partition; create a new topic instead"
             )
         known = {} if fresh or state.current is None else state.current.epochs
         epochs = self._topic.epochs(info, known) if info.epochs else {}
@@ -312,7 +312,7 @@ class RawQuery:
     def _gaps(self, state: RawState, info: TopicInfo, epochs: Mapping[int, Epochs]) -> list[Gap]:
         bounds = self._topic.bounds(info.partitions)
         if self._topic.describe().topic_id != info.topic_id:  # then the bounds are those of another log
-            raise TopicError(f"{info.topic} was made again while it was looked at")
+            raise TopicError(f"{info.topic} was re-created while it was checked")
         self._log_end = {p: end for p, (_, end) in bounds.items()}
         topic_id, seen = self._seen
         return states.find_gaps(state, info.topic_id, bounds, epochs, seen if topic_id == info.topic_id else None)
@@ -419,7 +419,7 @@ class Life:
                 return results
             self._discard(results)
             log.info("raw: %d new sources", len(unknown))
-        raise RuntimeError(f"{len(unknown)} sources stay without a number after {ALLOT_ATTEMPTS} attempts")
+        raise RuntimeError(f"{len(unknown)} new sources got no number in {ALLOT_ATTEMPTS} attempts")
 
     def _collect(self, frame: Any, new_sources: Iterable[str]) -> list[RawResult]:
         if self._broadcast is None or new_sources:
@@ -489,7 +489,7 @@ class Life:
         fresh = [gap for gap in gaps if (self.info.topic_id, gap) not in self._query._missing]
         self._query._missing.update((self.info.topic_id, gap) for gap in fresh)
         if fresh:
-            raise OffsetsMissing(f"{self.info.topic}: {'; '.join(map(str, fresh))}; looking again")
+            raise OffsetsMissing(f"{self.info.topic}: {'; '.join(map(str, fresh))}; reading them again")
         for gap in gaps:
             log.error("raw: %s, %s", self.info.topic, gap)
         return gaps
@@ -504,8 +504,8 @@ class Life:
     def _check_still_ours(self) -> None:
         """Check that this run was not given up and that the topic still is the one whose offsets are committed."""
         if self.ended:
-            raise OffsetsMissing("this query was stopped while a batch was under way")
+            raise OffsetsMissing("this query was stopped while a batch was in progress")
         if self._query._topic.describe().topic_id != self.info.topic_id:
-            raise TopicError(f"{self.info.topic} was made again while it was read")
+            raise TopicError(f"{self.info.topic} was re-created while it was read")
         if self.info.epochs:
             self._query._topic.check_leaders(self.info)

@@ -65,7 +65,7 @@ def cut_for_room(logs: Mapping[int, PartitionLog], excess: int) -> dict[int, int
 def wrong_settings(found: Mapping[str, str], quota: int, partitions: int) -> list[str]:
     """Return a message for each setting of the topic that drops unread messages or makes the quota meaningless."""
     wrong = [
-        f"{name} is {found[name]}, it must be {wanted}: Kafka would drop what was not read; set it with kafka-configs"
+        f"{name} is {found[name]}, it must be {wanted}: Kafka would drop unread messages; set it with kafka-configs"
         for name, wanted in NEVER.items()
         if name in found and found[name] != wanted
     ]
@@ -193,5 +193,5 @@ class Retention:
         cuts = cut_for_room(logs, used - int(HALF * quota))
         if cuts:
             self._cut_at = now
-            log.info("Kafka holds more than half of its quota of %d bytes: the oldest of what was read goes", quota)
+            log.info("Kafka holds more than half of its quota of %d bytes: deleting the oldest read messages", quota)
         return cuts

@@ -79,7 +79,7 @@ def _submitted() -> dict[str, str]:
     told: dict[str, str] = dict(SparkConf().getAll())
     if "spark.master" not in told:
         raise NotSubmitted(
-            "no master is known: say --master, or start this with spark-submit --master (docs/deploy.md)"
+            "no Spark master is set: use --master, or start this with spark-submit --master (docs/deploy.md)"
         )
     return told
 

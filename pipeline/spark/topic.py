@@ -79,7 +79,7 @@ class Topic:
         found = next(iter(self._describe([self.topic])), {"error_code": "none", "partitions": []})
         if found["error_code"] or not found["partitions"]:
             raise TopicError(
-                f"Kafka at {self.bootstrap} has no topic {self.topic} (error {found['error_code']}): make it"
+                f"Kafka at {self.bootstrap} has no topic {self.topic} (error {found['error_code']}): create it"
             )
         return _info(found)
 
@@ -89,7 +89,7 @@ class Topic:
         found = {one["name"]: one for one in self._describe(names) if not one["error_code"] and one["partitions"]}
         if not found:
             raise TopicError(
-                f"Kafka at {self.bootstrap} has no topic {self._base}: make it with `artimon topics create`"
+                f"Kafka at {self.bootstrap} has no topic {self._base}: create it with `artimon topics create`"
             )
         return [_info(found[name]) for name in names if name in found]
 
@@ -259,7 +259,7 @@ class Topic:
                 polled: Mapping[Any, list[Any]] = consumer.poll(timeout_ms=TIMEOUT_MS // 5, max_records=1)
                 for record in polled.get(where, []):
                     if record.offset != offset:
-                        raise TopicError(f"offset {offset} of {where} is gone: the log goes on at {record.offset}")
+                        raise TopicError(f"offset {offset} of {where} is gone: the log continues at {record.offset}")
                     return None if record.value is None else bytes(record.value)
         raise TopicError(f"offset {offset} of {where} cannot be read")
 

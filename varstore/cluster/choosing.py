@@ -75,9 +75,9 @@ def explain(shards: Shards, missing: int, failures: Iterable[tuple[int, str]]) -
             text = found[0]
         elif gone:
             text = (
-                " and ".join(f"shard {member}" for member in gone) + f" {'is' if len(gone) == 1 else 'are'} not there"
+                " and ".join(f"shard {member}" for member in gone) + f" {'is' if len(gone) == 1 else 'are'} not alive"
             )
         else:
-            text = "nobody holds them yet"
+            text = "no shard holds them yet"
         notes[text] = notes.get(text, 0) + 1
     return tuple(f"{text}: series of {n} of {VIRTUAL_SHARDS} virtual shards are missing" for text, n in notes.items())

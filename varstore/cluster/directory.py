@@ -92,12 +92,12 @@ class Directory:
             now = self._clock.monotonic()
             if now - self._read_at >= FRESH_S:
                 if self._known.live and not self._client.connected:  # waiting would only delay requests
-                    self.stale = "ZooKeeper is gone: the shards are taken to be where they were"
+                    self.stale = "ZooKeeper does not answer: using the shards known last"
                     return self._known
                 try:
                     self._known, self.stale = self._ask(), ""
                 except (MembershipError, KazooException, KazooTimeoutError, ValueError, KeyError, TypeError) as error:
-                    self.stale = f"ZooKeeper does not name the shards: {error!r}"
+                    self.stale = f"the shards cannot be read from ZooKeeper: {error!r}"
                 self._read_at = self._clock.monotonic()
             return self._known
 

@@ -62,13 +62,13 @@ class Membership:
         if not member or "/" in member or "," in member:
             raise MembershipError(f"{member!r} cannot be the id of a shard: use letters and digits")
         if member in self.members:
-            raise MembershipError(f"shard {member} is a member already: {self}")
+            raise MembershipError(f"shard {member} is already a member: {self}")
         return replace(self, members=(*self.members, member))
 
     def removed(self, member: str) -> Membership:
         """Return the membership without a member. Raises MembershipError if too few are left."""
         if member not in self.members:
-            raise MembershipError(f"shard {member} is no member: {self}")
+            raise MembershipError(f"shard {member} is not a member: {self}")
         if len(self.members) - 1 < self.replicas:
             left = len(self.members) - 1
             raise MembershipError(
@@ -114,7 +114,7 @@ def read(client: KazooClient, watch: Callable[[Any], None] | None = None) -> Mem
     except NoNodeError:
         return None
     except _UNANSWERED as error:
-        raise MembershipError(f"ZooKeeper does not say who the shards are: {error!r}") from error
+        raise MembershipError(f"the membership cannot be read from ZooKeeper: {error!r}") from error
 
 
 def propose(client: KazooClient, wanted: Membership) -> Membership:
@@ -127,7 +127,7 @@ def propose(client: KazooClient, wanted: Membership) -> Membership:
     except NodeExistsError:
         pass
     except _UNANSWERED as error:
-        raise MembershipError(f"ZooKeeper does not take who the shards are: {error!r}") from error
+        raise MembershipError(f"the membership cannot be written to ZooKeeper: {error!r}") from error
     return read(client) or wanted
 
 
@@ -142,10 +142,10 @@ def change(client: KazooClient, how: Callable[[Membership], Membership]) -> Memb
         except BadVersionError:
             continue
         except NoNodeError:
-            raise MembershipError(f"{VARSTORE_PATH} is not there: start a shard first") from None
+            raise MembershipError(f"{VARSTORE_PATH} does not exist: start a shard first") from None
         except _UNANSWERED as error:
             raise MembershipError(f"ZooKeeper does not answer: {error!r}") from error
-    raise MembershipError(f"somebody else changes {VARSTORE_PATH} all the time: try again")
+    raise MembershipError(f"{VARSTORE_PATH} was changed by others {_TRIES} times in a row: try again")
 
 
 class MembershipWatch:
@@ -171,7 +171,7 @@ class MembershipWatch:
                 propose(self._client, wanted)
                 self._take(read(self._client, self._on_event))
             except MembershipError as error:
-                log.warning("%s; going by %s", error, self.known)
+                log.warning("%s; using %s", error, self.known)
         return self.known
 
     def _on_event(self, _event: Any) -> None:
@@ -183,7 +183,7 @@ class MembershipWatch:
         if found.levels != self._wanted.levels:
             raise LevelsDiffer(
                 f"this shard was started with levels {levels_text(self._wanted.levels)}, the store has "
-                f"{levels_text(found.levels)} ({VARSTORE_PATH}): set ARTIMON_LEVELS alike everywhere"
+                f"{levels_text(found.levels)} ({VARSTORE_PATH}): set the same ARTIMON_LEVELS everywhere"
             )
         if found != self.known:
             log.info("shards: %s", found)

@@ -116,7 +116,7 @@ class Mover:
         if not ripe:
             return False
         self._shard.drop(ripe)
-        log.info("let go of %d virtual shards, which others hold now", ripe.bit_count())
+        log.info("dropped %d virtual shards, which others hold now", ripe.bit_count())
         return True
 
     @property

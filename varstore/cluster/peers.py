@@ -41,9 +41,9 @@ def image_from(place: Place, vshards: int) -> Generator[bytes, None, None]:
         with peer as client:
             yield from _parts(client, vshards)
     except idl().ShardError as error:
-        raise PeerFailed(f"shard {place.id} gives no image: {error.message}") from error
+        raise PeerFailed(f"shard {place.id} refuses to send its snapshot: {error.message}") from error
     except (OSError, FramedError, TException, ValueError, KeyError) as error:
-        raise PeerFailed(f"shard {place.id} does not give its image: {error!r}") from error
+        raise PeerFailed(f"shard {place.id} did not send its snapshot: {error!r}") from error
 
 
 def _parts(client: FramedClient, vshards: int) -> Generator[bytes, None, None]:

@@ -64,7 +64,7 @@ class Manifest:
         """Parse the bytes of `to_bytes`. Raises ImageError."""
         body, _, rest = data.partition(b"\n")
         if rest != xxhash.xxh3_64_hexdigest(body).encode() + b"\n":
-            raise ImageError(f"{where}: damaged or cut")
+            raise ImageError(f"{where}: damaged or truncated")
         told = json.loads(body)
         if told.get("format") != FORMAT:
             raise ImageError(f"{where}: format {told.get('format')}, this program reads {FORMAT}")

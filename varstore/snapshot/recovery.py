@@ -71,7 +71,7 @@ def is_from_table(head: RawHead, span: LogSpan | None) -> bool:
     if head.topic_id != span.topic_id:
         raise TableError(f"the raw query has not begun topic {span.topic_id} yet")
     if not span.goes_on_from(head):
-        raise TableError("Kafka begins above what the raw query has read, and it has not named the lost range yet")
+        raise TableError("the log starts above the raw table's offsets, and the table has not named the lost range yet")
     return not (span.is_short and head.is_whole and span.is_known_to(head))
 
 
@@ -142,13 +142,13 @@ class Bringing:
         if self._hdfs is None:
             if all(one.start == 0 for one in lost.values()):  # without a table a shard begins at the log start
                 return False
-            raise TableError("there is no raw table: this shard was started without HDFS")
+            raise TableError("no raw table: this shard was started without HDFS")
         span = self._span()
         if span is None:
-            raise TableError("Kafka does not say what it holds")
+            raise TableError("the range of the log cannot be read from Kafka")
         head = Refill(self._shard, self._hdfs, self._zookeeper, self._stop).head()
         if head is None:
-            raise TableError("there is no raw table yet")
+            raise TableError("the raw table does not exist yet")
         return has_lost(head, span, lost)
 
     # copies of snapshots

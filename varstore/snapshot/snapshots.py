@@ -194,7 +194,7 @@ class Snapshots:
         try:
             manifest, rows = self._write(writing, frozen)
             if frozen.forgotten != self._holdings.forgotten:
-                raise ImageError("virtual shards were let go of meanwhile")
+                raise ImageError("virtual shards were dropped meanwhile")
             self._folder.publish(manifest.name, manifest.to_bytes())
         except BaseException as error:
             self._holdings.not_taken(frozen)
@@ -384,7 +384,7 @@ def manifests(folder: Folder) -> Iterator[Manifest]:
             continue
         lacking = manifest.lacks(sizes)
         if lacking:
-            log.warning("%s in %s: %d files are gone or cut: %s", manifest.name, folder, len(lacking), lacking[:3])
+            log.warning("%s in %s: %d files missing or truncated: %s", manifest.name, folder, len(lacking), lacking[:3])
         else:
             yield manifest
 
@@ -414,7 +414,7 @@ def _frames(folder: Folder, manifest: Manifest, usable: Usable) -> Iterator[Fram
         elif frame.kind != "head" and not asked:
             asked = True
             if not usable(groups):
-                raise ImageError(f"{manifest.name}: nobody can go on from its positions")
+                raise ImageError(f"{manifest.name}: its positions cannot be continued")
         count += 1
         yield frame
     yield Frame("end", {"parts": count}, {})
