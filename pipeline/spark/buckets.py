@@ -128,7 +128,7 @@ class BucketsQuery:
         info = life.info
         now = self._topic.describe().limited(info.partitions)
         if now.topic_id != info.topic_id:
-            raise TopicError(f"{info.topic} was re-created: its id is no longer {info.topic_id}")
+            raise TopicError(f"{info.topic} was re-created: topic id {info.topic_id} is gone")
         bounds = self._topic.bounds(info.partitions)
         now_ms = self._clock.now_ms()
         life.progress.log_end({p: end for p, (_, end) in bounds.items()}, now_ms)

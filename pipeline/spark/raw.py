@@ -242,7 +242,7 @@ class RawQuery:
         ends = {p: end for p, (_, end) in bounds.items()}
         now = self._topic.describe()
         if now.topic_id != info.topic_id:
-            raise TopicError(f"{info.topic} was re-created: its id is no longer {info.topic_id}")
+            raise TopicError(f"{info.topic} was re-created: topic id {info.topic_id} is gone")
         if now.limited(info.partitions).epochs != info.epochs:
             raise LeaderChanged(f"{info.topic}: partitions have new leaders; checking that their logs are whole")
         self._log_end = ends
