@@ -54,7 +54,7 @@ class Compactor:
         self._worker = Worker(self._log, config.data / "runs", clock, probe, config.limits, self._beat)
         self._sweeper = Sweeper(self._log, self._deleting)
         self._given_up: dict[JobKey, str] = {}
-        """Jobs whose proof failed, with the reason: not retried until their files change or the process restarts."""
+        """Jobs that failed for good, with the reason: not retried until their number of files changes, or a restart."""
         self._swept_at = -1e9
         self._stop = threading.Event()
         self._beaten = clock.monotonic()

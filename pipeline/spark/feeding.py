@@ -213,7 +213,7 @@ class _Feeder:
         return not outcome.error and outcome.next is not None and outcome.next >= self.result.until
 
     def _send_all(self, groups: list[Group]) -> None:
-        """Send to the groups of one shard. Runs in its own thread and changes only their outcomes."""
+        """Send to the groups of one shard. Runs in a thread; changes only their outcomes and the shard's `_silent`."""
         for group in groups:
             outcome = self.result.groups[group.key]
             if group.shard.id in self._silent:

@@ -69,7 +69,7 @@ class Ends(NamedTuple):
 
 @dataclass(slots=True)
 class _Target:
-    """Virtual shards that are whole once they reach `ends` and the announcements were read `readings` times."""
+    """Virtual shards that are whole once they reach `ends` and reading `readings` of the announcements is done."""
 
     vshards: int
     ends: Ends
@@ -115,8 +115,8 @@ class Freshness:
             self._judge(now_s)
 
     def look(self, standings: Sequence[Standing], readings: int, read: int, now_s: float) -> None:
-        """Record the present groups. `readings`: readings of the announcements begun, one for each adoption; `read`:
-        the last one that was completed."""
+        """Record the present groups. `readings`: number of the reading of announcements that covers all adopted virtual
+        shards; `read`: the last one that was completed."""
         with self._lock:
             if now_s - self._looked_s > GAP_S:
                 self._woken_s = now_s
