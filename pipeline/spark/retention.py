@@ -28,7 +28,7 @@ SETTINGS_S = 60.0
 """Interval between two checks of the topic's settings, in seconds."""
 PRESSURE_S = 20.0
 """Least interval between two cuts for space. Kafka deletes whole segments, and only at its own interval (10 s in our
-stack): an earlier cut would count the same bytes twice."""
+stack): a second cut before that would be made for the same bytes."""
 NEVER = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 """Settings that a topic must have, or Kafka drops unread messages."""
 

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 AT_ONCE = 64
 """Virtual shards taken over in one step: bounds the cost of a failure."""
 GRACE_S = 5.0
-"""Seconds between the announcement that virtual shards are leaving and their drop: clients have seen it by then."""
+"""Seconds from the removal of virtual shards from the registration to their drop: clients know it by then."""
 
 
 class Held(Protocol):

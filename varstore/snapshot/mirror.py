@@ -49,7 +49,7 @@ class Mirror:
             self._thread.join(5.0)
 
     def offer(self, manifest: Manifest) -> None:
-        """Announce a newer snapshot."""
+        """Offer a newer snapshot for copying."""
         with self._lock:
             self._offered = manifest
 
